@@ -1,0 +1,176 @@
+"""The nouns a pipeline is declared with: plain values, built without pyspark.
+
+Building one checks nothing. All that is wrong with a declaration is found when it is loaded, at once and by
+field, so that a person mends it in one go.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from etl.patterns import inferred_format
+
+PartitionKind = Literal["identity", "hour", "day", "month"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Landed files that stay as they are once they are there; each is read once."""
+
+    pattern: str = field(kw_only=False)  # below the landing, or absolute, or s3a://…; `**` = at any depth
+    format: str | None = None  # "json", "csv" or "parquet"; None: from the pattern's suffix
+    header: bool = True  # CSV: the first line names the columns, and is checked
+    max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: all there are
+    max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits
+    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see declaration_checks
+
+    @property
+    def kind(self) -> str:
+        """The format in force: "json", "csv" or "parquet"."""
+        return self.format or inferred_format(self.pattern) or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """A small table that the transform joins; its key is unique, or the run stops."""
+
+    pattern: str = field(kw_only=False)
+    schema: str  # Spark DDL
+    key: tuple[str, ...]  # columns that identify a row
+    format: str | None = None
+    header: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The format in force: "json", "csv" or "parquet"."""
+        return self.format or inferred_format(self.pattern) or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """How the lake's files are split: by a column's value or by its hour, day or month."""
+
+    kind: PartitionKind
+    column: str
+
+
+def identity(column: str) -> Partition:
+    """One folder for each value of `column`."""
+    return Partition(kind="identity", column=column)
+
+
+def hour(column: str) -> Partition:
+    """One folder for each hour (UTC) of the timestamp `column`."""
+    return Partition(kind="hour", column=column)
+
+
+def day(column: str) -> Partition:
+    """One folder for each day (UTC) of `column`."""
+    return Partition(kind="day", column=column)
+
+
+def month(column: str) -> Partition:
+    """One folder for each month (UTC) of `column`."""
+    return Partition(kind="month", column=column)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Append:
+    """Every row is new: inserted in the warehouse, appended on the lake."""
+
+    partition_by: Partition | None = None
+    table: str | None = None  # "schema.table"; None: warehouse.<pipeline>
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upsert:
+    """One row a key: the newest by `newest`, then by commit order; the lake keeps every change."""
+
+    keys: tuple[str, ...]
+    newest: str  # the column that says which of two rows is newer
+    partition_by: Partition | None = None
+    table: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replace:
+    """Each batch is the whole table."""
+
+    partition_by: Partition | None = None
+    table: str | None = None
+
+
+Sink = Append | Upsert | Replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """What to read, what to make of it, how to judge it, and where it goes. Owns its table alone."""
+
+    name: str
+    sources: tuple[Files, ...]  # of one schema, unioned
+    schema: str  # Spark DDL of the sources
+    transform: Callable[..., Any]  # (DataFrame, *, <lookups>) -> DataFrame; imports pyspark inside
+    sink: Sink
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)
+    suite: str | None = None  # <suites folder>/<suite>.json; None: every row passes
+    schedule: str | None = None  # cron or a preset such as "@daily"; None: only by hand
+    interval: str | None = None  # timestamp column of the output that reruns and backfills go by
+    start: dt.date | dt.datetime | None = None  # of the first interval
+    max_quarantine_share: float = 0.05  # of a batch's rows, from 0 to 1; beyond it the batch stops
+    file: Path | None = field(default=None, compare=False)  # set by the loader: where it is declared
+    code: str = field(default="", compare=False)  # set by the loader: SHA-256 of that file
+
+    @property
+    def table(self) -> str:
+        """`schema.table`, in PostgreSQL and in the catalog alike."""
+        return self.sink.table or f"warehouse.{self.name}"
+
+    @property
+    def quarantine_table(self) -> str:
+        """The catalog's name of the table beside it that holds the rejected rows."""
+        return f"{self.table}_quarantine"
+
+    def description(self) -> dict[str, Any]:
+        """The declaration as JSON values; equal for equal declarations on every machine."""
+        return {
+            "name": self.name,
+            "sources": [_described(source) for source in self.sources],
+            "schema": self.schema,
+            "lookups": {name: _described(lookup) for name, lookup in sorted(self.lookups.items())},
+            "transform": getattr(self.transform, "__qualname__", repr(type(self.transform))),
+            "sink": {"mode": type(self.sink).__name__.lower(), **_described(self.sink), "table": self.table},
+            "suite": self.suite,
+            "schedule": self.schedule,
+            "interval": self.interval,
+            "start": self.start.isoformat() if self.start else None,
+            "max_quarantine_share": self.max_quarantine_share,
+            "code": self.code,
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the description: the version of this pipeline that a delivery was made by."""
+        text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _described(noun: Any) -> dict[str, Any]:
+    values = {}
+    for name in noun.__dataclass_fields__:
+        value = getattr(noun, name)
+        if isinstance(value, Partition):
+            value = _described(value)
+        elif isinstance(value, Mapping):
+            value = dict(sorted(value.items()))
+        elif isinstance(value, tuple):
+            value = list(value)
+        values[name] = value
+    return values

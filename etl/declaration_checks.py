@@ -1,0 +1,215 @@
+"""All that can be wrong with a declaration, found without pyspark and told by field."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import re
+from collections.abc import Mapping
+from inspect import Parameter
+
+from etl.declaration import Append, Files, Lookup, Partition, Pipeline, Replace, Upsert
+from etl.patterns import FORMATS, pattern_problems
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_RESERVED_SCHEMAS = frozenset({"sluice", "sluice_stage", "information_schema"})
+_PRESETS = frozenset({"@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually"})
+_CRON_FIELD = re.compile(r"[0-9A-Za-z*?/,#-]+")
+# What a source may set itself. The rest of Spark's reader options can skip or blur records.
+OPTIONS = frozenset(
+    {"sep", "quote", "escape", "encoding", "nullValue", "emptyValue", "lineSep", "locale"}
+    | {"dateFormat", "timestampFormat", "timestampNTZFormat"}
+    | {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxCharsPerColumn"}
+)
+
+
+def problems(pipeline: Pipeline) -> list[str]:
+    """All that is wrong with the declaration, each as `field: what, and what is wanted`."""
+    found: list[str] = []
+    if not isinstance(pipeline.name, str) or not _NAME.fullmatch(pipeline.name):
+        found.append(f"name: {pipeline.name!r} must match {_NAME.pattern} (it names tables and folders)")
+    found += _source_problems(pipeline)
+    found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema)]
+    found += _lookup_problems(pipeline)
+    found += _transform_problems(pipeline)
+    found += _sink_problems(pipeline.sink)
+    if pipeline.suite is not None and not _matches(_SUITE, pipeline.suite):
+        found.append(f"suite: {pipeline.suite!r} must be the name of a suite's file, without .json")
+    if pipeline.schedule is not None and not _is_schedule(pipeline.schedule):
+        presets = ", ".join(sorted(_PRESETS))
+        found.append(f"schedule: {pipeline.schedule!r} is neither five cron fields nor one of {presets}")
+    if pipeline.interval is not None:
+        found += _column_problems("interval", pipeline.interval)
+    if pipeline.start is not None and not isinstance(pipeline.start, dt.date):
+        found.append(f"start: {pipeline.start!r} must be a datetime.date or datetime.datetime")
+    share = pipeline.max_quarantine_share
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        found.append(f"max_quarantine_share: {share!r} must be a number from 0 to 1")
+    return found
+
+
+def ddl_columns(schema: str) -> list[str]:
+    """The top-level column names of a Spark DDL schema, without parsing the types."""
+    columns, depth, start, quote = [], 0, 0, ""
+    for at, char in enumerate(schema):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "`'\"":
+            quote = char
+        elif char in "<(":
+            depth += 1
+        elif char in ">)":
+            depth -= 1
+        elif char == "," and depth == 0:
+            columns.append(schema[start:at])
+            start = at + 1
+    columns.append(schema[start:])
+    named = (re.match(r"\s*(?:`((?:[^`]|``)*)`|([^\s:`]+))", column) for column in columns)
+    return [m[1].replace("``", "`") if m[1] is not None else m[2] for m in named if m]
+
+
+def ddl_problems(schema: object) -> list[str]:
+    """What is wrong with a DDL schema's column names; its types are checked when a run starts."""
+    if not isinstance(schema, str) or not schema.strip():
+        return [f"{schema!r} must be Spark DDL, such as 'id bigint, at timestamp'"]
+    names = ddl_columns(schema)
+    found = [
+        f"column {name!r} starts with an underscore, which is kept for Sluice's own columns"
+        for name in names
+        if name.startswith("_")
+    ]
+    lower = [name.lower() for name in names]
+    found += [f"column {name!r} is there twice" for name in sorted({n for n in lower if lower.count(n) > 1})]
+    return found
+
+
+def _source_problems(pipeline: Pipeline) -> list[str]:
+    sources = pipeline.sources
+    if not isinstance(sources, tuple) or not sources or not all(isinstance(s, Files) for s in sources):
+        return ["sources: must be a tuple of at least one Files(…)"]
+    found: list[str] = []
+    for number, source in enumerate(sources):
+        where = f"sources[{number}]"
+        found += _files_problems(where, source)
+        for name in ("max_files", "max_bytes"):
+            limit = getattr(source, name)
+            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+                found.append(f"{where}.{name}: {limit!r} must be a whole number from 1 upwards")
+        if source.max_files is not None and source.max_bytes is not None:
+            found.append(f"{where}: max_files and max_bytes are both set; Spark takes one of the two")
+        if any(source.pattern == other.pattern for other in sources[:number]):
+            found.append(f"{where}: {source.pattern!r} is there twice: each file would be read twice")
+    return found
+
+
+def _files_problems(where: str, files: Files | Lookup) -> list[str]:
+    found = [f"{where}: {wrong}" for wrong in pattern_problems(files.pattern)]
+    if files.format is not None and files.format not in FORMATS:
+        found.append(f"{where}.format: {files.format!r} must be one of {', '.join(FORMATS)}")
+    elif not found and not files.kind:
+        found.append(f"{where}.format: {files.pattern!r} does not tell it; give one of {', '.join(FORMATS)}")
+    if not isinstance(files.header, bool):
+        found.append(f"{where}.header: {files.header!r} must be True or False")
+    if not isinstance(files.options, Mapping):
+        return [*found, f"{where}.options: must be a mapping of reader option to text"]
+    refused = sorted(str(name) for name in files.options if name not in OPTIONS)
+    if refused:
+        found.append(f"{where}.options: {', '.join(refused)} not among {', '.join(sorted(OPTIONS))}")
+    found += [
+        f"{where}.options: {name} is {value!r}, which must be text"
+        for name, value in files.options.items()
+        if not isinstance(value, str)
+    ]
+    return found
+
+
+def _lookup_problems(pipeline: Pipeline) -> list[str]:
+    if not isinstance(pipeline.lookups, Mapping):
+        return ["lookups: must be a mapping of name to Lookup(…)"]
+    found: list[str] = []
+    for name, lookup in pipeline.lookups.items():
+        where = f"lookups[{name!r}]"
+        if not isinstance(name, str) or not name.isidentifier():
+            found.append(f"{where}: the name must be a Python name: the transform takes it as an argument")
+        if not isinstance(lookup, Lookup):
+            found.append(f"{where}: must be a Lookup(…)")
+            continue
+        found += _files_problems(where, lookup)
+        wrong = ddl_problems(lookup.schema)
+        found += [f"{where}.schema: {one}" for one in wrong]
+        found += _columns_problems(f"{where}.key", lookup.key)
+        if not wrong and isinstance(lookup.key, tuple):
+            absent = [key for key in lookup.key if key not in ddl_columns(lookup.schema)]
+            found += [f"{where}.key: {key!r} is not a column of its schema" for key in absent]
+    return found
+
+
+def _transform_problems(pipeline: Pipeline) -> list[str]:
+    if not callable(pipeline.transform):
+        return [f"transform: {pipeline.transform!r} must be a function of a DataFrame"]
+    parameters = list(inspect.signature(pipeline.transform).parameters.values())
+    if not parameters or parameters[0].kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
+        return ["transform: its first argument must take the DataFrame"]
+    others = parameters[1:]
+    if not isinstance(pipeline.lookups, Mapping) or any(p.kind is Parameter.VAR_KEYWORD for p in others):
+        return []
+    wanted = {p.name for p in others if p.default is p.empty and p.kind is not Parameter.VAR_POSITIONAL}
+    given = set(pipeline.lookups)
+    found = [f"transform: its argument {name!r} is no lookup" for name in sorted(wanted - given)]
+    unused = sorted(map(str, given - {p.name for p in others}))
+    return found + [f"transform: takes no argument {name!r}, which is a lookup" for name in unused]
+
+
+def _sink_problems(sink: object) -> list[str]:
+    if not isinstance(sink, Append | Upsert | Replace):
+        return [f"sink: {sink!r} must be Append(…), Upsert(…) or Replace(…)"]
+    found: list[str] = []
+    if isinstance(sink, Upsert):
+        found += _columns_problems("sink.keys", sink.keys)
+        found += _column_problems("sink.newest", sink.newest)
+    if sink.partition_by is not None:
+        if isinstance(sink.partition_by, Partition):
+            found += _column_problems("sink.partition_by", sink.partition_by.column)
+        else:
+            found.append(f"sink.partition_by: {sink.partition_by!r} must be identity, hour, day or month(…)")
+    if sink.table is not None:
+        found += _table_problems(sink.table)
+    return found
+
+
+def _table_problems(table: object) -> list[str]:
+    parts = table.split(".") if isinstance(table, str) else []
+    if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
+        return [f"sink.table: {table!r} must be schema.table, both like {_NAME.pattern}"]
+    if parts[0] in _RESERVED_SCHEMAS or parts[0].startswith("pg_"):
+        return [f"sink.table: schema {parts[0]!r} is not for users' tables"]
+    return []
+
+
+def _columns_problems(where: str, columns: object) -> list[str]:
+    if not isinstance(columns, tuple) or not columns:
+        return [f"{where}: {columns!r} must be a tuple of at least one column, such as ('id',)"]
+    found = [wrong for column in columns for wrong in _column_problems(where, column)]
+    if len(set(columns)) != len(columns):
+        found.append(f"{where}: {columns!r} names a column twice")
+    return found
+
+
+def _column_problems(where: str, column: object) -> list[str]:
+    if not isinstance(column, str) or not column:
+        return [f"{where}: {column!r} must be the name of a column"]
+    if column.startswith("_"):
+        return [f"{where}: {column!r} starts with an underscore, which is kept for Sluice's own columns"]
+    return []
+
+
+def _is_schedule(schedule: object) -> bool:
+    if not isinstance(schedule, str):
+        return False
+    fields = schedule.split()
+    return schedule in _PRESETS or (len(fields) == 5 and all(_CRON_FIELD.fullmatch(part) for part in fields))
+
+
+def _matches(pattern: re.Pattern[str], text: object) -> bool:
+    return isinstance(text, str) and pattern.fullmatch(text) is not None

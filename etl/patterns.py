@@ -1,0 +1,78 @@
+"""Which files a pattern means, in the terms of Spark's file source.
+
+`flights/**/*.jsonl` is a folder, read at any depth, and a glob for the file's name. Without `**` the whole
+pattern is a glob of single levels. Files and folders whose name starts with `_` or `.` are never input.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+FORMATS = ("json", "csv", "parquet")
+
+_SUFFIXES = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+_GLOB = re.compile(r"[*?\[\]{}\\]")
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """A checked pattern."""
+
+    folder: str  # the part before the first glob character, without a trailing slash; "" = the landing
+    path: str  # what Spark lists: `folder`, or a glob of single levels
+    name: str  # glob for the file's name
+    recursive: bool  # at any depth below `path`
+
+
+def split_pattern(pattern: str) -> Pattern:
+    """The parts of a pattern in which `pattern_problems` finds nothing wrong."""
+    *above, name = pattern.split("/")
+    fixed = above
+    for depth, part in enumerate(above):
+        if _GLOB.search(part):
+            fixed = above[:depth]
+            break
+    recursive = bool(above) and above[-1] == "**"
+    if recursive:
+        path = "/".join(above[:-1])
+    elif _GLOB.search(pattern):
+        path = pattern
+    else:
+        # Spark takes a path without a glob for a folder; braces make a glob that only this file matches.
+        path = "/".join([*above, "{" + name + "}"])
+    return Pattern(folder="/".join(fixed), path=path, name=name, recursive=recursive)
+
+
+def pattern_problems(pattern: object) -> list[str]:
+    """What is wrong with a pattern, as sentences."""
+    if not isinstance(pattern, str) or not pattern.strip():
+        return [f"{pattern!r} must be a path pattern, such as 'events/**/*.jsonl'"]
+    scheme = _SCHEME.match(pattern)
+    rest = pattern
+    found = []
+    if scheme:
+        rest = pattern[scheme.end() :]
+        if scheme[1] != "s3a":
+            found.append(f"{pattern!r}: only s3a:// and local paths can be read, not {scheme[1]}://")
+    *above, name = rest.removeprefix("/").split("/")
+    if name in ("", ".", "..", "**"):
+        found.append(f"{pattern!r} must end in a file's name or a glob for it, such as '*.jsonl'")
+    if "" in above or "." in above or ".." in above:
+        found.append(f"{pattern!r} has an empty, '.' or '..' part")
+    if "**" in above[:-1] or any("**" in part and part != "**" for part in [*above, name]) or (name == "**"):
+        found.append(f"{pattern!r}: '**' may only be the whole folder just before the file's name")
+    if any(part[:1] in ("_", ".") for part in [*above, name] if part not in (".", "..")):
+        found.append(f"{pattern!r}: names that start with '_' or '.' are hidden from Spark")
+    if scheme and (not above or _GLOB.search(above[0])):
+        found.append(f"{pattern!r} must name a bucket")
+    return found
+
+
+def inferred_format(pattern: object) -> str | None:
+    """The format that the pattern's suffix tells, `.gz` aside; None when it tells none."""
+    if not isinstance(pattern, str):
+        return None
+    name = pattern.rpartition("/")[2].removesuffix(".gz")
+    return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)

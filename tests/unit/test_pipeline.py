@@ -1,0 +1,199 @@
+"""A declaration is right when it loads, and all that is wrong with one is told at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etl.declaration_checks import ddl_columns, problems
+from etl.errors import SetupError
+from etl.patterns import inferred_format, pattern_problems, split_pattern
+from etl.pipeline import (
+    Append,
+    Files,
+    Lookup,
+    Pipeline,
+    Upsert,
+    day,
+    load_pipeline,
+    load_pipelines,
+)
+
+GOOD = """
+from etl.pipeline import Append, Files, Pipeline
+
+def same(df):
+    return df
+
+PIPELINE = Pipeline(name="{name}", sources=(Files("{name}/**/*.jsonl"),), schema="id bigint",
+                    transform=same, sink=Append({sink}))
+"""
+
+
+def same(df: object, **lookups: object) -> object:
+    return df
+
+
+def declared(**fields: object) -> Pipeline:
+    whole: dict[str, object] = {
+        "name": "events",
+        "sources": (Files("events/**/*.jsonl"),),
+        "schema": "id bigint, at timestamp",
+        "transform": same,
+        "sink": Append(),
+    }
+    return Pipeline(**{**whole, **fields})  # type: ignore[arg-type]
+
+
+def write(folder: Path, name: str, *, sink: str = "", file: str | None = None) -> Path:
+    path = folder / f"{file or name}.py"
+    path.write_text(GOOD.format(name=name, sink=sink))
+    return path
+
+
+def test_a_right_declaration_has_no_problem() -> None:
+    sink = Upsert(keys=("id",), newest="at", partition_by=day("at"), table="mart.events")
+    lookups = {"places": Lookup("reference/places.csv", schema="id int, name string", key=("id",))}
+    assert problems(declared(sink=sink, lookups=lookups, schedule="*/5 * * * 1-5", interval="at")) == []
+
+
+def test_every_mistake_is_reported_with_its_field() -> None:
+    wrong = declared(
+        name="Events",
+        sources=(Files("events/*.txt"), Files("a/**/b/*.json", max_files=3, max_bytes=4), Files("x/*.json", max_files=0)),
+        schema="id bigint, _batch_id bigint, ID int",
+        sink=Upsert(keys=(), newest="_at", table="sluice.events"),
+        lookups={"places": Lookup("p.csv", schema="id int", key=("place",))},
+        schedule="daily",
+        suite="../x",
+        interval="_t",
+        start="2013",
+        max_quarantine_share=1.5,
+    )
+    text = "\n".join(problems(wrong))
+    for field in (
+        "name:", "sources[0].format:", "sources[1]: 'a/**/b/*.json'", "sources[1]: max_files and max_bytes",
+        "sources[2].max_files:", "schema: column '_batch_id'", "schema: column 'id' is there twice", "sink.keys:",
+        "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
+        "max_quarantine_share:",
+    ):  # fmt: skip
+        assert field in text
+
+
+def test_lookups_and_the_transforms_arguments_must_agree() -> None:
+    def joined(df: object, *, planes: object) -> object:
+        return df
+
+    lookup = Lookup("p.csv", schema="id int", key=("id",))
+    assert problems(declared(transform=joined, lookups={"planes": lookup})) == []
+    found = problems(declared(transform=joined, lookups={"plains": lookup}))
+    assert any("'planes' is no lookup" in one for one in found)
+    assert any("takes no argument 'plains'" in one for one in found)
+
+
+def test_options_that_skip_records_are_refused() -> None:
+    found = problems(declared(sources=(Files("a/*.csv", options={"mode": "DROPMALFORMED", "sep": ";"}),)))
+    assert len(found) == 1 and "mode not among" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder", "path", "name", "recursive"),
+    [
+        ("flights/**/*.jsonl", "flights", "flights", "*.jsonl", True),
+        ("flights/*.csv", "flights", "flights/*.csv", "*.csv", False),
+        ("a/dt=*/**/x-*.csv.gz", "a", "a/dt=*", "x-*.csv.gz", True),
+        ("a/*/data.json", "a", "a/*/data.json", "data.json", False),
+        ("reference/planes.csv", "reference", "reference/{planes.csv}", "planes.csv", False),
+        ("**/*.json", "", "", "*.json", True),
+        ("s3a://bucket/a/**/*.json", "s3a://bucket/a", "s3a://bucket/a", "*.json", True),
+        ("/srv/a/*.json", "/srv/a", "/srv/a/*.json", "*.json", False),
+    ],
+)
+def test_a_pattern_is_a_folder_and_a_glob(pattern: str, folder: str, path: str, name: str, recursive: bool) -> None:
+    assert pattern_problems(pattern) == []
+    split = split_pattern(pattern)
+    assert (split.folder, split.path, split.name, split.recursive) == (folder, path, name, recursive)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["", "a/**", "a/**/b/*.json", "a/b**/*.json", "a//b.json", "../a.json", "hdfs://h/a/*.json", "a/_x/*.json",
+     "s3a:///a.json", "s3a://*/a.json", "a/", 7],
+)  # fmt: skip
+def test_a_pattern_spark_would_read_otherwise_is_refused(pattern: object) -> None:
+    assert pattern_problems(pattern)
+
+
+def test_the_suffix_tells_the_format() -> None:
+    told = [inferred_format(f"x/*{end}") for end in (".jsonl", ".json.gz", ".csv", ".csv.gz", ".parquet", ".txt")]
+    assert told == ["json", "json", "csv", "csv", "parquet", None]
+
+
+def test_column_names_are_found_in_nested_ddl() -> None:
+    schema = "a decimal(10, 2), `b c` string COMMENT 'x, y', d struct<e:int, f:array<int>>, g:int"
+    assert ddl_columns(schema) == ["a", "b c", "d", "g"]
+
+
+def test_loading_needs_no_pyspark(tmp_path: Path) -> None:
+    write(tmp_path, "events")
+    code = (
+        "import sys; from pathlib import Path; from etl.pipeline import load_pipelines\n"
+        f"load_pipelines([Path({str(tmp_path)!r}), Path('etl/pipelines')])\n"
+        "sys.exit(any(n.partition('.')[0] == 'pyspark' for n in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_loaded_pipeline_knows_its_file_and_version(tmp_path: Path) -> None:
+    file = write(tmp_path, "events")
+    first = load_pipeline("events", [tmp_path])
+    assert first.file == file and first.table == "warehouse.events"
+    assert load_pipeline("events", [tmp_path]).digest == first.digest
+    file.write_text(file.read_text() + "# another version\n")
+    assert load_pipeline("events", [tmp_path]).digest != first.digest
+
+
+def test_all_broken_files_are_reported_together_with_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\nraise ValueError('no luck')\n")
+    (tmp_path / "b.py").write_text("x = (\n")
+    (tmp_path / "c.py").write_text("x = 1\n")
+    (tmp_path / "d.py").write_text("import pyspark.sql\n" + GOOD.format(name="D", sink=""))
+    (tmp_path / "_shared.py").write_text("raise SystemExit(1)\n")
+    with pytest.raises(SetupError) as caught:
+        load_pipelines([tmp_path])
+    for part in ("a.py: line 2: ValueError: no luck", "b.py: line 1", "c.py: declares no PIPELINE",
+                 "d.py: line 1: imports pyspark", "d.py: name:"):  # fmt: skip
+        assert part in caught.value.seen
+
+
+def test_one_table_belongs_to_one_pipeline(tmp_path: Path) -> None:
+    write(tmp_path, "events")
+    write(tmp_path, "other", sink='table="warehouse.events"')
+    write(tmp_path, "events_quarantine")
+    write(tmp_path, "events", file="again")
+    write(tmp_path, "fine")
+    with pytest.raises(SetupError) as caught:
+        load_pipelines([tmp_path])
+    assert "warehouse.events belongs to pipeline 'events'" in caught.value.seen
+    assert "warehouse.events_quarantine belongs to pipeline" in caught.value.seen
+    assert "'events' is declared in" in caught.value.seen
+    with pytest.raises(SetupError):
+        load_pipeline("other", [tmp_path])
+    assert load_pipeline("fine", [tmp_path]).name == "fine"
+
+
+def test_an_unknown_name_suggests_near_ones(tmp_path: Path) -> None:
+    write(tmp_path, "flights")
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(SetupError, match="did you mean flights"):
+        load_pipeline("fligths", [tmp_path])
+    with pytest.raises(SetupError, match="ZeroDivisionError"):
+        load_pipeline("broken", [tmp_path])
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="nowhere"):
+        load_pipelines([tmp_path / "nowhere"])
