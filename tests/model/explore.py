@@ -1,0 +1,107 @@
+"""Searches every state that a scenario can reach, breadth first, so that a violation's trace is the shortest."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+
+from etl.steps import Step
+
+from .guards import Guards
+from .protocol import LANDED, Move, moves
+from .state import Budget, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A world to search: how often each thing may happen, and how many runs and recovers may be alive at once."""
+
+    budget: Budget
+    alive: int = 2
+    progress: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a search saw."""
+
+    violation: str | None
+    trace: tuple[str, ...]
+    states: int
+    steps: frozenset[Step]
+
+
+def broken(state: State) -> str | None:
+    """The invariant that does not hold in this state."""
+    postgres = state.postgres
+    rows = Counter(row for row, _ in postgres.warehouse)
+    if any(count > 1 for count in rows.values()):
+        return "a row is in the warehouse twice"
+    on_lake = Counter(file for item in postgres.pointer.objects for file in item.inputs)
+    if any(count > 1 for count in on_lake.values()):
+        return "a row is on the lake twice"
+    if rows != on_lake:
+        return "the sinks differ"
+    if postgres.pointer not in state.metadata or not postgres.pointer.objects <= state.data:
+        return "an object that the pointer refers to is gone or overwritten"
+    kept = state.backup
+    if kept and (kept.pointer not in state.metadata or not kept.pointer.objects <= state.data):
+        return "an object that a backup within the horizon refers to is gone or overwritten"
+    return None
+
+
+def reached_goal(state: State) -> bool:
+    return state.postgres.live_inputs() == LANDED
+
+
+def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
+    """Search until something is violated or nothing is new; more than `cap` states is an error, never a pass."""
+    first = State(budget=scenario.budget)
+    cause: dict[State, tuple[State, Move] | None] = {first: None}
+    before: dict[State, list[State]] = {}
+    queue = deque([first])
+    steps: set[Step] = set()
+
+    def found(violation: str | None, state: State, *last: Move) -> Found:
+        trace = [str(move) for move in last]
+        while (link := cause[state]) is not None:
+            trace.append(str(link[1]))
+            state = link[0]
+        return Found(violation=violation, trace=tuple(reversed(trace)), states=len(cause), steps=frozenset(steps))
+
+    while queue:
+        state = queue.popleft()
+        for move in moves(state, guards, scenario.alive):
+            if move.step:
+                steps.add(move.step)
+            if move.lie:
+                return found(move.lie, state, move)
+            after = move.after
+            if scenario.progress:
+                before.setdefault(after, []).append(state)
+            if after in cause:
+                continue
+            cause[after] = (state, move)
+            if violation := broken(after):
+                return found(violation, after)
+            queue.append(after)
+        if len(cause) > cap:
+            raise RuntimeError(f"more than {cap} states: make the scenario's budget smaller")
+    if scenario.progress and (stuck := without_way_on(cause, before)) is not None:
+        return found("no way on: the rows can't be delivered any more", stuck)
+    return found(None, first)
+
+
+def without_way_on(cause, before) -> State | None:
+    """The first state that had runs and recovers to spare, and from which the goal can't be reached."""
+    reaching = {state for state in cause if reached_goal(state)}
+    stack = list(reaching)
+    while stack:
+        for state in before.get(stack.pop(), ()):
+            if state not in reaching:
+                reaching.add(state)
+                stack.append(state)
+    for state in cause:
+        if state not in reaching and state.budget.starts > 0 and state.budget.recovers > 0:
+            return state
+    return None

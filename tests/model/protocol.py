@@ -1,0 +1,354 @@
+"""The protocol's actors. Each function yields every move that its actor could make next.
+
+A move of a driver carries the Step of etl/steps.py that it stands for. Steps whose crash leaves the same world
+behind are folded into one move: FOLDED says which stands for which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from etl.steps import Step
+
+from .guards import Guard, Guards
+from .state import (
+    NOTHING,
+    At,
+    Attempt,
+    Checkpoint,
+    Delivery,
+    Driver,
+    Fate,
+    Inputs,
+    Metadata,
+    Object,
+    Postgres,
+    State,
+)
+
+LANDED: Inputs = frozenset((0, 1))
+
+FOLDED: dict[Step, Step] = {
+    # an upload shows nothing before it is complete, and staged rows are read by their own attempt only
+    Step.OBJECT_OPENED: Step.STAGED,
+    Step.ROWS_COPIED: Step.STAGED,
+    Step.TASK_COMMITTED: Step.STAGED,
+    Step.JUDGED: Step.STAGED,
+    # recover may take any staged attempt, so the manifest adds nothing
+    Step.MANIFEST_WRITTEN: Step.POINTER_DRAFTED,
+    # invisible until COMMIT, and gone with the transaction
+    Step.DELIVERY_INSERTED: Step.COMMITTED,
+    Step.INPUTS_INSERTED: Step.COMMITTED,
+    Step.ROWS_MERGED: Step.COMMITTED,
+    Step.QUARANTINE_MERGED: Step.COMMITTED,
+    Step.QUALITY_INSERTED: Step.COMMITTED,
+    Step.POINTER_SWAPPED: Step.COMMITTED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    actor: str
+    after: State
+    note: str
+    step: Step | None = None
+    lie: str | None = None  # what the actor claims in this move, and is not so
+
+    def __str__(self) -> str:
+        return f"{self.actor}: {self.step or ''}{' ' if self.step and self.note else ''}{self.note}"
+
+
+# --- what drivers and recover share ---------------------------------------------------------------------------
+
+
+def take_lease(state: State, postgres: Postgres, guards: Guards) -> Postgres:
+    """The lease with a new token; every open attempt of another token is fenced."""
+    token = state.fresh_token() if Guard.RANDOM_TOKEN in guards else postgres.sequence + 1
+    sequence = postgres.sequence if Guard.RANDOM_TOKEN in guards else token
+    attempts = frozenset(
+        replace(row, fate=Fate.FENCED) if row.fate is Fate.OPEN and row.token != token else row
+        for row in postgres.attempts
+    )
+    return replace(postgres, lease=token, attempts=attempts, sequence=sequence)
+
+
+def refusal(postgres: Postgres, *, token: int, attempt: int, item: Object, guards: Guards) -> str | None:
+    """Why this commit must not be, as seen under the lock; None when nothing speaks against it."""
+    if Guard.TOKEN in guards and postgres.lease != token:
+        return "Fenced"
+    if Guard.ATTEMPT_OPEN in guards and postgres.fate(attempt) is not Fate.OPEN:
+        return "Fenced"
+    if Guard.CURRENT_STREAM in guards and postgres.current != item.stream:
+        return "CheckpointLost"
+    if Guard.BATCH_UNIQUE in guards and (item.stream, item.batch) in {
+        (row.stream, row.batch) for row in postgres.deliveries
+    }:
+        return "delivered already"
+    if Guard.CONTINUITY in guards and postgres.last_batch(item.stream) != item.batch - 1:
+        return "LedgerBehind"
+    if Guard.INPUTS_UNIQUE in guards and postgres.live_inputs() & item.inputs:
+        return "input taken"
+    return None
+
+
+def commit(postgres: Postgres, *, item: Object, draft: Metadata) -> Postgres:
+    """The one transaction's effect on both sinks and the ledger."""
+    delivery = Delivery(stream=item.stream, batch=item.batch, inputs=item.inputs, attempt=item.attempt)
+    attempts = frozenset(
+        replace(row, fate=Fate.DELIVERED) if row.attempt in (item.attempt, draft.owner) else row
+        for row in postgres.attempts
+    )
+    return replace(
+        postgres,
+        deliveries=postgres.deliveries | {delivery},
+        warehouse=postgres.warehouse | {(file, item.attempt) for file in item.inputs},
+        pointer=draft,
+        attempts=attempts,
+    )
+
+
+def drafted(base: Metadata, item: Object, owner: int) -> Metadata:
+    return Metadata(owner=owner, objects=base.objects | {item})
+
+
+def put(state: State, item: Object, guards: Guards) -> frozenset[Object]:
+    """The lake's data after a PUT: an object of the same name is overwritten."""
+    if Guard.UNIQUE_NAMES in guards:
+        return state.data | {item}
+
+    def name(other: Object) -> tuple[int, int, int]:
+        return other.stream, other.batch, other.number
+
+    return frozenset(other for other in state.data if name(other) != name(item)) | {item}
+
+
+def stop(checkpoint: Checkpoint | None, postgres: Postgres, guards: Guards) -> str | None:
+    """What the checks at a run's start find; None when the run may go on."""
+    if checkpoint is None:
+        return "CheckpointLost" if postgres.current else None
+    if Guard.CHECK_STREAM in guards and checkpoint.stream != postgres.current:
+        return "CheckpointLost"
+    last = postgres.last_batch(checkpoint.stream)
+    if Guard.CHECK_DAMAGE in guards and checkpoint.damaged():
+        return "CheckpointDamaged"
+    if Guard.CHECK_BEHIND in guards and checkpoint.mark > last:
+        return "LedgerBehind"
+    if Guard.CHECK_AHEAD in guards and last > checkpoint.last_offset():
+        return "LedgerAhead"
+    return None
+
+
+# --- the driver -----------------------------------------------------------------------------------------------
+
+
+def launcher(state: State, guards: Guards, alive: int) -> Iterator[Move]:
+    """Airflow, or a person, starts a run: it takes the lease, is checked, and Spark loads the checkpoint."""
+    if not state.budget.starts or len(state.drivers) + len(state.recovers) >= alive or state.locked():
+        return
+    state = replace(state, budget=replace(state.budget, starts=state.budget.starts - 1))
+    postgres = take_lease(state, state.postgres, guards)
+    stopped = stop(state.checkpoint, postgres, guards)
+    if stopped:
+        yield Move(actor="driver", step=Step.LEASE_TAKEN, note=stopped, after=replace(state, postgres=postgres))
+        return
+    checkpoint = state.checkpoint or Checkpoint(stream=state.fresh_stream())
+    if not postgres.current or Guard.CHECK_STREAM not in guards:  # a first run registers its stream
+        known = dict(postgres.streams) | {checkpoint.stream: postgres.first_batch(checkpoint.stream)}
+        postgres = replace(postgres, current=checkpoint.stream, streams=frozenset(known.items()))
+    driver = load(checkpoint, postgres.lease)
+    yield Move(
+        actor="driver",
+        step=Step.LEASE_TAKEN,
+        note=f"token {postgres.lease}, stream {checkpoint.stream}, next batch {driver.batch}",
+        after=replace(state, postgres=postgres, checkpoint=checkpoint, drivers=ordered(*state.drivers, driver)),
+    )
+
+
+def load(checkpoint: Checkpoint, token: int) -> Driver:
+    """Spark's own start: the last planned batch again unless it is marked, else the one after it."""
+    again = checkpoint.last_offset() > checkpoint.mark
+    return Driver(
+        at=At.PLANNED if again else At.READY,
+        token=token,
+        stream=checkpoint.stream,
+        seen=checkpoint.seen | checkpoint.planned() if again else checkpoint.seen,
+        pending=checkpoint.seen - checkpoint.planned(),
+        batch=checkpoint.last_offset() if again else checkpoint.last_offset() + 1,
+        inputs=checkpoint.offsets[-1][1] if again else NOTHING,
+    )
+
+
+def ordered(*drivers: Driver) -> tuple[Driver, ...]:
+    """Which of two drivers is named first makes no difference, so it must not make a state."""
+    return tuple(sorted(drivers, key=lambda driver: (driver.token, driver.at, driver.attempt, driver.batch)))
+
+
+def driver(state: State, me: Driver, guards: Guards) -> Iterator[Move]:
+    """One run's next move."""
+    others = list(state.drivers)
+    others.remove(me)
+    actor = f"driver {me.token}"
+
+    def go(now: Driver | None, note: str = "", step: Step | None = None, **changes: object) -> Move:
+        drivers = ordered(*others, now) if now else tuple(others)
+        return Move(actor=actor, step=step, note=note, after=replace(state, drivers=drivers, **changes))
+
+    match me.at:
+        case At.READY:
+            yield from plan(state, me, go)
+        case At.PLANNED:
+            yield from open_attempt(state, me, guards, go)
+        case At.OPENED:
+            yield go(replace(me, at=At.STAGED), step=Step.STAGED, data=put(state, me.object(), guards))
+        case At.STAGED:
+            base = state.postgres.pointer
+            draft = drafted(base, me.object(), me.attempt)
+            now = replace(me, at=At.DRAFTED, base=base)
+            yield go(now, step=Step.POINTER_DRAFTED, metadata=state.metadata | {draft})
+        case At.DRAFTED:
+            yield from lock(state, me, guards, go)
+        case At.LOCKED:
+            yield from finish_transaction(state, me, guards, go)
+        case At.HALF:
+            after = replace(state.postgres, pointer=drafted(me.base, me.object(), me.attempt))
+            yield go(replace(me, at=At.COMMITTED, base=None), "second transaction", postgres=after)
+        case At.UNKNOWN:
+            yield from find_out(state, me, guards, go)
+        case At.COMMITTED:
+            yield from done(state, me, go)
+    if state.budget.crashes:
+        budget = replace(state.budget, crashes=state.budget.crashes - 1)
+        yield go(None, "CRASH", budget=budget)
+
+
+def plan(state, me, go):
+    """Spark lists the landing folder and writes sources/ and offsets/, or finds nothing left and ends."""
+    left = LANDED - me.seen | me.pending
+    if not left:
+        missing = LANDED - state.postgres.live_inputs()
+        lie = f"the run says done, and rows of {sorted(missing)} are missing" if missing and not me.restored else None
+        yield Move(actor=f"driver {me.token}", note="ends: all done", after=go(None).after, lie=lie)
+        return
+    folder = state.checkpoint
+    if folder is None or me.batch in dict(folder.offsets):
+        yield go(None, "dies: its checkpoint was changed under it")
+        return
+    for inputs in {frozenset((min(left),)) | me.pending, left}:
+        offsets = tuple(sorted((*folder.offsets, (me.batch, inputs)), key=lambda entry: entry[0]))
+        yield go(
+            replace(me, at=At.PLANNED, inputs=inputs, seen=me.seen | inputs, pending=NOTHING),
+            f"plans batch {me.batch} of {sorted(inputs)}",
+            checkpoint=replace(folder, offsets=offsets, seen=folder.seen | inputs),
+        )
+
+
+def open_attempt(state, me, guards, go):
+    """foreachBatch begins: a batch that the ledger has is passed over, else an attempt's row is committed."""
+    postgres = state.postgres
+    found = [row for row in postgres.deliveries if (row.stream, row.batch) == (me.stream, me.batch)]
+    if found:
+        if Guard.SKIP_NEEDS_LEASE in guards and postgres.lease != me.token:
+            yield go(None, "Fenced")
+        elif Guard.INPUTS_SAME in guards and found[0].inputs != me.inputs:
+            yield go(None, "InputsChanged")
+        else:
+            yield go(replace(me, at=At.COMMITTED, attempt=0), "delivered already")
+        return
+    if state.locked():
+        return
+    if postgres.lease != me.token and Guard.TOKEN in guards:
+        yield go(None, "Fenced")
+        return
+    attempt = state.fresh_attempt()
+    number = 0 if Guard.UNIQUE_NAMES in guards else postgres.sequence + 1
+    row = Attempt(attempt=attempt, token=me.token, fate=Fate.OPEN)
+    postgres = replace(postgres, attempts=postgres.attempts | {row}, sequence=number or postgres.sequence)
+    now = replace(me, at=At.OPENED, attempt=attempt, number=number)
+    yield go(now, f"attempt {attempt}", step=Step.ATTEMPT_OPENED, postgres=postgres)
+
+
+def lock(state, me, guards, go):
+    """The transaction opens: the pipeline's row is locked and everything is looked at again."""
+    if state.locked():
+        return
+    postgres = state.postgres
+    refused = refusal(postgres, token=me.token, attempt=me.attempt, item=me.object(), guards=guards)
+    if refused == "delivered already":
+        yield go(replace(me, at=At.PLANNED, base=None), refused, step=Step.PIPELINE_LOCKED)
+    elif refused:
+        yield go(None, refused, step=Step.PIPELINE_LOCKED)
+    elif Guard.POINTER_CAS in guards and postgres.pointer != me.base:
+        yield go(replace(me, at=At.STAGED, base=None), "the pointer moved", step=Step.PIPELINE_LOCKED)
+    else:
+        yield go(replace(me, at=At.LOCKED), step=Step.PIPELINE_LOCKED)
+
+
+def finish_transaction(state, me, guards, go):
+    """COMMIT: it succeeds, or the connection breaks and the server decides alone."""
+    draft = drafted(me.base, me.object(), me.attempt)
+    after = commit(state.postgres, item=me.object(), draft=draft)
+    if Guard.ONE_TRANSACTION in guards:
+        now = replace(me, at=At.COMMITTED, base=None)
+        yield go(now, f"batch {me.batch} of stream {me.stream}", step=Step.COMMITTED, postgres=after)
+    else:
+        half = replace(after, pointer=state.postgres.pointer)
+        yield go(replace(me, at=At.HALF), "warehouse only", step=Step.COMMITTED, postgres=half)
+    if state.budget.lost_acks and not state.ghost:
+        budget = replace(state.budget, lost_acks=state.budget.lost_acks - 1)
+        yield go(replace(me, at=At.UNKNOWN), "CONNECTION LOST in COMMIT", ghost=me, budget=budget)
+
+
+def find_out(state, me, guards, go):
+    """After a lost COMMIT: wait for the old transaction's lock, read the ledger, then go on from what it says."""
+    if Guard.UNKNOWN_READS not in guards:
+        yield go(replace(me, at=At.COMMITTED, base=None), "assumes that it committed")
+    elif Guard.UNKNOWN_WAITS not in guards or not state.locked():
+        mine = [row for row in state.postgres.deliveries if (row.stream, row.batch) == (me.stream, me.batch)]
+        if mine:
+            yield go(replace(me, at=At.PLANNED, base=None), "reads: delivered")
+        else:
+            yield go(replace(me, at=At.DRAFTED), "reads: not delivered")
+
+
+def done(state, me, go):
+    """foreachBatch returns and Spark writes its commit mark."""
+    folder = state.checkpoint
+    if folder is None:
+        yield go(None, "dies: its checkpoint is gone", step=Step.BATCH_DONE)
+        return
+    if folder.mark >= me.batch and folder.last_offset() != me.batch:
+        yield go(None, "dies: the mark is there already", step=Step.BATCH_DONE)
+        return
+    now = replace(me, at=At.READY, batch=me.batch + 1, inputs=NOTHING, attempt=0, number=0)
+    marked = replace(folder, mark=max(folder.mark, me.batch))
+    yield go(now, f"Spark marks batch {me.batch}", step=Step.BATCH_DONE, checkpoint=marked)
+
+
+def server(state: State) -> Iterator[Move]:
+    """PostgreSQL, left alone with a transaction whose client is gone."""
+    if state.ghost is None:
+        return
+    ghost = state.ghost
+    draft = drafted(ghost.base, ghost.object(), ghost.attempt)
+    after = commit(state.postgres, item=ghost.object(), draft=draft)
+    yield Move(actor="server", note="commits it", after=replace(state, postgres=after, ghost=None))
+    yield Move(actor="server", note="rolls it back", after=replace(state, ghost=None))
+
+
+def moves(state: State, guards: Guards, alive: int) -> Iterator[Move]:
+    """Everything that could happen next."""
+    from .faults import faults
+    from .recover import recover, recoverer
+    from .sweeper import sweeper
+
+    return chain(
+        *(driver(state, me, guards) for me in state.drivers),
+        server(state),
+        launcher(state, guards, alive),
+        *(recover(state, me, guards) for me in state.recovers),
+        recoverer(state, guards, alive),
+        sweeper(state, guards),
+        faults(state),
+    )

@@ -1,0 +1,117 @@
+"""`sluice recover`: forward from the lake where somebody wants it, then a new stream with a seeded checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from .guards import Guard, Guards
+from .protocol import Move, commit, drafted, refusal, take_lease
+from .state import Attempt, Checkpoint, Fate, Object, Recover, RecoverAt, State
+from .sweeper import settled
+
+
+def recoverer(state: State, guards: Guards, alive: int) -> Iterator[Move]:
+    """A person starts recover, needed or not."""
+    if not state.budget.recovers or len(state.drivers) + len(state.recovers) >= alive:
+        return
+    if state.locked() or not (state.postgres.current or state.checkpoint):
+        return
+    budget = replace(state.budget, recovers=state.budget.recovers - 1)
+    postgres = state.postgres
+    if Guard.RECOVER_LEASE in guards:
+        postgres = take_lease(state, postgres, guards)
+    me = Recover(at=RecoverAt.LEASED, token=postgres.lease)
+    if Guard.SEED_LOCKED not in guards:
+        me = replace(me, seed=postgres.live_inputs())
+    recovers = ordered(*state.recovers, me)
+    after = replace(state, budget=budget, postgres=postgres, recovers=recovers)
+    yield Move(actor="recover", note=f"takes the lease, token {me.token}", after=after)
+
+
+def ordered(*recovers: Recover) -> tuple[Recover, ...]:
+    return tuple(sorted(recovers, key=lambda me: (me.token, me.at, me.stream)))
+
+
+def recover(state: State, me: Recover, guards: Guards) -> Iterator[Move]:
+    """One recover's next move: commit a batch again from the lake, register the new stream, write its checkpoint."""
+    others = list(state.recovers)
+    others.remove(me)
+    actor = f"recover {me.token}"
+
+    def go(now: Recover | None, note: str, **changes: object) -> Move:
+        recovers = ordered(*others, now) if now else tuple(others)
+        return Move(actor=actor, note=note, after=replace(state, recovers=recovers, **changes))
+
+    match me.at:
+        case RecoverAt.LEASED:
+            yield from draft_forward(state, me, guards, go)
+            yield from register(state, me, guards, go)
+        case RecoverAt.DRAFTED:
+            yield from commit_forward(state, me, guards, go)
+        case RecoverAt.REGISTERED:
+            folder = Checkpoint(stream=me.stream, offsets=((0, me.seed),), mark=0, seen=me.seed)
+            yield go(None, f"writes the checkpoint of stream {me.stream}, seed {sorted(me.seed)}", checkpoint=folder)
+    if state.budget.crashes:
+        yield go(None, "CRASH", budget=replace(state.budget, crashes=state.budget.crashes - 1))
+
+
+def forwardable(state: State, item: Object, guards: Guards) -> bool:
+    """The lake still has this batch, it follows the ledger's last one, and nobody may be deleting it."""
+    if Guard.FORWARD_SPARES in guards and item.attempt in settled(state):
+        return False
+    return item.stream == state.postgres.current and item.batch == state.postgres.last_batch(item.stream) + 1
+
+
+def draft_forward(state, me, guards, go):
+    """Draft metadata that includes a batch which the lake has and the ledger lost."""
+    for item in sorted(state.data, key=lambda item: item.attempt):
+        if not forwardable(state, item, guards) or item.inputs & state.postgres.live_inputs() or state.locked():
+            continue
+        attempt, postgres = state.fresh_attempt(), state.postgres
+        if Guard.FORWARD_ATTEMPT in guards:
+            if postgres.lease != me.token:
+                continue
+            row = Attempt(attempt=attempt, token=me.token, fate=Fate.OPEN)
+            postgres = replace(postgres, attempts=postgres.attempts | {row})
+        draft = drafted(postgres.pointer, item, attempt)
+        yield go(
+            replace(me, at=RecoverAt.DRAFTED, attempt=attempt, base=postgres.pointer, forwarded=item),
+            f"drafts batch {item.batch} again, with attempt {item.attempt}'s objects",
+            postgres=postgres,
+            metadata=state.metadata | {draft},
+        )
+
+
+def commit_forward(state, me, guards, go):
+    """Commit the batch again, in the same transaction and with the same checks as a driver."""
+    if state.locked():
+        return
+    item, postgres = me.forwarded, state.postgres
+    now = replace(me, at=RecoverAt.LEASED, attempt=0, base=None, forwarded=None)
+    checks = guards if Guard.FORWARD_ATTEMPT in guards else guards - {Guard.ATTEMPT_OPEN}
+    refused = refusal(postgres, token=me.token, attempt=me.attempt, item=item, guards=checks)
+    if not refused and not forwardable(state, item, guards):
+        refused = "the sweeper may delete it"
+    if not refused and Guard.POINTER_CAS in guards and postgres.pointer != me.base:
+        refused = "the pointer moved"
+    if refused:
+        yield go(None if refused == "Fenced" else now, refused)
+    else:
+        after = commit(postgres, item=item, draft=drafted(me.base, item, me.attempt))
+        yield go(now, f"commits batch {item.batch} again", postgres=after)
+
+
+def register(state, me, guards, go):
+    """Under the lock: the lease is still ours, the new stream becomes the current one, the live inputs its seed."""
+    if state.locked():
+        return
+    postgres = state.postgres
+    if Guard.RECOVER_RECHECK in guards and postgres.lease != me.token:
+        yield go(None, "Fenced")
+        return
+    stream = state.fresh_stream()
+    seed = postgres.live_inputs() if Guard.SEED_LOCKED in guards else me.seed
+    after = replace(postgres, current=stream, streams=postgres.streams | {(stream, 1)})
+    now = replace(me, at=RecoverAt.REGISTERED, stream=stream, seed=seed)
+    yield go(now, f"registers stream {stream}, seed {sorted(seed)}", postgres=after)

@@ -1,0 +1,256 @@
+"""What the model's world consists of. All of it is frozen and hashable: a state is a value.
+
+Numbers stand for what is random in production (tokens, stream ids, attempts' names): a new one is the smallest
+that nothing in the state mentions any more, which no actor can tell from a random one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+Inputs = frozenset[int]
+"""Landed files, by number. Each holds one row, so a row is named by its file."""
+
+NOTHING: Inputs = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Object:
+    """The data files and the delivery manifest of one attempt: what it put on the lake for its batch."""
+
+    attempt: int
+    stream: int
+    batch: int
+    inputs: Inputs
+    number: int = 0  # from PostgreSQL's sequence; counts only when names are made from it (a removed guard)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """One Iceberg metadata file with its manifests: the table as the pointer that names it shows it."""
+
+    owner: int  # the attempt that drafted it
+    objects: frozenset[Object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A row of the ledger."""
+
+    stream: int
+    batch: int
+    inputs: Inputs
+    attempt: int
+
+
+class Fate(StrEnum):
+    OPEN = "open"
+    FENCED = "fenced"
+    DELIVERED = "delivered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A row of sluice.attempt."""
+
+    attempt: int
+    token: int
+    fate: Fate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postgres:
+    """Everything that goes back in time together when a backup is restored."""
+
+    lease: int = 0  # token; 0 = never taken
+    current: int = 0  # the pipeline's current stream; 0 = none yet
+    streams: frozenset[tuple[int, int]] = frozenset()  # (stream, its first batch)
+    deliveries: frozenset[Delivery] = frozenset()
+    warehouse: frozenset[tuple[int, int]] = frozenset()  # (row, attempt that wrote it)
+    pointer: Metadata = Metadata(owner=0, objects=frozenset())
+    attempts: frozenset[Attempt] = frozenset()
+    sequence: int = 0  # counts only where a removed guard takes names or tokens from it
+
+    def live_inputs(self) -> Inputs:
+        return frozenset(file for delivery in self.deliveries for file in delivery.inputs)
+
+    def first_batch(self, stream: int) -> int:
+        return dict(self.streams).get(stream, 0)
+
+    def last_batch(self, stream: int) -> int:
+        """The stream's last delivered batch; the one before its first when there is none."""
+        delivered = [delivery.batch for delivery in self.deliveries if delivery.stream == stream]
+        return max(delivered, default=self.first_batch(stream) - 1)
+
+    def fate(self, attempt: int) -> Fate | None:
+        return next((row.fate for row in self.attempts if row.attempt == attempt), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Spark's checkpoint folder: metadata, offsets/, commits/ and sources/."""
+
+    stream: int
+    offsets: tuple[tuple[int, Inputs], ...] = ()  # (batch, its inputs), ascending
+    mark: int = -1  # highest batch in commits/
+    seen: Inputs = NOTHING  # files in sources/
+
+    def last_offset(self) -> int:
+        return self.offsets[-1][0] if self.offsets else -1
+
+    def planned(self) -> Inputs:
+        return frozenset(file for _, inputs in self.offsets for file in inputs)
+
+    def damaged(self) -> bool:
+        """Parts of it contradict each other, as the preflight can see."""
+        batches = [batch for batch, _ in self.offsets]
+        holes = batches != list(range(len(batches)))
+        return holes or not self.planned() <= self.seen or not self.last_offset() - 1 <= self.mark <= self.last_offset()
+
+
+class At(StrEnum):
+    """Where a driver stands: the step it has done last."""
+
+    READY = "ready"  # between batches
+    PLANNED = "planned"  # Spark has written the batch's offsets and called foreachBatch
+    OPENED = "opened"
+    STAGED = "staged"
+    DRAFTED = "drafted"
+    LOCKED = "locked"
+    HALF = "half"  # only where one transaction was cut in two (a removed guard)
+    UNKNOWN = "unknown"  # connection lost during COMMIT
+    COMMITTED = "committed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """A running `sluice run` and what it holds in memory."""
+
+    at: At
+    token: int
+    stream: int
+    seen: Inputs
+    pending: Inputs = NOTHING  # in sources/ when the run started, and in no batch yet
+    batch: int
+    inputs: Inputs = NOTHING
+    attempt: int = 0
+    number: int = 0
+    base: Metadata | None = None  # the pointer that the draft builds on
+    restored: bool = False  # PostgreSQL went back in time while it ran
+
+    def object(self) -> Object:
+        return Object(
+            attempt=self.attempt, stream=self.stream, batch=self.batch, inputs=self.inputs, number=self.number
+        )
+
+
+class RecoverAt(StrEnum):
+    LEASED = "leased"
+    DRAFTED = "drafted"
+    REGISTERED = "registered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recover:
+    """A running `sluice recover`."""
+
+    at: RecoverAt
+    token: int
+    attempt: int = 0  # its own, for the metadata it drafts
+    base: Metadata | None = None
+    forwarded: Object | None = None  # what it is about to commit again
+    stream: int = 0  # the new one
+    seed: Inputs = NOTHING
+
+
+class Sweep(StrEnum):
+    LIST = "list"
+    DECIDE = "decide"
+    READ = "read"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweeper:
+    """A running `sluice sweep`."""
+
+    done: tuple[Sweep, ...]
+    data: frozenset[Object] = frozenset()  # as listed
+    metadata: frozenset[Metadata] = frozenset()  # as listed
+    settled: frozenset[int] = frozenset()  # attempts that can't commit any more
+    quiet: bool = False  # no attempt was open when it decided
+    referenced: frozenset[Object | Metadata] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How often each thing may still happen."""
+
+    starts: int = 0
+    recovers: int = 0
+    crashes: int = 0
+    lost_acks: int = 0
+    backups: int = 0
+    restores: int = 0
+    losses: int = 0
+    copies: int = 0
+    sweeps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    budget: Budget
+    postgres: Postgres = Postgres()
+    backup: Postgres | None = None  # the oldest that could be restored
+    checkpoint: Checkpoint | None = None
+    copy: Checkpoint | None = None  # somebody's copy of the folder
+    data: frozenset[Object] = frozenset()  # on S3
+    metadata: frozenset[Metadata] = frozenset((Metadata(owner=0, objects=frozenset()),))  # on S3
+    drivers: tuple[Driver, ...] = ()
+    recovers: tuple[Recover, ...] = ()
+    sweeper: Sweeper | None = None
+    ghost: Driver | None = None  # a transaction whose client is gone; the server may still commit it
+
+    def locked(self) -> bool:
+        """The pipeline's row is locked by an open transaction."""
+        return self.ghost is not None or any(driver.at is At.LOCKED for driver in self.drivers)
+
+    def fresh_attempt(self) -> int:
+        used = {item.attempt for item in self.data} | {item.owner for item in self.metadata}
+        used |= {driver.attempt for driver in self.drivers} | {recover.attempt for recover in self.recovers}
+        for postgres in (self.postgres, self.backup):
+            if postgres is not None:
+                used |= {row.attempt for row in postgres.attempts}
+                used |= {attempt for _, attempt in postgres.warehouse}
+        if self.ghost:
+            used.add(self.ghost.attempt)
+        if self.sweeper:
+            used |= {item.attempt for item in self.sweeper.data} | {item.owner for item in self.sweeper.metadata}
+            used |= self.sweeper.settled
+        return _smallest_beyond_zero_not_in(used)
+
+    def fresh_token(self) -> int:
+        used = {process.token for process in (*self.drivers, *self.recovers)}
+        for postgres in (self.postgres, self.backup):
+            if postgres is not None:
+                used |= {postgres.lease} | {row.token for row in postgres.attempts}
+        if self.ghost:
+            used.add(self.ghost.token)
+        return _smallest_beyond_zero_not_in(used)
+
+    def fresh_stream(self) -> int:
+        used = {item.stream for item in self.data} | {driver.stream for driver in self.drivers}
+        used |= {recover.stream for recover in self.recovers}
+        used |= {folder.stream for folder in (self.checkpoint, self.copy) if folder}
+        for postgres in (self.postgres, self.backup):
+            if postgres is not None:
+                used |= {stream for stream, _ in postgres.streams} | {row.stream for row in postgres.deliveries}
+        return _smallest_beyond_zero_not_in(used)
+
+
+def _smallest_beyond_zero_not_in(used: set[int]) -> int:
+    number = 1
+    while number in used:
+        number += 1
+    return number

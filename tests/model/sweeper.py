@@ -1,0 +1,88 @@
+"""`sluice sweep`: deletes what no pointer refers to and no run can still commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from .guards import Guard, Guards
+from .protocol import Move, stop
+from .state import Fate, State, Sweep, Sweeper
+
+
+def settled(state: State) -> frozenset[int]:
+    """Attempts that are known, not open, and were so already in the oldest backup that could be restored."""
+    now = {row.attempt for row in state.postgres.attempts if row.fate is not Fate.OPEN}
+    if state.backup is None:
+        return frozenset(now)
+    return frozenset(now & {row.attempt for row in state.backup.attempts if row.fate is not Fate.OPEN})
+
+
+def order(guards: Guards) -> tuple[Sweep, ...]:
+    if Guard.SWEEP_LISTS_FIRST not in guards:
+        return Sweep.DECIDE, Sweep.LIST, Sweep.READ, Sweep.DELETE
+    if Guard.SWEEP_READS_LAST not in guards:
+        return Sweep.LIST, Sweep.READ, Sweep.DECIDE, Sweep.DELETE
+    return Sweep.LIST, Sweep.DECIDE, Sweep.READ, Sweep.DELETE
+
+
+def sweeper(state: State, guards: Guards) -> Iterator[Move]:
+    """The sweeper's next move."""
+    me = state.sweeper
+    if me is None:
+        if not state.budget.sweeps or not state.data:
+            return
+        me = Sweeper(done=())
+        state = replace(state, budget=replace(state.budget, sweeps=state.budget.sweeps - 1))
+    turn = order(guards)[len(me.done)]
+    me = replace(me, done=(*me.done, turn))
+
+    def go(now: Sweeper | None, note: str, **changes: object) -> Move:
+        return Move(actor="sweeper", note=note, after=replace(state, sweeper=now, **changes))
+
+    match turn:
+        case Sweep.LIST:
+            yield go(replace(me, data=state.data, metadata=state.metadata), "lists")
+        case Sweep.DECIDE:
+            yield from decide(state, me, guards, go)
+        case Sweep.READ:
+            pointers = [state.postgres.pointer]
+            if Guard.SWEEP_RETAINED in guards and state.backup:
+                pointers.append(state.backup.pointer)
+            referenced = frozenset(pointers).union(*(pointer.objects for pointer in pointers))
+            yield go(replace(me, referenced=referenced), "reads the pointers")
+        case Sweep.DELETE:
+            yield delete(state, me, guards, go)
+
+
+def decide(state, me, guards, go):
+    """Which attempts can't commit any more, whatever backup is restored."""
+    if Guard.SWEEP_LOCKS in guards and state.locked():
+        return
+    if Guard.SWEEP_REFUSES in guards and stop(state.checkpoint, state.postgres, guards):
+        yield go(None, "refuses: a stop is open")
+        return
+    rows = state.postgres.attempts
+    chosen = settled(state if Guard.SWEEP_FENCED_BEFORE in guards else replace(state, backup=None))
+    if Guard.SWEEP_FENCED not in guards:
+        chosen |= {row.attempt for row in rows}
+    if Guard.SWEEP_KNOWN not in guards:
+        owners = {item.attempt for item in state.data} | {item.owner for item in state.metadata}
+        chosen |= owners - {row.attempt for row in rows}
+    quiet = not any(row.fate is Fate.OPEN for row in rows)
+    yield go(replace(me, settled=chosen, quiet=quiet), f"decides: {sorted(chosen)}")
+
+
+def delete(state, me, guards, go):
+    """Delete what was listed, belongs to those attempts and is referred to by nothing."""
+    data = {item for item in me.data - me.referenced if item.attempt in me.settled}
+    if Guard.METADATA_NAMED in guards:
+        metadata = {item for item in me.metadata - me.referenced if item.owner in me.settled}
+    else:
+        metadata = me.metadata - me.referenced if me.quiet else set()
+    return go(
+        None,
+        f"deletes data of {sorted(item.attempt for item in data)}, metadata of {sorted(item.owner for item in metadata)}",
+        data=state.data - data,
+        metadata=state.metadata - metadata,
+    )
