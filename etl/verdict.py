@@ -27,7 +27,7 @@ class Severity(StrEnum):
 class StageRule:
     """What the stage must know of a rule about rows: whose samples to keep, and whom to hold back."""
 
-    number: int  # position among the suite's expectations; PostgreSQL's own limits follow after them
+    number: int  # position among the suite's expectations
     reason: str  # unique in the suite, written beside every quarantined row
     broken: int  # index of the flag that is true for the rows that break the rule
     columns: tuple[str, ...]  # the columns whose values are kept as samples, in this order
@@ -39,6 +39,7 @@ class Counts:
     """What the winning tasks saw of one batch: the whole transform output, delivered and held alike."""
 
     rows: int  # of the transform's output
+    held: int  # of them quarantined, whether by the suite or by what PostgreSQL can't hold
     histograms: tuple[Mapping[int, int], ...]  # per word: mask value -> rows
     samples: Mapping[int, Sequence[tuple[Any, ...]]] = field(default_factory=dict)  # rule number -> rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)  # observed name -> value
@@ -64,6 +65,7 @@ class RuleResult:
     element_count: int | None  # rows in the rule's domain; None: a rule about the table
     unexpected_count: int | None
     where: Where  # evaluated in the pass, by GX on the staged rows, or from schema and row count
+    stops: bool  # this expectation's failure keeps the batch from being delivered
     result: Mapping[str, Any]  # GX's ExpectationValidationResult as JSON
 
 

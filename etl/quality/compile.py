@@ -1,0 +1,141 @@
+"""A suite becomes columns of the batch frame, once per run, from GX's own conditions on an empty frame.
+
+Every flag and aggregate is GX's own expression, narrowed to the domain that GX itself would filter to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl.errors import SetupError
+from etl.quality.gx import engine_over
+from etl.quality.planner import NotInThePass, Planner, Refused, RulePlan
+from etl.quality.suite import DeclaredRule, read_suite
+from etl.verdict import FLAGS_PER_WORD, Severity, StageRule, Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledRule:
+    declared: DeclaredRule
+    plan: RulePlan | None  # None: GX itself evaluates it on the staged rows
+
+    @property
+    def where(self) -> Where:
+        if self.plan is None:
+            return "gx"
+        return "pass" if self.plan.looks_at_rows else "reader"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledSuite:
+    """A suite ready to judge batches of one schema."""
+
+    name: str
+    digest: str  # SHA-256 of the suite's canonical JSON
+    schema: StructType  # of the transform's output
+    rules: tuple[CompiledRule, ...]
+    stage_rules: tuple[StageRule, ...]  # the rules about rows
+    flags: tuple[Column, ...]  # `_flags0`…, to be selected beside the output's columns
+    aggregates: tuple[Column, ...]  # named, for `frame.observe`; empty: nothing to observe
+    engine: Any = field(repr=False)  # GX's engine over the empty frame; some expectations ask for its type
+
+    @property
+    def elsewhere(self) -> tuple[CompiledRule, ...]:
+        """The rules that need GX itself on the whole staged output."""
+        return tuple(rule for rule in self.rules if rule.plan is None)
+
+
+def compile_suite(
+    suite: Path | Mapping[str, Any], schema: StructType, spark: SparkSession
+) -> CompiledSuite:
+    """The suite as columns over `schema`; SetupError names every mistake of the suite at once."""
+    declared = read_suite(suite)
+    empty = spark.createDataFrame([], schema)
+    engine = engine_over(spark, empty)
+    planner = Planner.over(spark, empty, engine)
+    problems = list(declared.problems)
+    rules: list[CompiledRule] = []
+    for rule in declared.rules:
+        try:
+            rules.append(_compiled(rule, planner))
+        except Refused as wrong:
+            problems.append(f"expectation {rule.number} {rule.reason}: {wrong}")
+    if problems:
+        raise SetupError(
+            f"suite {declared.name!r} can't be used:\n" + "\n".join(f"  - {problem}" for problem in problems),
+            remedy=f"correct {suite if isinstance(suite, Path) else 'the suite'} and start again",
+        )
+    return CompiledSuite(
+        name=declared.name,
+        digest=declared.digest,
+        schema=schema,
+        rules=tuple(rules),
+        stage_rules=_stage_rules(rules),
+        flags=_words(planner.flags),
+        aggregates=tuple(planner.aggregates),
+        engine=engine,
+    )
+
+
+def _compiled(rule: DeclaredRule, planner: Planner) -> CompiledRule:
+    planner.require_columns(rule)
+    try:
+        return CompiledRule(declared=rule, plan=planner.plan(rule))
+    except NotInThePass as why:
+        _refuse_rows_held_too_late(rule, str(why))
+        return CompiledRule(declared=rule, plan=None)
+
+
+def _refuse_rows_held_too_late(rule: DeclaredRule, why: str) -> None:
+    """A row can only be quarantined by the pass that writes it."""
+    from great_expectations.expectations.expectation import (
+        ColumnMapExpectation,
+        ColumnPairMapExpectation,
+        MulticolumnMapExpectation,
+    )
+
+    kinds = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
+    if not isinstance(rule.expectation, kinds):
+        return
+    mostly: Any = rule.expectation.mostly
+    ways = "make it info, or critical with mostly 1"
+    if rule.severity is Severity.WARNING:
+        raise Refused(f"a warning quarantines rows, but {why}: {ways}")
+    if rule.severity is Severity.CRITICAL and mostly < 1:
+        raise Refused(f"critical with mostly below 1 quarantines rows, but {why}: {ways}")
+
+
+def _stage_rules(rules: Sequence[CompiledRule]) -> tuple[StageRule, ...]:
+    return tuple(
+        StageRule(
+            number=rule.declared.number,
+            reason=rule.declared.reason,
+            broken=rule.plan.broken,
+            columns=rule.declared.columns,
+            quarantines=rule.declared.severity is not Severity.INFO,
+        )
+        for rule in rules
+        if rule.plan is not None and rule.plan.broken is not None
+    )
+
+
+def _words(flags: Sequence[Column]) -> tuple[Column, ...]:
+    """`_flags<w>`: bit i of word w is flag 63*w+i; a null flag is false, as in GX's own counting."""
+    from pyspark.sql import functions as F
+
+    words = []
+    for start in range(0, len(flags), FLAGS_PER_WORD):
+        bits = [
+            F.when(flag, F.lit(1 << bit).cast("bigint")).otherwise(F.lit(0).cast("bigint"))
+            for bit, flag in enumerate(flags[start : start + FLAGS_PER_WORD])
+        ]
+        words.append(reduce(lambda left, right: left + right, bits).alias(f"_flags{start // FLAGS_PER_WORD}"))
+    return tuple(words)

@@ -1,0 +1,108 @@
+"""Counts become GX's own results, and results become the decision to deliver the batch or to stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from etl.errors import VerdictUnknown
+from etl.quality.gx import runtime
+from etl.verdict import Counts, RuleResult, Severity, Verdict
+
+if TYPE_CHECKING:
+    from etl.quality.compile import CompiledRule, CompiledSuite
+    from etl.quality.suite import DeclaredRule
+
+
+def judge(
+    suite: CompiledSuite,
+    counts: Counts,
+    elsewhere: Mapping[int, Any] | None = None,
+    *,
+    max_quarantine_share: float,
+) -> Verdict:
+    """The verdict on one batch; VerdictUnknown when any expectation could not be evaluated.
+
+    `elsewhere` is what `evaluate_elsewhere` returned. The batch stops when a critical expectation fails, or
+    when more than `max_quarantine_share` of its records are quarantined.
+    """
+    _require_whole(suite, counts)
+    results = tuple(_result(suite, rule, counts, elsewhere or {}) for rule in suite.rules)
+    stops = [_stop(result) for result in results if result.stops]
+    quarantined, records = counts.held + counts.malformed, counts.rows + counts.malformed
+    if records and quarantined / records > max_quarantine_share:
+        stops.append(
+            f"{quarantined} of {records} records would be quarantined ({quarantined / records:.2%}), "
+            f"more than max_quarantine_share allows ({max_quarantine_share:.2%})"
+        )
+    return Verdict(
+        success=all(result.success for result in results),
+        stops=tuple(stops),
+        results=results,
+        quarantined=quarantined,
+        suite_digest=suite.digest,
+    )
+
+
+def unknown(suite: str, rule: DeclaredRule, why: str) -> VerdictUnknown:
+    return VerdictUnknown(
+        f"suite {suite!r}, expectation {rule.number} {rule.reason} could not be evaluated: {why}",
+        remedy=f"correct expectation {rule.number} of the suite (or the transform), then run again",
+    )
+
+
+def _require_whole(suite: CompiledSuite, counts: Counts) -> None:
+    """A count that misses rows would judge a batch that nobody staged."""
+    seen = [sum(histogram.values()) for histogram in counts.histograms]
+    if counts.rows == 0:
+        seen = seen or [0] * len(suite.flags)
+    if len(seen) != len(suite.flags) or any(rows != counts.rows for rows in seen):
+        raise VerdictUnknown(
+            f"suite {suite.name!r}: the batch has {counts.rows} rows and {len(suite.flags)} flag words, "
+            f"but the tasks counted {seen} rows in {len(seen)} words",
+            remedy="run again; if it stays, report it: the tasks' messages and the batch don't agree",
+        )
+
+
+def _result(suite: CompiledSuite, rule: CompiledRule, counts: Counts, elsewhere: Mapping[int, Any]) -> RuleResult:
+    declared = rule.declared
+    outcome = _outcome(suite, rule, counts, elsewhere)
+    if (outcome.exception_info or {}).get("raised_exception"):
+        raise unknown(suite.name, declared, str(outcome.exception_info.get("exception_message")))
+    figures = outcome.result or {}
+    of_rows = "element_count" in figures and "unexpected_count" in figures
+    return RuleResult(
+        number=declared.number,
+        reason=declared.reason,
+        expectation_type=declared.kind,
+        severity=declared.severity,
+        success=bool(outcome.success),
+        element_count=figures["element_count"] if of_rows else None,
+        unexpected_count=(figures["unexpected_count"] or 0) if of_rows else None,
+        where=rule.where,
+        stops=declared.severity is Severity.CRITICAL and not outcome.success,
+        result=outcome.to_json_dict(),
+    )
+
+
+def _outcome(suite: CompiledSuite, rule: CompiledRule, counts: Counts, elsewhere: Mapping[int, Any]) -> Any:
+    """GX's ExpectationValidationResult, from GX's own `_validate`."""
+    declared = rule.declared
+    if rule.plan is None:
+        if declared.number not in elsewhere:
+            raise unknown(suite.name, declared, "it was not evaluated on the staged rows")
+        return elsewhere[declared.number]
+    try:
+        metrics = {metric: source.value(counts) for metric, source in rule.plan.sources.items()}
+        return declared.expectation.metrics_validate(
+            metrics=metrics, execution_engine=suite.engine, runtime_configuration=runtime()
+        )
+    except Exception as wrong:
+        raise unknown(suite.name, declared, f"GX raised {wrong!r}") from wrong
+
+
+def _stop(result: RuleResult) -> str:
+    if result.element_count is None:
+        observed = (result.result.get("result") or {}).get("observed_value")
+        return f"{result.reason} failed: observed {observed!r}"
+    return f"{result.reason} failed: {result.unexpected_count} of {result.element_count} rows break it"

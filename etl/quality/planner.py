@@ -1,0 +1,232 @@
+"""Each metric that an expectation asks for gets a source: a flag's count, an observed aggregate, the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from etl.quality.gx import ROW_COUNT, SCHEMA_METRICS, NeedsData, SchemaMetrics, recording_engine, runtime
+from etl.quality.sources import Derived, Flagged, Known, Observed, Rows, Sampled, Shape, Source
+from etl.quality.suite import DeclaredRule
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# GX computes these from other metrics and never from the data.
+DERIVED_METRICS = frozenset({"column.non_null_proportion"})
+# Asked for by SUMMARY, but null unless the suite names index columns.
+UNUSED = (".unexpected_index_list", ".unexpected_index_query")
+
+
+class Refused(Exception):
+    """The rule can't be used at all; the text says why."""
+
+
+class NotInThePass(Exception):
+    """The rule can't be evaluated row by row in the pass; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulePlan:
+    """Where each metric of one expectation comes from."""
+
+    sources: Mapping[Any, Source]  # GX's metric id -> source
+    broken: int | None  # the flag of the rows that break the rule; None: a rule about the table
+
+    @property
+    def looks_at_rows(self) -> bool:
+        """True when more than the schema and the number of rows is needed."""
+        plain = (Known, Rows)
+        return any(
+            not isinstance(source, plain) or (isinstance(source, Rows) and source.domain is not None)
+            for source in self.sources.values()
+        )
+
+
+@dataclass(kw_only=True)
+class Planner:
+    """Collects the flags and aggregates that a suite's rules need, each only once."""
+
+    frame: DataFrame  # empty, of the output's schema
+    engine: Any  # GX's, over that frame
+    metrics: SchemaMetrics
+    recorder: Any  # GX's, telling filters instead of applying them
+    flags: list[Column] = field(default_factory=list)
+    aggregates: list[Column] = field(default_factory=list)
+    flag_numbers: dict[Hashable, int] = field(default_factory=dict)
+    aggregate_names: dict[Any, str] = field(default_factory=dict)
+
+    @classmethod
+    def over(cls, spark: SparkSession, frame: DataFrame, engine: Any) -> Planner:
+        return cls(frame=frame, engine=engine, metrics=SchemaMetrics(engine=engine), recorder=recording_engine(spark, frame.schema))
+
+    def require_columns(self, rule: DeclaredRule) -> None:
+        """Refused when the output lacks a column of the rule, unless its existence is the very question."""
+        from pyspark.errors import AnalysisException
+
+        if rule.kind == "expect_column_to_exist":
+            return
+        missing = []
+        for name in rule.columns:
+            try:
+                self.frame.select(name)
+            except AnalysisException:
+                missing.append(name)
+        if missing:
+            have = ", ".join(self.frame.columns)
+            raise Refused(f"the output has no column {', '.join(missing)}; it has {have}")
+
+    def plan(self, rule: DeclaredRule) -> RulePlan:
+        """The sources of every metric that the rule's expectation asks for."""
+        needed = rule.expectation.get_validation_dependencies(
+            execution_engine=self.engine, runtime_configuration=runtime()
+        )
+        sources: dict[Any, Source] = {}
+        broken: int | None = None
+        for metric in needed.get_metric_configurations():
+            source = self.source(metric, rule)
+            sources[metric.id] = source
+            if isinstance(source, Flagged) and self.is_of_rule(metric.metric_name, rule):
+                broken = source.flag
+        return RulePlan(sources=sources, broken=broken)
+
+    @staticmethod
+    def is_of_rule(metric_name: str, rule: DeclaredRule) -> bool:
+        return metric_name == f"{getattr(rule.expectation, 'map_metric', None)}.unexpected_count"
+
+    def source(self, metric: Any, rule: DeclaredRule) -> Source:
+        name: str = metric.metric_name
+        base, _, suffix = name.rpartition(".")
+        if name in SCHEMA_METRICS:
+            return Known(fixed=self.resolved(metric))
+        if name == ROW_COUNT or suffix == "filtered_row_count":
+            return self.rows(metric.metric_domain_kwargs)
+        if suffix == "unexpected_count":
+            return self.flagged(metric, base)
+        if suffix == "unexpected_values":
+            return Sampled(rule=rule.number, columns=rule.columns, shape=_shape(metric.metric_domain_kwargs))
+        if name.endswith(UNUSED):
+            return Known(fixed=None)
+        if name in DERIVED_METRICS:
+            return self.derived(metric, rule)
+        return self.observed(metric)
+
+    def resolved(self, metric: Any) -> Any:
+        """GX's value of a metric that needs no rows; Refused with GX's own words when it has none."""
+        from great_expectations.exceptions.exceptions import GreatExpectationsError
+
+        try:
+            return self.metrics.value(metric)
+        except NeedsData as other:
+            raise NotInThePass(f"it depends on {other} of the whole batch") from other
+        except GreatExpectationsError as wrong:
+            raise Refused(str(wrong)) from wrong
+
+    def domain(self, kwargs: Mapping[str, Any]) -> tuple[Hashable, Column | None]:
+        """A key for the rows that GX would keep for these arguments, and their condition; None is every row."""
+        from pyspark.sql import functions as F
+
+        filters = self.recorder.get_domain_records(domain_kwargs=dict(kwargs)).filters
+        condition: Column | None = None
+        for one in filters:
+            step = F.expr(one) if isinstance(one, str) else one
+            condition = step if condition is None else condition & step
+        ignoring = kwargs.get("ignore_row_if")
+        columns = (kwargs.get("column_A"), kwargs.get("column_B"), tuple(kwargs.get("column_list") or ()))
+        key = (
+            repr(kwargs.get("row_condition")),
+            repr(kwargs.get("condition_parser")),
+            repr(kwargs.get("filter_conditions")),
+            (ignoring, columns) if ignoring else None,
+        )
+        return ("domain", key if filters else None), condition
+
+    def rows(self, kwargs: Mapping[str, Any]) -> Rows:
+        key, condition = self.domain(kwargs)
+        return Rows(domain=None if condition is None else self.flag(key, condition))
+
+    def flagged(self, metric: Any, base: str) -> Flagged:
+        from great_expectations.expectations.registry import get_metric_provider
+        from great_expectations.validator.metric_configuration import MetricConfiguration
+
+        condition = MetricConfiguration(
+            f"{base}.condition", metric.metric_domain_kwargs, metric.metric_value_kwargs
+        )
+        _, counted_by = get_metric_provider(metric.metric_name, self.engine)
+        column, compute, accessor = self.resolved(condition)
+        key, within = self.domain({**compute, **accessor})
+        flag = self.flag((condition.id, key), column, within)
+        return Flagged(flag=flag, domain=self.rows({**compute, **accessor}), summed=counted_by is None)
+
+    def flag(self, key: Hashable, condition: Column, within: Column | None = None) -> int:
+        """The number of the flag that is true where `condition` holds, among rows for which `within` does."""
+        from pyspark.sql import functions as F
+
+        if key in self.flag_numbers:
+            return self.flag_numbers[key]
+        self.require_row_by_row(condition)
+        # CASE WHEN evaluates the condition only inside its domain, as GX's filter does: under ANSI rules a
+        # cast or a division outside of it would fail the whole batch.
+        self.flags.append(condition if within is None else F.when(within, condition))
+        self.flag_numbers[key] = len(self.flags) - 1
+        return self.flag_numbers[key]
+
+    def require_row_by_row(self, condition: Column) -> None:
+        from pyspark.errors import AnalysisException
+
+        try:
+            self.frame.filter(condition)
+        except AnalysisException as wrong:
+            try:
+                self.frame.select(condition)
+            except AnalysisException:
+                raise Refused(f"Spark can't resolve it: {_first_line(wrong)}") from wrong
+            raise NotInThePass("it compares rows with one another") from wrong
+
+    def derived(self, metric: Any, rule: DeclaredRule) -> Derived:
+        from great_expectations.expectations.registry import get_metric_provider
+
+        implementation, provider = get_metric_provider(metric.metric_name, self.engine)
+        inputs = implementation.get_evaluation_dependencies(metric=metric, execution_engine=self.engine)
+        return Derived(
+            provider=provider, inputs={name: self.source(needed, rule) for name, needed in inputs.items()}
+        )
+
+    def observed(self, metric: Any) -> Observed:
+        """The metric as an aggregate beside the pass, where GX's is one that Spark can observe."""
+        from great_expectations.exceptions.exceptions import GreatExpectationsError
+        from great_expectations.expectations.registry import get_metric_provider
+        from great_expectations.validator.metric_configuration import MetricConfiguration
+        from pyspark.errors import AnalysisException
+
+        if metric.id in self.aggregate_names:
+            return Observed(name=self.aggregate_names[metric.id])
+        partial = MetricConfiguration(
+            f"{metric.metric_name}.aggregate_fn", metric.metric_domain_kwargs, metric.metric_value_kwargs
+        )
+        try:
+            get_metric_provider(partial.metric_name, self.engine)
+        except GreatExpectationsError as unknown:
+            raise NotInThePass(f"{metric.metric_name} is no aggregate of one pass") from unknown
+        column, compute, _ = self.resolved(partial)
+        if self.domain(compute)[1] is not None:
+            raise NotInThePass(f"{metric.metric_name} is over some of the rows only")
+        name = f"_aggregate{len(self.aggregates)}"
+        try:
+            self.frame.observe(name, column.alias(name))
+        except AnalysisException as wrong:
+            raise NotInThePass(f"Spark can't observe {metric.metric_name}: {_first_line(wrong)}") from wrong
+        self.aggregates.append(column.alias(name))
+        self.aggregate_names[metric.id] = name
+        return Observed(name=name)
+
+
+def _shape(kwargs: Mapping[str, Any]) -> Shape:
+    if "column_list" in kwargs:
+        return "dict"
+    return "tuple" if "column_A" in kwargs else "value"
+
+
+def _first_line(wrong: Exception) -> str:
+    return str(wrong).split("\n", 1)[0]

@@ -1,0 +1,141 @@
+"""A suite file is GX's own JSON; every mistake in it is found when it is loaded, none while a batch waits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from etl.errors import SetupError
+from etl.quality.gx import registered
+from etl.verdict import Severity
+
+SUITE_KEYS = frozenset({"name", "expectations", "meta", "notes", "id", "suite_parameters"})
+EXPECTATION_KEYS = frozenset(
+    {"type", "kwargs", "meta", "notes", "description", "severity", "id", "rendered_content", "expectation_context"}
+)
+RESERVED_REASONS = frozenset({"malformed"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredRule:
+    """One expectation of a suite file."""
+
+    number: int  # its position in the file
+    reason: str
+    kind: str  # GX's snake case type
+    severity: Severity
+    columns: tuple[str, ...]  # the columns it speaks of, in GX's order; none for a rule about the table
+    expectation: Any  # GX's Expectation
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredSuite:
+    name: str
+    digest: str  # SHA-256 of the canonical JSON
+    rules: tuple[DeclaredRule, ...]
+    problems: tuple[str, ...] = field(default=())  # with them the suite must not be used
+
+
+def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
+    """The suite's rules and everything that is wrong with them; only a file that is no suite at all raises."""
+    document = _document(source)
+    problems = [f"unknown key {key!r} in the suite" for key in sorted(set(document) - SUITE_KEYS)]
+    if document.get("suite_parameters"):
+        problems.append("suite_parameters are not supported: write the values into the expectations")
+    rules: list[DeclaredRule] = []
+    for number, entry in enumerate(document["expectations"]):
+        try:
+            rules.append(_declared(number, entry))
+        except ValueError as wrong:
+            problems.append(f"expectation {number}: {wrong}")
+    problems += _reasons_in_conflict(rules)
+    return DeclaredSuite(
+        name=document["name"], digest=_digest(document), rules=tuple(rules), problems=tuple(problems)
+    )
+
+
+def _document(source: Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    where = str(source) if isinstance(source, Path) else "the suite"
+    remedy = "give the path of a suite that GX wrote (ExpectationSuite.to_json_dict)"
+    try:
+        document = json.loads(source.read_text(encoding="utf-8")) if isinstance(source, Path) else source
+    except (OSError, ValueError) as wrong:
+        raise SetupError(f"{where} can't be read as a suite: {wrong}", remedy=remedy) from wrong
+    if not (
+        isinstance(document, Mapping)
+        and isinstance(document.get("name"), str)
+        and isinstance(document.get("expectations"), list)
+    ):
+        raise SetupError(f"{where} is no suite: it needs a name and a list of expectations", remedy=remedy)
+    return document
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _declared(number: int, entry: Any) -> DeclaredRule:
+    """One entry as a rule; ValueError says what is wrong with it."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("type"), str):
+        raise ValueError("it has no type")  # noqa: TRY004 - every mistake of an entry is a ValueError
+    if unknown := sorted(set(entry) - EXPECTATION_KEYS):
+        raise ValueError(f"{entry['type']} has unknown keys {', '.join(unknown)}")
+    expectation = _expectation(entry)
+    columns = _columns(expectation)
+    meta = entry.get("meta") or {}
+    reason = str(meta.get("name") or entry["type"] + (f"({', '.join(columns)})" if columns else ""))
+    return DeclaredRule(
+        number=number,
+        reason=reason,
+        kind=entry["type"],
+        severity=Severity(expectation.severity.value),
+        columns=columns,
+        expectation=expectation,
+    )
+
+
+def _expectation(entry: Mapping[str, Any]) -> Any:
+    from great_expectations.exceptions.exceptions import GreatExpectationsError
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    registered()
+    kind = entry["type"]
+    kwargs = dict(entry.get("kwargs") or {})
+    if parameters := [name for name, value in kwargs.items() if isinstance(value, dict) and "$PARAMETER" in value]:
+        raise ValueError(f"{kind} takes {', '.join(parameters)} from suite parameters, which are not supported")
+    given = {key: entry[key] for key in ("meta", "notes", "description", "severity", "id") if entry.get(key)}
+    try:
+        return ExpectationConfiguration(type=kind, kwargs=kwargs, **given).to_domain_obj()
+    except (GreatExpectationsError, ValueError, TypeError) as wrong:
+        text = "; ".join(str(wrong).split("\n"))
+        raise ValueError(f"{kind}: {text}") from wrong
+
+
+def _columns(expectation: Any) -> tuple[str, ...]:
+    if (pair := getattr(expectation, "column_A", None)) is not None:
+        return (str(pair), str(expectation.column_B))
+    if (several := getattr(expectation, "column_list", None)) is not None and isinstance(several, list | tuple):
+        return tuple(str(name) for name in several)
+    one = getattr(expectation, "column", None)
+    return () if one is None else (str(one),)
+
+
+def _reasons_in_conflict(rules: list[DeclaredRule]) -> list[str]:
+    counted = Counter(rule.reason for rule in rules)
+    doubled = [
+        f"{times} expectations have the reason {reason!r}: give each its own meta.name"
+        for reason, times in counted.items()
+        if times > 1
+    ]
+    reserved = [
+        f"expectation {rule.number}: the reason {rule.reason!r} is Sluice's own, choose another meta.name"
+        for rule in rules
+        if rule.reason in RESERVED_REASONS
+    ]
+    return doubled + reserved
