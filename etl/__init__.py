@@ -1,0 +1,1 @@
+"""Sluice: exactly-once micro-batch ETL."""

@@ -1,0 +1,134 @@
+"""The nouns of a delivery: the opened sinks, the run's session, a batch, what was staged, the receipt.
+
+Free of Spark and of Great Expectations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from etl.inputs import Input
+from etl.lake import Lake, LakeTable
+from etl.ledger import Lease
+from etl.objects import StagedFile
+from etl.pipeline import Pipeline
+from etl.stage import StageTask, TaskReport
+from etl.steps import Listener
+from etl.verdict import Counts, StageRule, Verdict
+from etl.warehouse import Warehouse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sinks:
+    """A pipeline's two sinks, opened: the tables exist and fit the rows."""
+
+    pipeline: Pipeline
+    columns: pa.Schema  # the transform's output in the common types
+    dsn: str
+    lake: Lake
+    warehouse: Warehouse
+    table: LakeTable
+    quarantine: LakeTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What stays the same for all batches of one run."""
+
+    sinks: Sinks
+    lease: Lease
+    stream_id: str
+    suite_digest: str
+    words: int  # of flags
+    rules: tuple[StageRule, ...]
+    lookups: Mapping[str, Any] = field(default_factory=dict)  # name -> evidence of its files
+    on_step: Listener | None = None  # carried to the executors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """What the winning tasks wrote for one attempt."""
+
+    reports: Sequence[TaskReport]  # of the transform's output
+    malformed: Sequence[TaskReport] = ()  # of records that never became rows
+    aggregates: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def all(self) -> list[TaskReport]:
+        return [*self.reports, *self.malformed]
+
+    @property
+    def data_files(self) -> list[StagedFile]:
+        return [file for report in self.all for file in report.data_files]
+
+    @property
+    def quarantine_files(self) -> list[StagedFile]:
+        return [file for report in self.all for file in report.quarantine_files]
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Held rows by reason; a row with two reasons counts under both."""
+        total: Counter[str] = Counter()
+        for report in self.all:
+            total.update(report.reasons)
+        return total
+
+    def counts(self, words: int) -> Counts:
+        """What the suite is judged by: the winning tasks' figures, in the order of their partitions."""
+        reports = sorted(self.reports, key=lambda report: report.partition)
+        histograms: tuple[Counter[int], ...] = tuple(Counter() for _ in range(words))
+        samples: dict[int, list[tuple[Any, ...]]] = {}
+        for report in reports:
+            for total, part in zip(histograms, report.histograms, strict=True):
+                total.update(part)
+            for number, values in report.samples.items():
+                samples.setdefault(number, []).extend(values)
+        return Counts(
+            rows=sum(r.delivered + r.quarantined for r in reports),
+            held=sum(r.quarantined for r in reports),
+            histograms=histograms,
+            samples=samples,
+            aggregates=self.aggregates,
+            malformed=sum(r.quarantined for r in self.malformed),
+        )
+
+
+class Batch(Protocol):
+    """A micro-batch: Spark's, or Arrow's in tests of the protocol."""
+
+    @property
+    def batch_id(self) -> int: ...
+
+    @property
+    def inputs(self) -> Sequence[Input]: ...
+
+    def stage(self, task: StageTask) -> Staged:
+        """Run the one job, and the small one for malformed records."""
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:
+        """The suite's verdict."""
+
+    def changed(self) -> Sequence[str]:
+        """Inputs whose evidence is no longer what it was, each in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What became of a batch."""
+
+    batch_id: int
+    delivery_id: int
+    delivered_before: bool = False  # by an earlier run: nothing was done now
+    rows_in: int = 0
+    delivered: int = 0
+    quarantined: int = 0
+    malformed: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)  # held rows by reason
+    failed: tuple[str, ...] = ()  # rules whose expectation failed without stopping the batch
+    files: int = 0  # Parquet files of the table
+    seconds: float = 0.0

@@ -1,0 +1,57 @@
+"""The column types that both sinks hold alike, as one Arrow schema.
+
+Whatever the transform puts out is first brought to these types, so that PostgreSQL, Parquet and the
+checksums of `audit` speak of the same values.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from etl.errors import TableRefused
+
+SYSTEM_COLUMNS = ("_stream_id", "_batch_id", "_delivery_id")
+
+
+def common_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type that holds every value of `kind` in both sinks, or None where there is none."""
+    if pa.types.is_int8(kind) or pa.types.is_int16(kind):
+        return pa.int32()
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC" if kind.tz else None)
+    if kind in (pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64()):
+        return kind
+    if kind in (pa.string(), pa.binary(), pa.date32()) or pa.types.is_decimal128(kind):
+        return kind
+    return None
+
+
+def common_schema(output: pa.Schema, *, pipeline: str) -> pa.Schema:
+    """The transform's `output` in the common types, every column nullable.
+
+    Raises TableRefused, naming every column that neither sink could take.
+    """
+    problems = []
+    fields = []
+    for field in output:
+        kind = common_type(field.type)
+        if kind is None:
+            problems.append(f"{field.name}: {field.type} has no type that both sinks hold alike")
+        elif field.name.startswith("_"):
+            problems.append(f"{field.name}: names that start with _ are kept for Sluice's own columns")
+        elif len(field.name.encode()) > 63:
+            problems.append(f"{field.name}: longer than PostgreSQL's 63 bytes")
+        else:
+            fields.append(pa.field(field.name, kind, nullable=True))
+    names = [field.name.lower() for field in output]
+    problems += [f"{name}: twice, ignoring case" for name in sorted({n for n in names if names.count(n) > 1})]
+    if problems:
+        raise TableRefused(
+            f"The output of pipeline {pipeline} can't be delivered: " + "; ".join(problems),
+            remedy="change these columns in the pipeline's transform",
+        )
+    return pa.schema(fields)

@@ -1,0 +1,275 @@
+"""The one transaction that commits both sinks, and what is written before it: manifest and drafts.
+
+Three outcomes are three ends: it returns (the batch is committed), it raises (it is not), or it raises
+CommitUnknown (the connection broke during COMMIT and PostgreSQL could not be asked since).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg2
+
+from etl import ledger, warehouse
+from etl.batch import Batch, Receipt, Session, Staged
+from etl.checksum import MODULUS
+from etl.database import Cursor, connect, is_lost, session, transaction
+from etl.errors import CommitUnknown, ServiceAway
+from etl.lake import Draft, manifest_text
+from etl.ledger import Decision, Entry
+from etl.objects import StagedFile
+from etl.pipeline import Replace
+from etl.stage import StageTask
+from etl.steps import Step, reached
+from etl.verdict import Counts, Verdict
+
+log = logging.getLogger("sluice")
+
+DRAFTS = 5  # a pointer that moved under a draft is drafted anew
+RECONNECT_SECONDS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """All that the transaction writes, but for the pointers."""
+
+    run: Session
+    batch: Batch
+    task: StageTask
+    staged: Staged
+    verdict: Verdict
+    report: str
+    entry: Entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafts:
+    """Both tables' next metadata; None where a table gains no file and stays at its base."""
+
+    data: Draft | None
+    quarantine: Draft | None
+    bases: tuple[str, str]
+
+    def of(self, entry: Entry) -> Entry:
+        """The entry with the places that its commit publishes."""
+        return replace(
+            entry,
+            metadata_location=self.data.location if self.data else self.bases[0],
+            quarantine_metadata_location=self.quarantine.location if self.quarantine else self.bases[1],
+            snapshot_id=self.data.snapshot_id if self.data else None,
+        )
+
+
+class _PointerMoved(Exception):
+    """Another commit of the pipeline came between the draft and the lock."""
+
+
+def commit(
+    run: Session,
+    batch: Batch,
+    task: StageTask,
+    staged: Staged,
+    counts: Counts,
+    verdict: Verdict,
+    decision: Decision | None,
+) -> Receipt:
+    """Make the staged batch visible in both sinks at once, or in neither."""
+    with session(run.sinks.dsn) as cursor:
+        previous = ledger.last_delivery(cursor, run.lease.pipeline)
+    entry = _entry(run, batch, task, staged, counts, previous)
+    report = report_text(verdict, decision)
+    it = Commit(run=run, batch=batch, task=task, staged=staged, verdict=verdict, report=report, entry=entry)
+    run.sinks.lake.write_text(entry.manifest, manifest_text(_manifest(it)))
+    reached(Step.MANIFEST_WRITTEN)
+    for _ in range(DRAFTS):
+        drafts = _draft(it)
+        reached(Step.POINTER_DRAFTED)
+        try:
+            _transact(replace(it, entry=drafts.of(entry)), drafts)
+        except _PointerMoved:
+            log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
+        else:
+            reached(Step.COMMITTED)
+            return _receipt(it)
+    raise ServiceAway(
+        f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while its commit was drafted",
+        remedy="see who else writes to it; then run again",
+    )
+
+
+def _transact(it: Commit, drafts: Drafts) -> None:
+    connection = connect(it.run.sinks.dsn)
+    try:
+        with transaction(connection) as cursor:
+            _write(cursor, it, drafts)
+    except psycopg2.Error as error:
+        if not is_lost(error):
+            raise
+        if not _was_committed(it, error):
+            raise ServiceAway(
+                f"PostgreSQL went away during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
+                " the ledger shows that it did not happen",
+                remedy=f"`sluice run {it.entry.pipeline}`",
+            ) from error
+    finally:
+        connection.close()
+
+
+def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
+    """What one transaction commits: all of these, or none."""
+    entry, tables = it.entry, it.task.tables
+    ledger.lock_for_commit(cursor, it.run.lease, entry.stream_id, entry.batch_id)
+    reached(Step.PIPELINE_LOCKED)
+    ledger.insert_delivery(cursor, entry)
+    reached(Step.DELIVERY_INSERTED)
+    ledger.insert_inputs(cursor, entry, it.batch.inputs)
+    ledger.insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
+    ledger.insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
+    reached(Step.INPUTS_INSERTED)
+    _merge(cursor, it)
+    ledger.insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
+    reached(Step.QUALITY_INSERTED)
+    for table, draft in (
+        (it.run.sinks.table, drafts.data),
+        (it.run.sinks.quarantine, drafts.quarantine),
+    ):
+        if draft is not None and not table.swap(cursor, draft):
+            raise _PointerMoved
+    ledger.close_attempt(cursor, entry.delivery_id, "delivered")
+    warehouse.drop_staging(cursor, [tables.data, tables.quarantine])
+    reached(Step.POINTER_SWAPPED)
+
+
+def _merge(cursor: Cursor, it: Commit) -> None:
+    entry, winners = it.entry, [report.task for report in it.staged.all]
+    identity = {"stream": entry.stream_id, "batch": entry.batch_id, "delivery": entry.delivery_id}
+    it.run.sinks.warehouse.merge(cursor, it.task.tables, winners, expected=entry.delivered, **identity)
+    reached(Step.ROWS_MERGED)
+    identity["pipeline"] = entry.pipeline
+    warehouse.merge_quarantine(cursor, it.task.tables, winners, expected=entry.quarantined, **identity)
+    reached(Step.QUARANTINE_MERGED)
+
+
+def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
+    """Whether a commit whose connection broke took place: wait for its transaction to end, then look."""
+    deadline = time.monotonic() + RECONNECT_SECONDS
+    while True:
+        try:
+            with session(it.run.sinks.dsn) as cursor:
+                ledger.lock(cursor, it.entry.pipeline)
+                return ledger.is_delivered(cursor, it.entry.delivery_id)
+        except (ServiceAway, psycopg2.OperationalError, psycopg2.InterfaceError):
+            if time.monotonic() > deadline:
+                raise CommitUnknown(
+                    f"The connection broke during the commit of batch {it.entry.batch_id} ({str(cause).strip()}),"
+                    f" and PostgreSQL could not be asked for {RECONNECT_SECONDS} s since",
+                    remedy=f"when it is back: `sluice run {it.entry.pipeline}`, which reads the ledger first",
+                ) from cause
+            time.sleep(0.5)
+
+
+def _draft(it: Commit) -> Drafts:
+    sinks, entry = it.run.sinks, it.entry
+    with session(sinks.dsn) as cursor:
+        bases = sinks.table.pointer(cursor) or "", sinks.quarantine.pointer(cursor) or ""
+    properties = {
+        "sluice.delivery": str(entry.delivery_id),
+        "sluice.stream": entry.stream_id,
+        "sluice.batch": str(entry.batch_id),
+        "sluice.manifest": entry.manifest,
+    }
+    replacing = isinstance(sinks.pipeline.sink, Replace)
+
+    def data() -> Draft | None:
+        if not it.staged.data_files and not replacing:
+            return None
+        return sinks.table.draft(bases[0], it.staged.data_files, properties=properties, replace=replacing)
+
+    def quarantine() -> Draft | None:
+        if not it.staged.quarantine_files:
+            return None
+        return sinks.quarantine.draft(bases[1], it.staged.quarantine_files, properties=properties)
+
+    with ThreadPoolExecutor(2) as both:
+        first, second = both.submit(data), both.submit(quarantine)
+        return Drafts(data=first.result(), quarantine=second.result(), bases=bases)
+
+
+def _entry(
+    run: Session, batch: Batch, task: StageTask, staged: Staged, counts: Counts, previous: int | None
+) -> Entry:
+    delivered = sum(report.delivered for report in staged.all)
+    quarantined = sum(report.quarantined for report in staged.all)
+    return Entry(
+        delivery_id=task.delivery_id,
+        pipeline=run.lease.pipeline,
+        stream_id=run.stream_id,
+        batch_id=batch.batch_id,
+        run_id=run.lease.run_id,
+        rows_in=delivered + quarantined,
+        delivered=delivered,
+        quarantined=quarantined,
+        malformed=counts.malformed,
+        checksum=sum(report.checksum for report in staged.all) % MODULUS,
+        quarantine_checksum=sum(report.quarantine_checksum for report in staged.all) % MODULUS,
+        suite_digest=run.suite_digest,
+        lookups=dict(run.lookups),
+        manifest=f"{run.sinks.table.location}/deliveries/{task.delivery_id}-{run.lease.run_id[:8]}.json",
+        previous=previous,
+        metadata_location="",
+        quarantine_metadata_location="",
+        snapshot_id=None,
+    )
+
+
+def report_text(verdict: Verdict, decision: Decision | None = None) -> str:
+    """The report that is kept with a batch, as JSON text."""
+    content = {
+        "success": verdict.success,
+        "suite_digest": verdict.suite_digest,
+        "stops": list(verdict.stops),
+        "decision": decision.__dict__ if decision else None,
+        "results": [result.result for result in verdict.results],
+    }
+    return json.dumps(content, default=str)
+
+
+def _manifest(it: Commit) -> dict[str, Any]:
+    """All that is needed to put the delivery back into a ledger and a warehouse that lost it."""
+
+    def files(found: Sequence[StagedFile]) -> list[dict[str, Any]]:
+        return [{"path": f.path, "rows": f.rows, "bytes": f.bytes} for f in found]
+
+    entry = it.entry.__dict__
+    unknown_yet = {"metadata_location", "quarantine_metadata_location", "snapshot_id"}
+    return {
+        "version": 1,
+        **{name: value for name, value in entry.items() if name not in unknown_yet},
+        "inputs": [one.__dict__ for one in it.batch.inputs],
+        "data": files(it.staged.data_files),
+        "quarantine": files(it.staged.quarantine_files),
+        "success": it.verdict.success,
+        "rules": [{k: v for k, v in r.__dict__.items() if k != "result"} for r in it.verdict.results],
+        "report": it.report,
+    }
+
+
+def _receipt(it: Commit) -> Receipt:
+    entry = it.entry
+    return Receipt(
+        batch_id=entry.batch_id,
+        delivery_id=entry.delivery_id,
+        rows_in=entry.rows_in,
+        delivered=entry.delivered,
+        quarantined=entry.quarantined,
+        malformed=entry.malformed,
+        reasons=dict(it.staged.reasons),
+        failed=tuple(r.reason for r in it.verdict.results if not r.success),
+        files=len(it.staged.data_files),
+    )

@@ -1,0 +1,152 @@
+"""Connections and transactions. A driver error is translated here, once, by its SQLSTATE or constraint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+import psycopg2.extensions
+from psycopg2 import errorcodes, sql
+
+from etl.errors import ServiceAway, SetupError
+from etl.statements import SQL_FOLDER, statement
+
+Connection = psycopg2.extensions.connection
+Cursor = psycopg2.extensions.cursor
+
+CONNECT_SECONDS = 10
+# Of our own transactions; a driver that hangs must not hold the pipeline's row for ever.
+TIMEOUTS = {
+    "lock_timeout": "30s",
+    "statement_timeout": "30min",
+    "idle_in_transaction_session_timeout": "5min",
+    "transaction_timeout": "60min",
+}
+MIGRATION_LOCK = 0x51_0C_1C_E  # any constant of our own
+
+
+def connect(dsn: str) -> Connection:
+    """A new connection, or ServiceAway."""
+    try:
+        return psycopg2.connect(dsn, connect_timeout=CONNECT_SECONDS, application_name="sluice")
+    except psycopg2.OperationalError as error:
+        raise ServiceAway(
+            f"PostgreSQL can't be reached: {str(error).strip()}",
+            remedy="see that it runs and SLUICE_POSTGRES is right (`sluice doctor`), then run again",
+        ) from error
+
+
+@contextmanager
+def transaction(connection: Connection) -> Iterator[Cursor]:
+    """One READ COMMITTED transaction with its own timeouts: all of it, or nothing.
+
+    An error inside rolls back and goes on upwards: caught within, PostgreSQL would turn COMMIT into
+    ROLLBACK and tell nobody.
+    """
+    with connection.cursor() as cursor:
+        try:
+            for name, value in TIMEOUTS.items():
+                cursor.execute(sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+            yield cursor
+        except BaseException:
+            if not connection.closed:
+                connection.rollback()
+            raise
+        connection.commit()
+
+
+@contextmanager
+def session(dsn: str) -> Iterator[Cursor]:
+    """One transaction on a connection of its own."""
+    connection = connect(dsn)
+    try:
+        with transaction(connection) as cursor:
+            yield cursor
+    finally:
+        connection.close()
+
+
+def run(cursor: Cursor, room: str, name: str, values: Mapping[str, Any] | None = None) -> Cursor:
+    """Execute the statement `name` of `sql/<room>.sql`."""
+    cursor.execute(statement(room, name), values or {})
+    return cursor
+
+
+def row(cursor: Cursor) -> dict[str, Any] | None:
+    """The next row by column name, or None."""
+    found = cursor.fetchone()
+    return None if found is None else _named(cursor, found)
+
+
+def rows(cursor: Cursor) -> list[dict[str, Any]]:
+    """All rows that are left, by column name."""
+    return [_named(cursor, found) for found in cursor.fetchall()]
+
+
+def _named(cursor: Cursor, values: tuple[Any, ...]) -> dict[str, Any]:
+    return {column.name: value for column, value in zip(cursor.description or (), values, strict=True)}
+
+
+def migrate(dsn: str) -> list[str]:
+    """Bring schema `sluice` to the newest version; safe to run twice and by two at once.
+
+    Returns the names of the migrations that were applied now. A transaction's advisory lock keeps others
+    out; whoever holds it may break yoyo's own lock, for its owner is dead.
+    """
+    with connect(dsn) as guard, guard.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        _check_server(cursor)
+        return _apply(dsn)
+
+
+def _check_server(cursor: Cursor) -> None:
+    version = cursor.connection.server_version
+    if version < 170000:
+        raise SetupError(
+            f"PostgreSQL {version // 10000} was found; 17 or later is needed",
+            remedy="point SLUICE_POSTGRES to a newer server",
+        )
+
+
+def _apply(dsn: str) -> list[str]:
+    from yoyo import read_migrations
+    from yoyo.backends.core.postgresql import PostgresqlBackend
+    from yoyo.connections import parse_uri
+
+    class Backend(PostgresqlBackend):  # type: ignore[misc]
+        """Connects with our own DSN, which may name a password file; keeps its tables in schema sluice."""
+
+        schema = "sluice"
+
+        def connect(self, dburi: Any) -> Connection:
+            connection = connect(dsn)
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute("CREATE SCHEMA IF NOT EXISTS sluice")
+            return connection
+
+    backend = Backend(parse_uri("postgresql:///sluice"), "_yoyo_migration")
+    try:
+        migrations = backend.to_apply(read_migrations(str(SQL_FOLDER / "migrations")))
+        if migrations:
+            backend.break_lock()
+            with backend.lock():
+                backend.apply_migrations(migrations)
+        return [migration.id for migration in migrations]
+    finally:
+        backend.connection.close()
+
+
+def is_lost(error: psycopg2.Error) -> bool:
+    """Whether the connection is gone, so that nobody knows how far the server got."""
+    if isinstance(error, psycopg2.InterfaceError):
+        return True
+    code = error.pgcode
+    return isinstance(error, psycopg2.OperationalError) and (code is None or code[:2] in ("08", "57"))
+
+
+def constraint_of(error: psycopg2.Error) -> str | None:
+    """The name of the unique constraint that `error` violated, if it did."""
+    return error.diag.constraint_name if error.pgcode == errorcodes.UNIQUE_VIOLATION else None

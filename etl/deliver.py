@@ -1,0 +1,247 @@
+"""The body of foreachBatch: one batch into both sinks, in one PostgreSQL transaction, or into neither.
+
+    ledger   already delivered? then done
+    stage    one job: rows to S3 and to staging tables, each counted
+    judge    the suite's verdict, from the counts
+    commit   ledger, inputs, rows, quarantine, verdict and pointers, together
+
+Until the commit no reader of either sink sees anything of the batch; after it every reader of both sees it
+whole. This module imports neither pyspark nor Great Expectations.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import psycopg2
+import pyarrow as pa
+
+from etl import ledger, warehouse
+from etl.batch import Batch, Receipt, Session, Sinks
+from etl.commit import commit, report_text
+from etl.database import Cursor, session
+from etl.errors import (
+    CommitUnknown,
+    ContractBroken,
+    Fenced,
+    InputsChanged,
+    SluiceError,
+    StagingLost,
+    TableRefused,
+)
+from etl.lake import Lake
+from etl.ledger import Decision
+from etl.pipeline import Pipeline
+from etl.stage import RAW, REASONS, SOURCE_PATH, Hold, StageTask
+from etl.staging import StagingTables
+from etl.steps import Step, reached
+from etl.verdict import Severity, Verdict
+from etl.warehouse import Warehouse
+
+log = logging.getLogger("sluice")
+
+STAGINGS = 2  # a batch whose staging tables PostgreSQL emptied is staged once more
+
+
+def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake) -> Sinks:
+    """Create both sinks' tables where they are missing; raise TableRefused where they do not fit."""
+    _refuse_path_names(pipeline, columns)
+    schema, _, name = pipeline.table.rpartition(".")
+    sinks = Sinks(
+        pipeline=pipeline,
+        columns=columns,
+        dsn=dsn,
+        lake=lake,
+        warehouse=Warehouse(
+            pipeline=pipeline.name, table_schema=schema, table_name=name, columns=columns, sink=pipeline.sink
+        ),
+        table=lake.table(pipeline.table),
+        quarantine=lake.table(pipeline.quarantine_table),
+    )
+    with session(dsn) as cursor:
+        sinks.warehouse.open(cursor)
+        sinks.table.create(cursor, columns, pipeline.sink.partition_by)
+        sinks.quarantine.create(cursor, quarantine_columns(columns), None)
+    return sinks
+
+
+def quarantine_columns(columns: pa.Schema) -> pa.Schema:
+    """The lake keeps held rows with their typed columns, so that they can be judged again."""
+    reasons = pa.field(REASONS, pa.list_(pa.string()))
+    return pa.schema([*columns, reasons, pa.field(RAW, pa.string()), pa.field(SOURCE_PATH, pa.string())])
+
+
+def _refuse_path_names(pipeline: Pipeline, columns: pa.Schema) -> None:
+    """Readers that make columns of `name=value` folders would overwrite the table's own."""
+    taken = {"stream", "batch"}
+    by = pipeline.sink.partition_by
+    if by is not None and by.kind != "identity":
+        taken.add(f"{by.column}_{by.kind}")
+    if clash := sorted(name for name in columns.names if name.lower() in taken):
+        raise TableRefused(
+            f"Pipeline {pipeline.name} delivers columns named as folders of its objects: {', '.join(clash)}",
+            remedy="rename them in the transform",
+        )
+
+
+def deliver(run: Session, batch: Batch) -> Receipt:
+    """Deliver `batch` exactly once, or raise with nothing of it visible in either sink."""
+    started = time.monotonic()
+    with session(run.sinks.dsn) as cursor:
+        done = ledger.delivery_of_batch(cursor, run.stream_id, batch.batch_id)
+        if done is not None:
+            return _delivered_before(cursor, run, batch, done)
+        decision = ledger.decision(cursor, run.stream_id, batch.batch_id)
+    for staging in range(STAGINGS):
+        try:
+            receipt = _attempt(run, batch, _hold(run, decision), decision)
+        except StagingLost:
+            if staging == STAGINGS - 1:
+                raise
+            log.warning("batch %s: PostgreSQL lost its staged rows; staging again", batch.batch_id)
+        else:
+            reached(Step.BATCH_DONE)
+            return replace(receipt, seconds=time.monotonic() - started)
+    raise AssertionError("the loop returns or raises")
+
+
+def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: int) -> Receipt:
+    """Spark asks again for a batch whose commit mark it did not write: the ledger knows better."""
+    if not ledger.heartbeat(cursor, run.lease):
+        raise Fenced(
+            f"Another run took the lease of {run.lease.pipeline}",
+            remedy=f"let that run end, then `sluice run {run.lease.pipeline}`",
+        )
+    recorded = {one.path for one in ledger.inputs_of(cursor, delivery_id)}
+    now = {one.path for one in batch.inputs}
+    if recorded != now:
+        raise InputsChanged(
+            f"Batch {batch.batch_id} of {run.lease.pipeline} was delivered (delivery {delivery_id}) from"
+            f" {len(recorded)} files; the checkpoint now gives it {len(now)}. They differ in"
+            f" {_some(sorted(now ^ recorded))}",
+            remedy=f"`sluice recover {run.lease.pipeline}`",
+        )
+    return Receipt(batch_id=batch.batch_id, delivery_id=delivery_id, delivered_before=True)
+
+
+def _hold(run: Session, decision: Decision | None) -> Hold:
+    if decision and decision.action == "accept":
+        return Hold(rules=())
+    return Hold(rules=tuple(rule for rule in run.rules if rule.quarantines))
+
+
+def _attempt(run: Session, batch: Batch, hold: Hold, decision: Decision | None) -> Receipt:
+    task = _open_attempt(run, batch, hold)
+    try:
+        staged = batch.stage(task)
+        reached(Step.STAGED)
+        counts = staged.counts(run.words)
+        verdict = batch.judge(counts, staged)
+        reached(Step.JUDGED)
+        whole = _decided(run, batch, hold, verdict, decision)
+        if whole is None:
+            _refuse_changed(run, batch)
+            return commit(run, batch, task, staged, counts, verdict, decision)
+    except Exception as error:
+        if not isinstance(error, CommitUnknown):
+            _give_up_after(run, task, error)
+        raise
+    _give_up(run, task, "stopped")
+    return _attempt(run, batch, whole, decision)
+
+
+def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
+    """Reserve the delivery's number and make its staging tables, before anything is written elsewhere."""
+    sinks = run.sinks
+    with session(sinks.dsn) as cursor:
+        number = ledger.open_attempt(cursor, run.lease, run.stream_id, batch.batch_id)
+        tables = staging_tables(sinks.dsn, number)
+        sinks.warehouse.create_staging(cursor, tables)
+        data, quarantine = (
+            table.files(table.load(table.pointer(cursor) or ""), stream_id=run.stream_id, batch_id=batch.batch_id)
+            for table in (sinks.table, sinks.quarantine)
+        )
+    reached(Step.ATTEMPT_OPENED)
+    return StageTask(
+        delivery_id=number,
+        stream_id=run.stream_id,
+        batch_id=batch.batch_id,
+        columns=sinks.columns,
+        words=run.words,
+        sampled=run.rules,
+        hold=hold,
+        keys=sinks.warehouse.keys,
+        data=data,
+        quarantine=quarantine,
+        store=sinks.lake.store,
+        tables=tables,
+        on_step=run.on_step,
+    )
+
+
+def staging_tables(dsn: str, delivery_id: int) -> StagingTables:
+    """The names of an attempt's staging tables."""
+    return StagingTables(dsn=dsn, data=f"d{delivery_id}", quarantine=f"d{delivery_id}_quarantine")
+
+
+def _decided(
+    run: Session, batch: Batch, hold: Hold, verdict: Verdict, decision: Decision | None
+) -> Hold | None:
+    """None: commit what is staged. A Hold: stage again, with every row held. Raises ContractBroken."""
+    if not verdict.stops or hold.whole is not None:
+        return None
+    if decision is None:
+        raise _stop(run, batch, verdict)
+    table_rules = [
+        result.reason
+        for result in verdict.results
+        if result.severity == Severity.CRITICAL and not result.success and result.unexpected_count is None
+    ]
+    if decision.action == "quarantine-all" and table_rules:
+        return replace(hold, whole=table_rules[0])
+    return None
+
+
+def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
+    pipeline = run.lease.pipeline
+    with session(run.sinks.dsn) as cursor:
+        ledger.record_stop(cursor, pipeline, run.stream_id, batch.batch_id, verdict.stops, report_text(verdict))
+    return ContractBroken(
+        f"Batch {batch.batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
+        + "; ".join(verdict.stops)
+        + "\n  evidence: the whole report is in sluice.stopped_batch",
+        remedy=f"mend the suite and run again, or `sluice decide {pipeline} --batch {batch.batch_id}"
+        ' --quarantine-all | --accept --why "…"`',
+    )
+
+
+def _refuse_changed(run: Session, batch: Batch) -> None:
+    if changes := batch.changed():
+        raise InputsChanged(
+            f"Batch {batch.batch_id} of {run.lease.pipeline}, not delivered: its inputs are not as they were"
+            f" listed: {_some(changes)}",
+            remedy="put the files back as they were and land new content under new names; then run again."
+            f" To take them as they are now: `sluice recover {run.lease.pipeline}`",
+        )
+
+
+def _give_up(run: Session, task: StageTask, outcome: str) -> None:
+    """Close an attempt that will not be committed; its objects are the sweeper's."""
+    with session(run.sinks.dsn) as cursor:
+        ledger.close_attempt(cursor, task.delivery_id, outcome)
+        warehouse.drop_staging(cursor, [task.tables.data, task.tables.quarantine])
+
+
+def _give_up_after(run: Session, task: StageTask, error: Exception) -> None:
+    """As `_give_up`; `error` must not be hidden: what can't be closed now, the next run fences."""
+    try:
+        _give_up(run, task, "stopped" if isinstance(error, ContractBroken) else "failed")
+    except (SluiceError, psycopg2.Error) as second:
+        error.add_note(f"Attempt {task.delivery_id} could not be closed: {second}")
+
+
+def _some(items: Sequence[str], most: int = 5) -> str:
+    return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")

@@ -1,0 +1,94 @@
+"""The few ways a command can fail. Each carries its exit code and finishes the story: what was seen,
+against what limit, where the evidence is, and which command comes next."""
+
+from __future__ import annotations
+
+
+class SluiceError(Exception):
+    """A failure that a person can act on: printed as one message, never as a traceback.
+
+    `seen` says what was found, against what limit and where the evidence is; `remedy` is the next step.
+    """
+
+    exit_code = 70
+
+    def __init__(self, seen: str, *, remedy: str) -> None:
+        super().__init__(f"{seen}\n  next: {remedy}")
+        self.seen = seen
+        self.remedy = remedy
+
+
+class SetupError(SluiceError):
+    """The machine, the settings or a declaration are not as needed; nothing was started (exit 2)."""
+
+    exit_code = 2
+
+
+class TableRefused(SluiceError):
+    """The user's table can't take this pipeline's rows safely; nothing was written (exit 2)."""
+
+    exit_code = 2
+
+
+class ContractBroken(SluiceError):
+    """A batch broke its suite: nothing of it is delivered, and nothing after it (exit 3)."""
+
+    exit_code = 3
+
+
+class NeedsPerson(SluiceError):
+    """State that the software must not guess about; nothing was changed (exit 4)."""
+
+    exit_code = 4
+
+
+class CheckpointLost(NeedsPerson):
+    """The ledger knows this pipeline's stream, and the checkpoint is gone or is another one."""
+
+
+class CheckpointDamaged(NeedsPerson):
+    """Parts of the checkpoint that Spark needs are missing or unreadable."""
+
+
+class LedgerBehind(NeedsPerson):
+    """The checkpoint is ahead of the ledger: PostgreSQL went back in time."""
+
+
+class LedgerAhead(NeedsPerson):
+    """The ledger is ahead of the checkpoint: the checkpoint went back in time."""
+
+
+class InputsChanged(NeedsPerson):
+    """The same batch id with other inputs, or an input that changed after it was listed."""
+
+
+class VerdictUnknown(NeedsPerson):
+    """The suite could not be evaluated: that is no verdict, so nothing was delivered."""
+
+
+class Busy(SluiceError):
+    """Another run holds the pipeline; nothing was changed (exit 75)."""
+
+    exit_code = 75
+
+
+class ServiceAway(SluiceError):
+    """A service did not answer; nothing of this batch was delivered (exit 75)."""
+
+    exit_code = 75
+
+
+class Fenced(SluiceError):
+    """Another run took the pipeline's lease while this one was at work: it did not commit (exit 75)."""
+
+    exit_code = 75
+
+
+class CommitUnknown(SluiceError):
+    """The connection broke during COMMIT and the ledger could not be read since (exit 75)."""
+
+    exit_code = 75
+
+
+class StagingLost(SluiceError):
+    """The staged rows are fewer than the tasks reported; rolled back, to be staged again (exit 70)."""

@@ -1,0 +1,363 @@
+"""The S3 sink: an Iceberg table of Parquet files, whose pointer is a row in PostgreSQL.
+
+New metadata is written before the transaction, against the pointer as it then is; nobody reads it until
+the transaction has swapped the pointer, which it does only if the pointer has not moved.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.transforms import parse_transform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from etl.database import Cursor, run
+from etl.errors import TableRefused
+from etl.objects import FileSpec, ObjectStore, Partitioning, StagedFile
+from etl.pipeline import Partition
+
+CATALOG = "sluice"
+FIRST_FIELD_ID = 1
+PARTITION_FIELD_ID = 1000
+RETAINED_SNAPSHOTS = 20  # a restored pointer brings its own metadata, so the horizon needs no more
+TABLE_PROPERTIES = {
+    "write.parquet.compression-codec": "zstd",
+    "commit.manifest-merge.enabled": "true",
+    "commit.num-retries": "0",  # a failed swap is ours to see
+    # pyiceberg deletes before the outer COMMIT: a rolled-back commit would destroy the table
+    "write.metadata.delete-after-commit.enabled": "false",
+    "write.metadata.previous-versions-max": "20",
+}
+_TYPES: dict[pa.DataType, IcebergType] = {
+    pa.bool_(): BooleanType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.date32(): DateType(),
+    pa.timestamp("us"): TimestampType(),
+    pa.timestamp("us", tz="UTC"): TimestamptzType(),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """New metadata on S3 that nobody reads yet."""
+
+    base: str  # where the pointer was
+    location: str  # where it will be
+    snapshot_id: int | None
+
+
+class Lake:
+    """The Iceberg tables under one warehouse folder."""
+
+    def __init__(self, warehouse: str, store: ObjectStore) -> None:
+        self.warehouse = warehouse  # s3://bucket/…/warehouse
+        self.store = store
+
+    def properties(self, *, request_seconds: int = 30) -> dict[str, str]:
+        """pyiceberg's settings for this store; credentials come from the AWS chain."""
+        found = {
+            "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+            "s3.region": self.store.region,
+            "s3.force-virtual-addressing": "false",
+            "s3.connect-timeout": "5",
+            "s3.request-timeout": str(request_seconds),
+        }
+        return found | ({"s3.endpoint": self.store.endpoint} if self.store.endpoint else {})
+
+    @cached_property
+    def io(self) -> FileIO:
+        return load_file_io(self.properties(), self.warehouse)
+
+    def table(self, name: str) -> LakeTable:
+        """The table `schema.name`."""
+        namespace, _, table = name.rpartition(".")
+        return LakeTable(lake=self, namespace=namespace, name=table)
+
+    def write_text(self, uri: str, text: str) -> None:
+        """A whole object, or none."""
+        with self.io.new_output(uri).create(overwrite=True) as sink:
+            sink.write(text.encode())
+
+    def read_text(self, uri: str) -> str:
+        with self.io.new_input(uri).open() as source:
+            return source.read().decode()
+
+
+class _Drafts(SqlCatalog):
+    """A catalog whose commit writes the new metadata and leaves the pointer alone."""
+
+    def __init__(self, lake: Lake) -> None:
+        MetastoreCatalog.__init__(self, CATALOG, **lake.properties())
+        self._schema_version = "v1"
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        staged = self._update_and_stage_table(table, table.name(), requirements, updates)
+        self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
+        return CommitTableResponse(metadata=staged.metadata, **{"metadata-location": staged.metadata_location})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeTable:
+    """One Iceberg table: its pointer, and drafts of its next metadata."""
+
+    lake: Lake
+    namespace: str
+    name: str
+
+    @property
+    def location(self) -> str:
+        return f"{self.lake.warehouse}/{self.name}"
+
+    @property
+    def _row(self) -> dict[str, str]:
+        return {"catalog": CATALOG, "namespace": self.namespace, "table": self.name}
+
+    def pointer(self, cursor: Cursor) -> str | None:
+        """Where the current metadata is; None when there is no table."""
+        found = run(cursor, "ledger", "pointer", self._row).fetchone()
+        return None if found is None else found[0]
+
+    def create(self, cursor: Cursor, columns: pa.Schema, partition: Partition | None) -> None:
+        """Create the table where it does not exist; refuse one with other columns or partitions."""
+        schema = iceberg_schema(columns)
+        spec = partition_spec(partition, schema)
+        pointer = self.pointer(cursor)
+        if pointer is not None:
+            _refuse_other(self, self.load(pointer), schema, spec)
+            return
+        metadata = new_table_metadata(
+            schema=schema,
+            partition_spec=spec,
+            sort_order=UNSORTED_SORT_ORDER,
+            location=self.location,
+            properties=TABLE_PROPERTIES,
+        )
+        place = load_location_provider(table_location=self.location, table_properties={})
+        location = place.new_table_metadata_file_location(0)
+        MetastoreCatalog._write_metadata(metadata, self.lake.io, location)
+        run(cursor, "ledger", "create_namespace", self._row)
+        run(cursor, "ledger", "create_pointer", {**self._row, "location": location})
+
+    def load(self, pointer: str) -> TableMetadata:
+        """The metadata at `pointer`."""
+        return FromInputFile.table_metadata(self.lake.io.new_input(pointer))
+
+    def at(self, pointer: str) -> Table:
+        """pyiceberg's view of the table as of `pointer`; a commit to it makes a draft."""
+        return Table(
+            identifier=(self.namespace, self.name),
+            metadata=self.load(pointer),
+            metadata_location=pointer,
+            io=self.lake.io,
+            catalog=_Drafts(self.lake),
+        )
+
+    def files(self, metadata: TableMetadata, *, stream_id: str, batch_id: int) -> FileSpec:
+        """How executors write this table's objects."""
+        spec = metadata.spec()
+        field = spec.fields[0] if spec.fields else None
+        return FileSpec(
+            prefix=f"{self.location}/data",
+            folder=f"stream={stream_id}/batch={batch_id}",
+            schema=arrow_schema(metadata.schema()),
+            partitioning=Partitioning(
+                column=metadata.schema().find_column_name(field.source_id) or "",
+                transform=str(field.transform),
+                field=field.name,
+            )
+            if field
+            else None,
+        )
+
+    def draft(
+        self,
+        base: str,
+        files: Sequence[StagedFile],
+        *,
+        properties: Mapping[str, str],
+        replace: bool = False,
+    ) -> Draft:
+        """Metadata that adds `files` (or has nothing but them) to the table as of `base`.
+
+        Old snapshots are expired in the same step; no object is deleted.
+        """
+        table = self.at(base)
+        with table.transaction() as change:
+            update = change.update_snapshot(snapshot_properties=dict(properties))
+            if replace:
+                with update.overwrite() as snapshot:
+                    for task in table.scan().plan_files():
+                        snapshot.delete_data_file(task.file)
+                    for file in data_files(table.metadata, files):
+                        snapshot.append_data_file(file)
+            else:
+                with update.merge_append() as snapshot:
+                    for file in data_files(table.metadata, files):
+                        snapshot.append_data_file(file)
+            change.set_properties({"sluice.last-delivery": properties["sluice.delivery"]})
+            snapshots = sorted(change.table_metadata.snapshots, key=lambda s: s.sequence_number or 0)
+            if expired := [s.snapshot_id for s in snapshots[:-RETAINED_SNAPSHOTS]]:
+                ExpireSnapshots(transaction=change).by_ids(expired).commit()
+        current = table.metadata.current_snapshot()
+        return Draft(
+            base=base, location=table.metadata_location, snapshot_id=current.snapshot_id if current else None
+        )
+
+    def swap(self, cursor: Cursor, draft: Draft) -> bool:
+        """Publish a draft with the caller's transaction; False when the pointer is not at its base."""
+        values = {**self._row, "location": draft.location, "base": draft.base}
+        return run(cursor, "ledger", "swap_pointer", values).rowcount == 1
+
+
+def iceberg_schema(columns: pa.Schema) -> Schema:
+    """The table's schema: `columns`, then the three that name the delivery."""
+    system = [("_stream_id", pa.string()), ("_batch_id", pa.int64()), ("_delivery_id", pa.int64())]
+    named = [(field.name, field.type) for field in columns] + system
+    after = FIRST_FIELD_ID + len(named)
+    return Schema(
+        *(
+            NestedField(field_id=number, name=name, field_type=_iceberg_type(kind, after), required=False)
+            for number, (name, kind) in enumerate(named, FIRST_FIELD_ID)
+        )
+    )
+
+
+def _iceberg_type(kind: pa.DataType, element_id: int) -> IcebergType:
+    if pa.types.is_decimal128(kind):
+        return DecimalType(kind.precision, kind.scale)
+    if pa.types.is_list(kind):  # only the quarantine's reasons: one list a table
+        return ListType(element_id=element_id, element_type=StringType(), element_required=False)
+    return _TYPES[kind]
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema that Parquet files are written with: Iceberg's ids in the fields' metadata."""
+    arrow: dict[IcebergType, pa.DataType] = {iceberg: kind for kind, iceberg in _TYPES.items()}
+
+    def field(nested: NestedField) -> pa.Field:
+        kind = nested.field_type
+        if isinstance(kind, DecimalType):
+            found: pa.DataType = pa.decimal128(kind.precision, kind.scale)
+        elif isinstance(kind, ListType):
+            found = pa.list_(pa.field("element", pa.string(), metadata=_id(kind.element_id)))
+        else:
+            found = arrow[kind]
+        return pa.field(nested.name, found, metadata=_id(nested.field_id))
+
+    return pa.schema([field(nested) for nested in schema.fields])
+
+
+def _id(number: int) -> dict[str, str]:
+    return {"PARQUET:field_id": str(number)}
+
+
+def partition_spec(partition: Partition | None, schema: Schema) -> PartitionSpec:
+    """Iceberg's spec; the field is named as Iceberg's own writers do: <column>_day."""
+    if partition is None:
+        return UNPARTITIONED_PARTITION_SPEC
+    suffix = "" if partition.kind == "identity" else f"_{partition.kind}"
+    return PartitionSpec(
+        PartitionField(
+            source_id=schema.find_field(partition.column).field_id,
+            field_id=PARTITION_FIELD_ID,
+            transform=parse_transform(partition.kind),
+            name=f"{partition.column}{suffix}",
+        )
+    )
+
+
+def _refuse_other(table: LakeTable, metadata: TableMetadata, schema: Schema, spec: PartitionSpec) -> None:
+    def shape(of: Schema) -> dict[str, str]:
+        return {field.name: str(field.field_type) for field in of.fields}
+
+    found, wanted = shape(metadata.schema()), shape(schema)
+    problems = [
+        f"{name} is {found.get(name, 'missing')}, the pipeline delivers {wanted.get(name, 'no such column')}"
+        for name in sorted(found.keys() | wanted.keys())
+        if found.get(name) != wanted.get(name)
+    ]
+    if [str(f) for f in metadata.spec().fields] != [str(f) for f in spec.fields]:
+        problems.append(f"it is partitioned by {metadata.spec()}, the sink says {spec}")
+    if problems:
+        raise TableRefused(
+            f"Iceberg table {table.namespace}.{table.name} does not fit the pipeline: " + "; ".join(problems),
+            remedy="change the transform's output or the sink back, or name another table in the sink",
+        )
+
+
+def data_files(metadata: TableMetadata, files: Sequence[StagedFile]) -> list[DataFile]:
+    """Iceberg's entries for finished objects, from their footers alone."""
+    plan = compute_statistics_plan(metadata.schema(), metadata.properties)
+    ids = parquet_path_to_id_mapping(metadata.schema())
+    spec = metadata.spec()
+    found = []
+    for file in files:
+        statistics = data_file_statistics_from_parquet_metadata(pickle.loads(file.footer), plan, ids)
+        entry = DataFile.from_args(
+            _table_format_version=metadata.format_version,
+            content=DataFileContent.DATA,
+            file_path=file.path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(file.partition) if spec.fields else Record(),
+            file_size_in_bytes=file.bytes,
+            sort_order_id=None,
+            equality_ids=None,
+            key_metadata=None,
+            spec_id=metadata.default_spec_id,
+            **statistics.to_serialized_dict(),
+        )
+        entry.spec_id = metadata.default_spec_id
+        found.append(entry)
+    return found
+
+
+def manifest_text(content: Mapping[str, Any]) -> str:
+    """The delivery manifest's JSON."""
+    return json.dumps(content, indent=1, sort_keys=True)

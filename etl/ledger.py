@@ -1,0 +1,308 @@
+"""Who may commit, what was committed, and from which inputs. All of it is in PostgreSQL.
+
+Every function takes a cursor inside the caller's transaction, so that the caller decides what is atomic.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psycopg2
+from psycopg2.extras import Json, execute_values
+
+from etl.database import Cursor, constraint_of, row, rows, run
+from etl.errors import Busy, Fenced, InputsChanged, LedgerBehind, TableRefused
+from etl.inputs import Input
+from etl.objects import StagedFile
+from etl.statements import statement
+from etl.verdict import Verdict
+
+HEARTBEAT_SECONDS = 5
+SILENCE = "30 seconds"  # a holder that was not seen for so long may be robbed; safety does not depend on it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """The right to commit to a pipeline, until another run takes it."""
+
+    pipeline: str
+    run_id: str
+    fenced: tuple[int, ...]  # attempts of earlier runs that can't commit any more
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamState:
+    """What the ledger knows of one stream."""
+
+    stream_id: str
+    pipeline: str
+    checkpoint: str
+    first_batch: int
+    last_batch: int | None  # the newest live delivery; None: none yet
+
+    @property
+    def next_batch(self) -> int:
+        return self.first_batch if self.last_batch is None else self.last_batch + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What a person decided on a stopped batch."""
+
+    action: str  # accept or quarantine-all
+    who: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A ledger row about to be written."""
+
+    delivery_id: int
+    pipeline: str
+    stream_id: str
+    batch_id: int
+    run_id: str
+    rows_in: int
+    delivered: int
+    quarantined: int
+    malformed: int
+    checksum: int
+    quarantine_checksum: int
+    suite_digest: str
+    lookups: dict[str, object]
+    manifest: str
+    previous: int | None
+    metadata_location: str
+    quarantine_metadata_location: str
+    snapshot_id: int | None
+
+
+def holder() -> str:
+    """This process, as other runs see it."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str) -> None:
+    """Give the pipeline its row, and its table to nobody else."""
+    values = {"pipeline": pipeline, "table_schema": table_schema, "table_name": table_name}
+    try:
+        run(cursor, "ledger", "register_pipeline", values)
+    except psycopg2.IntegrityError as error:
+        if constraint_of(error) != "one_table_one_pipeline":
+            raise
+        raise TableRefused(
+            f"Table {table_schema}.{table_name} of pipeline {pipeline} belongs to another pipeline",
+            remedy="name another table in its sink; `sluice status` lists the tables",
+        ) from error
+    known = row(run(cursor, "ledger", "pipeline_row", {**values, "silence": SILENCE}))
+    if known and (known["table_schema"], known["table_name"]) != (table_schema, table_name):
+        raise TableRefused(
+            f"Pipeline {pipeline} has delivered to {known['table_schema']}.{known['table_name']}; "
+            f"its sink now names {table_schema}.{table_name}",
+            remedy="name the old table, or declare a new pipeline under another name",
+        )
+
+
+def take_lease(cursor: Cursor, pipeline: str) -> Lease:
+    """Make this run the only one that may commit, or raise Busy; open attempts of others are fenced.
+
+    A holder with a fresh heartbeat is not robbed, unless it was a process of this host that is dead.
+    """
+    values = {"pipeline": pipeline, "silence": SILENCE, "run": str(uuid.uuid4()), "holder": holder()}
+    held = row(run(cursor, "ledger", "lock_pipeline", values))
+    assert held is not None, "register comes first"
+    if held["lease_fresh"] and not _is_dead(held["lease_holder"]):
+        raise Busy(
+            f"Pipeline {pipeline} is run by {held['lease_holder']}, seen within the last {SILENCE}",
+            remedy="wait for that run to end, or stop it; then run again",
+        )
+    run(cursor, "ledger", "insert_run", values)
+    run(cursor, "ledger", "take_lease", values)
+    run(cursor, "ledger", "close_dead_runs", values)
+    fenced = tuple(number for (number,) in run(cursor, "ledger", "fence_attempts", values).fetchall())
+    return Lease(pipeline=pipeline, run_id=values["run"], fenced=fenced)
+
+
+def _is_dead(lease_holder: str) -> bool:
+    host, _, pid = lease_holder.partition("/")
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def heartbeat(cursor: Cursor, lease: Lease) -> bool:
+    """Show that this run lives; False when the lease was taken away."""
+    return run(cursor, "ledger", "heartbeat", _of(lease)).rowcount == 1
+
+
+def end_run(cursor: Cursor, lease: Lease, outcome: str) -> None:
+    """Record the outcome and give the lease back, if this run still has it."""
+    run(cursor, "ledger", "end_run", {**_of(lease), "outcome": outcome})
+    run(cursor, "ledger", "give_lease_back", _of(lease))
+
+
+def _of(lease: Lease) -> dict[str, object]:
+    return {"pipeline": lease.pipeline, "run": lease.run_id}
+
+
+def register_stream(cursor: Cursor, pipeline: str, stream_id: str, *, checkpoint: str, first_batch: int) -> None:
+    """Make `stream_id` the pipeline's current stream: from now on no other may commit."""
+    values = {"pipeline": pipeline, "stream": stream_id, "checkpoint": checkpoint, "first_batch": first_batch}
+    run(cursor, "ledger", "register_stream", values)
+
+
+def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:
+    found = row(run(cursor, "ledger", "stream_row", {"stream": stream_id}))
+    return None if found is None else StreamState(**found)
+
+
+def current_stream(cursor: Cursor, pipeline: str) -> StreamState | None:
+    """The stream that the pipeline last ran on, or None before its first run."""
+    found = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline, "silence": SILENCE}))
+    return stream_state(cursor, found["current_stream"]) if found and found["current_stream"] else None
+
+
+def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> int:
+    """Reserve a delivery id. Commit this before the first object is written: the sweeper never touches
+    what PostgreSQL does not know."""
+    values = {**_of(lease), "stream": stream_id, "batch": batch_id}
+    number = run(cursor, "ledger", "open_attempt", values).fetchone()
+    assert number is not None
+    return int(number[0])
+
+
+def close_attempt(cursor: Cursor, delivery_id: int, outcome: str) -> None:
+    run(cursor, "ledger", "close_attempt", {"delivery": delivery_id, "outcome": outcome})
+
+
+def delivery_of_batch(cursor: Cursor, stream_id: str, batch_id: int) -> int | None:
+    """The delivery id of a batch that is delivered already."""
+    found = row(run(cursor, "ledger", "delivery_of_batch", {"stream": stream_id, "batch": batch_id}))
+    return None if found is None else int(found["delivery_id"])
+
+
+def is_delivered(cursor: Cursor, delivery_id: int) -> bool:
+    return run(cursor, "ledger", "delivery_exists", {"delivery": delivery_id}).fetchone() is not None
+
+
+def last_delivery(cursor: Cursor, pipeline: str) -> int | None:
+    found = run(cursor, "ledger", "last_delivery", {"pipeline": pipeline}).fetchone()
+    return None if found is None else int(found[0])
+
+
+def inputs_of(cursor: Cursor, delivery_id: int) -> list[Input]:
+    return [Input(**found) for found in rows(run(cursor, "ledger", "inputs_of_delivery", {"delivery": delivery_id}))]
+
+
+def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
+    """Every input that is in a live delivery: what a new checkpoint must not read again."""
+    return [Input(**found) for found in rows(run(cursor, "ledger", "live_inputs", {"pipeline": pipeline}))]
+
+
+def lock(cursor: Cursor, pipeline: str) -> None:
+    """Lock the pipeline's row: waits until an open commit of it has ended."""
+    run(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline, "silence": SILENCE})
+
+
+def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> None:
+    """Lock the pipeline's row and make sure that this run may commit exactly this batch now.
+
+    Raises Fenced when the lease or the stream is another's, LedgerBehind when the stream's last delivery
+    is not the batch before this one: then PostgreSQL went back in time while this run was alive.
+    """
+    held = row(run(cursor, "ledger", "lock_pipeline", {**_of(lease), "silence": SILENCE}))
+    if held is None or held["lease_token"] != lease.run_id:
+        raise Fenced(
+            f"Batch {batch_id} of {lease.pipeline} was not committed: this run no longer holds the lease"
+            f" (held by {held['lease_holder'] if held else 'nobody: the ledger does not know the pipeline'})",
+            remedy=f"let the other run end, then `sluice run {lease.pipeline}`",
+        )
+    if held["current_stream"] != stream_id:
+        raise Fenced(
+            f"Batch {batch_id} of {lease.pipeline} was not committed: its stream is now {held['current_stream']}",
+            remedy=f"`sluice run {lease.pipeline}`",
+        )
+    state = stream_state(cursor, stream_id)
+    if state is None or state.next_batch != batch_id:
+        last = None if state is None else state.last_batch
+        raise LedgerBehind(
+            f"Batch {batch_id} of {lease.pipeline} was not committed: the ledger's last batch of this stream is"
+            f" {'none' if last is None else last}",
+            remedy=f"`sluice recover {lease.pipeline}`",
+        )
+
+
+def insert_delivery(cursor: Cursor, entry: Entry) -> int:
+    """The ledger row; returns its commit_seq. The caller holds the pipeline's lock."""
+    values = {
+        **entry.__dict__,
+        "delivery": entry.delivery_id,
+        "stream": entry.stream_id,
+        "batch": entry.batch_id,
+        "run": entry.run_id,
+        "lookups": Json(entry.lookups),
+    }
+    found = run(cursor, "ledger", "insert_delivery", values).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None:
+    """The inputs; InputsChanged when one of them is in another live delivery."""
+    values = [
+        (entry.delivery_id, entry.pipeline, i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source) for i in inputs
+    ]
+    try:
+        if values:
+            execute_values(cursor, statement("ledger", "insert_inputs"), values)
+    except psycopg2.IntegrityError as error:
+        if constraint_of(error) != "one_input_one_delivery":
+            raise
+        raise InputsChanged(
+            f"Batch {entry.batch_id} of {entry.pipeline} was not committed: one of its inputs was delivered before"
+            f" ({(error.diag.message_detail or '').strip()})",
+            remedy=f"`sluice recover {entry.pipeline}`, which makes the checkpoint know what was delivered",
+        ) from error
+
+
+def insert_files(cursor: Cursor, delivery_id: int, kind: str, files: Sequence[StagedFile]) -> None:
+    values = [(delivery_id, kind, file.path, file.rows, file.bytes) for file in files]
+    if values:
+        execute_values(cursor, statement("ledger", "insert_files"), values)
+
+
+def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: str) -> None:
+    values = {"delivery": delivery_id, "success": verdict.success, "report": report}
+    run(cursor, "ledger", "insert_quality", values)
+    results = [
+        (delivery_id, r.number, r.reason, r.expectation_type, str(r.severity), r.success, r.element_count,
+         r.unexpected_count, r.where)
+        for r in verdict.results
+    ]
+    if results:
+        execute_values(cursor, statement("ledger", "insert_quality_rules"), results)
+
+
+def record_stop(
+    cursor: Cursor, pipeline: str, stream_id: str, batch_id: int, stops: Sequence[str], report: str
+) -> None:
+    values = {"pipeline": pipeline, "stream": stream_id, "batch": batch_id, "stops": list(stops), "report": report}
+    run(cursor, "ledger", "record_stop", values)
+
+
+def decision(cursor: Cursor, stream_id: str, batch_id: int) -> Decision | None:
+    found = row(run(cursor, "ledger", "decision", {"stream": stream_id, "batch": batch_id}))
+    if found is None:
+        return None
+    return Decision(action=found["decision"], who=found["decided_by"], why=found["why"])

@@ -1,0 +1,84 @@
+"""What PostgreSQL can't hold, found before it makes a whole COPY fail.
+
+Source: PostgreSQL 18 manual, 8.3 (character types: no NUL, valid in the server's encoding) and table 8.9
+(date/time types: ranges).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# 4713-11-24 BC (proleptic Gregorian), Julian day 0, in days since 1970
+_FIRST_DAY = -2_440_588
+_LAST_DATE = 2_145_031_948  # 5874897-12-31, in days since 1970
+_LAST_TIMESTAMP = 2**63 - 1  # PostgreSQL's last, in the year 294276, is beyond what 64 bits of microseconds reach
+_LONGEST_KEY = 1_000  # bytes; all columns of a btree entry share about 2,700
+_FIRST_TIMESTAMP = _FIRST_DAY * 86_400_000_000
+
+
+def breaches(rows: pa.RecordBatch, *, keys: tuple[str, ...] = ()) -> list[tuple[str, pa.Array]]:
+    """(reason, rows that break it) for each column with values that PostgreSQL can't hold, or can't key."""
+    found = []
+    for name in keys:
+        found += _key(name, rows.column(name))
+    for name, values in zip(rows.schema.names, rows.columns, strict=True):
+        kind = values.type
+        if pa.types.is_string(kind):
+            found += _texts(name, values)
+        elif pa.types.is_timestamp(kind):
+            found += _range(name, values.view(pa.int64()), _FIRST_TIMESTAMP, _LAST_TIMESTAMP)
+        elif pa.types.is_date32(kind):
+            found += _range(name, values.view(pa.int32()), _FIRST_DAY, _LAST_DATE)
+    return found
+
+
+def _key(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
+    found = [(f"null_key({name})", values.is_null())] if values.null_count else []
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        long = pc.greater(pc.binary_length(values), _LONGEST_KEY).fill_null(False)
+        if long.true_count:
+            found.append((f"postgres_key_length({name})", long))
+    return found
+
+
+def _range(name: str, values: pa.Array, first: int, last: int) -> list[tuple[str, pa.Array]]:
+    ends = pc.min_max(values).as_py()
+    if ends["min"] is None or (ends["min"] >= first and ends["max"] <= last):
+        return []
+    wide = values.cast(pa.int64())
+    beyond = pc.or_(pc.less(wide, first), pc.greater(wide, last))
+    return [(f"postgres_range({name})", beyond.fill_null(False))]
+
+
+def _texts(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
+    _, offsets, data = values.buffers()
+    if data is None or len(values) == 0:
+        return []
+    ends = np.frombuffer(offsets, np.int32)[values.offset :][: len(values) + 1]
+    content = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+    found = []
+    if len(content) and content.min() == 0:
+        nul = pc.match_substring(values.cast(pa.binary()), b"\x00")
+        found.append((f"postgres_nul({name})", nul.fill_null(False)))
+    if not _valid_utf8(values):
+        invalid = [value is not None and not _is_utf8(value) for value in values.cast(pa.binary()).to_pylist()]
+        found.append((f"postgres_encoding({name})", pa.array(invalid)))
+    return found
+
+
+def _valid_utf8(values: pa.Array) -> bool:
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

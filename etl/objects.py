@@ -1,0 +1,200 @@
+"""Parquet objects on S3, written by an executor: one open writer a partition, rolled over by size.
+
+An object exists on S3 only after its writer was closed; until then it is an unfinished multipart upload,
+which the sweeper knows how to find.
+"""
+
+from __future__ import annotations
+
+import pickle
+import urllib.parse
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from etl import steps
+from etl.steps import Step
+
+OBJECT_BYTES = 120_000_000  # roll over here: the last row group brings a file to about 128 MB at most
+ROW_GROUP_BYTES = 32_000_000  # of Arrow memory, before encoding
+OPEN_WRITERS = 16  # a task that meets more partitions closes the one it used longest ago
+DAY_MICROSECONDS = 86_400_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectStore:
+    """Where S3 is; who may use it is found by the standard AWS chain."""
+
+    endpoint: str | None
+    region: str
+
+    def open(self, *, connect_seconds: float = 5, request_seconds: float = 30) -> fs.S3FileSystem:
+        """A patient client: an endpoint that takes 4 s an answer fails with the library's own default."""
+        return fs.S3FileSystem(
+            endpoint_override=self.endpoint,
+            region=self.region,
+            force_virtual_addressing=False,
+            connect_timeout=connect_seconds,
+            request_timeout=request_seconds,
+            allow_delayed_open=True,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partitioning:
+    """How rows are spread over partitions: `transform` of `column`, named `field` in paths."""
+
+    column: str
+    transform: str  # identity, hour, day or month
+    field: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSpec:
+    """What the objects of one table look like and where they go."""
+
+    prefix: str  # s3://bucket/…/data
+    folder: str  # stream=…/batch=…
+    schema: pa.Schema  # with Iceberg's field ids in the fields' metadata
+    partitioning: Partitioning | None
+    row_hint: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedFile:
+    """A finished object and all that Iceberg must know of it, without another look at S3."""
+
+    path: str  # s3:// URI
+    rows: int
+    bytes: int
+    partition: Any  # the partition's value in Iceberg's terms; None: null, or no partitioning
+    footer: bytes  # pickled pyarrow.parquet.FileMetaData
+
+
+@dataclass(kw_only=True)
+class _Open:
+    path: str
+    sink: pa.NativeFile
+    writer: pq.ParquetWriter
+    footers: list[pq.FileMetaData]
+    rows: int = 0
+
+
+class ObjectWriter:
+    """Writes rows to one object a partition; finished objects come back from `close`."""
+
+    def __init__(self, spec: FileSpec, store: ObjectStore, delivery_id: int, partition: int) -> None:
+        self._spec = spec
+        self._store = store
+        self._name = f"{delivery_id}-{partition:05d}"
+        self._s3: fs.S3FileSystem | None = None
+        self._open: OrderedDict[Any, _Open] = OrderedDict()
+        self._done: list[StagedFile] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        for value, part in split(rows, self._spec.partitioning):
+            target = self._target(value)
+            batch = pa.RecordBatch.from_arrays(part.columns, schema=self._spec.schema)
+            row_bytes = max(1, batch.nbytes // batch.num_rows)
+            target.writer.write_batch(batch, row_group_size=max(1024, ROW_GROUP_BYTES // row_bytes))
+            target.rows += batch.num_rows
+            if target.sink.tell() >= OBJECT_BYTES:
+                self._finish(value)
+
+    def close(self) -> list[StagedFile]:
+        """Finish every open object; returns all that were written."""
+        while self._open:
+            self._finish(next(iter(self._open)))
+        return self._done
+
+    def abort(self) -> None:
+        """Leave what is open unfinished: the attempt failed, and the sweeper removes what it left."""
+        self._open.clear()
+
+    def _target(self, value: Any) -> _Open:
+        if value in self._open:
+            self._open.move_to_end(value)
+            return self._open[value]
+        if len(self._open) >= OPEN_WRITERS:
+            self._finish(next(iter(self._open)))
+        self._s3 = self._s3 or self._store.open()
+        folder = path_of(self._spec, value)
+        path = f"{folder}/{self._name}-{uuid.uuid4().hex[:8]}.parquet"
+        sink = self._s3.open_output_stream(path.removeprefix("s3://"))
+        footers: list[pq.FileMetaData] = []
+        writer = pq.ParquetWriter(
+            sink, self._spec.schema, compression="zstd", compression_level=1, metadata_collector=footers
+        )
+        steps.reached(Step.OBJECT_OPENED)
+        self._open[value] = _Open(path=path, sink=sink, writer=writer, footers=footers)
+        return self._open[value]
+
+    def _finish(self, value: Any) -> None:
+        done = self._open.pop(value)
+        done.writer.close()
+        size = done.sink.tell()
+        done.sink.close()
+        self._done.append(
+            StagedFile(
+                path=done.path,
+                rows=done.rows,
+                bytes=size,
+                partition=value,
+                footer=pickle.dumps(done.footers[0]),
+            )
+        )
+
+
+def path_of(spec: FileSpec, value: Any) -> str:
+    """The folder of the objects with the partition value `value`."""
+    if spec.partitioning is None:
+        return f"{spec.prefix}/{spec.folder}"
+    text = urllib.parse.quote(readable(value, spec.partitioning.transform), safe="")
+    return f"{spec.prefix}/{spec.partitioning.field}={text}/{spec.folder}"
+
+
+def readable(value: Any, transform: str) -> str:
+    """A partition value as people write it: 2013-01-01 for a day."""
+    if value is None:
+        return "null"
+    unit = {"hour": "h", "day": "D", "month": "M"}.get(transform)
+    return str(value) if unit is None else str(np.datetime64(value, unit))
+
+
+def split(rows: pa.RecordBatch, by: Partitioning | None) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """(partition value, its rows) for each partition that `rows` has."""
+    if rows.num_rows == 0:
+        return
+    if by is None:
+        yield None, rows
+        return
+    keys = partition_values(rows.column(by.column), by.transform)
+    found = pc.unique(keys).to_pylist()
+    for value in found:
+        if len(found) == 1:
+            yield value, rows
+        else:
+            yield value, rows.filter(pc.is_null(keys) if value is None else pc.equal(keys, value).fill_null(False))
+
+
+def partition_values(values: pa.Array, transform: str) -> pa.Array:
+    """Iceberg's partition values: hours, days or months since 1970, or the values themselves."""
+    if transform == "identity":
+        return values
+    nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+    if pa.types.is_date32(values.type):
+        days = values.view(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).astype("datetime64[D]")
+        moments = days.astype("datetime64[us]")
+    else:
+        moments = values.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view("datetime64[us]")
+    unit = {"hour": "h", "day": "D", "month": "M"}[transform]
+    numbers = moments.astype(f"datetime64[{unit}]").astype(np.int64).astype(np.int32)
+    return pa.array(numbers, pa.int32(), mask=nulls)

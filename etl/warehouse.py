@@ -1,0 +1,190 @@
+"""The PostgreSQL sink: the pipeline's table, its staging tables, and the merge from one into the other.
+
+A merge adds exactly the rows that the winning tasks staged, within the caller's transaction, or the
+transaction fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from psycopg2 import sql
+
+from etl.columns import SYSTEM_COLUMNS
+from etl.database import Cursor, rows, run
+from etl.errors import StagingLost, TableRefused
+from etl.pipeline import Append, Replace, Sink, Upsert
+from etl.staging import StagingTables
+from etl.statements import statement
+
+_TYPES = {
+    pa.bool_(): "boolean",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.float32(): "real",
+    pa.float64(): "double precision",
+    pa.string(): "text",
+    pa.binary(): "bytea",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp without time zone",
+    pa.timestamp("us", tz="UTC"): "timestamp with time zone",
+}
+
+
+def postgres_type(kind: pa.DataType) -> str:
+    """The PostgreSQL type of a common type, as format_type() writes it."""
+    if pa.types.is_decimal128(kind):
+        return f"numeric({kind.precision},{kind.scale})"
+    return _TYPES[kind]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warehouse:
+    """A pipeline's table in PostgreSQL."""
+
+    pipeline: str
+    table_schema: str
+    table_name: str
+    columns: pa.Schema  # the transform's output in the common types
+    sink: Sink
+
+    @property
+    def target(self) -> sql.Identifier:
+        return sql.Identifier(self.table_schema, self.table_name)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns of an upsert sink, which no row may lack."""
+        return self.sink.keys if isinstance(self.sink, Upsert) else ()
+
+    @property
+    def _keys(self) -> sql.Composed:
+        assert isinstance(self.sink, Upsert)
+        return _names(self.sink.keys)
+
+    @property
+    def _key_index(self) -> str:
+        return f"{self.table_name[:50]}_sluice_key"
+
+    def open(self, cursor: Cursor) -> None:
+        """Create the table where it does not exist; refuse one that a merge could fail on."""
+        cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self.table_schema)))
+        columns = _definitions(self.columns)
+        cursor.execute(statement("warehouse", "create_table", target=self.target, columns=columns))
+        self._refuse_other_columns(cursor)
+        self._refuse_obstacles(cursor)
+        index = sql.Identifier(f"{self.table_name[:50]}_sluice_delivery")
+        cursor.execute(statement("warehouse", "create_delivery_index", target=self.target, index=index))
+        if isinstance(self.sink, Upsert):
+            index = sql.Identifier(self._key_index)
+            cursor.execute(
+                statement("warehouse", "create_key_index", target=self.target, index=index, keys=self._keys)
+            )
+
+    def _refuse_other_columns(self, cursor: Cursor) -> None:
+        name = self.target.as_string(cursor)
+        found = {c["name"]: c["type"] for c in rows(run(cursor, "warehouse", "table_columns", {"table": name}))}
+        wanted = {field.name: postgres_type(field.type) for field in self.columns}
+        wanted |= {"_stream_id": "uuid", "_batch_id": "bigint", "_delivery_id": "bigint"}
+        problems = [
+            f"{column} is {found.get(column, 'missing')}, the pipeline delivers {kind}"
+            for column, kind in wanted.items()
+            if found.get(column) != kind
+        ]
+        problems += [f"{column} is not delivered by the pipeline" for column in found if column not in wanted]
+        if problems:
+            raise TableRefused(
+                f"Table {name} does not fit pipeline {self.pipeline}: " + "; ".join(problems),
+                remedy="change the transform's output or the table, or name another table in the sink",
+            )
+
+    def _refuse_obstacles(self, cursor: Cursor) -> None:
+        name = self.target.as_string(cursor)
+        key_index = sql.Identifier(self.table_schema, self._key_index).as_string(cursor)
+        run(cursor, "warehouse", "obstacles", {"table": name, "key_index": key_index})
+        found = [obstacle for (obstacle,) in cursor.fetchall()]
+        if found:
+            raise TableRefused(
+                f"Table {name} has what could make a delivery fail or change its rows: {', '.join(found)}",
+                remedy="drop these, or put them on a table of your own that is filled from this one",
+            )
+
+    def create_staging(self, cursor: Cursor, tables: StagingTables) -> None:
+        columns = _definitions(self.columns)
+        staging = sql.Identifier(tables.data)
+        cursor.execute(statement("warehouse", "create_staging", staging=staging, columns=columns))
+        staging = sql.Identifier(tables.quarantine)
+        cursor.execute(statement("warehouse", "create_quarantine_staging", staging=staging))
+
+    def merge(
+        self, cursor: Cursor, tables: StagingTables, tasks: Sequence[int], *, expected: int, **identity: object
+    ) -> None:
+        """Move the `expected` staged rows of the winning `tasks` into the table, or raise StagingLost.
+
+        `identity` holds stream, batch and delivery, which every row is given.
+        """
+        staging = sql.Identifier(tables.data)
+        values = {**identity, "tasks": list(tasks)}
+        names = _names(self.columns.names)
+        if isinstance(self.sink, Append | Replace):
+            if isinstance(self.sink, Replace):
+                cursor.execute(statement("warehouse", "delete_all", target=self.target))
+            merge = statement("warehouse", "merge_append", target=self.target, columns=names, staging=staging)
+            cursor.execute(merge, values)
+            _same_count(tables.data, cursor.rowcount, expected)
+            return
+        cursor.execute(statement("warehouse", "count_staged", staging=staging), values)
+        counted = cursor.fetchone()
+        _same_count(tables.data, counted[0] if counted else 0, expected)
+        updated = [name for name in (*self.columns.names, *SYSTEM_COLUMNS) if name not in self.sink.keys]
+        merge = statement(
+            "warehouse",
+            "merge_upsert",
+            target=self.target,
+            columns=names,
+            staging=staging,
+            keys=self._keys,
+            newest=sql.Identifier(self.sink.newest),
+            assignments=sql.SQL(", ").join(
+                sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in updated
+            ),
+        )
+        cursor.execute(merge, values)
+
+
+def merge_quarantine(
+    cursor: Cursor, tables: StagingTables, tasks: Sequence[int], *, expected: int, **identity: object
+) -> None:
+    """Move the staged bad rows into sluice.quarantine, or raise StagingLost.
+
+    `identity` holds pipeline, stream, batch and delivery.
+    """
+    merge = statement("warehouse", "merge_quarantine", staging=sql.Identifier(tables.quarantine))
+    cursor.execute(merge, {**identity, "tasks": list(tasks)})
+    _same_count(tables.quarantine, cursor.rowcount, expected)
+
+
+def drop_staging(cursor: Cursor, tables: Sequence[str]) -> None:
+    for table in tables:
+        cursor.execute(statement("warehouse", "drop_staging", staging=sql.Identifier(table)))
+
+
+def _same_count(table: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise StagingLost(
+            f"Staging table {table} has {found} rows of the winning tasks, which reported {expected}:"
+            " PostgreSQL empties unlogged tables when it crashes",
+            remedy="the batch is staged again; if it happens again, see PostgreSQL's log",
+        )
+
+
+def _names(names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(name) for name in names)
+
+
+def _definitions(columns: pa.Schema) -> sql.Composed:
+    return sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(postgres_type(field.type))) for field in columns
+    )

@@ -1,0 +1,185 @@
+-- name: register_pipeline
+-- Makes sure that the pipeline has its row; returns nothing.
+INSERT INTO sluice.pipeline (name, table_schema, table_name)
+VALUES (%(pipeline)s, %(table_schema)s, %(table_name)s)
+ON CONFLICT (name) DO UPDATE SET table_schema = excluded.table_schema, table_name = excluded.table_name
+WHERE (pipeline.table_schema, pipeline.table_name) IS DISTINCT FROM (excluded.table_schema, excluded.table_name)
+  AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.pipeline = excluded.name)
+
+-- name: pipeline_row
+-- The pipeline's row as it is, without a lock.
+SELECT name, table_schema, table_name, current_stream::text, lease_token::text, lease_holder, commit_seq,
+       lease_token IS NOT NULL AND lease_seen_at > now() - %(silence)s::interval AS lease_fresh
+FROM sluice.pipeline WHERE name = %(pipeline)s
+
+-- name: lock_pipeline
+-- Locks the pipeline's row until the transaction ends; every commit of the pipeline starts with it.
+SELECT name, table_schema, table_name, current_stream::text, lease_token::text, lease_holder, commit_seq,
+       lease_token IS NOT NULL AND lease_seen_at > now() - %(silence)s::interval AS lease_fresh
+FROM sluice.pipeline WHERE name = %(pipeline)s FOR UPDATE
+
+-- name: insert_run
+-- Records a run that has just taken the lease.
+INSERT INTO sluice.run (run_id, pipeline, holder) VALUES (%(run)s, %(pipeline)s, %(holder)s)
+
+-- name: take_lease
+-- Gives the lease to a run; the caller holds the row's lock.
+UPDATE sluice.pipeline SET lease_token = %(run)s, lease_holder = %(holder)s, lease_seen_at = now()
+WHERE name = %(pipeline)s
+
+-- name: fence_attempts
+-- Closes every attempt that is still open, for its run lost the lease; returns their delivery ids.
+UPDATE sluice.attempt SET closed_at = now(), outcome = 'fenced'
+WHERE pipeline = %(pipeline)s AND closed_at IS NULL
+RETURNING delivery_id
+
+-- name: close_dead_runs
+-- Ends, on paper, the runs that were killed.
+UPDATE sluice.run SET ended_at = now(), outcome = 'lost its lease'
+WHERE pipeline = %(pipeline)s AND ended_at IS NULL AND run_id <> %(run)s
+
+-- name: heartbeat
+-- Shows that the holder lives; changes no row when the lease was taken away.
+UPDATE sluice.pipeline SET lease_seen_at = now() WHERE name = %(pipeline)s AND lease_token = %(run)s
+
+-- name: give_lease_back
+-- Ends the holder's lease; changes no row when it was taken away.
+UPDATE sluice.pipeline SET lease_token = NULL, lease_holder = NULL, lease_seen_at = NULL
+WHERE name = %(pipeline)s AND lease_token = %(run)s
+
+-- name: end_run
+-- Records how a run ended.
+UPDATE sluice.run SET ended_at = now(), outcome = %(outcome)s WHERE run_id = %(run)s AND ended_at IS NULL
+
+-- name: register_stream
+-- Makes a stream known and the pipeline's current one.
+WITH known AS (
+    INSERT INTO sluice.stream (stream_id, pipeline, checkpoint, first_batch)
+    VALUES (%(stream)s, %(pipeline)s, %(checkpoint)s, %(first_batch)s)
+    ON CONFLICT (stream_id) DO NOTHING
+)
+UPDATE sluice.pipeline SET current_stream = %(stream)s WHERE name = %(pipeline)s
+
+-- name: run_on_stream
+-- Notes which stream a run works on.
+UPDATE sluice.run SET stream_id = %(stream)s WHERE run_id = %(run)s
+
+-- name: stream_row
+-- A stream, with the last batch that is live in the ledger (null: none yet).
+SELECT s.stream_id::text, s.pipeline, s.checkpoint, s.first_batch,
+       (SELECT max(d.batch_id) FROM sluice.delivery d WHERE d.stream_id = s.stream_id AND d.live) AS last_batch
+FROM sluice.stream s WHERE s.stream_id = %(stream)s
+
+-- name: open_attempt
+-- Reserves the number of a delivery, before anything is written elsewhere.
+INSERT INTO sluice.attempt (pipeline, stream_id, batch_id, lease_token)
+VALUES (%(pipeline)s, %(stream)s, %(batch)s, %(run)s)
+RETURNING delivery_id
+
+-- name: close_attempt
+-- Ends an open attempt.
+UPDATE sluice.attempt SET closed_at = now(), outcome = %(outcome)s
+WHERE delivery_id = %(delivery)s AND closed_at IS NULL
+
+-- name: delivery_of_batch
+-- The live delivery of a batch, if there is one.
+SELECT delivery_id, commit_seq, rows_in, delivered, quarantined, malformed
+FROM sluice.delivery WHERE stream_id = %(stream)s AND batch_id = %(batch)s AND live
+
+-- name: delivery_exists
+-- One row when the delivery is committed.
+SELECT commit_seq FROM sluice.delivery WHERE delivery_id = %(delivery)s
+
+-- name: last_delivery
+-- The pipeline's newest delivery (null: none yet).
+SELECT delivery_id FROM sluice.delivery WHERE pipeline = %(pipeline)s ORDER BY commit_seq DESC LIMIT 1
+
+-- name: inputs_of_delivery
+-- The recorded inputs of a delivery.
+SELECT path, uri, size, mtime_ms, etag, source FROM sluice.delivery_input WHERE delivery_id = %(delivery)s
+ORDER BY path
+
+-- name: live_inputs
+-- The inputs of all live deliveries of a pipeline.
+SELECT i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source
+FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live ORDER BY i.path
+
+-- name: insert_delivery
+-- The ledger row of a delivery; the caller holds the lock of the pipeline's row. Returns commit_seq.
+WITH next AS (
+    UPDATE sluice.pipeline SET commit_seq = commit_seq + 1 WHERE name = %(pipeline)s RETURNING commit_seq
+)
+INSERT INTO sluice.delivery (delivery_id, pipeline, stream_id, batch_id, commit_seq, run_id, rows_in, delivered,
+    quarantined, malformed, checksum, quarantine_checksum, suite_digest, lookups, manifest, previous_delivery,
+    metadata_location, quarantine_metadata_location, snapshot_id)
+SELECT %(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, next.commit_seq, %(run)s, %(rows_in)s, %(delivered)s,
+    %(quarantined)s, %(malformed)s, %(checksum)s, %(quarantine_checksum)s, %(suite_digest)s, %(lookups)s,
+    %(manifest)s, %(previous)s, %(metadata_location)s, %(quarantine_metadata_location)s, %(snapshot_id)s
+FROM next
+RETURNING commit_seq
+
+-- name: insert_inputs
+-- The inputs of a delivery.
+INSERT INTO sluice.delivery_input (delivery_id, pipeline, path, uri, size, mtime_ms, etag, source) VALUES %s
+
+-- name: insert_files
+-- The Parquet files of a delivery.
+INSERT INTO sluice.delivery_file (delivery_id, kind, path, rows, bytes) VALUES %s
+
+-- name: insert_quality
+-- The verdict on a delivery.
+INSERT INTO sluice.quality (delivery_id, success, report) VALUES (%(delivery)s, %(success)s, %(report)s)
+
+-- name: insert_quality_rules
+-- The verdict rule by rule.
+INSERT INTO sluice.quality_rule (delivery_id, number, reason, expectation, severity, success, element_count,
+    unexpected_count, evaluated) VALUES %s
+
+-- name: record_stop
+-- Records a batch that broke its contract; an earlier decision on it stays.
+INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report)
+VALUES (%(stream)s, %(batch)s, %(pipeline)s, %(stops)s, %(report)s)
+ON CONFLICT (stream_id, batch_id) DO UPDATE
+SET stops = excluded.stops, report = excluded.report, stopped_at = now()
+
+-- name: decision
+-- What a person decided on a stopped batch, if anything.
+SELECT decision, decided_by, why FROM sluice.stopped_batch
+WHERE stream_id = %(stream)s AND batch_id = %(batch)s AND decision IS NOT NULL
+
+-- name: decide
+-- Records a decision on a stopped batch that was not delivered; changes no row when there is none.
+UPDATE sluice.stopped_batch s SET decision = %(decision)s, decided_by = %(who)s, why = %(why)s, decided_at = now()
+WHERE s.pipeline = %(pipeline)s AND s.stream_id = %(stream)s AND s.batch_id = %(batch)s
+  AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id) AND d.live)
+RETURNING stops
+
+-- name: open_stops
+-- Stopped batches of a pipeline that were not delivered since.
+SELECT s.stream_id::text, s.batch_id, s.stops, s.decision, s.stopped_at FROM sluice.stopped_batch s
+WHERE s.pipeline = %(pipeline)s
+  AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id) AND d.live)
+ORDER BY s.stopped_at
+
+-- name: pointer
+-- Where an Iceberg table's current metadata is.
+SELECT metadata_location FROM sluice.iceberg_tables
+WHERE catalog_name = %(catalog)s AND table_namespace = %(namespace)s AND table_name = %(table)s
+
+-- name: create_pointer
+-- The first pointer of a table; changes nothing when there is one.
+INSERT INTO sluice.iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type)
+VALUES (%(catalog)s, %(namespace)s, %(table)s, %(location)s, 'TABLE')
+ON CONFLICT DO NOTHING
+
+-- name: create_namespace
+-- Makes the namespace known to pyiceberg.
+INSERT INTO sluice.iceberg_namespace_properties (catalog_name, namespace, property_key, property_value)
+VALUES (%(catalog)s, %(namespace)s, 'exists', 'true')
+ON CONFLICT DO NOTHING
+
+-- name: swap_pointer
+-- Publishes new metadata; changes no row when the pointer is no longer at its base.
+UPDATE sluice.iceberg_tables SET metadata_location = %(location)s, previous_metadata_location = %(base)s
+WHERE catalog_name = %(catalog)s AND table_namespace = %(namespace)s AND table_name = %(table)s
+  AND metadata_location = %(base)s

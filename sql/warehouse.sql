@@ -1,0 +1,82 @@
+-- name: create_staging
+-- An attempt's staging table of delivered rows; unlogged, for it lives only until the commit.
+CREATE UNLOGGED TABLE sluice_stage.{staging} ({columns}, _task bigint NOT NULL)
+
+-- name: create_quarantine_staging
+-- An attempt's staging table of held rows.
+CREATE UNLOGGED TABLE sluice_stage.{staging}
+    (reasons text[] NOT NULL, source_path text, raw text, row text, _task bigint NOT NULL)
+
+-- name: drop_staging
+-- Removes a staging table.
+DROP TABLE IF EXISTS sluice_stage.{staging}
+
+-- name: staging_tables
+-- All staging tables.
+SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' ORDER BY c.relname
+
+-- name: merge_append
+-- Adds the winning tasks' rows; the row count is the number delivered.
+INSERT INTO {target} ({columns}, _stream_id, _batch_id, _delivery_id)
+SELECT {columns}, %(stream)s::uuid, %(batch)s, %(delivery)s FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
+
+-- name: count_staged
+-- How many rows of the winning tasks are staged.
+SELECT count(*) FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
+
+-- name: merge_upsert
+-- Adds or updates by key, only by newer rows; among equally new ones the later delivery wins.
+INSERT INTO {target} AS t ({columns}, _stream_id, _batch_id, _delivery_id)
+SELECT DISTINCT ON ({keys}) {columns}, %(stream)s::uuid, %(batch)s::bigint, %(delivery)s::bigint
+FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
+ORDER BY {keys}, {newest} DESC NULLS LAST
+ON CONFLICT ({keys}) DO UPDATE SET {assignments}
+WHERE t.{newest} IS NULL OR t.{newest} <= excluded.{newest}
+
+-- name: delete_all
+-- Empties the table of a replace sink, seen by readers only with the new rows.
+DELETE FROM {target}
+
+-- name: merge_quarantine
+-- Holds the winning tasks' bad rows; the row count is the number held.
+INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row)
+SELECT %(pipeline)s, %(delivery)s, %(stream)s::uuid, %(batch)s, reasons, source_path, raw, row
+FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
+
+-- name: create_table
+-- The pipeline's table.
+CREATE TABLE IF NOT EXISTS {target}
+    ({columns}, _stream_id uuid NOT NULL, _batch_id bigint NOT NULL, _delivery_id bigint NOT NULL)
+
+-- name: create_delivery_index
+-- Finds the rows of a delivery; a range index, since deliveries are appended in the order of their numbers.
+CREATE INDEX IF NOT EXISTS {index} ON {target} USING brin (_delivery_id)
+
+-- name: create_key_index
+-- The key of an upsert sink.
+CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {target} ({keys})
+
+-- name: table_columns
+-- The columns of a table and their types, in order.
+SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type
+FROM pg_attribute a WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+
+-- name: obstacles
+-- What could make a merge fail or change its rows: triggers, and constraints that are not ours.
+SELECT 'trigger ' || tgname AS obstacle FROM pg_trigger
+WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal
+UNION ALL
+SELECT CASE contype WHEN 'c' THEN 'CHECK' WHEN 'f' THEN 'FOREIGN KEY' WHEN 'x' THEN 'EXCLUDE' ELSE 'UNIQUE' END
+       || ' constraint ' || conname
+FROM pg_constraint WHERE conrelid = to_regclass(%(table)s) AND contype IN ('c', 'f', 'u', 'p', 'x')
+UNION ALL
+SELECT 'UNIQUE index ' || i.indexrelid::regclass::text
+FROM pg_index i WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique
+  AND i.indexrelid IS DISTINCT FROM to_regclass(%(key_index)s)
+  AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conindid = i.indexrelid)
+UNION ALL
+SELECT 'NOT NULL on column ' || attname FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped AND attnotnull
+  AND attname NOT IN ('_stream_id', '_batch_id', '_delivery_id')
