@@ -129,9 +129,10 @@ def _apply(dsn: str) -> list[str]:
 
     backend = Backend(parse_uri("postgresql:///sluice"), "_yoyo_migration")
     try:
+        backend.init_database()
+        backend.break_lock()
         migrations = backend.to_apply(read_migrations(str(SQL_FOLDER / "migrations")))
         if migrations:
-            backend.break_lock()
             with backend.lock():
                 backend.apply_migrations(migrations)
         return [migration.id for migration in migrations]

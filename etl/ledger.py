@@ -162,6 +162,11 @@ def register_stream(cursor: Cursor, pipeline: str, stream_id: str, *, checkpoint
     run(cursor, "ledger", "register_stream", values)
 
 
+def run_on_stream(cursor: Cursor, lease: Lease, stream_id: str) -> None:
+    """Note which stream the run works on."""
+    run(cursor, "ledger", "run_on_stream", {**_of(lease), "stream": stream_id})
+
+
 def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:
     found = row(run(cursor, "ledger", "stream_row", {"stream": stream_id}))
     return None if found is None else StreamState(**found)

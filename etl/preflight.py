@@ -1,0 +1,118 @@
+"""What is compared before a query starts: the checkpoint, and what the ledger knows of its stream.
+
+Every stream has a checkpoint folder of its own, named by its id, so an old one is never overwritten. Nothing
+is guessed: where checkpoint and ledger do not fit together, the run stops with the command that mends it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from etl import ledger
+from etl.checkpoint import Checkpoint
+from etl.database import session
+from etl.errors import CheckpointDamaged, CheckpointLost, LedgerAhead, LedgerBehind
+from etl.ledger import StreamState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """The checkpoints of one pipeline."""
+
+    pipeline: str
+    of: Callable[[str], Checkpoint]  # stream id -> its checkpoint, whether or not it is there
+    present: Callable[[], Sequence[str]]  # the stream ids that have a folder
+
+
+def ready_stream(dsn: str, checkpoints: Checkpoints) -> str:
+    """The id of the stream that the run may go on with; a pipeline that never ran is given one.
+
+    Raises CheckpointLost, CheckpointDamaged, LedgerBehind or LedgerAhead, having changed nothing.
+    """
+    with session(dsn) as cursor:
+        known = ledger.current_stream(cursor, checkpoints.pipeline)
+    if known is None:
+        _refuse_unknown(checkpoints)
+        return new_stream(dsn, checkpoints, first_batch=0)
+    checkpoint = checkpoints.of(known.stream_id)
+    if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
+        checkpoint.create(known.stream_id)  # a run was killed between registering its stream and this
+        return known.stream_id
+    if problem := mismatch(dsn, known, checkpoint):
+        raise problem
+    return known.stream_id
+
+
+def new_stream(dsn: str, checkpoints: Checkpoints, *, first_batch: int) -> str:
+    """Register a new stream as the pipeline's current one; with first_batch 0 its checkpoint is made, too.
+
+    It is registered first: a folder that the ledger does not know would look like a ledger that went back.
+    """
+    stream_id = str(uuid.uuid4())
+    checkpoint = checkpoints.of(stream_id)
+    with session(dsn) as cursor:
+        ledger.register_stream(
+            cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=first_batch
+        )
+    if first_batch == 0:
+        checkpoint.create(stream_id)
+    return stream_id
+
+
+def _refuse_unknown(checkpoints: Checkpoints) -> None:
+    if present := checkpoints.present():
+        raise LedgerBehind(
+            f"The ledger has never seen pipeline {checkpoints.pipeline} run, but there are checkpoints of its streams"
+            f" {_some(present)}: PostgreSQL went back in time, or it is another one",
+            remedy=f"put the right SLUICE_POSTGRES in place, or `sluice recover {checkpoints.pipeline}`",
+        )
+
+
+def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint) -> Exception | None:
+    """What keeps the stream from going on, or None when checkpoint and ledger fit together."""
+    remedy = f"`sluice recover {known.pipeline}`"
+    where = f"Checkpoint {checkpoint.uri} of {known.pipeline}"
+    last = "no batch yet" if known.last_batch is None else f"batches up to {known.last_batch}"
+    if not checkpoint.exists:
+        return CheckpointLost(
+            f"{where} is gone; the ledger has {last} of its stream. A new one would deliver them again",
+            remedy=remedy,
+        )
+    if damage := checkpoint.damage():
+        return CheckpointDamaged(f"{where} lacks what Spark needs: {_some(damage)}", remedy=remedy)
+    if checkpoint.stream_id != known.stream_id:
+        with session(dsn) as cursor:
+            other = ledger.stream_state(cursor, checkpoint.stream_id) if checkpoint.stream_id else None
+        owner = f"of pipeline {other.pipeline}" if other else "that the ledger does not know"
+        return CheckpointLost(
+            f"{where} holds stream {checkpoint.stream_id} {owner}; the ledger has {last} of {known.stream_id}",
+            remedy=remedy,
+        )
+    return _out_of_step(known, checkpoint, where, remedy)
+
+
+def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy: str) -> Exception | None:
+    """The ledger is at the last batch that Spark marked as done, or at the one it was working on."""
+    before = known.first_batch - 1
+    delivered = before if known.last_batch is None else known.last_batch
+    planned = max(checkpoint.offsets, default=before)
+    done = max(checkpoint.commits, default=before)
+    if done > delivered:
+        return LedgerBehind(
+            f"{where} has finished batch {done}; the ledger's last is {delivered if delivered >= 0 else 'none'}:"
+            " PostgreSQL went back in time",
+            remedy=remedy,
+        )
+    if delivered > planned:
+        return LedgerAhead(
+            f"{where} has planned batches up to {planned if planned >= 0 else 'none'}; the ledger has delivered"
+            f" {delivered}: the checkpoint went back in time",
+            remedy=remedy,
+        )
+    return None
+
+
+def _some(items: Sequence[str], most: int = 5) -> str:
+    return "; ".join(items[:most]) + (f"; and {len(items) - most} more" if len(items) > most else "")

@@ -1,0 +1,252 @@
+"""One availableNow run of a pipeline: lease, preflight, session, query, summary.
+
+The run delivers every batch that the landing has, in order, each exactly once, and stops at the first that
+it may not deliver. Whatever ends it, the next run goes on from the ledger.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import psycopg2
+
+from etl import ledger, warehouse
+from etl.batch import Receipt, Session
+from etl.checkpoint import folders, open_checkpoint
+from etl.columns import common_schema
+from etl.database import migrate, session
+from etl.deliver import deliver, open_sinks, staging_tables
+from etl.errors import SluiceError
+from etl.lake import Lake
+from etl.ledger import Lease
+from etl.objects import ObjectStore
+from etl.pipeline import Pipeline
+from etl.preflight import Checkpoints, ready_stream
+from etl.services import Services
+from etl.settings import Settings
+from etl.steps import Listener, Step, reached
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+log = logging.getLogger("sluice")
+
+Progress = Callable[[Receipt], None]
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """What a run did, as `sluice run --json` prints it."""
+
+    pipeline: str
+    stream: str
+    run: str
+    batches: int = 0
+    deliveries: list[int] = field(default_factory=list)
+    rows_in: int = 0
+    delivered: int = 0
+    quarantined: int = 0
+    malformed: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)  # held rows by reason
+    seconds: float = 0.0
+    outcome: str = "done"
+
+    def add(self, receipt: Receipt) -> None:
+        if receipt.delivered_before:
+            return
+        self.batches += 1
+        self.deliveries.append(receipt.delivery_id)
+        self.rows_in += receipt.rows_in
+        self.delivered += receipt.delivered
+        self.quarantined += receipt.quarantined
+        self.malformed += receipt.malformed
+        self.reasons.update(receipt.reasons)
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a pipeline runs: the settings, and the services that they lead to."""
+
+    settings: Settings
+    services: Services
+
+    @property
+    def lake(self) -> Lake:
+        store = ObjectStore(endpoint=self.services.s3_endpoint, region=self.services.s3_region)
+        return Lake(f"{self.services.lake}/warehouse", store)
+
+    def checkpoints(self, pipeline: str) -> Checkpoints:
+        """The pipeline's checkpoints: one folder a stream, below `checkpoints`/<pipeline>."""
+        folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline}"
+        return Checkpoints(
+            pipeline=pipeline,
+            of=lambda stream_id: open_checkpoint(f"{folder}/{stream_id}", self.settings),
+            present=lambda: folders(folder, self.settings),
+        )
+
+
+def run(
+    place: Place,
+    pipeline: Pipeline,
+    *,
+    progress: Progress = lambda receipt: None,
+    spark: SparkSession | None = None,
+    on_step: Listener | None = None,
+) -> Summary:
+    """Deliver all that has landed. `spark` is used as it is and left running; None starts one of our own."""
+    started = time.monotonic()
+    dsn = place.services.postgres
+    migrate(dsn)
+    schema, _, table = pipeline.table.rpartition(".")
+    with session(dsn) as cursor:
+        ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table)
+        lease = ledger.take_lease(cursor, pipeline.name)
+    reached(Step.LEASE_TAKEN)
+    with leased(dsn, lease):
+        _drop_fenced(dsn, lease)
+        stream_id = ready_stream(dsn, place.checkpoints(pipeline.name))
+        with session(dsn) as cursor:
+            ledger.run_on_stream(cursor, lease, stream_id)
+        summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
+
+        def received(receipt: Receipt) -> None:
+            summary.add(receipt)
+            progress(receipt)
+
+        with _spark(place, spark) as found:
+            _query(place, pipeline, found, lease, stream_id, received, on_step)
+    summary.seconds = round(time.monotonic() - started, 3)
+    return summary
+
+
+@contextmanager
+def leased(dsn: str, lease: Lease) -> Iterator[None]:
+    """Keep the lease's heartbeat going, and give the lease back with the outcome."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(ledger.HEARTBEAT_SECONDS):
+            try:
+                with session(dsn) as cursor:
+                    if not ledger.heartbeat(cursor, lease):
+                        log.warning("another run has taken the lease of %s", lease.pipeline)
+                        return
+            except (SluiceError, psycopg2.Error) as error:
+                log.warning("the heartbeat of %s failed: %s", lease.pipeline, error)
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    outcome = "done"
+    try:
+        yield
+    except BaseException as error:
+        outcome = type(error).__name__
+        raise
+    finally:
+        stop.set()
+        thread.join()
+        _end(dsn, lease, outcome)
+
+
+def _end(dsn: str, lease: Lease, outcome: str) -> None:
+    try:
+        with session(dsn) as cursor:
+            ledger.end_run(cursor, lease, outcome)
+    except (SluiceError, psycopg2.Error) as error:
+        log.warning("the lease of %s could not be given back, it will lapse: %s", lease.pipeline, error)
+
+
+def _drop_fenced(dsn: str, lease: Lease) -> None:
+    """Remove the staging tables of fenced attempts; one that a zombie still writes to is left to the sweeper."""
+    for number in lease.fenced:
+        tables = staging_tables(dsn, number)
+        try:
+            with session(dsn) as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '500ms'")
+                warehouse.drop_staging(cursor, [tables.data, tables.quarantine])
+        except psycopg2.errors.LockNotAvailable:
+            log.warning("the staging table of fenced attempt %s is still written to; `sluice sweep` drops it", number)
+
+
+@contextmanager
+def _spark(place: Place, given: SparkSession | None) -> Iterator[SparkSession]:
+    if given is not None:
+        yield given
+        return
+    from etl.sparksession import start
+
+    spark = start(place.settings, place.services)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _query(
+    place: Place,
+    pipeline: Pipeline,
+    spark: SparkSession,
+    lease: Lease,
+    stream_id: str,
+    received: Progress,
+    on_step: Listener | None,
+) -> None:
+    from etl.source import open_source
+    from etl.sparkbatch import SparkBatch, compile_rules, output
+
+    source = open_source(spark, pipeline, place.settings)
+    frame = output(pipeline.transform(source.frame, **source.lookups))
+    rules = compile_rules(pipeline, frame, place.settings)
+    columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
+    sinks = open_sinks(pipeline, columns, dsn=place.services.postgres, lake=place.lake)
+    run = Session(
+        sinks=sinks,
+        lease=lease,
+        stream_id=stream_id,
+        suite_digest=rules.suite.digest,
+        words=rules.words,
+        rules=rules.stage_rules,
+        lookups=source.lookup_versions,
+        on_step=on_step,
+    )
+    checkpoint = place.checkpoints(pipeline.name).of(stream_id)
+    failure: list[BaseException] = []
+
+    def batch(found: DataFrame, number: int) -> None:
+        try:
+            micro = SparkBatch.of(found, number, checkpoint, source, rules, place.settings)
+            received(deliver(run, micro))
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    writer = frame.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint.uri)
+    _await(writer.trigger(availableNow=True).start(), failure)
+
+
+def _await(query: StreamingQuery, failure: list[BaseException]) -> None:
+    """Wait for the end; an error of a batch is raised as itself, not as Spark's report of it."""
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        if failure:
+            raise failure[0] from None
+        raise SluiceError(
+            f"Spark ended the query: {str(error).strip().splitlines()[0]}",
+            remedy="see Spark's message; the next run goes on from the ledger",
+        ) from error
+    finally:
+        query.stop()

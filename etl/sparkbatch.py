@@ -1,0 +1,236 @@
+"""A Spark micro-batch as the delivery sees it: one job that stages it, and the suite's verdict on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from etl import inputs as evidence
+from etl.batch import Staged
+from etl.errors import InputsChanged, SetupError
+from etl.inputs import Input
+from etl.pipeline import Pipeline
+from etl.settings import Settings
+from etl.stage import RAW, SOURCE_PATH, StageTask, TaskReport, dump, load, stage
+from etl.verdict import Counts, StageRule, Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from etl.checkpoint import Checkpoint
+    from etl.quality import CompiledSuite
+    from etl.source import Source
+
+REPORT = "report binary"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """A pipeline's suite, compiled for the frames of one run."""
+
+    pipeline: Pipeline
+    suite: CompiledSuite
+    schema: StructType  # of the transform's output, nested columns as JSON text
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    @property
+    def stage_rules(self) -> tuple[StageRule, ...]:
+        return self.suite.stage_rules
+
+    @property
+    def words(self) -> int:
+        return len(self.suite.flags)
+
+
+def suite_path(pipeline: Pipeline, settings: Settings) -> Any:
+    """The file of the pipeline's suite, in the first folder that has it."""
+    name = f"{pipeline.suite}.json"
+    for folder in settings.suites:
+        if (folder / name).is_file():
+            return folder / name
+    folders = ", ".join(str(folder) for folder in settings.suites)
+    raise SetupError(
+        f"Suite {name} of pipeline {pipeline.name} is in none of the folders {folders}",
+        remedy="put it there, or name its folder in SLUICE_SUITES",
+    )
+
+
+def compile_rules(pipeline: Pipeline, frame: DataFrame, settings: Settings) -> Rules:
+    """The suite over the output's columns; a pipeline without one is judged by an empty suite."""
+    from etl.quality import compile_suite
+
+    suite = suite_path(pipeline, settings) if pipeline.suite else {"name": "none", "expectations": []}
+    compiled = compile_suite(suite, frame.schema, frame.sparkSession)
+    return Rules(pipeline=pipeline, suite=compiled, schema=frame.schema)
+
+
+def output(frame: DataFrame) -> DataFrame:
+    """The transform's output with nested columns as JSON text, the same in both sinks."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    def plain(name: str, kind: Any) -> Column:
+        column = F.col(f"`{name.replace('`', '``')}`")
+        nested = isinstance(kind, ArrayType | MapType | StructType | VariantType)
+        return F.to_json(column).alias(name) if nested else column
+
+    return frame.select(*(plain(field.name, field.dataType) for field in frame.schema.fields))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkBatch:
+    """One micro-batch of foreachBatch."""
+
+    batch_id: int
+    frame: DataFrame
+    inputs: Sequence[Input]
+    source: Source
+    rules: Rules
+    settings: Settings
+
+    @classmethod
+    def of(
+        cls,
+        frame: DataFrame,
+        batch_id: int,
+        checkpoint: Checkpoint,
+        source: Source,
+        rules: Rules,
+        settings: Settings,
+    ) -> SparkBatch:
+        """The batch with its inputs, from the logs that Spark wrote before it called."""
+        logged = checkpoint.inputs(batch_id)
+        found = _look(logged, settings)
+        if changes := _since_listed(logged, found):
+            raise InputsChanged(
+                f"Batch {batch_id} of {rules.pipeline.name}, not delivered: its inputs are not as Spark listed them:"
+                f" {'; '.join(changes[:5])}",
+                remedy="put the files back as they were and land new content under new names; then run again."
+                f" To take them as they are now: `sluice recover {rules.pipeline.name}`",
+            )
+        return cls(
+            batch_id=batch_id, frame=frame, inputs=found, source=source, rules=rules, settings=settings
+        )
+
+    def stage(self, task: StageTask) -> Staged:
+        """One job over the batch; a small second one over its files when some records are malformed."""
+        from etl.source import observed
+
+        unreadable: Mapping[str, str] = {}
+        job = self._job(task)
+        try:
+            reports = _collect(job)
+        except Exception as error:
+            unreadable = self._unreadable(error)
+            job = self._job(task)
+            reports = _collect(job)
+        malformed: list[TaskReport] = []
+        if unreadable or observed(job, "source")["malformed"]:
+            uris = [one.uri for one in self.inputs]
+            malformed = _collect(self._staging(self._malformed(uris, unreadable), task))
+        aggregates = observed(job, "suite") if self.rules.suite.aggregates else {}
+        return Staged(reports=reports, malformed=malformed, aggregates=aggregates)
+
+    def _job(self, task: StageTask) -> DataFrame:
+        frame = self.frame
+        if self.rules.suite.aggregates:
+            frame = frame.observe("suite", *self.rules.suite.aggregates)
+        return self._staging(frame.select("*", *self.rules.suite.flags), task)
+
+    def _staging(self, frame: DataFrame, task: StageTask) -> DataFrame:
+        """At most `pg_connections` tasks write at a time; each opens one connection."""
+        if self.frame.sparkSession.sparkContext.defaultParallelism > self.settings.pg_connections:
+            frame = frame.coalesce(self.settings.pg_connections)
+        return frame.mapInArrow(stager(task), REPORT)
+
+    def _unreadable(self, error: Exception) -> dict[str, str]:
+        """The files that made the job fail, with the reason; from now on what can be read of them is.
+
+        Raises `error` when no file is to blame.
+        """
+        found = dict(self.source.unreadable([one.uri for one in self.inputs]))
+        if not found:
+            raise error
+        self.frame.sparkSession.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+        return found
+
+    def _malformed(self, uris: Sequence[str], unreadable: Mapping[str, str]) -> DataFrame:
+        """The malformed records in the shape of the output: null columns, no flag, the raw record."""
+        from pyspark.sql import functions as F
+
+        records = self.source.malformed(uris)
+        if unreadable:
+            session = records.sparkSession
+            rows = [(f"unreadable file: {why}", uri) for uri, why in unreadable.items()]
+            records = records.unionAll(session.createDataFrame(rows, f"{RAW} string, {SOURCE_PATH} string"))
+        nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
+        flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.words)]
+        return records.select(*nulls, *flags, RAW, SOURCE_PATH)
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:
+        """The suite's verdict; rules that the pass can't answer are asked of GX on the staged rows."""
+        from etl.quality import evaluate_elsewhere, judge
+
+        elsewhere: Mapping[int, Any] = {}
+        if self.rules.suite.elsewhere:
+            elsewhere = evaluate_elsewhere(self.rules.suite, self._staged_rows(staged))
+        share = self.rules.pipeline.max_quarantine_share
+        return judge(self.rules.suite, counts, elsewhere, max_quarantine_share=share)
+
+    def _staged_rows(self, staged: Staged) -> DataFrame:
+        """The transform's whole output, read back from what was staged of it."""
+        spark = self.frame.sparkSession
+        files = [f for report in staged.reports for f in (*report.data_files, *report.quarantine_files)]
+        if not files:
+            return spark.createDataFrame([], self.rules.schema)
+        paths = [file.path.replace("s3://", "s3a://", 1) for file in files]
+        return spark.read.schema(self.rules.schema).parquet(*paths)
+
+    def changed(self) -> Sequence[str]:
+        """Inputs that are not as they were when the batch began."""
+        return evidence.changed(self.inputs, _look(self.inputs, self.settings))
+
+
+def _look(files: Sequence[Any], settings: Settings) -> list[Input]:
+    found: list[Input] = []
+    for source in sorted({file.source for file in files}):
+        uris = [file.uri for file in files if file.source == source]
+        found += evidence.look(uris, landing=settings.landing, source=source)
+    return found
+
+
+def _since_listed(logged: Sequence[Any], found: Sequence[Input]) -> list[str]:
+    """What changed between Spark's listing and now: it logs each file's time of last change."""
+    now = {one.uri: one for one in found}
+    problems = [f"{file.uri} is gone" for file in logged if file.uri not in now]
+    return problems + [
+        f"{file.uri} was changed after it was listed"
+        for file in logged
+        if file.uri in now and now[file.uri].mtime_ms // 1000 != file.mtime_ms // 1000
+    ]
+
+
+def stager(task: StageTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of mapInArrow: stages one partition, and answers with its report."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "runs within a Spark task"
+        yield dump(stage(task, batches, partition=context.partitionId(), number=context.taskAttemptId()))
+
+    return run
+
+
+def _collect(job: DataFrame) -> list[TaskReport]:
+    return [load(bytes(row.report)) for row in job.collect()]

@@ -1,0 +1,80 @@
+"""The Spark session of a run: quiet, on loopback when local, and set so that no input is skipped."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl.services import Services
+from etl.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOGGING = Path(__file__).parent / "log4j2.properties"
+ARROW_ROWS = 20_000  # rows of one Arrow batch: bounds a task's memory
+MINIMAL_RETAINED_BATCHES = 100
+
+
+def retained_batches(horizon: timedelta) -> int:
+    """How many batches Spark keeps in a checkpoint: one a minute of the backup horizon, at least 100."""
+    return max(MINIMAL_RETAINED_BATCHES, int(horizon.total_seconds() // 60))
+
+
+def configuration(settings: Settings, services: Services) -> dict[str, str]:
+    """Spark's settings in force; the user's own come last, but for those that could lose rows."""
+    local = settings.spark_master.startswith("local")
+    found = {
+        "spark.master": settings.spark_master,
+        "spark.app.name": "sluice",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+        "spark.sql.streaming.minBatchesToRetain": str(retained_batches(settings.backup_horizon)),
+    }
+    if local:
+        cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0]
+        found["spark.sql.shuffle.partitions"] = cores if cores.isdigit() else str(os.cpu_count() or 1)
+        found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    found |= _s3a(services)
+    return found | settings.spark_conf | KEEP_EVERYTHING
+
+
+# A setting that skipped or blurred input would break conservation, so these can't be overridden.
+KEEP_EVERYTHING = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.csv.parser.columnPruning.enabled": "false",
+    "spark.python.worker.reuse": "true",
+}
+
+
+def _s3a(services: Services) -> dict[str, str]:
+    """S3A for an s3a:// landing or checkpoint; credentials by the standard AWS chain alone."""
+    found = {
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
+        ".DefaultCredentialsProvider",
+        "spark.hadoop.fs.s3a.endpoint.region": services.s3_region,
+        "spark.hadoop.fs.s3a.attempts.maximum": "3",  # a dead endpoint fails in 41 s instead of 269 s
+        "spark.hadoop.fs.s3a.retry.limit": "4",
+    }
+    if services.s3_endpoint:
+        found["spark.hadoop.fs.s3a.endpoint"] = services.s3_endpoint
+        found["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    return found | services.spark_jars
+
+
+def start(settings: Settings, services: Services) -> SparkSession:
+    """A new session with `configuration`."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder
+    for name, value in configuration(settings, services).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
