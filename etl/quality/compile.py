@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl.errors import SetupError
-from etl.quality.gx import engine_over
+from etl.quality.gx import engine_over, quiet_analysis
 from etl.quality.planner import NotInThePass, Planner, Refused, RulePlan
 from etl.quality.suite import DeclaredRule, read_suite
 from etl.verdict import FLAGS_PER_WORD, Severity, StageRule, Where
@@ -57,7 +57,8 @@ def compile_suite(
     suite: Path | Mapping[str, Any], schema: StructType, spark: SparkSession
 ) -> CompiledSuite:
     """The suite as columns over `schema`; SetupError names every mistake of the suite at once."""
-    declared = read_suite(suite)
+    with quiet_analysis():
+        declared = read_suite(suite)
     empty = spark.createDataFrame([], schema)
     engine = engine_over(spark, empty)
     planner = Planner.over(spark, empty, engine)
@@ -65,7 +66,8 @@ def compile_suite(
     rules: list[CompiledRule] = []
     for rule in declared.rules:
         try:
-            rules.append(_compiled(rule, planner))
+            with quiet_analysis():
+                rules.append(_compiled(rule, planner))
         except Refused as wrong:
             problems.append(f"expectation {rule.number} {rule.reason}: {wrong}")
     if problems:
@@ -87,6 +89,8 @@ def compile_suite(
 
 def _compiled(rule: DeclaredRule, planner: Planner) -> CompiledRule:
     planner.require_columns(rule)
+    planner.require_patterns(rule)
+    planner.require_metrics(rule)
     try:
         return CompiledRule(declared=rule, plan=planner.plan(rule))
     except NotInThePass as why:

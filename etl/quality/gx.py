@@ -5,7 +5,10 @@ Importing GX takes seconds, so it is imported when a suite is compiled and not w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -36,6 +39,25 @@ def registered() -> None:
     import great_expectations.expectations.metrics  # noqa: F401
 
 
+@contextmanager
+def quiet_analysis() -> Iterator[None]:
+    """Within, Spark's analysis errors are raised and not also logged: they are answers here.
+
+    GX's warnings that its own suite files write row conditions as text are left out too.
+    """
+    loggers = [logging.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
 def engine_over(spark: SparkSession, frame: DataFrame) -> Any:
     """A GX engine whose one batch is `frame`; GX persists nothing."""
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
@@ -54,14 +76,20 @@ class Resolved:
 
 def resolve(engine: Any, metrics: Iterable[Any]) -> Resolved:
     """The values of GX's `metrics` on the engine's batch, with their dependencies; failures are kept apart."""
+    graph = dependency_graph(engine, metrics)
+    values, aborted = graph.resolve(runtime_configuration=runtime(), show_progress_bars=False)
+    failures = {key: str(info["exception_info"].exception_message) for key, info in aborted.items()}
+    return Resolved(values=values, failures=failures)
+
+
+def dependency_graph(engine: Any, metrics: Iterable[Any]) -> Any:
+    """GX's graph of the metrics and all below them; GX raises when one has no implementation for Spark."""
     from great_expectations.validator.validation_graph import ValidationGraph
 
     graph = ValidationGraph(execution_engine=engine)
     for metric in metrics:
         graph.build_metric_dependency_graph(metric_configuration=metric, runtime_configuration=runtime())
-    values, aborted = graph.resolve(runtime_configuration=runtime(), show_progress_bars=False)
-    failures = {key: str(info["exception_info"].exception_message) for key, info in aborted.items()}
-    return Resolved(values=values, failures=failures)
+    return graph
 
 
 class NeedsData(Exception):

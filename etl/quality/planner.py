@@ -6,7 +6,15 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from etl.quality.gx import ROW_COUNT, SCHEMA_METRICS, NeedsData, SchemaMetrics, recording_engine, runtime
+from etl.quality.gx import (
+    ROW_COUNT,
+    SCHEMA_METRICS,
+    NeedsData,
+    SchemaMetrics,
+    dependency_graph,
+    recording_engine,
+    runtime,
+)
 from etl.quality.sources import Derived, Flagged, Known, Observed, Rows, Sampled, Shape, Source
 from etl.quality.suite import DeclaredRule
 
@@ -77,14 +85,39 @@ class Planner:
             have = ", ".join(self.frame.columns)
             raise Refused(f"the output has no column {', '.join(missing)}; it has {have}")
 
-    def plan(self, rule: DeclaredRule) -> RulePlan:
-        """The sources of every metric that the rule's expectation asks for."""
-        needed = rule.expectation.get_validation_dependencies(
+    def require_patterns(self, rule: DeclaredRule) -> None:
+        """Refused when Java does not accept a regular expression: Spark itself would say so in mid-batch."""
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as F
+
+        one, several = getattr(rule.expectation, "regex", None), getattr(rule.expectation, "regex_list", None)
+        for regex in [one] if isinstance(one, str) else several or []:
+            try:
+                self.frame.sparkSession.range(1).select(F.lit("").rlike(regex)).collect()
+            except PySparkException as wrong:
+                raise Refused(f"{regex!r} is no regular expression of Java: {_first_line(wrong)}") from wrong
+
+    def require_metrics(self, rule: DeclaredRule) -> None:
+        """Refused when GX has no implementation for Spark of something that the rule needs."""
+        from great_expectations.exceptions.exceptions import GreatExpectationsError
+
+        try:
+            metrics = self.needed(rule)
+            dependency_graph(self.engine, metrics)
+        except GreatExpectationsError as wrong:
+            raise Refused(_first_line(wrong)) from wrong
+
+    def needed(self, rule: DeclaredRule) -> list[Any]:
+        dependencies = rule.expectation.get_validation_dependencies(
             execution_engine=self.engine, runtime_configuration=runtime()
         )
+        return list(dependencies.get_metric_configurations())
+
+    def plan(self, rule: DeclaredRule) -> RulePlan:
+        """The sources of every metric that the rule's expectation asks for."""
         sources: dict[Any, Source] = {}
         broken: int | None = None
-        for metric in needed.get_metric_configurations():
+        for metric in self.needed(rule):
             source = self.source(metric, rule)
             sources[metric.id] = source
             if isinstance(source, Flagged) and self.is_of_rule(metric.metric_name, rule):
@@ -121,7 +154,7 @@ class Planner:
         except NeedsData as other:
             raise NotInThePass(f"it depends on {other} of the whole batch") from other
         except GreatExpectationsError as wrong:
-            raise Refused(str(wrong)) from wrong
+            raise Refused(_first_line(wrong)) from wrong
 
     def domain(self, kwargs: Mapping[str, Any]) -> tuple[Hashable, Column | None]:
         """A key for the rows that GX would keep for these arguments, and their condition; None is every row."""
