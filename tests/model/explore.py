@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from etl.steps import Step
 
 from .guards import Guards
-from .protocol import LANDED, Move, moves
+from .protocol import Move, moves
 from .state import Budget, State
 
 
@@ -18,7 +18,7 @@ class Scenario:
 
     budget: Budget
     alive: int = 2
-    progress: bool = True
+    files: int = 2  # landed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +51,12 @@ def broken(state: State) -> str | None:
 
 
 def reached_goal(state: State) -> bool:
-    return state.postgres.live_inputs() == LANDED
+    return state.postgres.live_inputs() == state.landed
 
 
 def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
     """Search until something is violated or nothing is new; more than `cap` states is an error, never a pass."""
-    first = State(budget=scenario.budget)
+    first = State(budget=scenario.budget, landed=frozenset(range(scenario.files)))
     cause: dict[State, tuple[State, Move] | None] = {first: None}
     before: dict[State, list[State]] = {}
     queue = deque([first])
@@ -77,8 +77,7 @@ def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
             if move.lie:
                 return found(move.lie, state, move)
             after = move.after
-            if scenario.progress:
-                before.setdefault(after, []).append(state)
+            before.setdefault(after, []).append(state)
             if after in cause:
                 continue
             cause[after] = (state, move)
@@ -87,7 +86,7 @@ def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
             queue.append(after)
         if len(cause) > cap:
             raise RuntimeError(f"more than {cap} states: make the scenario's budget smaller")
-    if scenario.progress and (stuck := without_way_on(cause, before)) is not None:
+    if (stuck := without_way_on(cause, before)) is not None:
         return found("no way on: the rows can't be delivered any more", stuck)
     return found(None, first)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .protocol import Move, ordered
-from .state import NOTHING, At, Budget, Checkpoint, State
+from .state import At, Budget, Checkpoint, State
 
 
 def faults(state: State) -> Iterator[Move]:
@@ -43,14 +43,13 @@ def losses(state: State, folder: Checkpoint) -> Iterator[Move]:
     """The checkpoint, or a part of it, is gone."""
     if not state.budget.losses:
         return
-    last = folder.offsets[-1][1] if folder.offsets else NOTHING
     left = {
         "the checkpoint": None,
         "all offsets": replace(folder, offsets=()),
         "the last offsets": replace(folder, offsets=folder.offsets[:-1]),
         "all commits": replace(folder, mark=-1),
-        "all sources": replace(folder, seen=NOTHING),
-        "the last sources": replace(folder, seen=folder.seen - last),
+        "all sources": replace(folder, sources=()),
+        "the last sources": replace(folder, sources=folder.sources[:-1]),
         "offsets and commits": replace(folder, offsets=(), mark=-1),
     }
     budget = spent(state, "losses")

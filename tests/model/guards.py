@@ -9,27 +9,20 @@ class Guard(StrEnum):
     # in the commit, under the lock of the pipeline's row
     ONE_TRANSACTION = "both sinks and the ledger change in one transaction"
     TOKEN = "the lease's token is still this run's"
-    ATTEMPT_OPEN = "the attempt's own row is there and open; the commit makes it delivered"
-    CURRENT_STREAM = "the stream is the pipeline's current one"
     CONTINUITY = "the stream's last delivery is batch N-1, or N is its registered first"
-    BATCH_UNIQUE = "one delivery for each (stream, batch)"
     INPUTS_UNIQUE = "no input is in two live deliveries"
     POINTER_CAS = "the pointer is still the one that the draft was built on, else draft again"
     # around it
-    RANDOM_TOKEN = "a lease's token is random, not counted in PostgreSQL"
     UNIQUE_NAMES = "objects' names hold something random of their attempt, not only a number from PostgreSQL"
-    SKIP_NEEDS_LEASE = "a batch found delivered is passed over only while the lease is ours"
     INPUTS_SAME = "a batch found delivered must have been delivered from the same inputs"
-    UNKNOWN_WAITS = "after a connection lost in COMMIT: lock the pipeline's row before reading the ledger"
     UNKNOWN_READS = "after a connection lost in COMMIT: read the ledger instead of assuming"
     # at the start of a run
-    CHECK_STREAM = "the checkpoint's stream is the pipeline's current one"
+    CHECK_STREAM = "the checkpoint's stream is registered in the ledger"
     CHECK_BEHIND = "the checkpoint has no commit mark beyond the ledger's last batch"
     CHECK_AHEAD = "the ledger has no batch beyond the checkpoint's last offset"
+    CHECK_INPUTS = "batches that both have were delivered from the inputs that the checkpoint names"
     CHECK_DAMAGE = "the checkpoint's parts agree with each other"
     # recover
-    RECOVER_LEASE = "recover takes the lease first"
-    RECOVER_RECHECK = "recover registers the new stream only while the lease is still its own"
     SEED_LOCKED = "the seed is read in the transaction that registers the stream, not earlier"
     FORWARD_ATTEMPT = "recover opens an attempt of its own before it drafts metadata"
     FORWARD_SPARES = "recover commits no attempt again that the sweeper may delete"
@@ -39,11 +32,35 @@ class Guard(StrEnum):
     SWEEP_FENCED_BEFORE = "... and were not open in the oldest backup that could be restored"
     SWEEP_RETAINED = "nothing that a pointer within the backup horizon refers to"
     SWEEP_LOCKS = "it decides under the lock of the pipeline's row"
-    SWEEP_LISTS_FIRST = "it lists the objects before it decides"
     SWEEP_READS_LAST = "it reads the pointers after it has decided"
-    SWEEP_REFUSES = "it refuses while a stop is open"
     METADATA_NAMED = "metadata objects carry their attempt's name and are swept by the same rule as its data"
+    # second lines of defence: nothing breaks without them, see docs/decisions/0001-protocol-model.md
+    ATTEMPT_OPEN = "a commit needs its attempt's own row, open"
+    BATCH_UNIQUE = "one delivery for each (stream, batch)"
+    CURRENT_STREAM = "a commit needs its stream to be the pipeline's current one"
+    CHECK_CURRENT = "a run starts only on the pipeline's current stream"
+    RANDOM_TOKEN = "a lease's token is random, not counted in PostgreSQL"
+    SKIP_NEEDS_LEASE = "a batch found delivered is passed over only while the lease is ours"
+    UNKNOWN_WAITS = "after a connection lost in COMMIT: lock the pipeline's row before reading the ledger"
+    RECOVER_LEASE = "recover takes the lease first"
+    RECOVER_RECHECK = "recover registers the new stream only while the lease is still its own"
+    SWEEP_LISTS_FIRST = "it lists the objects before it decides"
+    SWEEP_REFUSES = "it refuses while a stop is open"
 
 
-ALL = frozenset(Guard)
 Guards = frozenset[Guard]
+ALL: Guards = frozenset(Guard)
+SPARE: Guards = frozenset(
+    (
+        Guard.ATTEMPT_OPEN,
+        Guard.BATCH_UNIQUE,
+        Guard.CURRENT_STREAM,
+        Guard.CHECK_CURRENT,
+        Guard.SKIP_NEEDS_LEASE,
+        Guard.UNKNOWN_WAITS,
+        Guard.RECOVER_RECHECK,
+        Guard.SWEEP_LISTS_FIRST,
+        Guard.SWEEP_REFUSES,
+    )
+)
+NEEDED: Guards = ALL - SPARE

@@ -21,14 +21,11 @@ from .state import (
     Delivery,
     Driver,
     Fate,
-    Inputs,
     Metadata,
     Object,
     Postgres,
     State,
 )
-
-LANDED: Inputs = frozenset((0, 1))
 
 FOLDED: dict[Step, Step] = {
     # an upload shows nothing before it is complete, and staged rows are read by their own attempt only
@@ -128,15 +125,24 @@ def stop(checkpoint: Checkpoint | None, postgres: Postgres, guards: Guards) -> s
     """What the checks at a run's start find; None when the run may go on."""
     if checkpoint is None:
         return "CheckpointLost" if postgres.current else None
-    if Guard.CHECK_STREAM in guards and checkpoint.stream != postgres.current:
+    if Guard.CHECK_STREAM in guards and checkpoint.stream not in dict(postgres.streams):
         return "CheckpointLost"
-    last = postgres.last_batch(checkpoint.stream)
+    if Guard.CHECK_CURRENT in guards and checkpoint.stream != postgres.current:
+        return "CheckpointLost"
     if Guard.CHECK_DAMAGE in guards and checkpoint.damaged():
         return "CheckpointDamaged"
+    if checkpoint.stream not in dict(postgres.streams):
+        return None
+    last = postgres.last_batch(checkpoint.stream)
     if Guard.CHECK_BEHIND in guards and checkpoint.mark > last:
         return "LedgerBehind"
-    if Guard.CHECK_AHEAD in guards and last > checkpoint.last_offset():
+    if Guard.CHECK_AHEAD in guards and last > checkpoint.last_batch():
         return "LedgerAhead"
+    ours = {row.batch: row.inputs for row in postgres.deliveries if row.stream == checkpoint.stream}
+    if Guard.CHECK_INPUTS in guards and any(
+        ours.get(batch, inputs) != inputs for batch, inputs in checkpoint.batches()
+    ):
+        return "InputsChanged"
     return None
 
 
@@ -154,9 +160,9 @@ def launcher(state: State, guards: Guards, alive: int) -> Iterator[Move]:
         yield Move(actor="driver", step=Step.LEASE_TAKEN, note=stopped, after=replace(state, postgres=postgres))
         return
     checkpoint = state.checkpoint or Checkpoint(stream=state.fresh_stream())
-    if not postgres.current or Guard.CHECK_STREAM not in guards:  # a first run registers its stream
-        known = dict(postgres.streams) | {checkpoint.stream: postgres.first_batch(checkpoint.stream)}
-        postgres = replace(postgres, current=checkpoint.stream, streams=frozenset(known.items()))
+    if checkpoint.stream not in dict(postgres.streams):  # a first run; where a guard was removed, any other too
+        streams = postgres.streams | {(checkpoint.stream, checkpoint.mark + 1)}
+        postgres = replace(postgres, current=checkpoint.stream, streams=streams)
     driver = load(checkpoint, postgres.lease)
     yield Move(
         actor="driver",
@@ -168,15 +174,16 @@ def launcher(state: State, guards: Guards, alive: int) -> Iterator[Move]:
 
 def load(checkpoint: Checkpoint, token: int) -> Driver:
     """Spark's own start: the last planned batch again unless it is marked, else the one after it."""
-    again = checkpoint.last_offset() > checkpoint.mark
+    again = checkpoint.last_batch() > checkpoint.mark
     return Driver(
         at=At.PLANNED if again else At.READY,
         token=token,
         stream=checkpoint.stream,
-        seen=checkpoint.seen | checkpoint.planned() if again else checkpoint.seen,
-        pending=checkpoint.seen - checkpoint.planned(),
-        batch=checkpoint.last_offset() if again else checkpoint.last_offset() + 1,
-        inputs=checkpoint.offsets[-1][1] if again else NOTHING,
+        seen=checkpoint.seen(),
+        place=checkpoint.last_source(),
+        end=checkpoint.end(),
+        batch=checkpoint.last_batch() if again else checkpoint.last_batch() + 1,
+        inputs=checkpoint.batches()[-1][1] if again else NOTHING,
     )
 
 
@@ -224,24 +231,32 @@ def driver(state: State, me: Driver, guards: Guards) -> Iterator[Move]:
 
 
 def plan(state, me, go):
-    """Spark lists the landing folder and writes sources/ and offsets/, or finds nothing left and ends."""
-    left = LANDED - me.seen | me.pending
-    if not left:
-        missing = LANDED - state.postgres.live_inputs()
-        lie = f"the run says done, and rows of {sorted(missing)} are missing" if missing and not me.restored else None
-        yield Move(actor=f"driver {me.token}", note="ends: all done", after=go(None).after, lie=lie)
-        return
-    folder = state.checkpoint
-    if folder is None or me.batch in dict(folder.offsets):
-        yield go(None, "dies: its checkpoint was changed under it")
-        return
-    for inputs in {frozenset((min(left),)) | me.pending, left}:
-        offsets = tuple(sorted((*folder.offsets, (me.batch, inputs)), key=lambda entry: entry[0]))
-        yield go(
-            replace(me, at=At.PLANNED, inputs=inputs, seen=me.seen | inputs, pending=NOTHING),
-            f"plans batch {me.batch} of {sorted(inputs)}",
-            checkpoint=replace(folder, offsets=offsets, seen=folder.seen | inputs),
-        )
+    """Spark lists the landing folder and writes sources/ and offsets/, or finds nothing new and ends."""
+    left, folder = state.landed - me.seen, state.checkpoint
+    taken = [frozenset((min(left),)), left] if left else [NOTHING]
+    for files in dict.fromkeys(taken):
+        place = me.place + 1 if files else me.place
+        if place == me.end:
+            yield end(state, me, go)
+        elif place < me.end or folder is None or me.batch in dict(folder.offsets):
+            yield go(None, "dies: its checkpoint was changed under it")
+        elif files and place in dict(folder.sources):
+            yield go(None, "dies: its checkpoint was changed under it")
+        else:
+            sources = (*folder.sources, (place, files)) if files else folder.sources
+            changed = replace(
+                folder, sources=tuple(sorted(sources)), offsets=tuple(sorted((*folder.offsets, (me.batch, place))))
+            )
+            inputs = changed.files(me.end, place)
+            now = replace(me, at=At.PLANNED, inputs=inputs, seen=me.seen | files, place=place, end=place)
+            yield go(now, f"plans batch {me.batch} of {sorted(inputs)}", checkpoint=changed)
+
+
+def end(state, me, go):
+    """Spark sees no new data and the run ends, saying that everything landed is delivered."""
+    missing = state.landed - state.postgres.live_inputs()
+    lie = f"the run says done, and rows of {sorted(missing)} are missing" if missing and not me.restored else None
+    return Move(actor=f"driver {me.token}", note="ends: all done", after=go(None).after, lie=lie)
 
 
 def open_attempt(state, me, guards, go):
@@ -318,7 +333,7 @@ def done(state, me, go):
     if folder is None:
         yield go(None, "dies: its checkpoint is gone", step=Step.BATCH_DONE)
         return
-    if folder.mark >= me.batch and folder.last_offset() != me.batch:
+    if folder.mark >= me.batch and folder.last_batch() != me.batch:
         yield go(None, "dies: the mark is there already", step=Step.BATCH_DONE)
         return
     now = replace(me, at=At.READY, batch=me.batch + 1, inputs=NOTHING, attempt=0, number=0)

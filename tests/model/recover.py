@@ -50,7 +50,7 @@ def recover(state: State, me: Recover, guards: Guards) -> Iterator[Move]:
         case RecoverAt.DRAFTED:
             yield from commit_forward(state, me, guards, go)
         case RecoverAt.REGISTERED:
-            folder = Checkpoint(stream=me.stream, offsets=((0, me.seed),), mark=0, seen=me.seed)
+            folder = Checkpoint(stream=me.stream, sources=((1, me.seed),), offsets=((0, 1),), mark=0)
             yield go(None, f"writes the checkpoint of stream {me.stream}, seed {sorted(me.seed)}", checkpoint=folder)
     if state.budget.crashes:
         yield go(None, "CRASH", budget=replace(state.budget, crashes=state.budget.crashes - 1))

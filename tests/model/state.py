@@ -89,24 +89,42 @@ class Postgres:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Spark's checkpoint folder: metadata, offsets/, commits/ and sources/."""
+    """Spark's checkpoint folder: metadata, sources/, offsets/ and commits/.
+
+    A batch's inputs are the entries of sources/ after the previous batch's end, up to its own.
+    """
 
     stream: int
-    offsets: tuple[tuple[int, Inputs], ...] = ()  # (batch, its inputs), ascending
+    sources: tuple[tuple[int, Inputs], ...] = ()  # (place in the log, counted from 1; files), ascending
+    offsets: tuple[tuple[int, int], ...] = ()  # (batch, its end in sources/), ascending
     mark: int = -1  # highest batch in commits/
-    seen: Inputs = NOTHING  # files in sources/
 
-    def last_offset(self) -> int:
+    def last_batch(self) -> int:
         return self.offsets[-1][0] if self.offsets else -1
 
-    def planned(self) -> Inputs:
-        return frozenset(file for _, inputs in self.offsets for file in inputs)
+    def end(self) -> int:
+        return self.offsets[-1][1] if self.offsets else 0
+
+    def last_source(self) -> int:
+        return self.sources[-1][0] if self.sources else 0
+
+    def files(self, after: int, to: int) -> Inputs:
+        return frozenset(file for place, files in self.sources if after < place <= to for file in files)
+
+    def batches(self) -> tuple[tuple[int, Inputs], ...]:
+        starts = (0, *(end for _, end in self.offsets))
+        return tuple(
+            (batch, self.files(start, end)) for start, (batch, end) in zip(starts, self.offsets, strict=False)
+        )
+
+    def seen(self) -> Inputs:
+        return self.files(0, self.last_source())
 
     def damaged(self) -> bool:
         """Parts of it contradict each other, as the preflight can see."""
-        batches = [batch for batch, _ in self.offsets]
-        holes = batches != list(range(len(batches)))
-        return holes or not self.planned() <= self.seen or not self.last_offset() - 1 <= self.mark <= self.last_offset()
+        batches, places = [batch for batch, _ in self.offsets], [place for place, _ in self.sources]
+        holes = batches != list(range(len(batches))) or places != list(range(1, len(places) + 1))
+        return holes or self.end() > self.last_source() or not self.last_batch() - 1 <= self.mark <= self.last_batch()
 
 
 class At(StrEnum):
@@ -130,8 +148,9 @@ class Driver:
     at: At
     token: int
     stream: int
-    seen: Inputs
-    pending: Inputs = NOTHING  # in sources/ when the run started, and in no batch yet
+    seen: Inputs  # files in sources/, as Spark remembers them
+    place: int  # of the last entry in sources/
+    end: int  # of the last batch
     batch: int
     inputs: Inputs = NOTHING
     attempt: int = 0
@@ -201,6 +220,7 @@ class Budget:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     budget: Budget
+    landed: Inputs = frozenset((0, 1))
     postgres: Postgres = Postgres()
     backup: Postgres | None = None  # the oldest that could be restored
     checkpoint: Checkpoint | None = None
