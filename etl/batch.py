@@ -43,6 +43,8 @@ class Session:
     sinks: Sinks
     lease: Lease
     stream_id: str
+    first_batch: int  # of the stream
+    checkpoint: str  # of the stream
     suite_digest: str
     words: int  # of flags
     rules: tuple[StageRule, ...]

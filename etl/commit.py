@@ -250,6 +250,8 @@ def _manifest(it: Commit) -> dict[str, Any]:
     unknown_yet = {"metadata_location", "quarantine_metadata_location", "snapshot_id"}
     return {
         "version": 1,
+        "first_batch": it.run.first_batch,
+        "checkpoint": it.run.checkpoint,
         **{name: value for name, value in entry.items() if name not in unknown_yet},
         "inputs": [one.__dict__ for one in it.batch.inputs],
         "data": files(it.staged.data_files),

@@ -155,20 +155,26 @@ def _attempt(run: Session, batch: Batch, hold: Hold, decision: Decision | None) 
 
 def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
     """Reserve the delivery's number and make its staging tables, before anything is written elsewhere."""
-    sinks = run.sinks
-    with session(sinks.dsn) as cursor:
+    with session(run.sinks.dsn) as cursor:
         number = ledger.open_attempt(cursor, run.lease, run.stream_id, batch.batch_id)
-        tables = staging_tables(sinks.dsn, number)
-        sinks.warehouse.create_staging(cursor, tables)
-        data, quarantine = (
-            table.files(table.load(table.pointer(cursor) or ""), stream_id=run.stream_id, batch_id=batch.batch_id)
-            for table in (sinks.table, sinks.quarantine)
-        )
+        task = stage_task(cursor, run, batch.batch_id, number, hold)
     reached(Step.ATTEMPT_OPENED)
+    return task
+
+
+def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, hold: Hold) -> StageTask:
+    """What the executors must know of an attempt; its staging tables are made with the caller's transaction."""
+    sinks = run.sinks
+    tables = staging_tables(sinks.dsn, delivery_id)
+    sinks.warehouse.create_staging(cursor, tables)
+    data, quarantine = (
+        table.files(table.load(table.pointer(cursor) or ""), stream_id=run.stream_id, batch_id=batch_id)
+        for table in (sinks.table, sinks.quarantine)
+    )
     return StageTask(
-        delivery_id=number,
+        delivery_id=delivery_id,
         stream_id=run.stream_id,
-        batch_id=batch.batch_id,
+        batch_id=batch_id,
         columns=sinks.columns,
         words=run.words,
         sampled=run.rules,

@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import NativeFile
+from pyarrow.fs import FileSelector, FileType, S3FileSystem
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO, load_file_io
@@ -124,8 +126,26 @@ class Lake:
             sink.write(text.encode())
 
     def read_text(self, uri: str) -> str:
-        with self.io.new_input(uri).open() as source:
+        with self.open(uri) as source:
             return source.read().decode()
+
+    def open(self, uri: str) -> NativeFile:
+        """An object, to be read at random."""
+        return self._s3.open_input_file(uri.removeprefix("s3://"))
+
+    def size(self, uri: str) -> int | None:
+        """The object's bytes, or None where there is no object."""
+        found = self._s3.get_file_info(uri.removeprefix("s3://"))
+        return found.size if found.type == FileType.File else None
+
+    def listing(self, folder: str) -> list[str]:
+        """The URIs of all objects below `folder`."""
+        selector = FileSelector(folder.removeprefix("s3://"), recursive=True, allow_not_found=True)
+        return [f"s3://{found.path}" for found in self._s3.get_file_info(selector) if found.type == FileType.File]
+
+    @cached_property
+    def _s3(self) -> S3FileSystem:
+        return self.store.open()
 
 
 class _Drafts(SqlCatalog):

@@ -99,7 +99,7 @@ def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: st
             f"Table {table_schema}.{table_name} of pipeline {pipeline} belongs to another pipeline",
             remedy="name another table in its sink; `sluice status` lists the tables",
         ) from error
-    known = row(run(cursor, "ledger", "pipeline_row", {**values, "silence": SILENCE}))
+    known = row(run(cursor, "ledger", "pipeline_row", values))
     if known and (known["table_schema"], known["table_name"]) != (table_schema, table_name):
         raise TableRefused(
             f"Pipeline {pipeline} has delivered to {known['table_schema']}.{known['table_name']}; "
@@ -114,11 +114,11 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
     A holder with a fresh heartbeat is not robbed, unless it was a process of this host that is dead.
     """
     values = {"pipeline": pipeline, "silence": SILENCE, "run": str(uuid.uuid4()), "holder": holder()}
-    held = row(run(cursor, "ledger", "lock_pipeline", values))
-    assert held is not None, "register comes first"
-    if held["lease_fresh"] and not _is_dead(held["lease_holder"]):
+    lock(cursor, pipeline)
+    held = row(run(cursor, "ledger", "lease", values))
+    if held and held["fresh"] and not _is_dead(held["holder"]):
         raise Busy(
-            f"Pipeline {pipeline} is run by {held['lease_holder']}, seen within the last {SILENCE}",
+            f"Pipeline {pipeline} is run by {held['holder']}, seen within the last {SILENCE}",
             remedy="wait for that run to end, or stop it; then run again",
         )
     run(cursor, "ledger", "insert_run", values)
@@ -174,7 +174,7 @@ def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:
 
 def current_stream(cursor: Cursor, pipeline: str) -> StreamState | None:
     """The stream that the pipeline last ran on, or None before its first run."""
-    found = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline, "silence": SILENCE}))
+    found = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
     return stream_state(cursor, found["current_stream"]) if found and found["current_stream"] else None
 
 
@@ -185,6 +185,29 @@ def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) ->
     number = run(cursor, "ledger", "open_attempt", values).fetchone()
     assert number is not None
     return int(number[0])
+
+
+def adopt_attempt(cursor: Cursor, lease: Lease, delivery_id: int, stream_id: str, batch_id: int) -> None:
+    """Make a lost attempt known again, under the number that its rows carry."""
+    values = {**_of(lease), "delivery": delivery_id, "stream": stream_id, "batch": batch_id}
+    run(cursor, "ledger", "adopt_attempt", values)
+
+
+def known_attempts(cursor: Cursor, deliveries: Sequence[int]) -> set[int]:
+    """Which of these numbers PostgreSQL knows."""
+    run(cursor, "ledger", "known_attempts", {"deliveries": list(deliveries)})
+    return {number for (number,) in cursor.fetchall()}
+
+
+def skip_numbers(cursor: Cursor, number: int) -> None:
+    """Never give out a delivery id up to `number` again: a restored sequence starts over."""
+    run(cursor, "ledger", "skip_numbers", {"number": number})
+
+
+def last_outcome(cursor: Cursor, lease: Lease) -> str | None:
+    """How the run before this one ended."""
+    found = run(cursor, "ledger", "last_run", _of(lease)).fetchone()
+    return None if found is None else found[0]
 
 
 def close_attempt(cursor: Cursor, delivery_id: int, outcome: str) -> None:
@@ -217,7 +240,7 @@ def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
 
 def lock(cursor: Cursor, pipeline: str) -> None:
     """Lock the pipeline's row: waits until an open commit of it has ended."""
-    run(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline, "silence": SILENCE})
+    run(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline})
 
 
 def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> None:
@@ -226,11 +249,11 @@ def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int)
     Raises Fenced when the lease or the stream is another's, LedgerBehind when the stream's last delivery
     is not the batch before this one: then PostgreSQL went back in time while this run was alive.
     """
-    held = row(run(cursor, "ledger", "lock_pipeline", {**_of(lease), "silence": SILENCE}))
+    held = row(run(cursor, "ledger", "lock_pipeline", _of(lease)))
     if held is None or held["lease_token"] != lease.run_id:
         raise Fenced(
             f"Batch {batch_id} of {lease.pipeline} was not committed: this run no longer holds the lease"
-            f" (held by {held['lease_holder'] if held else 'nobody: the ledger does not know the pipeline'})",
+            f" ({held['lease_token'] if held else 'the ledger does not know the pipeline'})",
             remedy=f"let the other run end, then `sluice run {lease.pipeline}`",
         )
     if held["current_stream"] != stream_id:

@@ -25,7 +25,7 @@ from etl.database import migrate, session
 from etl.deliver import deliver, open_sinks, staging_tables
 from etl.errors import SluiceError
 from etl.lake import Lake
-from etl.ledger import Lease
+from etl.ledger import Lease, StreamState
 from etl.objects import ObjectStore
 from etl.pipeline import Pipeline
 from etl.preflight import Checkpoints, ready_stream
@@ -118,6 +118,8 @@ def run(
         stream_id = ready_stream(dsn, place.checkpoints(pipeline.name))
         with session(dsn) as cursor:
             ledger.run_on_stream(cursor, lease, stream_id)
+            stream = ledger.stream_state(cursor, stream_id)
+        assert stream is not None
         summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
 
         def received(receipt: Receipt) -> None:
@@ -125,7 +127,7 @@ def run(
             progress(receipt)
 
         with _spark(place, spark) as found:
-            _query(place, pipeline, found, lease, stream_id, received, on_step)
+            _query(place, pipeline, found, lease, stream, received, on_step)
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
 
@@ -198,7 +200,7 @@ def _query(
     pipeline: Pipeline,
     spark: SparkSession,
     lease: Lease,
-    stream_id: str,
+    stream: StreamState,
     received: Progress,
     on_step: Listener | None,
 ) -> None:
@@ -213,14 +215,16 @@ def _query(
     run = Session(
         sinks=sinks,
         lease=lease,
-        stream_id=stream_id,
+        stream_id=stream.stream_id,
+        first_batch=stream.first_batch,
+        checkpoint=stream.checkpoint,
         suite_digest=rules.suite.digest,
         words=rules.words,
         rules=rules.stage_rules,
         lookups=source.lookup_versions,
         on_step=on_step,
     )
-    checkpoint = place.checkpoints(pipeline.name).of(stream_id)
+    checkpoint = place.checkpoints(pipeline.name).of(stream.stream_id)
     failure: list[BaseException] = []
 
     def batch(found: DataFrame, number: int) -> None:

@@ -8,15 +8,18 @@ WHERE (pipeline.table_schema, pipeline.table_name) IS DISTINCT FROM (excluded.ta
 
 -- name: pipeline_row
 -- The pipeline's row as it is, without a lock.
-SELECT name, table_schema, table_name, current_stream::text, lease_token::text, lease_holder, commit_seq,
-       lease_token IS NOT NULL AND lease_seen_at > now() - %(silence)s::interval AS lease_fresh
-FROM sluice.pipeline WHERE name = %(pipeline)s
+SELECT p.name, p.table_schema, p.table_name, p.current_stream::text FROM sluice.pipeline p WHERE p.name = %(pipeline)s
 
 -- name: lock_pipeline
--- Locks the pipeline's row until the transaction ends; every commit of the pipeline starts with it.
-SELECT name, table_schema, table_name, current_stream::text, lease_token::text, lease_holder, commit_seq,
-       lease_token IS NOT NULL AND lease_seen_at > now() - %(silence)s::interval AS lease_fresh
-FROM sluice.pipeline WHERE name = %(pipeline)s FOR UPDATE
+-- Locks the pipeline's row until the transaction ends: every commit of the pipeline starts with it. Keys can
+-- still be referenced and heartbeats go to the run's row, so a long merge holds up nothing else.
+SELECT p.current_stream::text, p.lease_token::text FROM sluice.pipeline p WHERE p.name = %(pipeline)s
+FOR NO KEY UPDATE
+
+-- name: lease
+-- Who holds the lease, and whether it was seen lately.
+SELECT r.holder, r.seen_at > now() - %(silence)s::interval AS fresh
+FROM sluice.pipeline p JOIN sluice.run r ON r.run_id = p.lease_token WHERE p.name = %(pipeline)s
 
 -- name: insert_run
 -- Records a run that has just taken the lease.
@@ -24,8 +27,7 @@ INSERT INTO sluice.run (run_id, pipeline, holder) VALUES (%(run)s, %(pipeline)s,
 
 -- name: take_lease
 -- Gives the lease to a run; the caller holds the row's lock.
-UPDATE sluice.pipeline SET lease_token = %(run)s, lease_holder = %(holder)s, lease_seen_at = now()
-WHERE name = %(pipeline)s
+UPDATE sluice.pipeline SET lease_token = %(run)s WHERE name = %(pipeline)s
 
 -- name: fence_attempts
 -- Closes every attempt that is still open, for its run lost the lease; returns their delivery ids.
@@ -40,12 +42,12 @@ WHERE pipeline = %(pipeline)s AND ended_at IS NULL AND run_id <> %(run)s
 
 -- name: heartbeat
 -- Shows that the holder lives; changes no row when the lease was taken away.
-UPDATE sluice.pipeline SET lease_seen_at = now() WHERE name = %(pipeline)s AND lease_token = %(run)s
+UPDATE sluice.run r SET seen_at = now() FROM sluice.pipeline p
+WHERE r.run_id = %(run)s AND p.name = %(pipeline)s AND p.lease_token = r.run_id
 
 -- name: give_lease_back
 -- Ends the holder's lease; changes no row when it was taken away.
-UPDATE sluice.pipeline SET lease_token = NULL, lease_holder = NULL, lease_seen_at = NULL
-WHERE name = %(pipeline)s AND lease_token = %(run)s
+UPDATE sluice.pipeline SET lease_token = NULL WHERE name = %(pipeline)s AND lease_token = %(run)s
 
 -- name: end_run
 -- Records how a run ended.
@@ -183,3 +185,21 @@ ON CONFLICT DO NOTHING
 UPDATE sluice.iceberg_tables SET metadata_location = %(location)s, previous_metadata_location = %(base)s
 WHERE catalog_name = %(catalog)s AND table_namespace = %(namespace)s AND table_name = %(table)s
   AND metadata_location = %(base)s
+
+-- name: adopt_attempt
+-- Makes an attempt known again under the number that its rows carry.
+INSERT INTO sluice.attempt (delivery_id, pipeline, stream_id, batch_id, lease_token)
+VALUES (%(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, %(run)s)
+
+-- name: known_attempts
+-- Which of these delivery numbers PostgreSQL knows, of any pipeline.
+SELECT delivery_id FROM sluice.attempt WHERE delivery_id = ANY(%(deliveries)s)
+
+-- name: skip_numbers
+-- Makes sure that numbers up to this one are never given out again.
+SELECT setval('sluice.delivery_number', greatest(%(number)s, (SELECT last_value FROM sluice.delivery_number)))
+
+-- name: last_run
+-- How the pipeline's last ended run came out.
+SELECT outcome FROM sluice.run WHERE pipeline = %(pipeline)s AND ended_at IS NOT NULL AND run_id <> %(run)s
+ORDER BY started_at DESC LIMIT 1

@@ -9,8 +9,6 @@ CREATE TABLE sluice.pipeline (
     table_name      text NOT NULL,
     current_stream  uuid,
     lease_token     uuid,
-    lease_holder    text,
-    lease_seen_at   timestamptz,
     commit_seq      bigint NOT NULL DEFAULT 0 CHECK (commit_seq >= 0),
     created_at      timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT one_table_one_pipeline UNIQUE (table_schema, table_name)
@@ -20,9 +18,7 @@ COMMENT ON COLUMN sluice.pipeline.name IS 'The declared name';
 COMMENT ON COLUMN sluice.pipeline.table_schema IS 'Schema of the warehouse table';
 COMMENT ON COLUMN sluice.pipeline.table_name IS 'Name of the warehouse table; it belongs to this pipeline alone';
 COMMENT ON COLUMN sluice.pipeline.current_stream IS 'The only stream that may commit: the id in the metadata file of the checkpoint in use';
-COMMENT ON COLUMN sluice.pipeline.lease_token IS 'Random token of the run that may commit; null when nobody runs';
-COMMENT ON COLUMN sluice.pipeline.lease_holder IS 'Who holds the lease: host, process and run, for people';
-COMMENT ON COLUMN sluice.pipeline.lease_seen_at IS 'Last heartbeat of the holder; decides who waits, never what is safe';
+COMMENT ON COLUMN sluice.pipeline.lease_token IS 'The run that may commit; null when nobody runs';
 COMMENT ON COLUMN sluice.pipeline.commit_seq IS 'Number of the last commit, given under the lock of this row';
 COMMENT ON COLUMN sluice.pipeline.created_at IS 'When the pipeline first ran';
 
@@ -46,6 +42,7 @@ CREATE TABLE sluice.run (
     stream_id       uuid REFERENCES sluice.stream (stream_id),
     holder          text NOT NULL,
     started_at      timestamptz NOT NULL DEFAULT now(),
+    seen_at         timestamptz NOT NULL DEFAULT now(),
     ended_at        timestamptz,
     outcome         text
 );
@@ -55,6 +52,7 @@ COMMENT ON COLUMN sluice.run.pipeline IS 'What ran';
 COMMENT ON COLUMN sluice.run.stream_id IS 'The stream it ran on';
 COMMENT ON COLUMN sluice.run.holder IS 'Host and process';
 COMMENT ON COLUMN sluice.run.started_at IS 'When it took the lease';
+COMMENT ON COLUMN sluice.run.seen_at IS 'Last heartbeat; decides who waits, never what is safe';
 COMMENT ON COLUMN sluice.run.ended_at IS 'When it gave the lease back; null while it runs, or when it was killed';
 COMMENT ON COLUMN sluice.run.outcome IS 'done, or the name of the error that ended it';
 

@@ -1,0 +1,183 @@
+"""Deliveries that the ledger lost and the lake still has: put back as they were, from their manifests.
+
+After PostgreSQL went back in time both sinks are back together, but the lost deliveries' objects and manifests
+are still on S3. Each is committed again through the same transaction and the same checks as any batch.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl import ledger
+from etl.batch import Receipt, Session, Staged
+from etl.checksum import MODULUS, checksum
+from etl.columns import SYSTEM_COLUMNS
+from etl.commit import commit
+from etl.database import session
+from etl.deliver import open_sinks, stage_task
+from etl.inputs import Input
+from etl.lake import Lake
+from etl.ledger import Lease
+from etl.objects import FileSpec, StagedFile, split
+from etl.pipeline import Pipeline
+from etl.stage import Hold, StageTask, TaskReport
+from etl.staging import StagingWriter
+from etl.verdict import Counts, RuleResult, Severity, Verdict
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """A delivery that the lake has and the ledger has not."""
+
+    manifest: Manifest
+    uri: str
+
+    @property
+    def delivery_id(self) -> int:
+        return int(self.manifest["delivery_id"])
+
+
+def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline) -> list[Lost]:
+    """Manifests that PostgreSQL knows no attempt of, whose objects are all there; in the order to commit them.
+
+    An attempt that PostgreSQL knows and has not committed is not lost: it failed or was fenced.
+    """
+    folder = f"{lake.table(pipeline.table).location}/deliveries"
+    found = [Lost(manifest=json.loads(lake.read_text(uri)), uri=uri) for uri in lake.listing(folder)]
+    with session(dsn) as cursor:
+        known = ledger.known_attempts(cursor, [one.delivery_id for one in found])
+        if found:
+            ledger.skip_numbers(cursor, max(one.delivery_id for one in found))
+        last = ledger.last_delivery(cursor, pipeline.name)
+    unknown = [one for one in found if one.delivery_id not in known and _is_whole(lake, one.manifest)]
+    return _chain(unknown, last)
+
+
+def _is_whole(lake: Lake, manifest: Manifest) -> bool:
+    files = [*manifest["data"], *manifest["quarantine"]]
+    return all(lake.size(file["path"]) == file["bytes"] for file in files)
+
+
+def _chain(unknown: Sequence[Lost], last: int | None) -> list[Lost]:
+    """From the ledger's last delivery on: of several that follow it, the one that others follow."""
+    followed = {one.manifest["previous"] for one in unknown}
+    chain: list[Lost] = []
+    while following := [one for one in unknown if one.manifest["previous"] == last]:
+        chosen = max(following, key=lambda one: (one.delivery_id in followed, one.delivery_id))
+        chain.append(chosen)
+        last = chosen.delivery_id
+    return chain
+
+
+def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost) -> Receipt:
+    """Commit a lost delivery again, under its own number, in both sinks at once, or raise."""
+    manifest = lost.manifest
+    sinks = open_sinks(pipeline, _columns(lake, manifest), dsn=dsn, lake=lake)
+    stream_id, batch_id = manifest["stream_id"], manifest["batch_id"]
+    run = Session(
+        sinks=sinks,
+        lease=lease,
+        stream_id=stream_id,
+        first_batch=manifest["first_batch"],
+        checkpoint=manifest["checkpoint"],
+        suite_digest=manifest["suite_digest"],
+        words=0,
+        rules=(),
+        lookups=manifest["lookups"],
+    )
+    with session(dsn) as cursor:
+        ledger.register_stream(
+            cursor, pipeline.name, stream_id, checkpoint=run.checkpoint, first_batch=run.first_batch
+        )
+        ledger.adopt_attempt(cursor, lease, lost.delivery_id, stream_id, batch_id)
+        task = stage_task(cursor, run, batch_id, lost.delivery_id, Hold(rules=()))
+    batch = _LakeBatch(batch_id=batch_id, inputs=[Input(**one) for one in manifest["inputs"]], lake=lake, lost=lost)
+    staged = batch.stage(task)
+    counts = staged.counts(0)
+    return commit(run, batch, task, staged, counts, batch.judge(counts, staged), None)
+
+
+def _columns(lake: Lake, manifest: Manifest) -> pa.Schema:
+    """The transform's output when the delivery was made, from its own objects."""
+    file = next(iter([*manifest["data"], *manifest["quarantine"]]))
+    with lake.open(file["path"]) as source:
+        schema = pq.read_schema(source)
+    names = [name for name in schema.names if not name.startswith("_")]
+    return pa.schema([pa.field(name, schema.field(name).type) for name in names])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LakeBatch:
+    """A batch whose objects are on S3 already: only PostgreSQL's side is staged."""
+
+    batch_id: int
+    inputs: Sequence[Input]
+    lake: Lake
+    lost: Lost
+
+    def stage(self, task: StageTask) -> Staged:
+        report = TaskReport(partition=0, task=0)
+        names = task.columns.names
+        with StagingWriter(task.tables, report.task) as staging:
+            staging.copy(self._delivered(task, report))
+            for rows in self._rows("quarantine", report.quarantine_files, task.quarantine):
+                held = rows.select([name for name in rows.schema.names if name not in SYSTEM_COLUMNS])
+                report.quarantined += held.num_rows
+                report.quarantine_checksum = (report.quarantine_checksum + checksum(held, names)) % MODULUS
+                report.reasons.update(Counter(r for row in held.column("_reasons").to_pylist() for r in row))
+                staging.hold(held, names)
+            staging.copy_quarantine()
+            staging.commit()
+        return Staged(reports=[report])
+
+    def _delivered(self, task: StageTask, report: TaskReport) -> Iterator[pa.RecordBatch]:
+        names = task.columns.names
+        for rows in self._rows("data", report.data_files, task.data):
+            part = rows.select(names).cast(task.columns)
+            report.delivered += part.num_rows
+            report.checksum = (report.checksum + checksum(part, names)) % MODULUS
+            yield part
+
+    def _rows(self, kind: str, files: list[StagedFile], spec: FileSpec) -> Iterator[pa.RecordBatch]:
+        """The rows of the delivery's objects of one kind, each object noted in `files`."""
+        for file in self.lost.manifest[kind]:
+            with self.lake.open(file["path"]) as source:
+                parquet = pq.ParquetFile(source)
+                value = None
+                for rows in parquet.iter_batches():
+                    value = next(split(rows, spec.partitioning))[0]
+                    yield rows
+                footer = pickle.dumps(parquet.metadata)
+            files.append(
+                StagedFile(
+                    path=file["path"], rows=file["rows"], bytes=file["bytes"], partition=value, footer=footer
+                )
+            )
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:  # noqa: ARG002 - it was judged before
+        manifest = self.lost.manifest
+        report = json.loads(manifest["report"])
+        results = tuple(
+            RuleResult(**{**rule, "severity": Severity(rule["severity"])}, result=result)
+            for rule, result in zip(manifest["rules"], report["results"], strict=True)
+        )
+        return Verdict(
+            success=manifest["success"],
+            stops=tuple(report["stops"]),
+            results=results,
+            quarantined=manifest["quarantined"],
+            suite_digest=manifest["suite_digest"],
+        )
+
+    def changed(self) -> Sequence[str]:
+        return ()

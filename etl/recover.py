@@ -1,0 +1,84 @@
+"""The remedy for a checkpoint that is lost, damaged, or out of step with the ledger.
+
+Nothing is lost and nothing comes twice: what the lake still has of deliveries that PostgreSQL lost is
+committed again, then a new checkpoint is seeded with exactly the inputs that are live in the ledger. The next
+run reads every other file that has landed. The old checkpoint is left where it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etl import ledger
+from etl.batch import Receipt
+from etl.checkpoint import Checkpoint
+from etl.database import migrate, session
+from etl.errors import NeedsPerson
+from etl.forward import lost_deliveries, put_back
+from etl.ledger import Lease
+from etl.pipeline import Pipeline
+from etl.preflight import mismatch, new_stream
+from etl.run import Place, leased
+
+# Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
+_OUTCOMES = {"InputsChanged"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """What `recover` did."""
+
+    pipeline: str
+    problem: str | None  # what was wrong; None: nothing, and nothing was done
+    put_back: tuple[Receipt, ...] = ()  # deliveries that only the lake still had
+    stream: str | None = None  # the new stream
+    seen: int = 0  # inputs that the new checkpoint will not read again
+
+
+def recover(place: Place, pipeline: Pipeline) -> Recovered:
+    """Make the pipeline ready to run again, or raise having changed nothing that a rerun can't repeat."""
+    dsn = place.services.postgres
+    migrate(dsn)
+    schema, _, table = pipeline.table.rpartition(".")
+    with session(dsn) as cursor:
+        ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table)
+        lease = ledger.take_lease(cursor, pipeline.name)
+    with leased(dsn, lease):
+        return _recover(place, pipeline, lease)
+
+
+def _recover(place: Place, pipeline: Pipeline, lease: Lease) -> Recovered:
+    dsn = place.services.postgres
+    problem = _problem(place, pipeline, lease)
+    if problem is None:
+        return Recovered(pipeline=pipeline.name, problem=None)
+    lost = lost_deliveries(dsn, place.lake, pipeline)
+    receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost)
+    stream_id = new_stream(dsn, place.checkpoints(pipeline.name), first_batch=1)
+    with session(dsn) as cursor:
+        seen = ledger.live_inputs(cursor, pipeline.name)
+    checkpoint = place.checkpoints(pipeline.name).of(stream_id)
+    checkpoint.seed(seen, sources=len(pipeline.sources), stream_id=stream_id)
+    return Recovered(
+        pipeline=pipeline.name, problem=problem, put_back=receipts, stream=stream_id, seen=len(seen)
+    )
+
+
+def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
+    dsn = place.services.postgres
+    checkpoints = place.checkpoints(pipeline.name)
+    with session(dsn) as cursor:
+        known = ledger.current_stream(cursor, pipeline.name)
+        outcome = ledger.last_outcome(cursor, lease)
+    if known is None:
+        present = checkpoints.present()
+        return f"the ledger never saw the streams {', '.join(present)} run" if present else None
+    checkpoint: Checkpoint = checkpoints.of(known.stream_id)
+    if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
+        return None
+    found = mismatch(dsn, known, checkpoint)
+    if isinstance(found, NeedsPerson):
+        return found.seen
+    if outcome in _OUTCOMES:
+        return f"the last run ended with {outcome}"
+    return None
