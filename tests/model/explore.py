@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from etl.steps import Step
 
+from .faults import faults
 from .guards import Guards
-from .protocol import Move, moves
+from .protocol import Move, driver, launcher, server
+from .recover import recover, recoverer
 from .state import Budget, State
+from .sweeper import sweeper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,19 @@ class Found:
     trace: tuple[str, ...]
     states: int
     steps: frozenset[Step]
+
+
+def moves(state: State, guards: Guards, alive: int) -> Iterator[Move]:
+    """Everything that could happen next. A further actor (a replay, a release) is one more line here."""
+    for run in state.drivers:
+        yield from driver(state, run, guards)
+    yield from server(state)
+    yield from launcher(state, guards, alive)
+    for recovery in state.recovers:
+        yield from recover(state, recovery, guards)
+    yield from recoverer(state, guards, alive)
+    yield from sweeper(state, guards)
+    yield from faults(state)
 
 
 def broken(state: State) -> str | None:
@@ -67,7 +84,9 @@ def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
         while (link := cause[state]) is not None:
             trace.append(str(link[1]))
             state = link[0]
-        return Found(violation=violation, trace=tuple(reversed(trace)), states=len(cause), steps=frozenset(steps))
+        return Found(
+            violation=violation, trace=tuple(reversed(trace)), states=len(cause), steps=frozenset(steps)
+        )
 
     while queue:
         state = queue.popleft()
@@ -91,7 +110,7 @@ def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
     return found(None, first)
 
 
-def without_way_on(cause, before) -> State | None:
+def without_way_on(cause: Mapping[State, object], before: Mapping[State, list[State]]) -> State | None:
     """The first state that had runs and recovers to spare, and from which the goal can't be reached."""
     reaching = {state for state in cause if reached_goal(state)}
     stack = list(reaching)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .protocol import Move, ordered
-from .state import At, Budget, Checkpoint, State
+from .state import At, Budget, Checkpoint, RecoverAt, State
 
 
 def faults(state: State) -> Iterator[Move]:
@@ -33,8 +33,16 @@ def backup_and_restore(state: State) -> Iterator[Move]:
                 for driver in state.drivers
             )
         )
+        recovers = tuple(
+            me for me in state.recovers if me.at is not RecoverAt.LOCKED
+        )  # those end with an error
         after = replace(
-            state, postgres=state.backup, drivers=drivers, ghost=None, budget=spent(state, "restores")
+            state,
+            postgres=state.backup,
+            drivers=drivers,
+            recovers=recovers,
+            ghost=None,
+            budget=spent(state, "restores"),
         )
         yield Move(actor="operator", note="RESTORE of PostgreSQL", after=after)
 
@@ -55,7 +63,9 @@ def losses(state: State, folder: Checkpoint) -> Iterator[Move]:
     budget = spent(state, "losses")
     for what, rest in left.items():
         if rest != folder:
-            yield Move(actor="operator", note=f"LOSES {what}", after=replace(state, checkpoint=rest, budget=budget))
+            yield Move(
+                actor="operator", note=f"LOSES {what}", after=replace(state, checkpoint=rest, budget=budget)
+            )
 
 
 def copies(state: State) -> Iterator[Move]:
@@ -64,4 +74,8 @@ def copies(state: State) -> Iterator[Move]:
         after = replace(state, copy=state.checkpoint, budget=spent(state, "copies"))
         yield Move(actor="operator", note="COPIES the checkpoint", after=after)
     if state.copy is not None and state.copy != state.checkpoint:
-        yield Move(actor="operator", note="PUTS THE COPY BACK", after=replace(state, checkpoint=state.copy, copy=None))
+        yield Move(
+            actor="operator",
+            note="PUTS THE COPY BACK",
+            after=replace(state, checkpoint=state.copy, copy=None),
+        )

@@ -19,12 +19,10 @@ class Guard(StrEnum):
     # at the start of a run
     CHECK_STREAM = "the checkpoint's stream is registered in the ledger"
     CHECK_BEHIND = "the checkpoint has no commit mark beyond the ledger's last batch"
-    CHECK_AHEAD = "the ledger has no batch beyond the checkpoint's last offset"
     CHECK_INPUTS = "batches that both have were delivered from the inputs that the checkpoint names"
     CHECK_DAMAGE = "the checkpoint's parts agree with each other"
     # recover
     SEED_LOCKED = "the seed is read in the transaction that registers the stream, not earlier"
-    FORWARD_ATTEMPT = "recover opens an attempt of its own before it drafts metadata"
     FORWARD_SPARES = "recover commits no attempt again that the sweeper may delete"
     # sweep
     SWEEP_KNOWN = "only objects of attempts that PostgreSQL knows"
@@ -39,11 +37,13 @@ class Guard(StrEnum):
     BATCH_UNIQUE = "one delivery for each (stream, batch)"
     CURRENT_STREAM = "a commit needs its stream to be the pipeline's current one"
     CHECK_CURRENT = "a run starts only on the pipeline's current stream"
+    CHECK_AHEAD = "the ledger has no batch beyond the checkpoint's last offset"
     RANDOM_TOKEN = "a lease's token is random, not counted in PostgreSQL"
     SKIP_NEEDS_LEASE = "a batch found delivered is passed over only while the lease is ours"
     UNKNOWN_WAITS = "after a connection lost in COMMIT: lock the pipeline's row before reading the ledger"
     RECOVER_LEASE = "recover takes the lease first"
     RECOVER_RECHECK = "recover registers the new stream only while the lease is still its own"
+    FORWARD_ATTEMPT = "recover opens an attempt of its own before it drafts metadata"
     SWEEP_LISTS_FIRST = "it lists the objects before it decides"
     SWEEP_REFUSES = "it refuses while a stop is open"
 
@@ -56,9 +56,13 @@ SPARE: Guards = frozenset(
         Guard.BATCH_UNIQUE,
         Guard.CURRENT_STREAM,
         Guard.CHECK_CURRENT,
+        Guard.CHECK_AHEAD,
         Guard.SKIP_NEEDS_LEASE,
         Guard.UNKNOWN_WAITS,
+        Guard.RANDOM_TOKEN,
+        Guard.RECOVER_LEASE,
         Guard.RECOVER_RECHECK,
+        Guard.FORWARD_ATTEMPT,
         Guard.SWEEP_LISTS_FIRST,
         Guard.SWEEP_REFUSES,
     )

@@ -6,14 +6,15 @@ behind are folded into one move: FOLDED says which stands for which.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from typing import Any
 
 from etl.steps import Step
 
 from .guards import Guard, Guards
 from .state import (
+    EMPTY,
     NOTHING,
     At,
     Attempt,
@@ -57,18 +58,22 @@ class Move:
         return f"{self.actor}: {self.step or ''}{' ' if self.step and self.note else ''}{self.note}"
 
 
+Go = Callable[..., Move]
+"""An actor's own way to say what it does next: (itself afterwards, note, step=…, what else changes=…)."""
+
+
 # --- what drivers and recover share ---------------------------------------------------------------------------
 
 
 def take_lease(state: State, postgres: Postgres, guards: Guards) -> Postgres:
     """The lease with a new token; every open attempt of another token is fenced."""
-    token = state.fresh_token() if Guard.RANDOM_TOKEN in guards else postgres.sequence + 1
-    sequence = postgres.sequence if Guard.RANDOM_TOKEN in guards else token
+    token = state.fresh_token() if Guard.RANDOM_TOKEN in guards else postgres.leases + 1
+    leases = 0 if Guard.RANDOM_TOKEN in guards else token
     attempts = frozenset(
         replace(row, fate=Fate.FENCED) if row.fate is Fate.OPEN and row.token != token else row
         for row in postgres.attempts
     )
-    return replace(postgres, lease=token, attempts=attempts, sequence=sequence)
+    return replace(postgres, lease=token, attempts=attempts, leases=leases)
 
 
 def refusal(postgres: Postgres, *, token: int, attempt: int, item: Object, guards: Guards) -> str | None:
@@ -157,10 +162,14 @@ def launcher(state: State, guards: Guards, alive: int) -> Iterator[Move]:
     postgres = take_lease(state, state.postgres, guards)
     stopped = stop(state.checkpoint, postgres, guards)
     if stopped:
-        yield Move(actor="driver", step=Step.LEASE_TAKEN, note=stopped, after=replace(state, postgres=postgres))
+        yield Move(
+            actor="driver", step=Step.LEASE_TAKEN, note=stopped, after=replace(state, postgres=postgres)
+        )
         return
     checkpoint = state.checkpoint or Checkpoint(stream=state.fresh_stream())
-    if checkpoint.stream not in dict(postgres.streams):  # a first run; where a guard was removed, any other too
+    if checkpoint.stream not in dict(
+        postgres.streams
+    ):  # a first run; where a guard was removed, any other too
         streams = postgres.streams | {(checkpoint.stream, checkpoint.mark + 1)}
         postgres = replace(postgres, current=checkpoint.stream, streams=streams)
     driver = load(checkpoint, postgres.lease)
@@ -168,7 +177,9 @@ def launcher(state: State, guards: Guards, alive: int) -> Iterator[Move]:
         actor="driver",
         step=Step.LEASE_TAKEN,
         note=f"token {postgres.lease}, stream {checkpoint.stream}, next batch {driver.batch}",
-        after=replace(state, postgres=postgres, checkpoint=checkpoint, drivers=ordered(*state.drivers, driver)),
+        after=replace(
+            state, postgres=postgres, checkpoint=checkpoint, drivers=ordered(*state.drivers, driver)
+        ),
     )
 
 
@@ -198,7 +209,7 @@ def driver(state: State, me: Driver, guards: Guards) -> Iterator[Move]:
     others.remove(me)
     actor = f"driver {me.token}"
 
-    def go(now: Driver | None, note: str = "", step: Step | None = None, **changes: object) -> Move:
+    def go(now: Driver | None, note: str = "", step: Step | None = None, **changes: Any) -> Move:
         drivers = ordered(*others, now) if now else tuple(others)
         return Move(actor=actor, step=step, note=note, after=replace(state, drivers=drivers, **changes))
 
@@ -220,7 +231,7 @@ def driver(state: State, me: Driver, guards: Guards) -> Iterator[Move]:
             yield from finish_transaction(state, me, guards, go)
         case At.HALF:
             after = replace(state.postgres, pointer=drafted(me.base, me.object(), me.attempt))
-            yield go(replace(me, at=At.COMMITTED, base=None), "second transaction", postgres=after)
+            yield go(replace(me, at=At.COMMITTED, base=EMPTY), "second transaction", postgres=after)
         case At.UNKNOWN:
             yield from find_out(state, me, guards, go)
         case At.COMMITTED:
@@ -230,7 +241,7 @@ def driver(state: State, me: Driver, guards: Guards) -> Iterator[Move]:
         yield go(None, "CRASH", budget=budget)
 
 
-def plan(state, me, go):
+def plan(state: State, me: Driver, go: Go) -> Iterator[Move]:
     """Spark lists the landing folder and writes sources/ and offsets/, or finds nothing new and ends."""
     left, folder = state.landed - me.seen, state.checkpoint
     taken = [frozenset((min(left),)), left] if left else [NOTHING]
@@ -238,28 +249,38 @@ def plan(state, me, go):
         place = me.place + 1 if files else me.place
         if place == me.end:
             yield end(state, me, go)
-        elif place < me.end or folder is None or me.batch in dict(folder.offsets):
-            yield go(None, "dies: its checkpoint was changed under it")
-        elif files and place in dict(folder.sources):
+        elif (
+            place < me.end
+            or folder is None
+            or me.batch in dict(folder.offsets)
+            or files
+            and place in dict(folder.sources)
+        ):
             yield go(None, "dies: its checkpoint was changed under it")
         else:
             sources = (*folder.sources, (place, files)) if files else folder.sources
             changed = replace(
-                folder, sources=tuple(sorted(sources)), offsets=tuple(sorted((*folder.offsets, (me.batch, place))))
+                folder,
+                sources=tuple(sorted(sources)),
+                offsets=tuple(sorted((*folder.offsets, (me.batch, place)))),
             )
             inputs = changed.files(me.end, place)
             now = replace(me, at=At.PLANNED, inputs=inputs, seen=me.seen | files, place=place, end=place)
             yield go(now, f"plans batch {me.batch} of {sorted(inputs)}", checkpoint=changed)
 
 
-def end(state, me, go):
+def end(state: State, me: Driver, go: Go) -> Move:
     """Spark sees no new data and the run ends, saying that everything landed is delivered."""
     missing = state.landed - state.postgres.live_inputs()
-    lie = f"the run says done, and rows of {sorted(missing)} are missing" if missing and not me.restored else None
+    lie = (
+        f"the run says done, and rows of {sorted(missing)} are missing"
+        if missing and not me.restored
+        else None
+    )
     return Move(actor=f"driver {me.token}", note="ends: all done", after=go(None).after, lie=lie)
 
 
-def open_attempt(state, me, guards, go):
+def open_attempt(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[Move]:
     """foreachBatch begins: a batch that the ledger has is passed over, else an attempt's row is committed."""
     postgres = state.postgres
     found = [row for row in postgres.deliveries if (row.stream, row.batch) == (me.stream, me.batch)]
@@ -284,28 +305,28 @@ def open_attempt(state, me, guards, go):
     yield go(now, f"attempt {attempt}", step=Step.ATTEMPT_OPENED, postgres=postgres)
 
 
-def lock(state, me, guards, go):
+def lock(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[Move]:
     """The transaction opens: the pipeline's row is locked and everything is looked at again."""
     if state.locked():
         return
     postgres = state.postgres
     refused = refusal(postgres, token=me.token, attempt=me.attempt, item=me.object(), guards=guards)
     if refused == "delivered already":
-        yield go(replace(me, at=At.PLANNED, base=None), refused, step=Step.PIPELINE_LOCKED)
+        yield go(replace(me, at=At.PLANNED, base=EMPTY), refused, step=Step.PIPELINE_LOCKED)
     elif refused:
         yield go(None, refused, step=Step.PIPELINE_LOCKED)
     elif Guard.POINTER_CAS in guards and postgres.pointer != me.base:
-        yield go(replace(me, at=At.STAGED, base=None), "the pointer moved", step=Step.PIPELINE_LOCKED)
+        yield go(replace(me, at=At.STAGED, base=EMPTY), "the pointer moved", step=Step.PIPELINE_LOCKED)
     else:
         yield go(replace(me, at=At.LOCKED), step=Step.PIPELINE_LOCKED)
 
 
-def finish_transaction(state, me, guards, go):
+def finish_transaction(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[Move]:
     """COMMIT: it succeeds, or the connection breaks and the server decides alone."""
     draft = drafted(me.base, me.object(), me.attempt)
     after = commit(state.postgres, item=me.object(), draft=draft)
     if Guard.ONE_TRANSACTION in guards:
-        now = replace(me, at=At.COMMITTED, base=None)
+        now = replace(me, at=At.COMMITTED, base=EMPTY)
         yield go(now, f"batch {me.batch} of stream {me.stream}", step=Step.COMMITTED, postgres=after)
     else:
         half = replace(after, pointer=state.postgres.pointer)
@@ -315,19 +336,19 @@ def finish_transaction(state, me, guards, go):
         yield go(replace(me, at=At.UNKNOWN), "CONNECTION LOST in COMMIT", ghost=me, budget=budget)
 
 
-def find_out(state, me, guards, go):
+def find_out(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[Move]:
     """After a lost COMMIT: wait for the old transaction's lock, read the ledger, then go on from what it says."""
     if Guard.UNKNOWN_READS not in guards:
-        yield go(replace(me, at=At.COMMITTED, base=None), "assumes that it committed")
+        yield go(replace(me, at=At.COMMITTED, base=EMPTY), "assumes that it committed")
     elif Guard.UNKNOWN_WAITS not in guards or not state.locked():
         mine = [row for row in state.postgres.deliveries if (row.stream, row.batch) == (me.stream, me.batch)]
         if mine:
-            yield go(replace(me, at=At.PLANNED, base=None), "reads: delivered")
+            yield go(replace(me, at=At.PLANNED, base=EMPTY), "reads: delivered")
         else:
             yield go(replace(me, at=At.DRAFTED), "reads: not delivered")
 
 
-def done(state, me, go):
+def done(state: State, me: Driver, go: Go) -> Iterator[Move]:
     """foreachBatch returns and Spark writes its commit mark."""
     folder = state.checkpoint
     if folder is None:
@@ -350,20 +371,3 @@ def server(state: State) -> Iterator[Move]:
     after = commit(state.postgres, item=ghost.object(), draft=draft)
     yield Move(actor="server", note="commits it", after=replace(state, postgres=after, ghost=None))
     yield Move(actor="server", note="rolls it back", after=replace(state, ghost=None))
-
-
-def moves(state: State, guards: Guards, alive: int) -> Iterator[Move]:
-    """Everything that could happen next."""
-    from .faults import faults
-    from .recover import recover, recoverer
-    from .sweeper import sweeper
-
-    return chain(
-        *(driver(state, me, guards) for me in state.drivers),
-        server(state),
-        launcher(state, guards, alive),
-        *(recover(state, me, guards) for me in state.recovers),
-        recoverer(state, guards, alive),
-        sweeper(state, guards),
-        faults(state),
-    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from .guards import Guard, Guards
-from .protocol import Move, commit, drafted, refusal, take_lease
-from .state import Attempt, Checkpoint, Fate, Object, Recover, RecoverAt, State
+from .protocol import Go, Move, commit, drafted, refusal, take_lease
+from .state import EMPTY, Attempt, Checkpoint, Fate, Object, Recover, RecoverAt, State
 from .sweeper import settled
 
 
@@ -39,7 +40,7 @@ def recover(state: State, me: Recover, guards: Guards) -> Iterator[Move]:
     others.remove(me)
     actor = f"recover {me.token}"
 
-    def go(now: Recover | None, note: str, **changes: object) -> Move:
+    def go(now: Recover | None, note: str, **changes: Any) -> Move:
         recovers = ordered(*others, now) if now else tuple(others)
         return Move(actor=actor, note=note, after=replace(state, recovers=recovers, **changes))
 
@@ -48,10 +49,16 @@ def recover(state: State, me: Recover, guards: Guards) -> Iterator[Move]:
             yield from draft_forward(state, me, guards, go)
             yield from register(state, me, guards, go)
         case RecoverAt.DRAFTED:
-            yield from commit_forward(state, me, guards, go)
+            yield from lock_forward(state, me, guards, go)
+        case RecoverAt.LOCKED:
+            yield from commit_forward(state, me, go)
         case RecoverAt.REGISTERED:
             folder = Checkpoint(stream=me.stream, sources=((1, me.seed),), offsets=((0, 1),), mark=0)
-            yield go(None, f"writes the checkpoint of stream {me.stream}, seed {sorted(me.seed)}", checkpoint=folder)
+            yield go(
+                None,
+                f"writes the checkpoint of stream {me.stream}, seed {sorted(me.seed)}",
+                checkpoint=folder,
+            )
     if state.budget.crashes:
         yield go(None, "CRASH", budget=replace(state.budget, crashes=state.budget.crashes - 1))
 
@@ -63,10 +70,14 @@ def forwardable(state: State, item: Object, guards: Guards) -> bool:
     return item.stream == state.postgres.current and item.batch == state.postgres.last_batch(item.stream) + 1
 
 
-def draft_forward(state, me, guards, go):
+def draft_forward(state: State, me: Recover, guards: Guards, go: Go) -> Iterator[Move]:
     """Draft metadata that includes a batch which the lake has and the ledger lost."""
     for item in sorted(state.data, key=lambda item: item.attempt):
-        if not forwardable(state, item, guards) or item.inputs & state.postgres.live_inputs() or state.locked():
+        if (
+            not forwardable(state, item, guards)
+            or item.inputs & state.postgres.live_inputs()
+            or state.locked()
+        ):
             continue
         attempt, postgres = state.fresh_attempt(), state.postgres
         if Guard.FORWARD_ATTEMPT in guards:
@@ -83,12 +94,15 @@ def draft_forward(state, me, guards, go):
         )
 
 
-def commit_forward(state, me, guards, go):
-    """Commit the batch again, in the same transaction and with the same checks as a driver."""
-    if state.locked():
-        return
+def forwarded(me: Recover) -> Recover:
+    return replace(me, at=RecoverAt.LEASED, attempt=0, base=EMPTY, forwarded=None)
+
+
+def lock_forward(state: State, me: Recover, guards: Guards, go: Go) -> Iterator[Move]:
+    """Lock the pipeline's row to commit the batch again, with the same checks as a driver."""
     item, postgres = me.forwarded, state.postgres
-    now = replace(me, at=RecoverAt.LEASED, attempt=0, base=None, forwarded=None)
+    if item is None or state.locked():
+        return
     checks = guards if Guard.FORWARD_ATTEMPT in guards else guards - {Guard.ATTEMPT_OPEN}
     refused = refusal(postgres, token=me.token, attempt=me.attempt, item=item, guards=checks)
     if not refused and not forwardable(state, item, guards):
@@ -96,13 +110,20 @@ def commit_forward(state, me, guards, go):
     if not refused and Guard.POINTER_CAS in guards and postgres.pointer != me.base:
         refused = "the pointer moved"
     if refused:
-        yield go(None if refused == "Fenced" else now, refused)
+        yield go(None if refused == "Fenced" else forwarded(me), refused)
     else:
-        after = commit(postgres, item=item, draft=drafted(me.base, item, me.attempt))
-        yield go(now, f"commits batch {item.batch} again", postgres=after)
+        yield go(replace(me, at=RecoverAt.LOCKED), "locks the pipeline's row")
 
 
-def register(state, me, guards, go):
+def commit_forward(state: State, me: Recover, go: Go) -> Iterator[Move]:
+    """COMMIT of the batch that the ledger had lost."""
+    if me.forwarded is not None:
+        draft = drafted(me.base, me.forwarded, me.attempt)
+        after = commit(state.postgres, item=me.forwarded, draft=draft)
+        yield go(forwarded(me), f"commits batch {me.forwarded.batch} again", postgres=after)
+
+
+def register(state: State, me: Recover, guards: Guards, go: Go) -> Iterator[Move]:
     """Under the lock: the lease is still ours, the new stream becomes the current one, the live inputs its seed."""
     if state.locked():
         return

@@ -1,8 +1,9 @@
-"""The worlds that are searched."""
+"""The worlds that are searched, and which of them catches the removal of which guard."""
 
 from __future__ import annotations
 
 from .explore import Scenario
+from .guards import Guard
 from .state import Budget
 
 SCENARIOS: dict[str, Scenario] = {
@@ -13,12 +14,49 @@ SCENARIOS: dict[str, Scenario] = {
     "copy": Scenario(budget=Budget(starts=3, copies=1, recovers=1), alive=1),
     "restore": Scenario(budget=Budget(starts=3, backups=1, restores=1, recovers=1), alive=1),
     "zombie, restore": Scenario(budget=Budget(starts=2, backups=1, restores=1)),
-    "zombie, restore, loss": Scenario(budget=Budget(starts=3, backups=1, restores=1, losses=1)),
     "recover, restore": Scenario(budget=Budget(starts=1, recovers=2, backups=1, restores=1)),
     "sweep": Scenario(budget=Budget(starts=2, sweeps=1)),
+    "sweep, backup": Scenario(budget=Budget(starts=1, sweeps=1, backups=1), alive=1),
     "sweep, recover": Scenario(budget=Budget(starts=1, recovers=1, sweeps=1, crashes=1)),
     "sweep, restore": Scenario(budget=Budget(starts=2, sweeps=1, backups=1, restores=1), files=1),
     "sweep, recover, restore": Scenario(
         budget=Budget(starts=1, recovers=1, sweeps=1, backups=1, restores=1, crashes=1), files=1
     ),
 }
+"""Small enough for every run of the tests."""
+
+LARGE: dict[str, Scenario] = {
+    "zombie, restore, loss": Scenario(budget=Budget(starts=3, backups=1, restores=1, losses=1)),
+    "sweep, recover, backups": Scenario(budget=Budget(starts=2, recovers=1, sweeps=1, backups=2), files=1),
+    "zombie, crash, recover": Scenario(budget=Budget(starts=3, crashes=1, recovers=1)),
+    "zombie, copy": Scenario(budget=Budget(starts=3, copies=1, recovers=1)),
+    "zombie, loss": Scenario(budget=Budget(starts=3, losses=1, recovers=1)),
+    "zombie, restore, recover": Scenario(budget=Budget(starts=2, recovers=1, backups=1, restores=1)),
+    "copy, restore": Scenario(budget=Budget(starts=3, copies=1, backups=1, restores=1, recovers=1), alive=1),
+}
+"""For `python -m tests.model`."""
+
+CAUGHT_BY: dict[Guard, str] = {
+    Guard.ONE_TRANSACTION: "crash",
+    Guard.TOKEN: "sweep",
+    Guard.CONTINUITY: "restore",
+    Guard.INPUTS_UNIQUE: "zombie, recover",
+    Guard.POINTER_CAS: "zombie, restore",
+    Guard.UNIQUE_NAMES: "zombie, restore",
+    Guard.INPUTS_SAME: "zombie, restore, loss",
+    Guard.UNKNOWN_READS: "crash",
+    Guard.CHECK_STREAM: "restore",
+    Guard.CHECK_BEHIND: "restore",
+    Guard.CHECK_INPUTS: "zombie, restore, loss",
+    Guard.CHECK_DAMAGE: "loss",
+    Guard.SEED_LOCKED: "restore",
+    Guard.FORWARD_SPARES: "sweep, recover, backups",
+    Guard.SWEEP_KNOWN: "sweep, restore",
+    Guard.SWEEP_FENCED: "sweep",
+    Guard.SWEEP_FENCED_BEFORE: "sweep, restore",
+    Guard.SWEEP_RETAINED: "sweep, backup",
+    Guard.SWEEP_LOCKS: "sweep, recover, backups",
+    Guard.SWEEP_READS_LAST: "sweep",
+    Guard.METADATA_NAMED: "sweep, restore",
+}
+"""A scenario in which the protocol breaks when only this guard is taken away."""

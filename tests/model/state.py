@@ -34,6 +34,9 @@ class Metadata:
     objects: frozenset[Object]
 
 
+EMPTY = Metadata(owner=0, objects=frozenset())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """A row of the ledger."""
@@ -68,9 +71,10 @@ class Postgres:
     streams: frozenset[tuple[int, int]] = frozenset()  # (stream, its first batch)
     deliveries: frozenset[Delivery] = frozenset()
     warehouse: frozenset[tuple[int, int]] = frozenset()  # (row, attempt that wrote it)
-    pointer: Metadata = Metadata(owner=0, objects=frozenset())
+    pointer: Metadata = EMPTY
     attempts: frozenset[Attempt] = frozenset()
-    sequence: int = 0  # counts only where a removed guard takes names or tokens from it
+    leases: int = 0  # counts only where tokens are taken from it (a removed guard)
+    sequence: int = 0  # counts only where objects' names are made from it (a removed guard)
 
     def live_inputs(self) -> Inputs:
         return frozenset(file for delivery in self.deliveries for file in delivery.inputs)
@@ -124,7 +128,11 @@ class Checkpoint:
         """Parts of it contradict each other, as the preflight can see."""
         batches, places = [batch for batch, _ in self.offsets], [place for place, _ in self.sources]
         holes = batches != list(range(len(batches))) or places != list(range(1, len(places) + 1))
-        return holes or self.end() > self.last_source() or not self.last_batch() - 1 <= self.mark <= self.last_batch()
+        return (
+            holes
+            or self.end() > self.last_source()
+            or not self.last_batch() - 1 <= self.mark <= self.last_batch()
+        )
 
 
 class At(StrEnum):
@@ -155,7 +163,7 @@ class Driver:
     inputs: Inputs = NOTHING
     attempt: int = 0
     number: int = 0
-    base: Metadata | None = None  # the pointer that the draft builds on
+    base: Metadata = EMPTY  # the pointer that the draft builds on
     restored: bool = False  # PostgreSQL went back in time while it ran
 
     def object(self) -> Object:
@@ -167,6 +175,7 @@ class Driver:
 class RecoverAt(StrEnum):
     LEASED = "leased"
     DRAFTED = "drafted"
+    LOCKED = "locked"
     REGISTERED = "registered"
 
 
@@ -177,7 +186,7 @@ class Recover:
     at: RecoverAt
     token: int
     attempt: int = 0  # its own, for the metadata it drafts
-    base: Metadata | None = None
+    base: Metadata = EMPTY
     forwarded: Object | None = None  # what it is about to commit again
     stream: int = 0  # the new one
     seed: Inputs = NOTHING
@@ -226,7 +235,7 @@ class State:
     checkpoint: Checkpoint | None = None
     copy: Checkpoint | None = None  # somebody's copy of the folder
     data: frozenset[Object] = frozenset()  # on S3
-    metadata: frozenset[Metadata] = frozenset((Metadata(owner=0, objects=frozenset()),))  # on S3
+    metadata: frozenset[Metadata] = frozenset((EMPTY,))  # on S3
     drivers: tuple[Driver, ...] = ()
     recovers: tuple[Recover, ...] = ()
     sweeper: Sweeper | None = None
@@ -234,7 +243,11 @@ class State:
 
     def locked(self) -> bool:
         """The pipeline's row is locked by an open transaction."""
-        return self.ghost is not None or any(driver.at is At.LOCKED for driver in self.drivers)
+        return (
+            self.ghost is not None
+            or any(driver.at is At.LOCKED for driver in self.drivers)
+            or any(recover.at is RecoverAt.LOCKED for recover in self.recovers)
+        )
 
     def fresh_attempt(self) -> int:
         used = {item.attempt for item in self.data} | {item.owner for item in self.metadata}
@@ -246,12 +259,14 @@ class State:
         if self.ghost:
             used.add(self.ghost.attempt)
         if self.sweeper:
-            used |= {item.attempt for item in self.sweeper.data} | {item.owner for item in self.sweeper.metadata}
+            used |= {item.attempt for item in self.sweeper.data} | {
+                item.owner for item in self.sweeper.metadata
+            }
             used |= self.sweeper.settled
         return _smallest_beyond_zero_not_in(used)
 
     def fresh_token(self) -> int:
-        used = {process.token for process in (*self.drivers, *self.recovers)}
+        used = {run.token for run in self.drivers} | {recovery.token for recovery in self.recovers}
         for postgres in (self.postgres, self.backup):
             if postgres is not None:
                 used |= {postgres.lease} | {row.token for row in postgres.attempts}
@@ -265,7 +280,9 @@ class State:
         used |= {folder.stream for folder in (self.checkpoint, self.copy) if folder}
         for postgres in (self.postgres, self.backup):
             if postgres is not None:
-                used |= {stream for stream, _ in postgres.streams} | {row.stream for row in postgres.deliveries}
+                used |= {stream for stream, _ in postgres.streams} | {
+                    row.stream for row in postgres.deliveries
+                }
         return _smallest_beyond_zero_not_in(used)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from .guards import Guard, Guards
-from .protocol import Move, stop
+from .protocol import Go, Move, stop
 from .state import Fate, State, Sweep, Sweeper
 
 
@@ -19,11 +20,10 @@ def settled(state: State) -> frozenset[int]:
 
 
 def order(guards: Guards) -> tuple[Sweep, ...]:
-    if Guard.SWEEP_LISTS_FIRST not in guards:
-        return Sweep.DECIDE, Sweep.LIST, Sweep.READ, Sweep.DELETE
-    if Guard.SWEEP_READS_LAST not in guards:
-        return Sweep.LIST, Sweep.READ, Sweep.DECIDE, Sweep.DELETE
-    return Sweep.LIST, Sweep.DECIDE, Sweep.READ, Sweep.DELETE
+    turns = [Sweep.DECIDE, Sweep.DELETE]
+    turns.insert(1 if Guard.SWEEP_READS_LAST in guards else 0, Sweep.READ)
+    turns.insert(0 if Guard.SWEEP_LISTS_FIRST in guards else turns.index(Sweep.DECIDE) + 1, Sweep.LIST)
+    return tuple(turns)
 
 
 def sweeper(state: State, guards: Guards) -> Iterator[Move]:
@@ -37,7 +37,7 @@ def sweeper(state: State, guards: Guards) -> Iterator[Move]:
     turn = order(guards)[len(me.done)]
     me = replace(me, done=(*me.done, turn))
 
-    def go(now: Sweeper | None, note: str, **changes: object) -> Move:
+    def go(now: Sweeper | None, note: str, **changes: Any) -> Move:
         return Move(actor="sweeper", note=note, after=replace(state, sweeper=now, **changes))
 
     match turn:
@@ -55,7 +55,7 @@ def sweeper(state: State, guards: Guards) -> Iterator[Move]:
             yield delete(state, me, guards, go)
 
 
-def decide(state, me, guards, go):
+def decide(state: State, me: Sweeper, guards: Guards, go: Go) -> Iterator[Move]:
     """Which attempts can't commit any more, whatever backup is restored."""
     if Guard.SWEEP_LOCKS in guards and state.locked():
         return
@@ -73,13 +73,13 @@ def decide(state, me, guards, go):
     yield go(replace(me, settled=chosen, quiet=quiet), f"decides: {sorted(chosen)}")
 
 
-def delete(state, me, guards, go):
+def delete(state: State, me: Sweeper, guards: Guards, go: Go) -> Move:
     """Delete what was listed, belongs to those attempts and is referred to by nothing."""
-    data = {item for item in me.data - me.referenced if item.attempt in me.settled}
+    data = frozenset(item for item in me.data - me.referenced if item.attempt in me.settled)
     if Guard.METADATA_NAMED in guards:
-        metadata = {item for item in me.metadata - me.referenced if item.owner in me.settled}
+        metadata = frozenset(item for item in me.metadata - me.referenced if item.owner in me.settled)
     else:
-        metadata = me.metadata - me.referenced if me.quiet else set()
+        metadata = me.metadata - me.referenced if me.quiet else frozenset()
     return go(
         None,
         f"deletes data of {sorted(item.attempt for item in data)}, metadata of {sorted(item.owner for item in metadata)}",

@@ -1,0 +1,47 @@
+"""The delivery protocol keeps its promises in every interleaving, and needs each guard that it names."""
+
+from __future__ import annotations
+
+import pytest
+
+from etl.steps import Step
+
+from .explore import Scenario, moves, search
+from .guards import ALL, NEEDED, Guard
+from .protocol import FOLDED
+from .scenarios import CAUGHT_BY, LARGE, SCENARIOS
+from .state import Budget, State
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_protocol_holds_with_the_needed_guards_alone(name: str) -> None:
+    found = search(SCENARIOS[name], NEEDED)
+    assert found.violation is None, "\n".join((found.violation, *found.trace))
+
+
+@pytest.mark.parametrize("guard", [guard for guard in Guard if guard in NEEDED], ids=lambda guard: guard.name)
+def test_protocol_breaks_without(guard: Guard) -> None:
+    scenario = (SCENARIOS | LARGE)[CAUGHT_BY[guard]]
+    found = search(scenario, NEEDED - {guard})
+    assert found.violation is not None, f"nothing breaks without: {guard}"
+
+
+def test_every_step_of_the_code_is_a_move_of_the_driver_or_folded_into_one() -> None:
+    found = search(SCENARIOS["crash"], ALL)
+    assert found.steps | FOLDED.keys() == set(Step)
+    assert found.steps.isdisjoint(FOLDED)
+    assert set(FOLDED.values()) <= found.steps
+
+
+def test_a_run_left_alone_takes_the_steps_in_the_order_of_the_code() -> None:
+    state, steps = State(budget=Budget(starts=1), landed=frozenset((0,))), []
+    while following := list(moves(state, ALL, alive=1)):
+        (move,) = following
+        state = move.after
+        steps += [move.step] if move.step else []
+    assert steps == [step for step in Step if step not in FOLDED]
+
+
+def test_a_search_that_is_cut_short_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="more than 10 states"):
+        search(Scenario(budget=Budget(starts=1)), ALL, cap=10)
