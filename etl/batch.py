@@ -132,5 +132,6 @@ class Receipt:
     malformed: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)  # held rows by reason
     failed: tuple[str, ...] = ()  # rules whose expectation failed without stopping the batch
+    inputs: int = 0  # files that were read
     files: int = 0  # Parquet files of the table
     seconds: float = 0.0

@@ -273,5 +273,6 @@ def _receipt(it: Commit) -> Receipt:
         malformed=entry.malformed,
         reasons=dict(it.staged.reasons),
         failed=tuple(r.reason for r in it.verdict.results if not r.success),
+        inputs=len(it.batch.inputs),
         files=len(it.staged.data_files),
     )

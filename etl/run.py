@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
+from pyarrow import fs
 
 from etl import ledger, warehouse
 from etl.batch import Receipt, Session
-from etl.checkpoint import folders, open_checkpoint
+from etl.checkpoint import open_checkpoint
 from etl.columns import common_schema
 from etl.database import migrate, session
 from etl.deliver import deliver, open_sinks, staging_tables
@@ -28,6 +29,7 @@ from etl.lake import Lake
 from etl.ledger import Lease, StreamState
 from etl.objects import ObjectStore
 from etl.pipeline import Pipeline
+from etl.places import filesystem
 from etl.preflight import Checkpoints, ready_stream
 from etl.services import Services
 from etl.settings import Settings
@@ -92,8 +94,14 @@ class Place:
         return Checkpoints(
             pipeline=pipeline,
             of=lambda stream_id: open_checkpoint(f"{folder}/{stream_id}", self.settings),
-            present=lambda: folders(folder, self.settings),
+            present=lambda: _folders(folder),
         )
+
+
+def _folders(folder: str) -> list[str]:
+    store, path = filesystem(folder)
+    found = store.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return sorted(one.base_name for one in found if one.type == fs.FileType.Directory)
 
 
 def run(
@@ -224,18 +232,19 @@ def _query(
         lookups=source.lookup_versions,
         on_step=on_step,
     )
-    checkpoint = place.checkpoints(pipeline.name).of(stream.stream_id)
+    checkpoints = place.checkpoints(pipeline.name)
     failure: list[BaseException] = []
 
     def batch(found: DataFrame, number: int) -> None:
         try:
+            checkpoint = checkpoints.of(stream.stream_id)  # read anew: Spark has just written to it
             micro = SparkBatch.of(found, number, checkpoint, source, rules, place.settings)
             received(deliver(run, micro))
         except BaseException as error:
             failure.append(error)
             raise
 
-    writer = frame.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint.uri)
+    writer = frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
     _await(writer.trigger(availableNow=True).start(), failure)
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl.services import Services
+from etl.services import JarSet, Services, jars
 from etl.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0]
         found["spark.sql.shuffle.partitions"] = cores if cores.isdigit() else str(os.cpu_count() or 1)
         found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    found |= _s3a(services)
+    found |= _s3a(settings, services, local=local)
     return found | settings.spark_conf | KEEP_EVERYTHING
 
 
@@ -54,8 +54,9 @@ KEEP_EVERYTHING = {
 }
 
 
-def _s3a(services: Services) -> dict[str, str]:
-    """S3A for an s3a:// landing or checkpoint; credentials by the standard AWS chain alone."""
+def _s3a(settings: Settings, services: Services, *, local: bool) -> dict[str, str]:
+    """S3A, for an s3a:// landing or checkpoint and to read the lake; credentials by the AWS chain alone."""
+    folder = jars(JarSet.S3A, settings.jars)
     found = {
         "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
         ".DefaultCredentialsProvider",
@@ -66,7 +67,11 @@ def _s3a(services: Services) -> dict[str, str]:
     if services.s3_endpoint:
         found["spark.hadoop.fs.s3a.endpoint"] = services.s3_endpoint
         found["spark.hadoop.fs.s3a.path.style.access"] = "true"
-    return found | services.spark_jars
+    if local:  # on the class path a jar costs nothing; spark.jars would copy each of them
+        found["spark.driver.extraClassPath"] = f"{folder}/*"
+    else:
+        found["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
+    return found
 
 
 def start(settings: Settings, services: Services) -> SparkSession:

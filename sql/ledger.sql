@@ -203,3 +203,14 @@ SELECT setval('sluice.delivery_number', greatest(%(number)s, (SELECT last_value 
 -- How the pipeline's last ended run came out.
 SELECT outcome FROM sluice.run WHERE pipeline = %(pipeline)s AND ended_at IS NOT NULL AND run_id <> %(run)s
 ORDER BY started_at DESC LIMIT 1
+
+-- name: totals
+-- What a pipeline has delivered so far.
+SELECT count(*) AS deliveries, coalesce(sum(delivered), 0)::bigint AS delivered,
+       coalesce(sum(quarantined), 0)::bigint AS quarantined, max(committed_at) AS last
+FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live
+
+-- name: reasons
+-- Held rows of a pipeline by reason; a row with two reasons counts under both.
+SELECT reason, count(*) AS rows FROM sluice.quarantine q, unnest(q.reasons) AS reason
+WHERE q.pipeline = %(pipeline)s AND q.status = 'held' GROUP BY reason ORDER BY 2 DESC, 1

@@ -1,0 +1,318 @@
+"""The command `sluice`. Results go to standard output, what happens meanwhile to standard error."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import shlex
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from etl.errors import SluiceError
+from etl.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from etl.pipeline import Pipeline
+    from etl.run import Place, Summary
+
+app = typer.Typer(
+    help="Exactly-once micro-batch ETL: each batch is judged, then lands in S3 Parquet and PostgreSQL together.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The declared name.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+
+
+class Stopped(BaseException):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+def main() -> NoReturn:
+    """Run the command; every failure is one message and an exit code, never a traceback of a person's mistake."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("sluice").setLevel(logging.INFO)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    try:
+        app(standalone_mode=True)
+    except SluiceError as error:
+        err.print(f"sluice: {error}", style="red", markup=False)
+        for note in getattr(error, "__notes__", []):
+            err.print(f"  {note}", markup=False)
+        sys.exit(error.exit_code)
+    except Stopped as stopped:
+        err.print(f"sluice: stopped by {stopped}; the next run goes on from the ledger")
+        sys.exit(stopped.exit_code)
+    except Exception as error:
+        _unexpected(error)
+    sys.exit(0)
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # once is enough; the way out must not be interrupted
+    raise Stopped(number)
+
+
+def _unexpected(error: Exception) -> NoReturn:
+    logging.getLogger("sluice").debug("unexpected", exc_info=error)
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    err.print(f"sluice: unexpected {type(error).__name__}: {first}", style="red", markup=False)
+    err.print("  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger", markup=False)
+    sys.exit(70)
+
+
+@app.callback()
+def options(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show details and tracebacks.")] = False,
+) -> None:
+    """Options of every command."""
+    if verbose:
+        logging.getLogger("sluice").setLevel(logging.DEBUG)
+
+
+def _place(settings: Settings | None = None) -> Place:
+    """The settings and running services; from here on the AWS chain finds the embedded credentials."""
+    from etl import services
+    from etl.run import Place
+
+    settings = settings or load_settings()
+    found = services.up(settings)
+    os.environ.update(found.environment)
+    return Place(settings=settings, services=found)
+
+
+def _pipeline(name: str, settings: Settings) -> Pipeline:
+    from etl.pipeline import load_pipeline
+
+    return load_pipeline(name, settings.pipelines)
+
+
+def _print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2, default=str))
+
+
+@app.command()
+def up() -> None:
+    """Start the embedded services; they run until `sluice down`."""
+    place = _place()
+    out.print(f"PostgreSQL  {_without_secrets(place.services.postgres)}")
+    out.print(f"S3          {place.services.lake} at {place.services.s3_endpoint or 'AWS'}")
+    out.print('next: `sluice run PIPELINE`; `eval "$(sluice env)"` lets psql, boto3 and DuckDB in')
+
+
+@app.command()
+def down() -> None:
+    """Stop the embedded services; their data stays."""
+    from etl import services
+
+    stopped = services.down(load_settings())
+    out.print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+def _without_secrets(dsn: str) -> str:
+    from psycopg2.extensions import make_dsn, parse_dsn
+
+    return make_dsn(**{key: value for key, value in parse_dsn(dsn).items() if key not in ("password", "passfile")})
+
+
+@app.command()
+def env() -> None:
+    """Print shell exports of the settings in force. They include passwords and keys: for `eval` only."""
+    from etl.environment import exports
+
+    for name, value in exports(_place()).items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+@app.command()
+def land(
+    dataset: Annotated[str, typer.Argument(help="What to land: flights.")],
+    days: Annotated[str | None, typer.Option(help="First..last day, such as 2013-01-01..2013-01-31.")] = None,
+) -> None:
+    """Land a data set the way an upstream would; landing again changes nothing."""
+    from etl.errors import SetupError
+    from etl.landing import land_flights, parse_days
+
+    if dataset != "flights":
+        raise SetupError(f"There is no data set {dataset!r}", remedy="`sluice land flights`")
+    settings = load_settings()
+    if settings.landing.startswith("s3a://"):
+        _place(settings)
+    landed = land_flights(settings, parse_days(days))
+    done = f"{landed.written:,} written" if landed.written else "nothing was new"
+    out.print(f"{landed.flights:,} flights in {landed.files:,} files, {landed.bytes / 1e6:.0f} MB, below"
+              f" {landed.place}: {done}", markup=False)
+
+
+@app.command()
+def run(name: PipelineName, as_json: AsJson = False) -> None:
+    """Deliver all that has landed, batch by batch, and stop."""
+    from etl.progress import watching
+    from etl.run import run as run_pipeline
+
+    place = _place()
+    pipeline = _pipeline(name, place.settings)
+    with watching(place, pipeline, err) as progress:
+        summary = run_pipeline(place, pipeline, progress=progress)
+    if as_json:
+        _print_json(summary.json())
+    else:
+        _print_summary(place, pipeline, summary)
+
+
+def _print_summary(place: Place, pipeline: Pipeline, summary: Summary) -> None:
+    from etl.progress import summary_lines
+
+    for line in summary_lines(place, pipeline, summary):
+        out.print(line, markup=False)
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; all by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where each pipeline stands and what it waits for."""
+    from etl.status import states
+
+    place = _place()
+    found = states(place, name)
+    if as_json:
+        _print_json([state.json() for state in found])
+        return
+    table = Table("pipeline", "table", "deliveries", "rows", "quarantined", "last delivery", "state", "next")
+    for state in found:
+        table.add_row(*state.cells())
+    out.print(table)
+
+
+@app.command()
+def audit(name: PipelineName, as_json: AsJson = False) -> None:
+    """Recount both sinks and compare them with each other and with the ledger; exit 1 on a difference."""
+    from etl.audit import audit as audit_pipeline
+
+    place = _place()
+    report = audit_pipeline(place, _pipeline(name, place.settings))
+    if as_json:
+        _print_json(report.json())
+    else:
+        for line in report.lines():
+            out.print(line, markup=False)
+    if not report.clean:
+        raise typer.Exit(1)
+
+
+@app.command()
+def files(name: PipelineName, as_json: AsJson = False) -> None:
+    """List exactly the committed Parquet files of live deliveries."""
+    from etl.read import committed_files
+
+    place = _place()
+    found = committed_files(place, _pipeline(name, place.settings))
+    if as_json:
+        _print_json(found.json())
+        return
+    for file in found.files:
+        out.print(file.path, markup=False)
+
+
+@app.command()
+def recover(name: PipelineName) -> None:
+    """Mend a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or doubled."""
+    from etl.recover import recover as recover_pipeline
+
+    place = _place()
+    done = recover_pipeline(place, _pipeline(name, place.settings))
+    if done.problem is None:
+        out.print(f"{name}: nothing to recover; checkpoint and ledger fit together")
+        return
+    out.print(f"{name}: {done.problem}", markup=False)
+    for receipt in done.put_back:
+        out.print(f"  put back from the lake: delivery {receipt.delivery_id}, batch {receipt.batch_id},"
+                  f" {receipt.delivered:,} rows")
+    out.print(f"  new stream {done.stream}, whose checkpoint knows the {done.seen:,} delivered files")
+    out.print(f"next: `sluice run {name}`")
+
+
+@app.command()
+def decide(
+    name: PipelineName,
+    batch: Annotated[int, typer.Option(help="The stopped batch's id.")],
+    why: Annotated[str, typer.Option(help="The reason, kept with the decision.")],
+    quarantine_all: Annotated[
+        bool, typer.Option("--quarantine-all", help="Hold the failing rows, or the whole batch for a table rule.")
+    ] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Deliver the failing rows as they are.")] = False,
+    stream: Annotated[str | None, typer.Option(help="The batch's stream; the current one by default.")] = None,
+) -> None:
+    """Record what to do with a stopped batch; the next run acts on it."""
+    from etl.errors import SetupError
+    from etl.status import record_decision
+
+    if quarantine_all == accept:
+        raise SetupError("Say one of --quarantine-all and --accept", remedy="`sluice decide --help`")
+    place = _place()
+    action = "accept" if accept else "quarantine-all"
+    decided = record_decision(
+        place, _pipeline(name, place.settings), batch=batch, stream=stream, action=action, who=_who(), why=why
+    )
+    out.print(decided, markup=False)
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except OSError:
+        return f"uid {os.getuid()}"
+
+
+@app.command()
+def sweep(
+    name: PipelineName,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed.")] = False,
+) -> None:
+    """Remove what fenced and failed attempts left behind, once it is older than the backup horizon."""
+    from etl.sweep import sweep as sweep_pipeline
+
+    place = _place()
+    report = sweep_pipeline(place, _pipeline(name, place.settings), dry_run=dry_run)
+    for line in report.lines():
+        out.print(line, markup=False)
+
+
+@app.command()
+def doctor(
+    rights: Annotated[bool, typer.Option("--rights", help="Print the script that gives a role its rights.")] = False,
+) -> None:
+    """Check the machine, the settings and the services; exit 2 when something is missing."""
+    from etl.doctor import examine, rights_script
+
+    if rights:
+        typer.echo(rights_script(load_settings()))
+        return
+    findings = examine()
+    for finding in findings:
+        out.print(finding.line(), markup=False)
+    if not all(finding.good for finding in findings):
+        raise typer.Exit(2)
+
+
+if __name__ == "__main__":
+    main()

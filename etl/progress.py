@@ -1,0 +1,109 @@
+"""What a run says while it works, and at its end: a bar on a terminal, one line a batch in a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+
+from psycopg2.extensions import parse_dsn
+from pyarrow import fs
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from etl import ledger
+from etl.batch import Receipt
+from etl.database import session
+from etl.patterns import split_pattern
+from etl.pipeline import Pipeline
+from etl.places import filesystem, landing_place
+from etl.run import Place, Summary
+from etl.status import held_by_reason
+
+
+def line(pipeline: str, receipt: Receipt) -> str:
+    """One batch in one line of a log."""
+    if receipt.delivered_before:
+        return f"{pipeline} batch {receipt.batch_id}: delivered before, as delivery {receipt.delivery_id}"
+    held = f", {receipt.quarantined:,} quarantined" if receipt.quarantined else ""
+    failed = f"; expectations that failed: {', '.join(receipt.failed)}" if receipt.failed else ""
+    rate = receipt.rows_in / receipt.seconds if receipt.seconds else 0
+    return (
+        f"{pipeline} batch {receipt.batch_id}: {receipt.delivered:,} rows delivered{held}"
+        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}"
+    )
+
+
+@contextmanager
+def watching(place: Place, pipeline: Pipeline, console: Console) -> Iterator[Callable[[Receipt], None]]:
+    """A function to be told of every batch."""
+    if not console.is_terminal:
+        yield lambda receipt: console.print(line(pipeline.name, receipt), markup=False)
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("files · {task.fields[figures]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        left = files_left(place, pipeline)
+        task = bar.add_task(pipeline.name, total=left or None, figures="starting Spark")
+        yield _Watch(bar, task, pipeline).received
+
+
+class _Watch:
+    def __init__(self, bar: Progress, task: object, pipeline: Pipeline) -> None:
+        self._bar, self._task, self._pipeline = bar, task, pipeline
+        self._started = time.monotonic()
+        self._delivered = self._quarantined = 0
+
+    def received(self, receipt: Receipt) -> None:
+        self._delivered += receipt.delivered
+        self._quarantined += receipt.quarantined
+        rate = (self._delivered + self._quarantined) / (time.monotonic() - self._started)
+        figures = f"{self._delivered:,} delivered · {self._quarantined:,} quarantined · {rate:,.0f} rows/s"
+        self._bar.update(self._task, advance=receipt.inputs, figures=figures)  # type: ignore[arg-type]
+
+
+def files_left(place: Place, pipeline: Pipeline) -> int:
+    """About how many landed files no live delivery has yet; for the bar alone."""
+    with session(place.services.postgres) as cursor:
+        seen = len(ledger.live_inputs(cursor, pipeline.name))
+    return max(0, sum(_landed(place.settings.landing, source.pattern) for source in pipeline.sources) - seen)
+
+
+def _landed(landing: str, pattern: str) -> int:
+    parts = split_pattern(pattern)
+    outside = pattern.startswith("/") or "://" in pattern
+    store, folder = filesystem(parts.folder if outside else f"{landing_place(landing)}/{parts.folder}")
+    found = store.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True))
+    return sum(one.type == fs.FileType.File and fnmatch(one.base_name, parts.name) for one in found)
+
+
+def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterator[str]:
+    """What a run did, why rows were held, where the rows are, and what to do next."""
+    if summary.batches:
+        rate = summary.rows_in / summary.seconds if summary.seconds else 0
+        yield (
+            f"{summary.pipeline}: {summary.batches} batches in {summary.seconds:.1f} s ({rate:,.0f} rows/s);"
+            f" {summary.rows_in:,} rows in = {summary.delivered:,} delivered + {summary.quarantined:,} quarantined"
+        )
+    else:
+        yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
+    held = held_by_reason(place, summary.pipeline)
+    if held:
+        yield "rows in quarantine, by reason (a row may have several):"
+        yield from (f"  {rows:>9,}  {reason}" for reason, rows in held.items())
+    yield f"Parquet   {place.lake.table(pipeline.table).location}/data/  (`sluice files {pipeline.name}`)"
+    yield f"SQL       {_psql(place)} -c 'SELECT count(*) FROM {pipeline.table}'"
+    yield f"held      {_psql(place)} -c 'SELECT reasons, row FROM sluice.quarantine LIMIT 5'"
+    yield f'next      eval "$(sluice env)" lets psql, DuckDB and boto3 in; `sluice audit {pipeline.name}` recounts both'
+
+
+def _psql(place: Place) -> str:
+    dsn = parse_dsn(place.services.postgres)
+    return f"psql -h {dsn.get('host', 'localhost')} -p {dsn.get('port', '5432')} -U {dsn.get('user')} {dsn.get('dbname')}"

@@ -1,0 +1,118 @@
+"""Where a pipeline stands, what it waits for, and what a person decided."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from etl import ledger
+from etl.database import Cursor, migrate, row, rows, run, session
+from etl.errors import SetupError
+from etl.pipeline import Pipeline, load_pipeline, load_pipelines
+from etl.run import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """One pipeline as the ledger has it."""
+
+    pipeline: str
+    table: str
+    stream: str | None
+    deliveries: int
+    delivered: int
+    quarantined: int
+    last: dt.datetime | None
+    state: str  # new, idle, running, stopped, or the last run's error
+    next: str  # the command that comes next
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def cells(self) -> list[str]:
+        last = self.last.astimezone().strftime("%Y-%m-%d %H:%M") if self.last else "-"
+        figures = [f"{self.deliveries:,}", f"{self.delivered:,}", f"{self.quarantined:,}"]
+        return [self.pipeline, self.table, *figures, last, self.state, self.next]
+
+
+def states(place: Place, name: str | None) -> list[State]:
+    """Every declared pipeline, or the one named."""
+    folders = place.settings.pipelines
+    found = {name: load_pipeline(name, folders)} if name else load_pipelines(folders)
+    dsn = place.services.postgres
+    migrate(dsn)
+    with session(dsn) as cursor:
+        return [_state(cursor, pipeline) for pipeline in found.values()]
+
+
+def _state(cursor: Cursor, pipeline: Pipeline) -> State:
+    name = pipeline.name
+    totals = row(run(cursor, "ledger", "totals", {"pipeline": name})) or {}
+    known = ledger.current_stream(cursor, name)
+    state, following = _what(cursor, name)
+    return State(
+        pipeline=name,
+        table=pipeline.table,
+        stream=known.stream_id if known else None,
+        deliveries=totals["deliveries"],
+        delivered=totals["delivered"],
+        quarantined=totals["quarantined"],
+        last=totals["last"],
+        state=state,
+        next=following,
+    )
+
+
+def _what(cursor: Cursor, name: str) -> tuple[str, str]:
+    values = {"pipeline": name, "silence": ledger.SILENCE, "run": "00000000-0000-0000-0000-000000000000"}
+    lease = row(run(cursor, "ledger", "lease", values))
+    if lease and lease["fresh"]:
+        return f"running ({lease['holder']})", "-"
+    stops = rows(run(cursor, "ledger", "open_stops", values))
+    if stops:
+        stop = stops[-1]
+        if stop["decision"]:
+            return f"batch {stop['batch_id']} stopped, decided: {stop['decision']}", f"sluice run {name}"
+        what = f"batch {stop['batch_id']} stopped: {'; '.join(stop['stops'])}"
+        return what, f"sluice decide {name} --batch {stop['batch_id']} …"
+    outcome = run(cursor, "ledger", "last_run", values).fetchone()
+    if outcome is None:
+        return "new", f"sluice run {name}"
+    if outcome[0] == "done":
+        return "idle", f"sluice run {name}"
+    remedies = {"CheckpointLost", "CheckpointDamaged", "LedgerBehind", "LedgerAhead", "InputsChanged"}
+    return f"last run: {outcome[0]}", f"sluice {'recover' if outcome[0] in remedies else 'run'} {name}"
+
+
+def record_decision(
+    place: Place, pipeline: Pipeline, *, batch: int, stream: str | None, action: str, who: str, why: str
+) -> str:
+    """Record the decision on a stopped batch, for the next run to act on; returns what it will do."""
+    if not why.strip():
+        raise SetupError("A decision needs its reason", remedy='add --why "…"')
+    with session(place.services.postgres) as cursor:
+        known = ledger.current_stream(cursor, pipeline.name)
+        stream_id = stream or (known.stream_id if known else None)
+        values = {"pipeline": pipeline.name, "stream": stream_id, "batch": batch}
+        values |= {"decision": action, "who": who, "why": why}
+        found = run(cursor, "ledger", "decide", values).fetchone()
+        if found is None:
+            open_stops = rows(run(cursor, "ledger", "open_stops", values))
+            ids = ", ".join(str(stop["batch_id"]) for stop in open_stops) or "none"
+            raise SetupError(
+                f"Batch {batch} of stream {stream_id} of {pipeline.name} is not stopped; stopped are: {ids}",
+                remedy=f"`sluice status {pipeline.name}` shows what it waits for",
+            )
+    will = "its failing rows are delivered" if action == "accept" else "its failing rows are held"
+    if action == "quarantine-all":
+        will += ", or all of its rows where a rule about the whole table failed"
+    stops = "; ".join(found[0])
+    return f"batch {batch} ({stops}): {will}\nnext: `sluice run {pipeline.name}`"
+
+
+def held_by_reason(place: Place, pipeline: str) -> dict[str, int]:
+    """Held rows of all deliveries, by reason."""
+    with session(place.services.postgres) as cursor:
+        found = rows(run(cursor, "ledger", "reasons", {"pipeline": pipeline}))
+    return {one["reason"]: one["rows"] for one in found}
