@@ -1,7 +1,8 @@
 """A suite judges a batch in the pass that writes it, and its verdict is Great Expectations' own.
 
-`compile_suite` turns a suite into flag columns and aggregates of the batch frame, `judge` turns what the stage
-counted back into GX's results; what can't be had that way, `evaluate_elsewhere` leaves to GX on the staged rows.
+`compile_suite` turns a suite into flag columns and aggregates of the batch frame, `judge` turns what the
+stage counted back into GX's results; what can't be had that way, `evaluate_elsewhere` leaves to GX on the
+staged rows.
 """
 
 from __future__ import annotations

@@ -53,9 +53,7 @@ class CompiledSuite:
         return tuple(rule for rule in self.rules if rule.plan is None)
 
 
-def compile_suite(
-    suite: Path | Mapping[str, Any], schema: StructType, spark: SparkSession
-) -> CompiledSuite:
+def compile_suite(suite: Path | Mapping[str, Any], schema: StructType, spark: SparkSession) -> CompiledSuite:
     """The suite as columns over `schema`; SetupError names every mistake of the suite at once."""
     with quiet_analysis():
         declared = read_suite(suite)

@@ -1,4 +1,4 @@
-"""Rules that compare rows, or ask of the batch what no single pass can answer, are GX's own work on staged rows."""
+"""Rules that compare rows, or ask what no single pass can answer, are GX's own work on the staged rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def evaluate_elsewhere(suite: CompiledSuite, frame: DataFrame) -> Mapping[int, A
     answer = resolve(engine, [metric for metrics in needed.values() for metric in metrics])
     results = {}
     for rule in suite.elsewhere:
-        missing = [metric.metric_name for metric in needed[rule.declared.number] if metric.id not in answer.values]
+        missing = [
+            metric.metric_name for metric in needed[rule.declared.number] if metric.id not in answer.values
+        ]
         if missing:
             why = "; ".join(dict.fromkeys(answer.failures.values())) or "it gave no reason"
             raise unknown(suite.name, rule.declared, f"GX has no {', '.join(missing)}: {why}")

@@ -75,7 +75,7 @@ class Resolved:
 
 
 def resolve(engine: Any, metrics: Iterable[Any]) -> Resolved:
-    """The values of GX's `metrics` on the engine's batch, with their dependencies; failures are kept apart."""
+    """The values of GX's `metrics` on the engine's batch, dependencies included; failures are kept apart."""
     graph = dependency_graph(engine, metrics)
     values, aborted = graph.resolve(runtime_configuration=runtime(), show_progress_bars=False)
     failures = {key: str(info["exception_info"].exception_message) for key, info in aborted.items()}

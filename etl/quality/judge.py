@@ -64,7 +64,9 @@ def _require_whole(suite: CompiledSuite, counts: Counts) -> None:
         )
 
 
-def _result(suite: CompiledSuite, rule: CompiledRule, counts: Counts, elsewhere: Mapping[int, Any]) -> RuleResult:
+def _result(
+    suite: CompiledSuite, rule: CompiledRule, counts: Counts, elsewhere: Mapping[int, Any]
+) -> RuleResult:
     declared = rule.declared
     outcome = _outcome(suite, rule, counts, elsewhere)
     if (outcome.exception_info or {}).get("raised_exception"):

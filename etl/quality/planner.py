@@ -1,4 +1,4 @@
-"""Each metric that an expectation asks for gets a source: a flag's count, an observed aggregate, the schema."""
+"""Each metric that an expectation asks for gets a source: a flag's count, an aggregate, the schema."""
 
 from __future__ import annotations
 
@@ -67,7 +67,12 @@ class Planner:
 
     @classmethod
     def over(cls, spark: SparkSession, frame: DataFrame, engine: Any) -> Planner:
-        return cls(frame=frame, engine=engine, metrics=SchemaMetrics(engine=engine), recorder=recording_engine(spark, frame.schema))
+        return cls(
+            frame=frame,
+            engine=engine,
+            metrics=SchemaMetrics(engine=engine),
+            recorder=recording_engine(spark, frame.schema),
+        )
 
     def require_columns(self, rule: DeclaredRule) -> None:
         """Refused when the output lacks a column of the rule, unless its existence is the very question."""
@@ -157,7 +162,7 @@ class Planner:
             raise Refused(_first_line(wrong)) from wrong
 
     def domain(self, kwargs: Mapping[str, Any]) -> tuple[Hashable, Column | None]:
-        """A key for the rows that GX would keep for these arguments, and their condition; None is every row."""
+        """A key for the rows that GX would keep for these arguments, and their condition (None: all)."""
         from pyspark.sql import functions as F
 
         filters = self.recorder.get_domain_records(domain_kwargs=dict(kwargs)).filters

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from etl.verdict import Counts
+from etl.verdict import SAMPLES_PER_RULE, Counts
 
 Shape = Literal["value", "tuple", "dict"]
 
@@ -60,7 +60,9 @@ class Sampled:
     shape: Shape
 
     def value(self, counts: Counts) -> list[Any]:
-        rows = [tuple(_collected(value) for value in row) for row in counts.samples.get(self.rule, ())]
+        # Each task brings up to its limit; GX's counts of the sampled values are over the first ones only.
+        kept = counts.samples.get(self.rule, ())[:SAMPLES_PER_RULE]
+        rows = [tuple(_collected(value) for value in row) for row in kept]
         if self.shape == "value":
             return [row[0] for row in rows]
         if self.shape == "tuple":

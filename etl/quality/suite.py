@@ -16,7 +16,17 @@ from etl.verdict import Severity
 
 SUITE_KEYS = frozenset({"name", "expectations", "meta", "notes", "id", "suite_parameters"})
 EXPECTATION_KEYS = frozenset(
-    {"type", "kwargs", "meta", "notes", "description", "severity", "id", "rendered_content", "expectation_context"}
+    {
+        "type",
+        "kwargs",
+        "meta",
+        "notes",
+        "description",
+        "severity",
+        "id",
+        "rendered_content",
+        "expectation_context",
+    }
 )
 RESERVED_REASONS = frozenset({"malformed"})
 
@@ -42,7 +52,7 @@ class DeclaredSuite:
 
 
 def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
-    """The suite's rules and everything that is wrong with them; only a file that is no suite at all raises."""
+    """The suite's rules and all that is wrong with them; only a file that is no suite at all raises."""
     document = _document(source)
     problems = [f"unknown key {key!r} in the suite" for key in sorted(set(document) - SUITE_KEYS)]
     if document.get("suite_parameters"):
@@ -107,8 +117,12 @@ def _expectation(entry: Mapping[str, Any]) -> Any:
     registered()
     kind = entry["type"]
     kwargs = dict(entry.get("kwargs") or {})
-    if parameters := [name for name, value in kwargs.items() if isinstance(value, dict) and "$PARAMETER" in value]:
-        raise ValueError(f"{kind} takes {', '.join(parameters)} from suite parameters, which are not supported")
+    if parameters := [
+        name for name, value in kwargs.items() if isinstance(value, dict) and "$PARAMETER" in value
+    ]:
+        raise ValueError(
+            f"{kind} takes {', '.join(parameters)} from suite parameters, which are not supported"
+        )
     given = {key: entry[key] for key in ("meta", "notes", "description", "severity", "id") if entry.get(key)}
     try:
         return ExpectationConfiguration(type=kind, kwargs=kwargs, **given).to_domain_obj()
@@ -120,7 +134,9 @@ def _expectation(entry: Mapping[str, Any]) -> Any:
 def _columns(expectation: Any) -> tuple[str, ...]:
     if (pair := getattr(expectation, "column_A", None)) is not None:
         return (str(pair), str(expectation.column_B))
-    if (several := getattr(expectation, "column_list", None)) is not None and isinstance(several, list | tuple):
+    if (several := getattr(expectation, "column_list", None)) is not None and isinstance(
+        several, list | tuple
+    ):
         return tuple(str(name) for name in several)
     one = getattr(expectation, "column", None)
     return () if one is None else (str(one),)

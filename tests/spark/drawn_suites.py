@@ -43,7 +43,9 @@ def draw_suite(draw: Random) -> dict[str, Any]:
             kwargs |= {"row_condition": draw.choice(CONDITIONS), "condition_parser": "spark"}
         if "_values_" in kind and "proportion" not in kind and draw.random() < 0.5:
             kwargs["mostly"] = draw.choice([0.0, 0.25, 0.5, 0.9, 1.0])
-        rules.append({"type": kind, "kwargs": kwargs, "severity": "info", "meta": {"name": f"{number} {kind}"}})
+        rules.append(
+            {"type": kind, "kwargs": kwargs, "severity": "info", "meta": {"name": f"{number} {kind}"}}
+        )
     return {"name": "drawn", "expectations": rules}
 
 
@@ -59,12 +61,19 @@ def _between(draw: Random) -> Drawn:
     low, high = sorted(draw.sample(range(-3, 8), 2))
     bounds = draw.choice([{"min_value": low}, {"max_value": high}, {"min_value": low, "max_value": high}])
     strict = {"strict_min": draw.random() < 0.5} if "min_value" in bounds else {}
-    return "expect_column_values_to_be_between", {"column": draw.choice(["x", "y", "n", "m"]), **bounds, **strict}
+    return "expect_column_values_to_be_between", {
+        "column": draw.choice(["x", "y", "n", "m"]),
+        **bounds,
+        **strict,
+    }
 
 
 def _when(draw: Random) -> Drawn:
     limit = dt.date(2013, 1, 1) + dt.timedelta(days=draw.randrange(400))
-    return "expect_column_values_to_be_between", {"column": draw.choice(["day", "at"]), "min_value": str(limit)}
+    return "expect_column_values_to_be_between", {
+        "column": draw.choice(["day", "at"]),
+        "min_value": str(limit),
+    }
 
 
 def _set(draw: Random) -> Drawn:
@@ -112,5 +121,17 @@ def _staged(draw: Random) -> Drawn:
 
 
 DRAWS: list[Callable[[Random], Drawn]] = [
-    _null, _between, _between, _when, _set, _regex, _length, _pair, _several, _aggregate, _aggregate, _table, _staged,
+    _null,
+    _between,
+    _between,
+    _when,
+    _set,
+    _regex,
+    _length,
+    _pair,
+    _several,
+    _aggregate,
+    _aggregate,
+    _table,
+    _staged,
 ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from pyspark.sql import DataFrame, Observation
+
 from etl.quality import CompiledSuite
 from etl.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, Counts
-from pyspark.sql import DataFrame, Observation
 
 
 def counts_of(suite: CompiledSuite, frame: DataFrame, *, malformed: int = 0) -> Counts:

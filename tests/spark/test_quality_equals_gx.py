@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -56,7 +57,9 @@ COLUMN_RULES = [
     _rule("expect_column_values_to_not_be_null", "all null", column="nothing"),
     _rule("expect_column_values_to_be_null", "should be null", column="x", mostly=0.1),
     _rule("expect_column_values_to_be_between", "x between", column="x", min_value=0, max_value=100),
-    _rule("expect_column_values_to_be_between", "x above", column="x", min_value=0, strict_min=True, mostly=0.4),
+    _rule(
+        "expect_column_values_to_be_between", "x above", column="x", min_value=0, strict_min=True, mostly=0.4
+    ),
     _rule("expect_column_values_to_be_between", "float below", column="f", max_value=1),
     _rule("expect_column_values_to_be_between", "big", column="big", min_value=0, **_where("k is not null")),
     _rule("expect_column_values_to_be_between", "price", column="price", min_value=2, max_value=99.99),
@@ -69,29 +72,76 @@ COLUMN_RULES = [
     _rule("expect_column_values_to_match_regex", "regex", column="name", regex="^o[nf]+$"),
     _rule("expect_column_values_to_not_match_regex", "no regex", column="name", regex="^i"),
     _rule("expect_column_values_to_match_regex_list", "regexes", column="name", regex_list=["^on$", "^id"]),
-    _rule("expect_column_values_to_not_match_regex_list", "no regexes", column="name", regex_list=["^on$", "^id"]),
+    _rule(
+        "expect_column_values_to_not_match_regex_list",
+        "no regexes",
+        column="name",
+        regex_list=["^on$", "^id"],
+    ),
     _rule("expect_column_value_lengths_to_be_between", "lengths", column="name", min_value=1, max_value=3),
     _rule("expect_column_value_lengths_to_equal", "length", column="name", value=2),
     _rule("expect_column_values_to_be_json_parseable", "json", column="doc"),
-    _rule("expect_column_values_to_match_strftime_format", "date text", column="doc", strftime_format="%Y-%m-%d"),
+    _rule(
+        "expect_column_values_to_match_strftime_format", "date text", column="doc", strftime_format="%Y-%m-%d"
+    ),
 ]
 ANY_MISSING, ALL_MISSING = "any_value_is_missing", "all_values_are_missing"
 SEVERAL_COLUMN_RULES = [
     _rule("expect_column_pair_values_a_to_be_greater_than_b", "a > b", column_A="n", column_B="m"),
-    _rule("expect_column_pair_values_a_to_be_greater_than_b", "a >= b", column_A="n", column_B="m", or_equal=True,
-          ignore_row_if="either_value_is_missing", mostly=0.3),
-    _rule("expect_column_pair_values_to_be_equal", "equal", column_A="n", column_B="m",
-          ignore_row_if="both_values_are_missing", **_where("ok")),
-    _rule("expect_column_pair_values_to_be_equal", "equal or missing", column_A="n", column_B="m",
-          ignore_row_if="neither"),
-    _rule("expect_column_pair_values_to_be_in_set", "pair in set", column_A="n", column_B="k",
-          value_pairs_set=[[1, 0], [4, 4]], ignore_row_if="both_values_are_missing"),
+    _rule(
+        "expect_column_pair_values_a_to_be_greater_than_b",
+        "a >= b",
+        column_A="n",
+        column_B="m",
+        or_equal=True,
+        ignore_row_if="either_value_is_missing",
+        mostly=0.3,
+    ),
+    _rule(
+        "expect_column_pair_values_to_be_equal",
+        "equal",
+        column_A="n",
+        column_B="m",
+        ignore_row_if="both_values_are_missing",
+        **_where("ok"),
+    ),
+    _rule(
+        "expect_column_pair_values_to_be_equal",
+        "equal or missing",
+        column_A="n",
+        column_B="m",
+        ignore_row_if="neither",
+    ),
+    _rule(
+        "expect_column_pair_values_to_be_in_set",
+        "pair in set",
+        column_A="n",
+        column_B="k",
+        value_pairs_set=[[1, 0], [4, 4]],
+        ignore_row_if="both_values_are_missing",
+    ),
     _rule("expect_multicolumn_sum_to_equal", "sum", column_list=["n", "m", "k"], sum_total=4),
-    _rule("expect_multicolumn_sum_to_equal", "sum of some", column_list=["n", "m"], sum_total=4,
-          ignore_row_if=ANY_MISSING, mostly=0.2, **_where("k >= 0")),
-    _rule("expect_select_column_values_to_be_unique_within_record", "distinct", column_list=["n", "m", "k"],
-          ignore_row_if=ALL_MISSING),
-    _rule("expect_multicolumn_values_to_be_equal", "all equal", column_list=["n", "m"], ignore_row_if=ANY_MISSING),
+    _rule(
+        "expect_multicolumn_sum_to_equal",
+        "sum of some",
+        column_list=["n", "m"],
+        sum_total=4,
+        ignore_row_if=ANY_MISSING,
+        mostly=0.2,
+        **_where("k >= 0"),
+    ),
+    _rule(
+        "expect_select_column_values_to_be_unique_within_record",
+        "distinct",
+        column_list=["n", "m", "k"],
+        ignore_row_if=ALL_MISSING,
+    ),
+    _rule(
+        "expect_multicolumn_values_to_be_equal",
+        "all equal",
+        column_list=["n", "m"],
+        ignore_row_if=ANY_MISSING,
+    ),
 ]
 AGGREGATE_RULES = [
     _rule("expect_column_mean_to_be_between", "mean", column="n", min_value=0, max_value=3),
@@ -103,9 +153,13 @@ AGGREGATE_RULES = [
     _rule("expect_column_max_to_be_between", "last day", column="day", min_value="2013-06-01"),
     _rule("expect_column_max_to_be_between", "max of some", column="n", max_value=4, **_where("ok")),
     _rule("expect_column_sum_to_be_between", "total", column="n", min_value=1),
-    _rule("expect_column_sum_to_be_between", "total of nulls", column="k", min_value=1, **_where("k is null")),
+    _rule(
+        "expect_column_sum_to_be_between", "total of nulls", column="k", min_value=1, **_where("k is null")
+    ),
     _rule("expect_column_stdev_to_be_between", "stdev", column="n", min_value=0, max_value=10),
-    _rule("expect_column_proportion_of_non_null_values_to_be_between", "filled", column="name", min_value=0.9),
+    _rule(
+        "expect_column_proportion_of_non_null_values_to_be_between", "filled", column="name", min_value=0.9
+    ),
 ]
 TABLE_RULES = [
     _rule("expect_table_row_count_to_be_between", "rows between", min_value=1, max_value=50),
@@ -117,7 +171,9 @@ TABLE_RULES = [
     _rule("expect_column_to_exist", "exists", column="id"),
     _rule("expect_column_to_exist", "does not exist", column="of no frame"),
     _rule("expect_column_values_to_be_of_type", "type", column="x", type_="DoubleType"),
-    _rule("expect_column_values_to_be_in_type_list", "types", column="at", type_list=["StringType", "DateType"]),
+    _rule(
+        "expect_column_values_to_be_in_type_list", "types", column="at", type_list=["StringType", "DateType"]
+    ),
 ]
 STAGED_RULES = [
     _rule("expect_column_values_to_be_unique", "unique", column="n"),
@@ -149,6 +205,23 @@ def test_one_pass_equals_gx(spark: SparkSession, rows: str) -> None:
     assert differences(FIXED, frame) == []
 
 
+def test_one_pass_equals_gx_in_another_time_zone(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark hands timestamps to Python in the process's zone, Arrow in UTC; the doubled hour of autumn too."""
+    hours = [(dt.datetime(2013, 11, 3, hour, 30, tzinfo=dt.UTC),) for hour in range(12)]
+    late = _rule("expect_column_values_to_be_between", "at", column="at", min_value="2014-01-01")
+    last = _rule("expect_column_max_to_be_between", "last", column="at", max_value="2013-11-03 04:00:00")
+    suite = {"name": "zone", "expectations": [late, last]}
+    try:
+        monkeypatch.setenv("TZ", "America/New_York")
+        time.tzset()
+        assert differences(suite, spark.createDataFrame(hours, "at timestamp").coalesce(1)) == []
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_fixed_suite_covers_every_way_of_evaluation() -> None:
     kinds = {rule["type"] for rule in FIXED["expectations"]}  # type: ignore[attr-defined]
     assert len(kinds) >= 30
@@ -165,6 +238,10 @@ def test_one_pass_equals_gx_on_a_drawn_suite(spark: SparkSession, seed: int) -> 
 def test_the_comparison_sees_a_difference_of_one_sample(spark: SparkSession) -> None:
     frame = _frame(spark, [_row(number) for number in range(60)])
     suite = {"name": "one", "expectations": [COLUMN_RULES[13]]}
-    changed = {"name": "one", "expectations": [{**COLUMN_RULES[13], "kwargs": {
-        **COLUMN_RULES[13]["kwargs"], "value_set": ["on", "off", "idle"]}}]}
+    changed = {
+        "name": "one",
+        "expectations": [
+            {**COLUMN_RULES[13], "kwargs": {**COLUMN_RULES[13]["kwargs"], "value_set": ["on", "off", "idle"]}}
+        ],
+    }
     assert by_gx(suite, frame)["in set"]["result"] != by_gx(changed, frame)["in set"]["result"]

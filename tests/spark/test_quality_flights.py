@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from etl.quality import CompiledSuite, compile_suite, judge
-from etl.verdict import Counts, Verdict
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from etl.quality import CompiledSuite, compile_suite, judge
+from etl.verdict import Counts, Verdict
 
 SUITE = Path(__file__).parents[2] / "expectations" / "flights.json"
 FLIGHTS = 336_776
@@ -45,9 +46,20 @@ def flights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Da
     lookups = [
         ("carrier", _lookup(spark, "airlines", {"carrier": "carrier", "name": "airline"})),
         ("dest", _lookup(spark, "airports", {"faa": "dest", "name": "dest_name"})),
-        ("tailnum", _lookup(spark, "planes", {
-            "tailnum": "tailnum", "year": "plane_year", "manufacturer": "manufacturer", "model": "model",
-            "seats": "seats"})),
+        (
+            "tailnum",
+            _lookup(
+                spark,
+                "planes",
+                {
+                    "tailnum": "tailnum",
+                    "year": "plane_year",
+                    "manufacturer": "manufacturer",
+                    "model": "model",
+                    "seats": "seats",
+                },
+            ),
+        ),
     ]
     frame = frame.withColumn("scheduled_departure", F.expr(local))
     for key, lookup in lookups:
@@ -60,7 +72,9 @@ def _lookup(spark: SparkSession, name: str, columns: dict[str, str]) -> DataFram
     table = pd.read_csv(packed)[list(columns)].rename(columns=columns)
     kinds = {"plane_year": "double", "seats": "int"}
     schema = ", ".join(f"{column} {kinds.get(column, 'string')}" for column in table.columns)
-    rows = [tuple(None if pd.isna(value) else value for value in row) for row in table.itertuples(index=False)]
+    rows = [
+        tuple(None if pd.isna(value) else value for value in row) for row in table.itertuples(index=False)
+    ]
     return spark.createDataFrame(rows, schema)
 
 
@@ -74,7 +88,9 @@ def days(flights: DataFrame, suite: CompiledSuite) -> dict[Day, Counter[int]]:
     """Per day: mask of flags -> rows."""
     assert len(suite.flags) == 1
     found: dict[Day, Counter[int]] = {}
-    for row in flights.select("month", "day", *suite.flags).groupBy("month", "day", "_flags0").count().collect():
+    for row in (
+        flights.select("month", "day", *suite.flags).groupBy("month", "day", "_flags0").count().collect()
+    ):
         found.setdefault((row.month, row.day), Counter())[row._flags0] += row["count"]
     return found
 
@@ -84,9 +100,7 @@ def _judged(
 ) -> dict[int, Verdict]:
     """The verdict per batch, where each day's rows go to the batch that `batch_of` names."""
     number = F.udf(lambda month, day: batch_of((month, day)), "int")("month", "day").alias("batch")
-    observed = {
-        row.batch: row.asDict() for row in flights.groupBy(number).agg(*suite.aggregates).collect()
-    }
+    observed = {row.batch: row.asDict() for row in flights.groupBy(number).agg(*suite.aggregates).collect()}
     histograms: dict[int, Counter[int]] = {}
     for day, histogram in days.items():
         histograms.setdefault(batch_of(day), Counter()).update(histogram)
@@ -122,7 +136,9 @@ def test_facts_are_delivered_and_counted(suite: CompiledSuite, days: dict[Day, C
     assert not any(rule.quarantines for rule in suite.stage_rules if rule.reason in facts)
 
 
-def test_exactly_the_outliers_and_mistypings_are_held(suite: CompiledSuite, days: dict[Day, Counter[int]]) -> None:
+def test_exactly_the_outliers_and_mistypings_are_held(
+    suite: CompiledSuite, days: dict[Day, Counter[int]]
+) -> None:
     held: Counter[str] = Counter()
     rows_held = 0
     for histogram in days.values():
@@ -136,14 +152,16 @@ def test_exactly_the_outliers_and_mistypings_are_held(suite: CompiledSuite, days
     slow = 60 * table.distance < 100 * table.air_time
     short = table.distance < 50
     mistyped = table.tailnum.notna() & ~table.tailnum.fillna("").str.startswith("N")
-    assert held == Counter({
-        "departure delay is at most ten hours": int(late_out.sum()),
-        "arrival delay is at most ten hours": int(late_in.sum()),
-        "not faster than 600 mph": int(fast.sum()),
-        "not slower than 100 mph": int(slow.sum()),
-        "distance is that of a scheduled flight": int(short.sum()),
-        "tail number is an American registration": int(mistyped.sum()),
-    })
+    assert held == Counter(
+        {
+            "departure delay is at most ten hours": int(late_out.sum()),
+            "arrival delay is at most ten hours": int(late_in.sum()),
+            "not faster than 600 mph": int(fast.sum()),
+            "not slower than 100 mph": int(slow.sum()),
+            "distance is that of a scheduled flight": int(short.sum()),
+            "tail number is an American registration": int(mistyped.sum()),
+        }
+    )
     assert rows_held == int((late_out | late_in | fast | slow | short | mistyped).sum())
 
 
@@ -164,4 +182,11 @@ def test_a_single_day_passes_and_a_storm_is_reported(
     verdicts = _judged(flights, suite, days, lambda day: day[0] * 100 + day[1])
     assert {batch: verdict.stops for batch, verdict in verdicts.items() if verdict.stops} == {}
     storm = [result.reason for result in verdicts[209].results if not result.success]
-    print(storm, {batch: [r.reason for r in v.results if not r.success] for batch, v in verdicts.items() if not v.success})
+    print(
+        storm,
+        {
+            batch: [r.reason for r in v.results if not r.success]
+            for batch, v in verdicts.items()
+            if not v.success
+        },
+    )
