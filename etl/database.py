@@ -124,7 +124,8 @@ def _apply(dsn: str) -> list[str]:
             connection = connect(dsn)
             connection.autocommit = True
             with connection.cursor() as cursor:
-                cursor.execute("CREATE SCHEMA IF NOT EXISTS sluice")
+                ensure_schema(cursor, "sluice")
+                ensure_schema(cursor, "sluice_stage")
             return connection
 
     backend = Backend(parse_uri("postgresql:///sluice"), "_yoyo_migration")
@@ -138,6 +139,13 @@ def _apply(dsn: str) -> list[str]:
         return [migration.id for migration in migrations]
     finally:
         backend.connection.close()
+
+
+def ensure_schema(cursor: Cursor, name: str) -> None:
+    """Create the schema where it is missing. IF NOT EXISTS would ask for the right even where it exists."""
+    cursor.execute("SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", (name,))
+    if cursor.fetchone() == (False,):
+        cursor.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
 
 
 def is_lost(error: psycopg2.Error) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from psycopg2 import sql
 
 from etl.columns import SYSTEM_COLUMNS
-from etl.database import Cursor, rows, run
+from etl.database import Cursor, ensure_schema, rows, run
 from etl.errors import StagingLost, TableRefused
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.staging import StagingTables
@@ -70,7 +70,7 @@ class Warehouse:
 
     def open(self, cursor: Cursor) -> None:
         """Create the table where it does not exist; refuse one that a merge could fail on."""
-        cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self.table_schema)))
+        ensure_schema(cursor, self.table_schema)
         columns = _definitions(self.columns)
         cursor.execute(statement("warehouse", "create_table", target=self.target, columns=columns))
         self._refuse_other_columns(cursor)

@@ -1,6 +1,5 @@
 -- The ledger, the quarantine, the quality reports and pyiceberg's own catalog tables. Forward only.
 
-CREATE SCHEMA IF NOT EXISTS sluice_stage;
 COMMENT ON SCHEMA sluice_stage IS 'Unlogged staging tables, two per attempt, named by its delivery id';
 
 CREATE TABLE sluice.pipeline (

@@ -1,0 +1,110 @@
+"""What a machine, its settings and its services must have, checked one by one; and the DBA's script."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from psycopg2 import sql
+from psycopg2.extensions import parse_dsn
+
+from etl.database import connect
+from etl.errors import SluiceError
+from etl.pipeline import load_pipelines
+from etl.services import java
+from etl.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from etl.run import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    good: bool
+    seen: str
+
+    def line(self) -> str:
+        return f"{'ok     ' if self.good else 'WRONG  '} {self.what}: {self.seen}"
+
+
+def examine() -> list[Finding]:
+    """All findings; what stands on a failed one is left out."""
+    return list(_examine())
+
+
+def _examine() -> Iterator[Finding]:
+    yield _check("Python", lambda: f"{sys.version.split()[0]} at {sys.executable}")
+    yield _check("Java", lambda: str(java()))
+    settings: list[Settings] = []
+    yield _check("settings", lambda: _read(settings))
+    if not settings:
+        return
+    yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
+    places: list[Place] = []
+    yield _check("services", lambda: _up(settings[0], places))
+    if not places:
+        return
+    yield _check("PostgreSQL", lambda: _postgres(places[0]))
+    yield _check("lake", lambda: _lake(places[0]))
+    yield _check("memory", lambda: f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB")
+
+
+def _check(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what=what, good=True, seen=look())
+    except SluiceError as error:
+        return Finding(what=what, good=False, seen=str(error))
+
+
+def _read(into: list[Settings]) -> str:
+    settings = load_settings()
+    into.append(settings)
+    embedded = [name for name, on in (("PostgreSQL", settings.embedded_postgres), ("S3", settings.embedded_s3)) if on]
+    return f"home {settings.home}, embedded: {' and '.join(embedded) or 'nothing'}"
+
+
+def _up(settings: Settings, into: list[Place]) -> str:
+    from etl import services
+    from etl.run import Place
+
+    found = services.up(settings)
+    os.environ.update(found.environment)
+    into.append(Place(settings=settings, services=found))
+    return f"lake {found.lake} at {found.s3_endpoint or 'AWS'}"
+
+
+def _postgres(place: Place) -> str:
+    connection = connect(place.services.postgres)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT current_setting('server_version'), current_user,"
+                " has_database_privilege(current_database(), 'CREATE')"
+            )
+            version, user, may_create = cursor.fetchone() or ("?", "?", False)
+    finally:
+        connection.close()
+    rights = "may create schemas" if may_create else "may not create schemas: see `sluice doctor --rights`"
+    return f"{version}, as {user}, who {rights}"
+
+
+def _lake(place: Place) -> str:
+    from etl.sweep import ensure_bucket
+
+    return ensure_bucket(place.services.lake)
+
+
+def rights_script(settings: Settings) -> str:
+    """SQL for a DBA: all that the role of the settings needs, no superuser and no extension."""
+    dsn = settings.postgres.get_secret_value() if settings.postgres else "user=sluice dbname=sluice"
+    known = parse_dsn(dsn)
+    names = {"role": sql.Identifier(known.get("user", "sluice")), "database": sql.Identifier(known.get("dbname", "sluice"))}
+    text = (Path(__file__).resolve().parent.parent / "sql" / "rights.sql").read_text()
+    return sql.SQL(text).format(**names).as_string(None)
