@@ -208,7 +208,7 @@ def test_one_pass_equals_gx(spark: SparkSession, rows: str) -> None:
 def test_one_pass_equals_gx_in_another_time_zone(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark hands timestamps to Python in the process's zone, Arrow in UTC; the doubled hour of autumn too."""
+    """Spark hands timestamps to Python in the process's zone, Arrow in UTC; so in autumn's doubled hour."""
     hours = [(dt.datetime(2013, 11, 3, hour, 30, tzinfo=dt.UTC),) for hour in range(12)]
     late = _rule("expect_column_values_to_be_between", "at", column="at", min_value="2014-01-01")
     last = _rule("expect_column_max_to_be_between", "last", column="at", max_value="2013-11-03 04:00:00")
