@@ -7,23 +7,19 @@ looked at when the batch starts and again before it commits.
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
 
 from etl.errors import ServiceAway, SetupError
+from etl.places import REQUESTS, landing_place, place, s3_client, uri_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-LOOKERS = 16  # requests to S3 at a time
 LOOKUP_SOURCE = -1  # the `source` of a lookup's files
-
-_UNQUOTED = "/:@!$&'()*+,;=~-._"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,37 +34,9 @@ class Input:
     source: int  # position among the pipeline's sources; LOOKUP_SOURCE for a lookup's
 
 
-def place(uri: str) -> str:
-    """`/absolute/path` or `s3a://bucket/key`, decoded, of a URI as Spark writes it or of a local path.
-
-    A place is for opening and comparing. Decoding it again would name another file, so it is no URI.
-    """
-    if uri.startswith("file:"):
-        return unquote("/" + uri.removeprefix("file:").lstrip("/"))
-    if uri.startswith("s3a://"):
-        return "s3a://" + unquote(uri.removeprefix("s3a://"))
-    if "://" in uri:
-        raise SetupError(f"{uri} is neither a local path nor s3a://", remedy="use one of these two")
-    return os.path.abspath(uri)
-
-
-def uri_of(place: str) -> str:
-    """The URI of a place, percent-encoded as Spark's logs have it."""
-    if place.startswith("s3a://"):
-        return "s3a://" + quote(place.removeprefix("s3a://"), safe=_UNQUOTED)
-    return "file://" + quote(place, safe=_UNQUOTED)
-
-
-def landing_place(landing: str) -> str:
-    """The landing as a place without a trailing slash; unlike `place`, percent signs mean themselves."""
-    if landing.startswith("s3a://"):
-        return landing.rstrip("/")
-    return place(landing).rstrip("/") or "/"
-
-
 def path_of(uri: str, landing: str) -> str:
     """The identity of the file at `uri`: its path below `landing` when it lies there, else its place."""
-    return _below(place(uri), landing)
+    return place(uri).removeprefix(landing_place(landing).rstrip("/") + "/")
 
 
 def look(
@@ -78,39 +46,24 @@ def look(
 
     Raises ServiceAway when S3 doesn't answer: a file that can't be looked at is not a file that is gone.
     """
-    places = [place(uri) for uri in uris]
-    if any(one.startswith("s3a://") for one in places) and client is None:
+    named = [uri if "://" in uri else uri_of(place(uri)) for uri in uris]
+    if any(uri.startswith("s3a://") for uri in named) and client is None:
         client = s3_client()
-    with ThreadPoolExecutor(LOOKERS) as pool:
-        seen = pool.map(lambda one: _look(one, landing, source, client), places)
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        seen = pool.map(lambda uri: _look(uri, landing, source, client), named)
         return [one for one in seen if one is not None]
 
 
-def s3_client() -> S3Client:
-    """A client whose endpoint, region and credentials come from the AWS chain."""
-    import boto3
-    from botocore.config import Config
-
-    config = Config(
-        connect_timeout=5, read_timeout=20, max_pool_connections=LOOKERS, retries={"total_max_attempts": 3}
-    )
-    return boto3.client("s3", config=config)
-
-
-def _below(place: str, landing: str) -> str:
-    return place.removeprefix(landing_place(landing).rstrip("/") + "/")
-
-
-def _look(place: str, landing: str, source: int, client: S3Client | None) -> Input | None:
-    if client is not None and place.startswith("s3a://"):
-        return _look_s3(place, landing, source, client)
+def _look(uri: str, landing: str, source: int, client: S3Client | None) -> Input | None:
+    if client is not None and uri.startswith("s3a://"):
+        return _look_s3(uri, landing, source, client)
     try:
-        seen = Path(place).stat()
+        seen = Path(place(uri)).stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     return Input(
-        path=_below(place, landing),
-        uri=uri_of(place),
+        path=path_of(uri, landing),
+        uri=uri,
         size=seen.st_size,
         mtime_ms=seen.st_mtime_ns // 1_000_000,
         etag=None,
@@ -118,10 +71,10 @@ def _look(place: str, landing: str, source: int, client: S3Client | None) -> Inp
     )
 
 
-def _look_s3(place: str, landing: str, source: int, client: S3Client) -> Input | None:
+def _look_s3(uri: str, landing: str, source: int, client: S3Client) -> Input | None:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    bucket, _, key = place.removeprefix("s3a://").partition("/")
+    bucket, _, key = place(uri).removeprefix("s3a://").partition("/")
     try:
         seen = client.head_object(Bucket=bucket, Key=key)
     except ClientError as error:
@@ -130,13 +83,13 @@ def _look_s3(place: str, landing: str, source: int, client: S3Client) -> Input |
             return None
         if status in (401, 403):
             remedy = "check the AWS credentials and their rights"
-            raise SetupError(f"{place} may not be read: {error}", remedy=remedy) from error
-        raise ServiceAway(f"S3 did not answer for {place}: {error}", remedy="run again") from error
+            raise SetupError(f"{uri} may not be read: {error}", remedy=remedy) from error
+        raise ServiceAway(f"S3 did not answer for {uri}: {error}", remedy="run again") from error
     except BotoCoreError as error:
-        raise ServiceAway(f"S3 did not answer for {place}: {error}", remedy="run again") from error
+        raise ServiceAway(f"S3 did not answer for {uri}: {error}", remedy="run again") from error
     return Input(
-        path=_below(place, landing),
-        uri=uri_of(place),
+        path=path_of(uri, landing),
+        uri=uri,
         size=seen["ContentLength"],
         mtime_ms=int(seen["LastModified"].timestamp() * 1000),
         etag=seen["ETag"].strip('"'),

@@ -1,0 +1,230 @@
+"""Spark's checkpoint without Spark: which files are in a batch, what is damaged, and a new one from a ledger.
+
+Nothing is guessed: a batch whose inputs the logs don't tell for sure raises CheckpointDamaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from etl.checkpoint_files import (
+    COMPACT,
+    NO_ENTRY,
+    FileLike,
+    Folder,
+    LoggedFile,
+    Torn,
+    commit_text,
+    log_text,
+    metadata_text,
+    offsets_text,
+    parse_commit,
+    parse_log,
+    parse_metadata,
+    parse_offsets,
+)
+from etl.errors import CheckpointDamaged
+from etl.places import filesystem, landing_place
+
+__all__ = ["Checkpoint", "LoggedFile", "open_checkpoint"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """One look at a checkpoint: its list of files is read once, so open it again to look again."""
+
+    uri: str  # as Spark is given it
+    folder: Folder
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return self.folder.names()
+
+    @property
+    def exists(self) -> bool:
+        """Whether any part of it is there."""
+        return bool(self._names)
+
+    @cached_property
+    def stream_id(self) -> str | None:
+        """The id of the stream; None when there is no `metadata`, or none that can be read."""
+        try:
+            return parse_metadata(self.folder.read("metadata"))
+        except Torn:
+            return None
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """The batches that Spark has planned and still keeps, in order."""
+        return self._numbers("offsets")
+
+    @cached_property
+    def commits(self) -> tuple[int, ...]:
+        """The batches that Spark has marked as done and still keeps, in order."""
+        return self._numbers("commits")
+
+    def _numbers(self, folder: str) -> tuple[int, ...]:
+        below = (name.removeprefix(f"{folder}/") for name in self._names if name.startswith(f"{folder}/"))
+        return tuple(sorted(int(name) for name in below if name.isdigit()))
+
+    def create(self, stream_id: str) -> None:
+        """Write the `metadata` of a new checkpoint: Spark begins with batch 0 on it and keeps the id."""
+        if self.exists:
+            raise _damaged(self.uri, ["it is not empty, so it is no place for a new stream"])
+        self.folder.write("metadata", metadata_text(stream_id))
+
+    def inputs(self, batch_id: int) -> tuple[LoggedFile, ...]:
+        """The files of one planned batch, by source and in Spark's order.
+
+        Reads a few small files and lists nothing while the newest batches are asked for. Raises
+        CheckpointDamaged when the files can't be told for sure.
+        """
+        try:
+            ends = self._ends(batch_id)
+            starts = self._ends(batch_id - 1) if batch_id > 0 else (NO_ENTRY,) * len(ends)
+            if len(starts) != len(ends):
+                raise Torn(f"offsets/{batch_id} is of {len(ends)} sources, the one before of {len(starts)}")
+            found: list[LoggedFile] = []
+            for source, (start, end) in enumerate(zip(starts, ends, strict=True)):
+                found += self._entries(source, start, end)
+            return tuple(found)
+        except Torn as torn:
+            seen = f"the inputs of batch {batch_id} can't be told: {torn}"
+            raise _damaged(self.uri, [seen]) from None
+
+    def logged(self) -> tuple[LoggedFile, ...]:
+        """Every file that Spark counts as seen, those of a batch not yet planned included."""
+        try:
+            found = [self._entries(source, NO_ENTRY, self._last_entry(source)) for source in self._sources()]
+        except Torn as torn:
+            raise _damaged(self.uri, [str(torn)]) from None
+        return tuple(file for files in found for file in files)
+
+    def damage(self) -> list[str]:
+        """What Spark needs and is missing or unreadable, one sentence each; empty: it can go on.
+
+        Log entries beyond the last planned batch are none: Spark died between listing and planning.
+        """
+        found: list[str] = []
+        with _noting(found):
+            parse_metadata(self.folder.read("metadata"))
+        if not self.offsets:
+            return found + [f"commits/{batch} is there, and no offsets are" for batch in self.commits[:1]]
+        found += _holes("offsets", self.offsets) + self._commit_damage()
+        ends: tuple[int, ...] = ()
+        # Spark reads the last two when it starts, and the inputs of the last batch are between them.
+        for batch in self.offsets[-2:]:
+            with _noting(found):
+                ends = self._ends(batch)
+        for source, end in enumerate(ends):
+            with _noting(found):
+                self._entries(source, NO_ENTRY, max(end, self._last_entry(source)))
+        beyond = [source for source in self._sources() if ends and source >= len(ends)]
+        return found + [f"sources/{source} is there, offsets are of {len(ends)} sources" for source in beyond]
+
+    def _commit_damage(self) -> list[str]:
+        last = self.offsets[-1]
+        done = self.commits[-1] if self.commits else NO_ENTRY
+        found = _holes("commits", self.commits)
+        if done > last:
+            found.append(f"commits/{done} is there, and offsets end at {last}")
+        if done < last - 1:
+            found.append(f"commits/{last - 1} is missing, and offsets go to {last}")
+        if self.commits:
+            with _noting(found):
+                parse_commit(f"commits/{done}", self.folder.read(f"commits/{done}"))
+        return found
+
+    def _ends(self, batch_id: int) -> tuple[int, ...]:
+        name = f"offsets/{batch_id}"
+        return parse_offsets(name, self.folder.read(name))
+
+    def _entries(self, source: int, start: int, end: int) -> list[LoggedFile]:
+        """The files of the log's entries in (start, end]. Raises Torn when one of them is not told."""
+        found: list[LoggedFile] = []
+        wanted = end  # read backwards: one compacted file tells all that come before it
+        while wanted > start:
+            name, text = self._log_file(source, wanted)
+            compacted = name.endswith(COMPACT)
+            files = parse_log(name, text, source)
+            told = range(start + 1 if compacted else wanted, wanted + 1)
+            there = {file.entry for file in files}
+            if lost := sorted(set(told) - there):
+                raise Torn(f"{name} is torn: entry {lost[0]} is not in it")
+            found = [file for file in files if file.entry in told] + found
+            wanted = told.start - 1
+        return found
+
+    def _log_file(self, source: int, entry: int) -> tuple[str, str]:
+        """Name and text of the log file that tells an entry, and all before it if it is a compacted one."""
+        plain = f"sources/{source}/{entry}"
+        for name in (plain, plain + COMPACT):
+            with suppress(Torn):
+                return name, self.folder.read(name)
+        # Spark removes plain entries some time after they were compacted.
+        later = [n for n in self._log_numbers(source, compacted=True) if n > entry]
+        if not later:
+            raise Torn(f"{plain} is missing, and no compacted entry has it")
+        name = f"sources/{source}/{min(later)}{COMPACT}"
+        return name, self.folder.read(name)
+
+    def _sources(self) -> list[int]:
+        folders = {name.split("/")[1] for name in self._names if name.startswith("sources/")}
+        return sorted(int(folder) for folder in folders if folder.isdigit())
+
+    def _log_numbers(self, source: int, *, compacted: bool) -> list[int]:
+        prefix, suffix = f"sources/{source}/", COMPACT if compacted else ""
+        found = [name for name in self._names if name.startswith(prefix) and name.endswith(suffix)]
+        numbers = [name.removeprefix(prefix).removesuffix(suffix) for name in found]
+        return [int(number) for number in numbers if number.isdigit()]
+
+    def _last_entry(self, source: int) -> int:
+        both = [n for compacted in (True, False) for n in self._log_numbers(source, compacted=compacted)]
+        return max(both, default=NO_ENTRY)
+
+    def seed(self, files: Iterable[FileLike], *, sources: int, stream_id: str) -> None:
+        """Write a checkpoint, where there is none, on which Spark goes on with batch 1 and reads other files.
+
+        `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
+        """
+        if self.exists:
+            raise _damaged(self.uri, ["it is not empty, so it can't be seeded"])
+        seen: list[list[FileLike]] = [[] for _ in range(sources)]
+        for file in files:
+            seen[file.source].append(file)
+        for source, logged in enumerate(seen):
+            if logged:
+                self.folder.write(f"sources/{source}/0", log_text(logged, entry=0))
+        self.folder.write("offsets/0", offsets_text(0 if logged else NO_ENTRY for logged in seen))
+        self.folder.write("commits/0", commit_text())
+        self.folder.write("metadata", metadata_text(stream_id))
+
+
+def open_checkpoint(uri: str, settings: object = None) -> Checkpoint:
+    """The checkpoint at `uri`, a local folder or s3a://…; it need not be there."""
+    place = landing_place(uri)
+    store, root = filesystem(place)
+    return Checkpoint(uri=place, folder=Folder(uri=place, store=store, root=root))
+
+
+@contextmanager
+def _noting(damage: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except Torn as torn:
+        damage.append(str(torn))
+
+
+def _holes(name: str, numbers: Sequence[int]) -> list[str]:
+    """Numbers missing between the first and the last; the oldest may have been removed by Spark itself."""
+    there = set(numbers)
+    missing = set(range(min(there, default=0), max(there, default=0))) - there
+    return [f"{name}/{n} is missing" for n in sorted(missing)]
+
+
+def _damaged(uri: str, damage: Sequence[str]) -> CheckpointDamaged:
+    seen = f"Checkpoint {uri} lacks what Spark needs: {'; '.join(damage[:5])}"
+    return CheckpointDamaged(seen, remedy="`sluice recover`, with the pipeline's name")

@@ -1,0 +1,74 @@
+"""Names of files and folders: a URI as Spark writes it, the place it means, and how to open that.
+
+A URI is percent-encoded and has a scheme. A place is `/absolute/path` or `s3a://bucket/key`, decoded once:
+decoding it again would name another file, so the two are kept apart.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from pyarrow import fs
+
+from etl.errors import SetupError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+REQUESTS = 16  # to S3 at a time
+
+_UNQUOTED = "/:@!$&'()*+,;=~-._"
+
+
+def place(uri: str) -> str:
+    """`/absolute/path` or `s3a://bucket/key`, decoded, of a URI or of a local path."""
+    if uri.startswith("file:"):
+        return unquote("/" + uri.removeprefix("file:").lstrip("/"))
+    if uri.startswith("s3a://"):
+        return "s3a://" + unquote(uri.removeprefix("s3a://"))
+    if "://" in uri:
+        raise SetupError(f"{uri} is neither a local path nor s3a://", remedy="use one of these two")
+    return os.path.abspath(uri)
+
+
+def uri_of(place: str) -> str:
+    """The URI of a place, percent-encoded as java.net.URI does it: letters beyond ASCII stay as they are."""
+    scheme = "s3a://" if place.startswith("s3a://") else "file://"
+    path = place.removeprefix("s3a://")
+    return scheme + "".join(quote(char, safe=_UNQUOTED) if char.isascii() else char for char in path)
+
+
+def landing_place(landing: str) -> str:
+    """The landing as a place without a trailing slash; unlike `place`, percent signs mean themselves."""
+    if landing.startswith("s3a://"):
+        return landing.rstrip("/")
+    return place(landing).rstrip("/") or "/"
+
+
+def s3_client() -> S3Client:
+    """A client whose endpoint, region and credentials come from the AWS chain."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=5, read_timeout=20, max_pool_connections=REQUESTS, retries={"total_max_attempts": 3}
+    )
+    return boto3.client("s3", config=config)
+
+
+def filesystem(place: str) -> tuple[fs.FileSystem, str]:
+    """What opens `place`, and the path in its terms; S3's endpoint and region are those of the AWS chain."""
+    if not place.startswith("s3a://"):
+        return fs.LocalFileSystem(), place.rstrip("/") or "/"
+    found = s3_client().meta
+    endpoint = found.endpoint_url
+    s3 = fs.S3FileSystem(
+        region=found.region_name,
+        endpoint_override=None if ".amazonaws.com" in endpoint else endpoint,
+        force_virtual_addressing=False,
+        connect_timeout=5,
+        request_timeout=30,
+    )
+    return s3, place.removeprefix("s3a://").rstrip("/")
