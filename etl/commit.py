@@ -244,7 +244,7 @@ def _manifest(it: Commit) -> dict[str, Any]:
     """All that is needed to put the delivery back into a ledger and a warehouse that lost it."""
 
     def files(found: Sequence[StagedFile]) -> list[dict[str, Any]]:
-        return [{"path": f.path, "rows": f.rows, "bytes": f.bytes} for f in found]
+        return [{"path": f.path, "rows": f.rows, "bytes": f.size} for f in found]
 
     entry = it.entry.__dict__
     unknown_yet = {"metadata_location", "quarantine_metadata_location", "snapshot_id"}

@@ -6,10 +6,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from psycopg2 import sql
 from psycopg2.extensions import parse_dsn
 
 from etl.database import connect
@@ -17,6 +15,7 @@ from etl.errors import SluiceError
 from etl.pipeline import load_pipelines
 from etl.services import java
 from etl.settings import Settings, load_settings
+from etl.statements import SQL_FOLDER
 
 if TYPE_CHECKING:
     from etl.run import Place
@@ -105,6 +104,10 @@ def rights_script(settings: Settings) -> str:
     """SQL for a DBA: all that the role of the settings needs, no superuser and no extension."""
     dsn = settings.postgres.get_secret_value() if settings.postgres else "user=sluice dbname=sluice"
     known = parse_dsn(dsn)
-    names = {"role": sql.Identifier(known.get("user", "sluice")), "database": sql.Identifier(known.get("dbname", "sluice"))}
-    text = (Path(__file__).resolve().parent.parent / "sql" / "rights.sql").read_text()
-    return sql.SQL(text).format(**names).as_string(None)
+    text = (SQL_FOLDER / "rights.sql").read_text()
+    return text.format(role=_quoted(known.get("user", "sluice")), database=_quoted(known.get("dbname", "sluice")))
+
+
+def _quoted(name: str) -> str:
+    """An SQL identifier; psycopg2's own composition would need a connection, and this script is for before."""
+    return '"' + name.replace('"', '""') + '"'

@@ -160,7 +160,7 @@ class _LakeBatch:
                 footer = pickle.dumps(parquet.metadata)
             files.append(
                 StagedFile(
-                    path=file["path"], rows=file["rows"], bytes=file["bytes"], partition=value, footer=footer
+                    path=file["path"], rows=file["rows"], size=file["bytes"], partition=value, footer=footer
                 )
             )
 

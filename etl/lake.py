@@ -127,7 +127,7 @@ class Lake:
 
     def read_text(self, uri: str) -> str:
         with self.open(uri) as source:
-            return source.read().decode()
+            return str(source.read().decode())
 
     def open(self, uri: str) -> NativeFile:
         """An object, to be read at random."""
@@ -366,7 +366,7 @@ def data_files(metadata: TableMetadata, files: Sequence[StagedFile]) -> list[Dat
             file_path=file.path,
             file_format=FileFormat.PARQUET,
             partition=Record(file.partition) if spec.fields else Record(),
-            file_size_in_bytes=file.bytes,
+            file_size_in_bytes=file.size,
             sort_order_id=None,
             equality_ids=None,
             key_metadata=None,

@@ -305,7 +305,7 @@ def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None
 
 
 def insert_files(cursor: Cursor, delivery_id: int, kind: str, files: Sequence[StagedFile]) -> None:
-    values = [(delivery_id, kind, file.path, file.rows, file.bytes) for file in files]
+    values = [(delivery_id, kind, file.path, file.rows, file.size) for file in files]
     if values:
         execute_values(cursor, statement("ledger", "insert_files"), values)
 

@@ -26,7 +26,7 @@ from etl.steps import Step
 OBJECT_BYTES = 120_000_000  # roll over here: the last row group brings a file to about 128 MB at most
 ROW_GROUP_BYTES = 32_000_000  # of Arrow memory, before encoding
 OPEN_WRITERS = 16  # a task that meets more partitions closes the one it used longest ago
-DAY_MICROSECONDS = 86_400_000_000
+UNITS = {"hour": "h", "day": "D", "month": "M"}  # numpy's names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class StagedFile:
 
     path: str  # s3:// URI
     rows: int
-    bytes: int
+    size: int  # bytes
     partition: Any  # the partition's value in Iceberg's terms; None: null, or no partitioning
     footer: bytes  # pickled pyarrow.parquet.FileMetaData
 
@@ -146,7 +146,7 @@ class ObjectWriter:
             StagedFile(
                 path=done.path,
                 rows=done.rows,
-                bytes=size,
+                size=size,
                 partition=value,
                 footer=pickle.dumps(done.footers[0]),
             )
@@ -165,8 +165,8 @@ def readable(value: Any, transform: str) -> str:
     """A partition value as people write it: 2013-01-01 for a day."""
     if value is None:
         return "null"
-    unit = {"hour": "h", "day": "D", "month": "M"}.get(transform)
-    return str(value) if unit is None else str(np.datetime64(value, unit))
+    unit = UNITS.get(transform)
+    return str(value) if unit is None else str(np.array(value).astype(f"datetime64[{unit}]"))
 
 
 def split(rows: pa.RecordBatch, by: Partitioning | None) -> Iterator[tuple[Any, pa.RecordBatch]]:
@@ -195,6 +195,5 @@ def partition_values(values: pa.Array, transform: str) -> pa.Array:
         moments = days.astype("datetime64[us]")
     else:
         moments = values.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view("datetime64[us]")
-    unit = {"hour": "h", "day": "D", "month": "M"}[transform]
-    numbers = moments.astype(f"datetime64[{unit}]").astype(np.int64).astype(np.int32)
+    numbers = moments.astype(f"datetime64[{UNITS[transform]}]").astype(np.int64).astype(np.int32)
     return pa.array(numbers, pa.int32(), mask=nulls)
