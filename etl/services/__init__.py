@@ -1,0 +1,111 @@
+"""PostgreSQL and S3 as one frozen object, wherever they are: the user's own, or embedded and started here.
+
+`up` starts what is not running and may be called by any number of commands at once; `down` leaves no
+process; data stays in between. Nothing here prints or returns a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from etl.services import postgres, s3
+from etl.services.jars import JarSet, jars, java
+from etl.services.process import only_one
+from etl.settings import Settings
+
+__all__ = ["JarSet", "Services", "Status", "down", "jars", "java", "status", "up"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """How to reach both services."""
+
+    postgres: str  # libpq connection string; the embedded one's password is in its passfile
+    lake: str  # s3://bucket[/prefix], no trailing slash
+    s3_endpoint: str | None  # None: AWS itself
+    s3_region: str
+    environment: Mapping[str, str]  # for os.environ, before any S3 client is made
+    spark_jars: Mapping[str, str]  # Spark conf that adds the S3A jars; empty where no s3a:// is read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What one embedded service is doing."""
+
+    service: str
+    port: int | None  # None: not running
+    folder: str
+    log: str
+
+
+def up(settings: Settings) -> Services:
+    """Both services, running: started here if they are embedded and were not."""
+    if not (settings.embedded_postgres or settings.embedded_s3):
+        return _services(settings, None, None)
+    java()  # before anything is started: Spark needs it too
+    with only_one(settings.home):
+        port = s3.start(_s3(settings)) if settings.embedded_s3 else None
+        dsn = postgres.start(_postgres(settings)) if settings.embedded_postgres else None
+    return _services(settings, dsn, port)
+
+
+def down(settings: Settings) -> tuple[str, ...]:
+    """Stop the embedded services; the names of those that ran."""
+    if not settings.home.is_dir():
+        return ()
+    with only_one(settings.home):
+        stopped = {"postgres": postgres.stop(_postgres(settings)), "s3": s3.stop(_s3(settings))}
+    return tuple(name for name, ran in stopped.items() if ran)
+
+
+def status(settings: Settings) -> tuple[Status, ...]:
+    """The embedded services that these settings use, running or not; starts nothing."""
+    found = []
+    if settings.embedded_postgres:
+        database = _postgres(settings)
+        port = postgres.running(database)
+        found.append(Status(service="postgres", port=port, folder=str(database.folder), log=str(database.log)))
+    if settings.embedded_s3:
+        store = _s3(settings)
+        port = s3.running(store)
+        found.append(Status(service="s3", port=port, folder=str(store.folder), log=str(store.log)))
+    return tuple(found)
+
+
+def _postgres(settings: Settings) -> postgres.Postgres:
+    return postgres.cluster(settings.home, settings.postgres_port)
+
+
+def _s3(settings: Settings) -> s3.S3:
+    return s3.S3(home=settings.home, jars=settings.jars, port=settings.s3_port, region=settings.s3_region)
+
+
+def _services(settings: Settings, dsn: str | None, port: int | None) -> Services:
+    if dsn is None:
+        assert settings.postgres is not None
+        dsn = settings.postgres.get_secret_value()
+    if port is None:
+        assert settings.lake is not None
+        address, lake = settings.s3_endpoint, settings.lake
+        environment = {name: settings.s3_region for name in ("AWS_REGION", "AWS_DEFAULT_REGION")}
+        environment |= {"AWS_ENDPOINT_URL_S3": address} if address else {}
+    else:
+        store = _s3(settings)
+        address, lake, environment = s3.endpoint(port), store.lake, store.environment(port)
+    return Services(
+        postgres=dsn,
+        lake=lake,
+        s3_endpoint=address,
+        s3_region=settings.s3_region,
+        environment=MappingProxyType(environment),
+        spark_jars=MappingProxyType(_spark_jars(settings)),
+    )
+
+
+def _spark_jars(settings: Settings) -> dict[str, str]:
+    if not any(place.startswith("s3a://") for place in (settings.landing, settings.checkpoints)):
+        return {}
+    found = sorted(jars(JarSet.S3A, settings.jars).glob("*.jar"))
+    return {"spark.jars": ",".join(str(jar) for jar in found)}

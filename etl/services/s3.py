@@ -1,0 +1,218 @@
+"""The embedded S3 server (S3Proxy on a local folder): answers only on 127.0.0.1 and only to signed requests.
+
+Data stays between commands. It is safe against a killed process, not against lost power.
+"""
+
+from __future__ import annotations
+
+import configparser
+import secrets
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+import psutil
+
+from etl.errors import ServiceAway, SetupError
+from etl.services.jars import JarSet, jars, java
+from etl.services.process import HOST, choose_port, make_folder, recall, remember, tail, write_secret
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+BUCKET = "sluice"
+READY_WITHIN = 60  # seconds
+PROPERTIES = """\
+s3proxy.endpoint=http://{host}:{port}
+s3proxy.authorization=aws-v2-or-v4
+s3proxy.identity={key}
+s3proxy.credential={secret}
+s3proxy.ignore-unknown-headers=true
+jclouds.provider=filesystem-nio2
+jclouds.identity=local
+jclouds.credential=local
+jclouds.filesystem.basedir={data}
+"""
+LOGBACK = """\
+<configuration>
+  <appender name="LOG" class="ch.qos.logback.core.FileAppender">
+    <file>{log}</file>
+    <encoder><pattern>%d %-5level %logger{{20}} %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="LOG"/></root>
+</configuration>
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3:
+    """Where one server keeps its data and how it is reached."""
+
+    home: Path  # <home> of the settings
+    jars: Path  # folder of the jar sets
+    port: int  # as wanted by the settings; 0: choose and remember
+    region: str
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "s3"
+
+    @property
+    def note(self) -> Path:
+        return self.folder / "process.json"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "s3proxy.log"
+
+    @property
+    def credentials(self) -> Path:
+        """An AWS shared-credentials file, mode 0600."""
+        return self.home / "credentials" / "aws"
+
+    @property
+    def lake(self) -> str:
+        return f"s3://{BUCKET}"
+
+    def environment(self, port: int) -> dict[str, str]:
+        """What lets the standard AWS chain in: it holds no secret."""
+        return {
+            "AWS_SHARED_CREDENTIALS_FILE": str(self.credentials),
+            "AWS_PROFILE": "default",
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,  # the name that boto3 reads
+            "AWS_ENDPOINT_URL_S3": endpoint(port),
+        }
+
+
+def endpoint(port: int) -> str:
+    return f"http://{HOST}:{port}"
+
+
+def start(server: S3) -> int:
+    """Start the server unless it runs, make its bucket, and return its port."""
+    found = recall(server.note)
+    if found is not None:
+        process, port = found
+        if server.port not in (0, port):
+            raise SetupError(
+                f"the embedded S3 server runs on port {port}, the settings want {server.port}",
+                remedy="sluice down, then the same command again",
+            )
+        _wait_until_ready(server, process, port)
+        return port
+    return _launch(server)
+
+
+def stop(server: S3) -> bool:
+    """Stop the server; False when it did not run."""
+    found = recall(server.note)
+    if found is None:
+        return False
+    process, _ = found
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(20)
+    except psutil.TimeoutExpired:
+        # it keeps nothing in memory that a client was promised
+        process.kill()
+        process.wait(20)
+    server.note.unlink(missing_ok=True)
+    return True
+
+
+def running(server: S3) -> int | None:
+    found = recall(server.note)
+    return found[1] if found else None
+
+
+def _launch(server: S3) -> int:
+    binary = java()
+    classes = jars(JarSet.S3PROXY, server.jars)
+    make_folder(server.folder, 0o700)
+    data = make_folder(server.folder / "data", 0o700)
+    key, secret = _credentials(server)
+    port = choose_port("s3", server.port, server.home / "s3.port")
+    properties, logback = server.folder / "s3proxy.properties", server.folder / "logback.xml"
+    text = PROPERTIES.format(host=HOST, port=port, key=key, secret=secret, data=str(data).replace("\\", "\\\\"))
+    write_secret(properties, text)
+    logback.write_text(LOGBACK.format(log=escape(str(server.log))))
+    with (server.folder / "java.log").open("w") as output:
+        child = subprocess.Popen(
+            [binary, "-Xmx256m", f"-Dlogback.configurationFile={logback}", "-XX:+UseSerialGC"]
+            + ["-cp", f"{classes}/*", "org.gaul.s3proxy.Main", "--properties", str(properties)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=server.folder,
+            start_new_session=True,
+        )
+    child.returncode = 0  # it outlives this command: no warning when the handle is dropped
+    process = psutil.Process(child.pid)
+    remember(server.note, process, port)
+    try:
+        _wait_until_ready(server, process, port)
+    except BaseException:
+        # not left behind half started; also when the wait was interrupted
+        stop(server)
+        raise
+    return port
+
+
+def _credentials(server: S3) -> tuple[str, str]:
+    """The key and secret, made on the first start and kept."""
+    file = configparser.ConfigParser()
+    if not file.read(server.credentials):
+        key, secret = f"SLUICE{secrets.token_hex(7).upper()}", secrets.token_urlsafe(30)
+        make_folder(server.credentials.parent, 0o700)
+        text = f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
+        write_secret(server.credentials, text)
+        return key, secret
+    return file["default"]["aws_access_key_id"], file["default"]["aws_secret_access_key"]
+
+
+def client(server: S3, port: int) -> S3Client:
+    """A client of this very server, whatever the process's own AWS settings are."""
+    import boto3
+    from botocore.config import Config
+
+    key, secret = _credentials(server)
+    session = boto3.Session(aws_access_key_id=key, aws_secret_access_key=secret, region_name=server.region)
+    config = Config(connect_timeout=2, read_timeout=30, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
+    return session.client("s3", endpoint_url=endpoint(port), config=config)
+
+
+def _wait_until_ready(server: S3, process: psutil.Process, port: int) -> None:
+    """Return when a signed request was answered and the bucket is there."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    s3 = client(server, port)
+    deadline = time.monotonic() + READY_WITHIN
+    while True:
+        try:
+            buckets = {bucket["Name"] for bucket in s3.list_buckets()["Buckets"]}
+            break
+        except ClientError as error:
+            raise SetupError(
+                f"the server on {endpoint(port)} refused the embedded S3's own credentials: {error}",
+                remedy="sluice down, then the same command again",
+            ) from error
+        except BotoCoreError as error:
+            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                said = tail(server.folder / "java.log")
+                raise SetupError(
+                    f"the embedded S3 server on port {port} did not start: {said}",
+                    remedy=f"look into {server.log}; if the port is in use, set SLUICE_S3_PORT to another one",
+                ) from error
+            if time.monotonic() > deadline:
+                raise ServiceAway(
+                    f"the embedded S3 server (pid {process.pid}) did not answer within {READY_WITHIN} s",
+                    remedy=f"look into {server.log}, then sluice down and the same command again",
+                ) from error
+            time.sleep(0.05)
+    if BUCKET not in buckets:
+        s3.create_bucket(Bucket=BUCKET)
