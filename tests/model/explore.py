@@ -23,6 +23,7 @@ class Scenario:
     budget: Budget
     alive: int = 2
     files: int = 2  # landed
+    numbered: bool = False  # with delivery ids from a sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,9 @@ def broken(state: State) -> str | None:
         return "a row is on the lake twice"
     if rows != on_lake:
         return "the sinks differ"
+    numbers = Counter(item.number for item in postgres.pointer.objects if state.numbered)
+    if any(count > 1 for count in numbers.values()):
+        return "two deliveries have one delivery id"
     if postgres.pointer not in state.metadata or not postgres.pointer.objects <= state.data:
         return "an object that the pointer refers to is gone or overwritten"
     kept = state.backup
@@ -73,7 +77,7 @@ def reached_goal(state: State) -> bool:
 
 def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
     """Search until something is violated or nothing is new; more than `cap` states is an error, never a pass."""
-    first = State(budget=scenario.budget, landed=frozenset(range(scenario.files)))
+    first = State(budget=scenario.budget, landed=frozenset(range(scenario.files)), numbered=scenario.numbered)
     cause: dict[State, tuple[State, Move] | None] = {first: None}
     before: dict[State, list[State]] = {}
     queue = deque([first])

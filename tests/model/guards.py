@@ -9,8 +9,10 @@ class Guard(StrEnum):
     # in the commit, under the lock of the pipeline's row
     ONE_TRANSACTION = "both sinks and the ledger change in one transaction"
     TOKEN = "the lease's token is still this run's"
+    CURRENT_STREAM = "a commit needs its stream to be the pipeline's current one"
     CONTINUITY = "the stream's last delivery is batch N-1, or N is its registered first"
     INPUTS_UNIQUE = "no input is in two live deliveries"
+    NUMBER_UNIQUE = "a delivery id is one delivery's (a restored sequence gives ids again)"
     POINTER_CAS = "the pointer is still the one that the draft was built on, else draft again"
     # around it
     UNIQUE_NAMES = "objects' names hold something random of their attempt, not only a number from PostgreSQL"
@@ -19,6 +21,7 @@ class Guard(StrEnum):
     # at the start of a run
     CHECK_STREAM = "the checkpoint's stream is registered in the ledger"
     CHECK_BEHIND = "the checkpoint has no commit mark beyond the ledger's last batch"
+    CHECK_AHEAD = "the ledger has no batch beyond the checkpoint's last offset"
     CHECK_INPUTS = "batches that both have were delivered from the inputs that the checkpoint names"
     CHECK_DAMAGE = "the checkpoint's parts agree with each other"
     # recover
@@ -35,9 +38,7 @@ class Guard(StrEnum):
     # second lines of defence: nothing breaks without them, see docs/decisions/0001-protocol-model.md
     ATTEMPT_OPEN = "a commit needs its attempt's own row, open"
     BATCH_UNIQUE = "one delivery for each (stream, batch)"
-    CURRENT_STREAM = "a commit needs its stream to be the pipeline's current one"
     CHECK_CURRENT = "a run starts only on the pipeline's current stream"
-    CHECK_AHEAD = "the ledger has no batch beyond the checkpoint's last offset"
     RANDOM_TOKEN = "a lease's token is random, not counted in PostgreSQL"
     SKIP_NEEDS_LEASE = "a batch found delivered is passed over only while the lease is ours"
     UNKNOWN_WAITS = "after a connection lost in COMMIT: lock the pipeline's row before reading the ledger"
@@ -54,9 +55,7 @@ SPARE: Guards = frozenset(
     (
         Guard.ATTEMPT_OPEN,
         Guard.BATCH_UNIQUE,
-        Guard.CURRENT_STREAM,
         Guard.CHECK_CURRENT,
-        Guard.CHECK_AHEAD,
         Guard.SKIP_NEEDS_LEASE,
         Guard.UNKNOWN_WAITS,
         Guard.RANDOM_TOKEN,

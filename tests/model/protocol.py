@@ -90,6 +90,12 @@ def refusal(postgres: Postgres, *, token: int, attempt: int, item: Object, guard
         return "delivered already"
     if Guard.CONTINUITY in guards and postgres.last_batch(item.stream) != item.batch - 1:
         return "LedgerBehind"
+    if (
+        Guard.NUMBER_UNIQUE in guards
+        and item.number
+        and item.number in {row.number for row in postgres.deliveries}
+    ):
+        return "delivery id taken"
     if Guard.INPUTS_UNIQUE in guards and postgres.live_inputs() & item.inputs:
         return "input taken"
     return None
@@ -97,7 +103,9 @@ def refusal(postgres: Postgres, *, token: int, attempt: int, item: Object, guard
 
 def commit(postgres: Postgres, *, item: Object, draft: Metadata) -> Postgres:
     """The one transaction's effect on both sinks and the ledger."""
-    delivery = Delivery(stream=item.stream, batch=item.batch, inputs=item.inputs, attempt=item.attempt)
+    delivery = Delivery(
+        stream=item.stream, batch=item.batch, inputs=item.inputs, attempt=item.attempt, number=item.number
+    )
     attempts = frozenset(
         replace(row, fate=Fate.DELIVERED) if row.attempt in (item.attempt, draft.owner) else row
         for row in postgres.attempts
@@ -298,7 +306,8 @@ def open_attempt(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[M
         yield go(None, "Fenced")
         return
     attempt = state.fresh_attempt()
-    number = 0 if Guard.UNIQUE_NAMES in guards else postgres.sequence + 1
+    counted = state.numbered or Guard.UNIQUE_NAMES not in guards
+    number = postgres.sequence + 1 if counted else 0
     row = Attempt(attempt=attempt, token=me.token, fate=Fate.OPEN)
     postgres = replace(postgres, attempts=postgres.attempts | {row}, sequence=number or postgres.sequence)
     now = replace(me, at=At.OPENED, attempt=attempt, number=number)
@@ -311,7 +320,7 @@ def lock(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[Move]:
         return
     postgres = state.postgres
     refused = refusal(postgres, token=me.token, attempt=me.attempt, item=me.object(), guards=guards)
-    if refused == "delivered already":
+    if refused in ("delivered already", "delivery id taken"):
         yield go(replace(me, at=At.PLANNED, base=EMPTY), refused, step=Step.PIPELINE_LOCKED)
     elif refused:
         yield go(None, refused, step=Step.PIPELINE_LOCKED)

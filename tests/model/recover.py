@@ -67,6 +67,9 @@ def forwardable(state: State, item: Object, guards: Guards) -> bool:
     """The lake still has this batch, it follows the ledger's last one, and nobody may be deleting it."""
     if Guard.FORWARD_SPARES in guards and item.attempt in settled(state):
         return False
+    taken = {row.number for row in state.postgres.deliveries if row.number}
+    if Guard.NUMBER_UNIQUE in guards and item.number in taken:
+        return False
     return item.stream == state.postgres.current and item.batch == state.postgres.last_batch(item.stream) + 1
 
 

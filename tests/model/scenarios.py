@@ -15,6 +15,9 @@ SCENARIOS: dict[str, Scenario] = {
     "restore": Scenario(budget=Budget(starts=3, backups=1, restores=1, recovers=1), alive=1),
     "zombie, restore": Scenario(budget=Budget(starts=2, backups=1, restores=1)),
     "recover, restore": Scenario(budget=Budget(starts=1, recovers=2, backups=1, restores=1)),
+    "delivery ids": Scenario(
+        budget=Budget(starts=2, crashes=1, recovers=1, backups=1, restores=1), alive=1, numbered=True
+    ),
     "sweep": Scenario(budget=Budget(starts=2, sweeps=1)),
     "sweep, backup": Scenario(budget=Budget(starts=1, sweeps=1, backups=1), alive=1),
     "sweep, recover": Scenario(budget=Budget(starts=1, recovers=1, sweeps=1, crashes=1)),
@@ -39,14 +42,17 @@ LARGE: dict[str, Scenario] = {
 CAUGHT_BY: dict[Guard, str] = {
     Guard.ONE_TRANSACTION: "crash",
     Guard.TOKEN: "sweep",
+    Guard.CURRENT_STREAM: "zombie, loss",
     Guard.CONTINUITY: "restore",
     Guard.INPUTS_UNIQUE: "zombie, recover",
+    Guard.NUMBER_UNIQUE: "delivery ids",
     Guard.POINTER_CAS: "zombie, restore",
     Guard.UNIQUE_NAMES: "zombie, restore",
     Guard.INPUTS_SAME: "zombie, restore, loss",
     Guard.UNKNOWN_READS: "crash",
     Guard.CHECK_STREAM: "restore",
     Guard.CHECK_BEHIND: "restore",
+    Guard.CHECK_AHEAD: "zombie, loss",
     Guard.CHECK_INPUTS: "zombie, restore, loss",
     Guard.CHECK_DAMAGE: "loss",
     Guard.SEED_LOCKED: "restore",

@@ -23,7 +23,7 @@ class Object:
     stream: int
     batch: int
     inputs: Inputs
-    number: int = 0  # from PostgreSQL's sequence; counts only when names are made from it (a removed guard)
+    number: int = 0  # the delivery id, from PostgreSQL's sequence; 0 where it makes no difference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,7 @@ class Delivery:
     batch: int
     inputs: Inputs
     attempt: int
+    number: int = 0
 
 
 class Fate(StrEnum):
@@ -74,7 +75,7 @@ class Postgres:
     pointer: Metadata = EMPTY
     attempts: frozenset[Attempt] = frozenset()
     leases: int = 0  # counts only where tokens are taken from it (a removed guard)
-    sequence: int = 0  # counts only where objects' names are made from it (a removed guard)
+    sequence: int = 0  # of delivery ids; counts only where they make a difference
 
     def live_inputs(self) -> Inputs:
         return frozenset(file for delivery in self.deliveries for file in delivery.inputs)
@@ -230,6 +231,7 @@ class Budget:
 class State:
     budget: Budget
     landed: Inputs = frozenset((0, 1))
+    numbered: bool = False  # delivery ids are part of the world
     postgres: Postgres = Postgres()
     backup: Postgres | None = None  # the oldest that could be restored
     checkpoint: Checkpoint | None = None
