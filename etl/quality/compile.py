@@ -139,5 +139,7 @@ def _words(flags: Sequence[Column]) -> tuple[Column, ...]:
             F.when(flag, F.lit(1 << bit).cast("bigint")).otherwise(F.lit(0).cast("bigint"))
             for bit, flag in enumerate(flags[start : start + FLAGS_PER_WORD])
         ]
-        words.append(reduce(lambda left, right: left + right, bits).alias(f"_flags{start // FLAGS_PER_WORD}"))
+        words.append(
+            reduce(lambda left, right: left.bitwiseOR(right), bits).alias(f"_flags{start // FLAGS_PER_WORD}")
+        )
     return tuple(words)

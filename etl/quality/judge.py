@@ -83,7 +83,7 @@ def _result(
         unexpected_count=(figures["unexpected_count"] or 0) if of_rows else None,
         where=rule.where,
         stops=declared.severity is Severity.CRITICAL and not outcome.success,
-        result=outcome.to_json_dict(),
+        result=_as_json(suite, declared, outcome),
     )
 
 
@@ -101,6 +101,14 @@ def _outcome(suite: CompiledSuite, rule: CompiledRule, counts: Counts, elsewhere
         )
     except Exception as wrong:
         raise unknown(suite.name, declared, f"GX raised {wrong!r}") from wrong
+
+
+def _as_json(suite: CompiledSuite, declared: DeclaredRule, outcome: Any) -> Mapping[str, Any]:
+    try:
+        written: Mapping[str, Any] = outcome.to_json_dict()
+    except TypeError as wrong:
+        raise unknown(suite.name, declared, f"GX can't write its result: {wrong}") from wrong
+    return written
 
 
 def _stop(result: RuleResult) -> str:

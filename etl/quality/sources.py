@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from etl.verdict import SAMPLES_PER_RULE, Counts
@@ -98,4 +98,5 @@ def _collected(value: Any) -> Any:
     # process's own zone. Comparing or sorting the two kinds together fails.
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone().replace(tzinfo=None)
-    return value
+    # GX's results have no JSON for an interval, and fail over one sampled value.
+    return str(value) if isinstance(value, timedelta) else value
