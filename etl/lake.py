@@ -53,6 +53,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from etl.bounds import provable
 from etl.database import Cursor, run
 from etl.errors import TableRefused
 from etl.objects import FileSpec, ObjectStore, Partitioning, StagedFile
@@ -359,7 +360,8 @@ def data_files(metadata: TableMetadata, files: Sequence[StagedFile]) -> list[Dat
     spec = metadata.spec()
     found = []
     for file in files:
-        statistics = data_file_statistics_from_parquet_metadata(pickle.loads(file.footer), plan, ids)
+        footer = pickle.loads(file.footer)
+        statistics = data_file_statistics_from_parquet_metadata(footer, provable(plan, footer, ids), ids)
         entry = DataFile.from_args(
             _table_format_version=metadata.format_version,
             content=DataFileContent.DATA,

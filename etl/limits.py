@@ -1,4 +1,4 @@
-"""What PostgreSQL can't hold, found before it makes a whole COPY fail.
+"""What a sink can't hold, found before it makes a whole COPY or a commit fail.
 
 Source: PostgreSQL 18 manual, 8.3 (character types: no NUL, valid in the server's encoding) and table 8.9
 (date/time types: ranges).
@@ -15,11 +15,17 @@ _FIRST_DAY = -2_440_588
 _LAST_DATE = 2_145_031_948  # 5874897-12-31, in days since 1970
 _LAST_TIMESTAMP = 2**63 - 1  # PostgreSQL's last, in the year 294276, is beyond what 64 bits of microseconds reach
 _LONGEST_KEY = 1_000  # bytes; all columns of a btree entry share about 2,700
-_FIRST_TIMESTAMP = _FIRST_DAY * 86_400_000_000
+_DAY = 86_400_000_000  # microseconds
+_FIRST_TIMESTAMP = _FIRST_DAY * _DAY
+# The years 1 to 9999, in days since 1970: Iceberg's writer names partitions with Python's calendar
+_FIRST_PARTITION, _LAST_PARTITION = -719_162, 2_932_896
 
 
-def breaches(rows: pa.RecordBatch, *, keys: tuple[str, ...] = ()) -> list[tuple[str, pa.Array]]:
-    """(reason, rows that break it) for each column with values that PostgreSQL can't hold, or can't key."""
+def breaches(
+    rows: pa.RecordBatch, *, keys: tuple[str, ...] = (), partitioned_by: str | None = None
+) -> list[tuple[str, pa.Array]]:
+    """(reason, rows that break it) for each column with values that PostgreSQL can't hold, or can't key, or by
+    which the lake can't be partitioned."""
     found = []
     for name in keys:
         found += _key(name, rows.column(name))
@@ -31,7 +37,18 @@ def breaches(rows: pa.RecordBatch, *, keys: tuple[str, ...] = ()) -> list[tuple[
             found += _range(name, values.view(pa.int64()), _FIRST_TIMESTAMP, _LAST_TIMESTAMP)
         elif pa.types.is_date32(kind):
             found += _range(name, values.view(pa.int32()), _FIRST_DAY, _LAST_DATE)
+    if partitioned_by is not None:
+        found += _partition(partitioned_by, rows.column(partitioned_by))
     return found
+
+
+def _partition(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
+    first, last, reason = _FIRST_PARTITION, _LAST_PARTITION, f"lake_partition({name})"
+    if pa.types.is_timestamp(values.type):
+        return _range(name, values.view(pa.int64()), first * _DAY, (last + 1) * _DAY - 1, reason)
+    if pa.types.is_date32(values.type):
+        return _range(name, values.view(pa.int32()), first, last, reason)
+    return []
 
 
 def _key(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
@@ -43,13 +60,15 @@ def _key(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
     return found
 
 
-def _range(name: str, values: pa.Array, first: int, last: int) -> list[tuple[str, pa.Array]]:
+def _range(
+    name: str, values: pa.Array, first: int, last: int, reason: str | None = None
+) -> list[tuple[str, pa.Array]]:
     ends = pc.min_max(values).as_py()
     if ends["min"] is None or (ends["min"] >= first and ends["max"] <= last):
         return []
     wide = values.cast(pa.int64())
     beyond = pc.or_(pc.less(wide, first), pc.greater(wide, last))
-    return [(f"postgres_range({name})", beyond.fill_null(False))]
+    return [(reason or f"postgres_range({name})", beyond.fill_null(False))]
 
 
 def _texts(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:

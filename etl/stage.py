@@ -148,7 +148,8 @@ def _held(
         found.append((MALFORMED, pa.repeat(True, batch.num_rows)))
     else:
         found += [(rule.reason, hit) for rule in task.hold.rules if (hit := _hits(rule, words)) is not None]
-        found += breaches(rows, keys=task.keys)
+        by = task.data.partitioning
+        found += breaches(rows, keys=task.keys, partitioned_by=by.column if by else None)
     if task.hold.whole is not None:
         found.append((task.hold.whole, pa.repeat(True, batch.num_rows)))
     if not found:

@@ -1,0 +1,42 @@
+"""Which bounds of a Parquet file may go into Iceberg's metadata: readers leave out files by them.
+
+A bound that is missing costs a look into the file; one that is wrong costs its rows. So a column whose
+bounds are not known for every row group, or which pyiceberg can't hold, has only its counts recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import MetricModeTypes, MetricsMode, StatisticsCollector
+
+Plan = dict[int, StatisticsCollector]
+
+
+def provable(plan: Plan, footer: pq.FileMetaData, ids: Mapping[str, int]) -> Plan:
+    """`plan`, with counts alone for the columns whose bounds `footer` can't prove."""
+    unbounded = set()
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for place in range(footer.num_columns):
+            column = group.column(place)
+            if not _has_bounds(column):
+                unbounded.add(ids[column.path_in_schema])
+    counts = MetricsMode(MetricModeTypes.COUNTS)
+    return {field: replace(how, mode=counts) if field in unbounded else how for field, how in plan.items()}
+
+
+def _has_bounds(column: pq.ColumnChunkMetaData) -> bool:
+    found = column.statistics
+    if found is None:
+        return False
+    if not found.has_min_max:
+        # Arrow writes no bounds of values above 4 kB; of nulls and of NaN there are none, and none are needed
+        return found.physical_type in ("FLOAT", "DOUBLE") or found.null_count == column.num_values
+    try:
+        _ = found.min, found.max
+    except (OverflowError, ValueError):  # moments beyond the years 1 to 9999, where Python's calendar ends
+        return False
+    return True
