@@ -1,0 +1,161 @@
+"""Drives the real stage and deliver code from Arrow batches, in a process without Spark."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from etl import ledger
+from etl.batch import Session, Staged
+from etl.database import session
+from etl.deliver import open_sinks
+from etl.inputs import Input
+from etl.lake import Lake
+from etl.pipeline import Append, Files, Pipeline, Sink, day
+from etl.stage import StageTask, TaskReport, stage
+from etl.verdict import Counts, RuleResult, Severity, StageRule, Verdict
+from tests import oracle
+
+TASKS = itertools.count(100)  # a number for every task that this process ever ran
+RULES = tuple(
+    StageRule(
+        number=bit,
+        reason=reason,
+        broken=bit,
+        columns=(oracle.RULE_COLUMNS[reason],),
+        quarantines=reason in oracle.HOLDING,
+    )
+    for bit, reason in enumerate(oracle.REASONS)
+)
+
+Judge = Callable[[Counts], Verdict]
+StagePart = Callable[[StageTask, Iterable[pa.RecordBatch], int], TaskReport]
+
+
+def pipeline(name: str, sink: Sink | None = None) -> Pipeline:
+    return Pipeline(
+        name=name,
+        sources=(Files("events/*.jsonl"),),
+        schema="id bigint",
+        transform=lambda frame: frame,
+        sink=sink or Append(partition_by=day("at")),
+    )
+
+
+def start(
+    dsn: str,
+    lake: Lake,
+    declared: Pipeline,
+    *,
+    columns: pa.Schema = oracle.COLUMNS,
+    rules: tuple[StageRule, ...] = RULES,
+    stream_id: str | None = None,
+    first_batch: int = 0,
+) -> Session:
+    """Take the lease and open the sinks, as a run does before its first batch."""
+    schema, _, table = declared.table.rpartition(".")
+    stream_id = stream_id or str(uuid.uuid4())
+    with session(dsn) as cursor:
+        ledger.register(cursor, declared.name, table_schema=schema, table_name=table)
+        lease = ledger.take_lease(cursor, declared.name)
+        ledger.register_stream(cursor, declared.name, stream_id, checkpoint="memory", first_batch=first_batch)
+    return Session(
+        sinks=open_sinks(declared, columns, dsn=dsn, lake=lake),
+        lease=lease,
+        stream_id=stream_id,
+        first_batch=first_batch,
+        checkpoint="memory",
+        suite_digest="digest",
+        words=1,
+        rules=rules,
+    )
+
+
+def passed(counts: Counts) -> Verdict:
+    return Verdict(success=True, stops=(), results=(), quarantined=counts.held, suite_digest="digest")
+
+
+def broken(reason: str, *, table_rule: bool) -> Judge:
+    """A critical expectation that fails, about rows or about the table."""
+
+    def judge(counts: Counts) -> Verdict:
+        result = RuleResult(
+            number=0,
+            reason=reason,
+            expectation_type="expect_something",
+            severity=Severity.CRITICAL,
+            success=False,
+            element_count=None if table_rule else counts.rows,
+            unexpected_count=None if table_rule else counts.held,
+            where="pass",
+            stops=True,
+            result={"success": False},
+        )
+        stops = (f"{reason}: failed",)
+        return Verdict(success=False, stops=stops, results=(result,), quarantined=counts.held, suite_digest="digest")
+
+    return judge
+
+
+def here(task: StageTask, part: Iterable[pa.RecordBatch], partition: int) -> TaskReport:
+    """A task in this process."""
+    return stage(task, iter(part), partition=partition, number=next(TASKS))
+
+
+@dataclass(kw_only=True)
+class ArrowBatch:
+    """A micro-batch whose rows are Arrow batches: a list of them for each task."""
+
+    batch_id: int
+    parts: Sequence[Iterable[pa.RecordBatch]]
+    paths: Sequence[str] = ()
+    malformed: Sequence[pa.RecordBatch] = ()
+    judged: Judge = passed
+    run_task: StagePart = here
+    changes: Sequence[str] = ()
+    staged: list[StageTask] = field(default_factory=list)  # the attempts that were staged
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return [file(path) for path in self.paths or (f"events/{self.batch_id}.jsonl",)]
+
+    def stage(self, task: StageTask) -> Staged:
+        self.staged.append(task)
+        reports = [self.run_task(task, part, partition) for partition, part in enumerate(self.parts)]
+        malformed = [self.run_task(task, self.malformed, len(self.parts))] if self.malformed else []
+        return Staged(reports=reports, malformed=malformed)
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:  # noqa: ARG002 - Arrow batches are judged by counts
+        return self.judged(counts)
+
+    def changed(self) -> Sequence[str]:
+        return self.changes
+
+
+def file(path: str) -> Input:
+    return Input(path=path, uri=f"file:///landing/{path}", size=1, mtime_ms=1, etag=None, source=0)
+
+
+def of(made: oracle.MadeBatch, *, partitions: int = 2) -> ArrowBatch:
+    return ArrowBatch(
+        batch_id=made.batch_id,
+        parts=[made.arrow(partition, partitions) for partition in range(partitions)],
+        paths=made.paths,
+        malformed=made.malformed_arrow(),
+    )
+
+
+def reader(run: Session) -> oracle.Reader:
+    """The oracle's eyes for the run's sinks."""
+    store = run.sinks.lake.store
+    return oracle.Reader(
+        dsn=run.sinks.dsn,
+        endpoint=store.endpoint,
+        region=store.region,
+        pipeline=run.lease.pipeline,
+        columns=run.sinks.columns,
+    )

@@ -1,0 +1,70 @@
+"""Fixtures: a database of its own for each test, cloned from a migrated template, and a folder of its own on S3."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+from psycopg2.extensions import make_dsn, parse_dsn
+
+from etl.database import migrate
+from etl.lake import Lake
+from etl.objects import ObjectStore
+from etl.services import Services
+
+
+@contextmanager
+def new_database(dsn: str, *, template: str = "template0") -> Iterator[str]:
+    """The connection string of a new database; it is dropped at the end, whoever is still connected."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    _command(dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+    try:
+        yield make_dsn(dsn, dbname=name)
+    finally:
+        _command(dsn, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def clone(dsn: str, of: str, name: str) -> None:
+    """Make database `name` a copy of what `of` now is; nobody may be connected to either."""
+    _command(dsn, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+    _command(dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(of)))
+
+
+def database_name(dsn: str) -> str:
+    return str(parse_dsn(dsn)["dbname"])
+
+
+def _command(dsn: str, command: sql.Composed) -> None:
+    connection = psycopg2.connect(dsn)
+    try:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(command)
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="session")
+def template(services: Services) -> Iterator[str]:
+    """The name of a database with Sluice's schema and no data."""
+    with new_database(services.postgres) as dsn:
+        migrate(dsn)
+        yield database_name(dsn)
+
+
+@pytest.fixture
+def dsn(services: Services, template: str) -> Iterator[str]:
+    with new_database(services.postgres, template=template) as found:
+        yield found
+
+
+@pytest.fixture
+def lake(services: Services) -> Lake:
+    os.environ.update(services.environment)
+    store = ObjectStore(endpoint=services.s3_endpoint, region=services.s3_region)
+    return Lake(f"{services.lake}/tests/{uuid.uuid4().hex[:12]}/warehouse", store)
