@@ -95,6 +95,15 @@ class Checkpoint:
             seen = f"the inputs of batch {batch_id} can't be told: {torn}"
             raise _damaged(self.uri, [seen]) from None
 
+    def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:
+        """Every file of the planned batches up to `batch_id`, and of what the checkpoint was seeded with."""
+        try:
+            ends = self._ends(batch_id)
+            found = [self._entries(source, NO_ENTRY, end) for source, end in enumerate(ends)]
+        except Torn as torn:
+            raise _damaged(self.uri, [str(torn)]) from None
+        return tuple(file for files in found for file in files)
+
     def logged(self) -> tuple[LoggedFile, ...]:
         """Every file that Spark counts as seen, those of a batch not yet planned included."""
         try:

@@ -165,7 +165,7 @@ def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
 def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, hold: Hold) -> StageTask:
     """What the executors must know of an attempt; its staging tables are made with the caller's transaction."""
     sinks = run.sinks
-    tables = staging_tables(sinks.dsn, delivery_id)
+    tables = staging_tables(sinks.dsn, delivery_id, run.lease.run_id)
     sinks.warehouse.create_staging(cursor, tables)
     data, quarantine = (
         table.files(table.load(table.pointer(cursor) or ""), stream_id=run.stream_id, batch_id=batch_id)
@@ -188,9 +188,10 @@ def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, ho
     )
 
 
-def staging_tables(dsn: str, delivery_id: int) -> StagingTables:
-    """The names of an attempt's staging tables."""
-    return StagingTables(dsn=dsn, data=f"d{delivery_id}", quarantine=f"d{delivery_id}_quarantine")
+def staging_tables(dsn: str, delivery_id: int, run_id: str) -> StagingTables:
+    """The names of an attempt's staging tables; after a restore a number may be given out again."""
+    name = f"d{delivery_id}_{run_id[:8]}"
+    return StagingTables(dsn=dsn, data=name, quarantine=f"{name}_quarantine")
 
 
 def _decided(

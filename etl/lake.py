@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import secrets
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,12 +30,13 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, Table, Transaction
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import ExpireSnapshots, _MergeAppendFiles
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
@@ -149,19 +152,35 @@ class Lake:
         return self.store.open()
 
 
+def draft_name(delivery_id: int) -> uuid.UUID:
+    """A name for one draft's metadata objects that tells whose they are: ten random bytes, then the number.
+
+    The sweeper may remove an object only when it knows the attempt that wrote it.
+    """
+    return uuid.UUID(bytes=secrets.token_bytes(10) + delivery_id.to_bytes(6, "big"))
+
+
+def drafted_by(name: uuid.UUID) -> int:
+    """The delivery id within a name that `draft_name` made."""
+    return int.from_bytes(name.bytes[10:], "big")
+
+
 class _Drafts(SqlCatalog):
     """A catalog whose commit writes the new metadata and leaves the pointer alone."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, name: uuid.UUID) -> None:
         MetastoreCatalog.__init__(self, CATALOG, **lake.properties())
         self._schema_version = "v1"
+        self._name = name
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         staged = self._update_and_stage_table(table, table.name(), requirements, updates)
-        self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
-        return CommitTableResponse(metadata=staged.metadata, **{"metadata-location": staged.metadata_location})
+        version = self._parse_metadata_version(staged.metadata_location)
+        location = f"{staged.metadata.location}/metadata/{version:05d}-{self._name}.metadata.json"
+        self._write_metadata(staged.metadata, staged.io, location)
+        return CommitTableResponse(metadata=staged.metadata, **{"metadata-location": location})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,14 +229,14 @@ class LakeTable:
         """The metadata at `pointer`."""
         return FromInputFile.table_metadata(self.lake.io.new_input(pointer))
 
-    def at(self, pointer: str) -> Table:
-        """pyiceberg's view of the table as of `pointer`; a commit to it makes a draft."""
+    def at(self, pointer: str, name: uuid.UUID | None = None) -> Table:
+        """pyiceberg's view of the table as of `pointer`; a commit to it makes a draft under `name`."""
         return Table(
             identifier=(self.namespace, self.name),
             metadata=self.load(pointer),
             metadata_location=pointer,
             io=self.lake.io,
-            catalog=_Drafts(self.lake),
+            catalog=_Drafts(self.lake, name or uuid.uuid4()),
         )
 
     def files(self, metadata: TableMetadata, *, stream_id: str, batch_id: int) -> FileSpec:
@@ -249,17 +268,18 @@ class LakeTable:
 
         Old snapshots are expired in the same step; no object is deleted.
         """
-        table = self.at(base)
+        name = draft_name(int(properties["sluice.delivery"]))
+        table = self.at(base, name)
         with table.transaction() as change:
             update = change.update_snapshot(snapshot_properties=dict(properties))
             if replace:
-                with update.overwrite() as snapshot:
+                with update.overwrite(commit_uuid=name) as snapshot:
                     for task in table.scan().plan_files():
                         snapshot.delete_data_file(task.file)
                     for file in data_files(table.metadata, files):
                         snapshot.append_data_file(file)
             else:
-                with update.merge_append() as snapshot:
+                with _merge_append(change, table.io, name, properties) as snapshot:
                     for file in data_files(table.metadata, files):
                         snapshot.append_data_file(file)
             change.set_properties({"sluice.last-delivery": properties["sluice.delivery"]})
@@ -275,6 +295,19 @@ class LakeTable:
         """Publish a draft with the caller's transaction; False when the pointer is not at its base."""
         values = {**self._row, "location": draft.location, "base": draft.base}
         return run(cursor, "ledger", "swap_pointer", values).rowcount == 1
+
+
+def _merge_append(
+    change: Transaction, io: FileIO, name: uuid.UUID, properties: Mapping[str, str]
+) -> _MergeAppendFiles:
+    """pyiceberg's merge append, its manifests under `name`, which its own short form can't be given."""
+    return _MergeAppendFiles(
+        operation=Operation.APPEND,
+        transaction=change,
+        io=io,
+        commit_uuid=name,
+        snapshot_properties=dict(properties),
+    )
 
 
 def iceberg_schema(columns: pa.Schema) -> Schema:

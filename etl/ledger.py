@@ -31,7 +31,7 @@ class Lease:
 
     pipeline: str
     run_id: str
-    fenced: tuple[int, ...]  # attempts of earlier runs that can't commit any more
+    fenced: tuple[tuple[int, str], ...]  # (delivery id, run) of attempts that can't commit any more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
     run(cursor, "ledger", "insert_run", values)
     run(cursor, "ledger", "take_lease", values)
     run(cursor, "ledger", "close_dead_runs", values)
-    fenced = tuple(number for (number,) in run(cursor, "ledger", "fence_attempts", values).fetchall())
+    fenced = tuple(run(cursor, "ledger", "fence_attempts", values).fetchall())
     return Lease(pipeline=pipeline, run_id=values["run"], fenced=fenced)
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from etl import ledger
 from etl.checkpoint import Checkpoint
 from etl.database import session
-from etl.errors import CheckpointDamaged, CheckpointLost, LedgerAhead, LedgerBehind
+from etl.errors import CheckpointDamaged, CheckpointLost, LedgerAhead, LedgerBehind, SluiceError
+from etl.inputs import path_of
 from etl.ledger import StreamState
 
 
@@ -26,7 +27,7 @@ class Checkpoints:
     present: Callable[[], Sequence[str]]  # the stream ids that have a folder
 
 
-def ready_stream(dsn: str, checkpoints: Checkpoints) -> str:
+def ready_stream(dsn: str, checkpoints: Checkpoints, landing: str) -> str:
     """The id of the stream that the run may go on with; a pipeline that never ran is given one.
 
     Raises CheckpointLost, CheckpointDamaged, LedgerBehind or LedgerAhead, having changed nothing.
@@ -35,30 +36,39 @@ def ready_stream(dsn: str, checkpoints: Checkpoints) -> str:
         known = ledger.current_stream(cursor, checkpoints.pipeline)
     if known is None:
         _refuse_unknown(checkpoints)
-        return new_stream(dsn, checkpoints, first_batch=0)
+        return _first_stream(dsn, checkpoints)
     checkpoint = checkpoints.of(known.stream_id)
     if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
         checkpoint.create(known.stream_id)  # a run was killed between registering its stream and this
         return known.stream_id
-    if problem := mismatch(dsn, known, checkpoint):
+    if problem := mismatch(dsn, known, checkpoint, landing):
         raise problem
     return known.stream_id
 
 
-def new_stream(dsn: str, checkpoints: Checkpoints, *, first_batch: int) -> str:
-    """Register a new stream as the pipeline's current one; with first_batch 0 its checkpoint is made, too.
+def _first_stream(dsn: str, checkpoints: Checkpoints) -> str:
+    """Registered before its folder is made: one that the ledger does not know would look like a lost ledger."""
+    stream_id = str(uuid.uuid4())
+    checkpoint = checkpoints.of(stream_id)
+    with session(dsn) as cursor:
+        ledger.register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=0)
+    checkpoint.create(stream_id)
+    return stream_id
 
-    It is registered first: a folder that the ledger does not know would look like a ledger that went back.
+
+def seeded_stream(dsn: str, checkpoints: Checkpoints, *, sources: int) -> tuple[str, int]:
+    """A new current stream whose checkpoint has exactly the live inputs behind it; its id, and how many.
+
+    The inputs are read in the transaction that makes the stream current: no other stream can add one later.
     """
     stream_id = str(uuid.uuid4())
     checkpoint = checkpoints.of(stream_id)
     with session(dsn) as cursor:
-        ledger.register_stream(
-            cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=first_batch
-        )
-    if first_batch == 0:
-        checkpoint.create(stream_id)
-    return stream_id
+        ledger.lock(cursor, checkpoints.pipeline)
+        ledger.register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1)
+        seen = ledger.live_inputs(cursor, checkpoints.pipeline)
+    checkpoint.seed(seen, sources=sources, stream_id=stream_id)
+    return stream_id, len(seen)
 
 
 def _refuse_unknown(checkpoints: Checkpoints) -> None:
@@ -70,7 +80,17 @@ def _refuse_unknown(checkpoints: Checkpoints) -> None:
         )
 
 
-def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint) -> Exception | None:
+def require_same(checkpoint: Checkpoint, stream_id: str, pipeline: str) -> None:
+    """A checkpoint that was replaced under a living query would give it another stream's batches."""
+    if checkpoint.stream_id != stream_id:
+        raise CheckpointLost(
+            f"Checkpoint {checkpoint.uri} of {pipeline} was replaced while it was in use: it holds stream"
+            f" {checkpoint.stream_id}",
+            remedy=f"`sluice recover {pipeline}`",
+        )
+
+
+def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str) -> SluiceError | None:
     """What keeps the stream from going on, or None when checkpoint and ledger fit together."""
     remedy = f"`sluice recover {known.pipeline}`"
     where = f"Checkpoint {checkpoint.uri} of {known.pipeline}"
@@ -90,10 +110,27 @@ def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint) -> Exception 
             f"{where} holds stream {checkpoint.stream_id} {owner}; the ledger has {last} of {known.stream_id}",
             remedy=remedy,
         )
-    return _out_of_step(known, checkpoint, where, remedy)
+    return _out_of_step(known, checkpoint, where, remedy) or _undelivered(dsn, known, checkpoint, landing)
 
 
-def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy: str) -> Exception | None:
+def _undelivered(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str) -> SluiceError | None:
+    """A file that the checkpoint has behind it and no delivery has would be lost without a word."""
+    delivered = known.next_batch - 1
+    if delivered not in checkpoint.offsets:
+        return None
+    with session(dsn) as cursor:
+        live = {one.path for one in ledger.live_inputs(cursor, known.pipeline)}
+    lost = sorted({path_of(file.uri, landing) for file in checkpoint.read_until(delivered)} - live)
+    if not lost:
+        return None
+    return CheckpointDamaged(
+        f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(lost)} files as read that no delivery has:"
+        f" {_some(lost)}",
+        remedy=f"`sluice recover {known.pipeline}`",
+    )
+
+
+def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy: str) -> SluiceError | None:
     """The ledger is at the last batch that Spark marked as done, or at the one it was working on."""
     before = known.first_batch - 1
     delivered = before if known.last_batch is None else known.last_batch

@@ -13,11 +13,10 @@ from etl import ledger
 from etl.batch import Receipt
 from etl.checkpoint import Checkpoint
 from etl.database import migrate, session
-from etl.errors import NeedsPerson
 from etl.forward import lost_deliveries, put_back
 from etl.ledger import Lease
 from etl.pipeline import Pipeline
-from etl.preflight import mismatch, new_stream
+from etl.preflight import mismatch, seeded_stream
 from etl.run import Place, leased
 
 # Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
@@ -54,14 +53,8 @@ def _recover(place: Place, pipeline: Pipeline, lease: Lease) -> Recovered:
         return Recovered(pipeline=pipeline.name, problem=None)
     lost = lost_deliveries(dsn, place.lake, pipeline)
     receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost)
-    stream_id = new_stream(dsn, place.checkpoints(pipeline.name), first_batch=1)
-    with session(dsn) as cursor:
-        seen = ledger.live_inputs(cursor, pipeline.name)
-    checkpoint = place.checkpoints(pipeline.name).of(stream_id)
-    checkpoint.seed(seen, sources=len(pipeline.sources), stream_id=stream_id)
-    return Recovered(
-        pipeline=pipeline.name, problem=problem, put_back=receipts, stream=stream_id, seen=len(seen)
-    )
+    stream_id, seen = seeded_stream(dsn, place.checkpoints(pipeline.name), sources=len(pipeline.sources))
+    return Recovered(pipeline=pipeline.name, problem=problem, put_back=receipts, stream=stream_id, seen=seen)
 
 
 def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
@@ -76,8 +69,7 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
     checkpoint: Checkpoint = checkpoints.of(known.stream_id)
     if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
         return None
-    found = mismatch(dsn, known, checkpoint)
-    if isinstance(found, NeedsPerson):
+    if found := mismatch(dsn, known, checkpoint, place.settings.landing):
         return found.seen
     if outcome in _OUTCOMES:
         return f"the last run ended with {outcome}"

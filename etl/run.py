@@ -30,7 +30,7 @@ from etl.ledger import Lease, StreamState
 from etl.objects import ObjectStore
 from etl.pipeline import Pipeline
 from etl.places import filesystem
-from etl.preflight import Checkpoints, ready_stream
+from etl.preflight import Checkpoints, ready_stream, require_same
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Listener, Step, reached
@@ -123,7 +123,7 @@ def run(
     reached(Step.LEASE_TAKEN)
     with leased(dsn, lease):
         _drop_fenced(dsn, lease)
-        stream_id = ready_stream(dsn, place.checkpoints(pipeline.name))
+        stream_id = ready_stream(dsn, place.checkpoints(pipeline.name), place.settings.landing)
         with session(dsn) as cursor:
             ledger.run_on_stream(cursor, lease, stream_id)
             stream = ledger.stream_state(cursor, stream_id)
@@ -179,8 +179,8 @@ def _end(dsn: str, lease: Lease, outcome: str) -> None:
 
 def _drop_fenced(dsn: str, lease: Lease) -> None:
     """Remove the staging tables of fenced attempts; one that a zombie still writes to is left to the sweeper."""
-    for number in lease.fenced:
-        tables = staging_tables(dsn, number)
+    for number, run_id in lease.fenced:
+        tables = staging_tables(dsn, number, run_id)
         try:
             with session(dsn) as cursor:
                 cursor.execute("SET LOCAL lock_timeout = '500ms'")
@@ -229,7 +229,7 @@ def _query(
         suite_digest=rules.suite.digest,
         words=rules.words,
         rules=rules.stage_rules,
-        lookups=source.lookup_versions,
+        lookups={name: [one.__dict__ for one in files] for name, files in source.lookup_versions.items()},
         on_step=on_step,
     )
     checkpoints = place.checkpoints(pipeline.name)
@@ -238,6 +238,7 @@ def _query(
     def batch(found: DataFrame, number: int) -> None:
         try:
             checkpoint = checkpoints.of(stream.stream_id)  # read anew: Spark has just written to it
+            require_same(checkpoint, stream.stream_id, pipeline.name)
             micro = SparkBatch.of(found, number, checkpoint, source, rules, place.settings)
             received(deliver(run, micro))
         except BaseException as error:

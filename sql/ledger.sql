@@ -33,7 +33,7 @@ UPDATE sluice.pipeline SET lease_token = %(run)s WHERE name = %(pipeline)s
 -- Closes every attempt that is still open, for its run lost the lease; returns their delivery ids.
 UPDATE sluice.attempt SET closed_at = now(), outcome = 'fenced'
 WHERE pipeline = %(pipeline)s AND closed_at IS NULL
-RETURNING delivery_id
+RETURNING delivery_id, lease_token::text
 
 -- name: close_dead_runs
 -- Ends, on paper, the runs that were killed.
@@ -188,12 +188,14 @@ WHERE catalog_name = %(catalog)s AND table_namespace = %(namespace)s AND table_n
 
 -- name: adopt_attempt
 -- Makes an attempt known again under the number that its rows carry.
-INSERT INTO sluice.attempt (delivery_id, pipeline, stream_id, batch_id, lease_token)
-VALUES (%(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, %(run)s)
+INSERT INTO sluice.attempt (delivery_id, pipeline, stream_id, batch_id, lease_token, adopted)
+VALUES (%(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, %(run)s, true)
+ON CONFLICT (delivery_id) DO UPDATE SET lease_token = excluded.lease_token, closed_at = NULL, outcome = NULL
 
 -- name: known_attempts
--- Which of these delivery numbers PostgreSQL knows, of any pipeline.
-SELECT delivery_id FROM sluice.attempt WHERE delivery_id = ANY(%(deliveries)s)
+-- Which of these delivery numbers PostgreSQL knows, of any pipeline; not those that an interrupted recover left.
+SELECT delivery_id FROM sluice.attempt
+WHERE delivery_id = ANY(%(deliveries)s) AND (NOT adopted OR outcome = 'delivered')
 
 -- name: skip_numbers
 -- Makes sure that numbers up to this one are never given out again.

@@ -66,6 +66,7 @@ CREATE TABLE sluice.attempt (
     opened_at       timestamptz NOT NULL DEFAULT now(),
     closed_at       timestamptz,
     outcome         text,
+    adopted         boolean NOT NULL DEFAULT false,
     CONSTRAINT outcome_known CHECK (outcome IN ('delivered', 'stopped', 'failed', 'fenced')),
     CONSTRAINT closed_has_outcome CHECK ((closed_at IS NULL) = (outcome IS NULL))
 );
@@ -78,6 +79,7 @@ COMMENT ON COLUMN sluice.attempt.batch_id IS 'Spark''s batch id within the strea
 COMMENT ON COLUMN sluice.attempt.lease_token IS 'The run that tried';
 COMMENT ON COLUMN sluice.attempt.opened_at IS 'When its number was reserved';
 COMMENT ON COLUMN sluice.attempt.closed_at IS 'When it was delivered, given up, or fenced by the next run';
+COMMENT ON COLUMN sluice.attempt.adopted IS 'Put back by recover after PostgreSQL lost it: until it is delivered, its objects may be all that is left of its rows';
 COMMENT ON COLUMN sluice.attempt.outcome IS 'delivered, stopped (by its suite), failed, or fenced';
 
 CREATE TABLE sluice.delivery (
