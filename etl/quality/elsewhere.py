@@ -21,7 +21,7 @@ def evaluate_elsewhere(suite: CompiledSuite, frame: DataFrame) -> Mapping[int, A
     """
     if not suite.elsewhere:
         return {}
-    engine = engine_over(frame.sparkSession, frame.select(*suite.schema.fieldNames()))
+    engine = engine_over(frame.sparkSession, _judged_columns(suite, frame))
     needed = {
         rule.declared.number: rule.declared.expectation.get_validation_dependencies(
             execution_engine=engine, runtime_configuration=runtime()
@@ -44,3 +44,7 @@ def evaluate_elsewhere(suite: CompiledSuite, frame: DataFrame) -> Mapping[int, A
         except Exception as wrong:
             raise unknown(suite.name, rule.declared, f"GX raised {wrong!r}") from wrong
     return results
+
+
+def _judged_columns(suite: CompiledSuite, frame: DataFrame) -> DataFrame:
+    return frame.select(*("`" + name.replace("`", "``") + "`" for name in suite.schema.fieldNames()))

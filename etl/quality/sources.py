@@ -23,7 +23,7 @@ class Known:
 
     fixed: Any
 
-    def value(self, counts: Counts) -> Any:
+    def value(self, counts: Counts) -> Any:  # noqa: ARG002 - one of several sources
         return self.fixed
 
 

@@ -93,7 +93,7 @@ def _digest(document: Mapping[str, Any]) -> str:
 def _declared(number: int, entry: Any) -> DeclaredRule:
     """One entry as a rule; ValueError says what is wrong with it."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get("type"), str):
-        raise ValueError("it has no type")  # noqa: TRY004 - every mistake of an entry is a ValueError
+        raise ValueError("it has no type")
     if unknown := sorted(set(entry) - EXPECTATION_KEYS):
         raise ValueError(f"{entry['type']} has unknown keys {', '.join(unknown)}")
     expectation = _expectation(entry)

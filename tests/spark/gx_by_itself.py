@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import great_expectations as gx
-from pass_evaluator import counts_of
 from pyspark.sql import DataFrame
 
 from etl.quality import compile_suite, evaluate_elsewhere, judge
 from etl.verdict import Verdict
+from tests.spark.pass_evaluator import counts_of
 
 SUMMARY = {"result_format": "SUMMARY", "partial_unexpected_count": 20}
 Results = dict[str, dict[str, Any]]

@@ -9,9 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from drawn_suites import draw_frame, draw_suite
-from gx_by_itself import by_gx, differences
 from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.drawn_suites import draw_frame, draw_suite
+from tests.spark.gx_by_itself import by_gx, differences
 
 SCHEMA = (
     "id string, name string, doc string, x double, f float, n int, m int, k int, big bigint,"
@@ -191,13 +192,12 @@ def _frame(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
     return spark.createDataFrame(rows, SCHEMA)
 
 
-@pytest.mark.parametrize("rows", ["sixty", "one", "none", "nulls"])
+@pytest.mark.parametrize("rows", ["sixty", "none", "nulls"])
 def test_one_pass_equals_gx(spark: SparkSession, rows: str) -> None:
     frame = _frame(
         spark,
         {
             "sixty": [_row(number) for number in range(60)],
-            "one": [_row(3)],
             "none": [],
             "nulls": [(None,) * 14 for _ in range(5)],
         }[rows],
