@@ -43,7 +43,9 @@ def config_file() -> Path | None:
     if named:
         return Path(named).expanduser().absolute()
     here = Path.cwd()
-    return next((folder / CONFIG_NAME for folder in (here, *here.parents) if (folder / CONFIG_NAME).is_file()), None)
+    return next(
+        (folder / CONFIG_NAME for folder in (here, *here.parents) if (folder / CONFIG_NAME).is_file()), None
+    )
 
 
 class Settings(BaseSettings):
@@ -90,8 +92,8 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = config_file()
         if file is None:
@@ -112,7 +114,7 @@ class Settings(BaseSettings):
     @classmethod
     def _folder_or_uri(cls, value: str, info: ValidationInfo) -> str:
         if not value:
-            return str(_home(info) / cast(str, info.field_name))
+            return str(_home(info) / cast("str", info.field_name))
         if "://" not in value:
             return str(_absolute(Path(value)))
         scheme, _, rest = value.partition("://")
@@ -140,7 +142,9 @@ class Settings(BaseSettings):
                 parse_dsn(value.get_secret_value())
             except ProgrammingError:
                 # libpq's own message quotes the string, password included
-                raise ValueError("is not a libpq connection string (postgresql://… or host=… dbname=…)") from None
+                raise ValueError(
+                    "is no libpq connection string (postgresql://… or host=… dbname=…)"
+                ) from None
         return value
 
     @field_validator("lake")
@@ -168,7 +172,10 @@ class Settings(BaseSettings):
             value = _json(value, dict)
         if not isinstance(value, Mapping):
             return value
-        return {name: json.dumps(item) if isinstance(item, bool | int | float) else item for name, item in value.items()}
+        return {
+            name: json.dumps(item) if isinstance(item, bool | int | float) else item
+            for name, item in value.items()
+        }
 
     @field_validator("backup_horizon", mode="before")
     @classmethod
@@ -207,7 +214,9 @@ def load_settings() -> Settings:
 
 def _unknown_in_environment() -> list[str]:
     known = {PREFIX + name.upper() for name in Settings.model_fields} | {CONFIG_VARIABLE}
-    unknown = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
+    unknown = sorted(
+        name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known
+    )
     return [f"{name} in the environment is not a setting{_meant(name.upper(), known)}" for name in unknown]
 
 
@@ -236,10 +245,10 @@ def _home(info: ValidationInfo) -> Path:
     home = info.data.get("home")
     if home is None:
         raise ValueError("can't be placed while home is wrong")
-    return cast(Path, home)
+    return cast("Path", home)
 
 
-def _json(text: str, kind: type[list[Any]] | type[dict[str, Any]]) -> object:
+def _json(text: str, kind: type[list[Any] | dict[str, Any]]) -> object:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:

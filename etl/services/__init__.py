@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from etl.services import postgres, s3
-from etl.services.jars import JarSet, jars, java
+from etl.services.jarsets import JarSet, jars, java
 from etl.services.process import only_one
 from etl.settings import Settings
 
@@ -27,7 +27,6 @@ class Services:
     s3_endpoint: str | None  # None: AWS itself
     s3_region: str
     environment: Mapping[str, str]  # for os.environ, before any S3 client is made
-    spark_jars: Mapping[str, str]  # Spark conf that adds the S3A jars; empty where no s3a:// is read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +65,9 @@ def status(settings: Settings) -> tuple[Status, ...]:
     if settings.embedded_postgres:
         database = _postgres(settings)
         port = postgres.running(database)
-        found.append(Status(service="postgres", port=port, folder=str(database.folder), log=str(database.log)))
+        found.append(
+            Status(service="postgres", port=port, folder=str(database.folder), log=str(database.log))
+        )
     if settings.embedded_s3:
         store = _s3(settings)
         port = s3.running(store)
@@ -89,7 +90,7 @@ def _services(settings: Settings, dsn: str | None, port: int | None) -> Services
     if port is None:
         assert settings.lake is not None
         address, lake = settings.s3_endpoint, settings.lake
-        environment = {name: settings.s3_region for name in ("AWS_REGION", "AWS_DEFAULT_REGION")}
+        environment = dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), settings.s3_region)
         environment |= {"AWS_ENDPOINT_URL_S3": address} if address else {}
     else:
         store = _s3(settings)
@@ -100,12 +101,4 @@ def _services(settings: Settings, dsn: str | None, port: int | None) -> Services
         s3_endpoint=address,
         s3_region=settings.s3_region,
         environment=MappingProxyType(environment),
-        spark_jars=MappingProxyType(_spark_jars(settings)),
     )
-
-
-def _spark_jars(settings: Settings) -> dict[str, str]:
-    if not any(place.startswith("s3a://") for place in (settings.landing, settings.checkpoints)):
-        return {}
-    found = sorted(jars(JarSet.S3A, settings.jars).glob("*.jar"))
-    return {"spark.jars": ",".join(str(jar) for jar in found)}

@@ -119,6 +119,7 @@ def stop(server: Postgres) -> bool:
             f"the embedded PostgreSQL (pid {process.pid}) did not stop within 60 s; its log is {server.log}",
             remedy=f"look into the log, then sluice down again, or kill -QUIT {process.pid}",
         ) from None
+    shutil.rmtree(_socket_path(server), ignore_errors=True)
     return True
 
 
@@ -150,7 +151,19 @@ def _launch(server: Postgres) -> int:
     _configure(server, binaries)
     result = _as_user(
         server,
-        [binaries / "pg_ctl", "start", "-w", "-t", "60", "-D", server.data, "-l", server.log, "-o", f"-p {port}"],
+        [
+            binaries / "pg_ctl",
+            "start",
+            "-w",
+            "-t",
+            "60",
+            "-D",
+            server.data,
+            "-l",
+            server.log,
+            "-o",
+            f"-p {port}",
+        ],
     )
     if result.returncode != 0:
         if not port_is_free(port):
@@ -171,7 +184,8 @@ def _place(server: Postgres) -> None:
         return
     entry = pwd.getpwnam(server.user)
     if not link.exists():
-        if not _can_enter(server, server.home):
+        link.unlink(missing_ok=True)  # it may point to a folder that is gone
+        if not _may_use(server, server.home):
             name = hashlib.sha256(str(server.home).encode()).hexdigest()[:12]
             make_folder(SHARED)
             link.symlink_to(make_folder(SHARED / name, 0o700))
@@ -179,11 +193,10 @@ def _place(server: Postgres) -> None:
     os.chown(link, entry.pw_uid, entry.pw_gid)
 
 
-def _can_enter(server: Postgres, folder: Path) -> bool:
-    try:
-        return subprocess.run(["true"], cwd=folder, **_identity(server), check=False).returncode == 0
-    except PermissionError:
-        return False
+def _may_use(server: Postgres, path: Path) -> bool:
+    """Whether the server's user can get at the folder or program by its path."""
+    # not by cwd=…: that is entered before the user is changed
+    return subprocess.run(["test", "-x", str(path)], **_identity(server), check=False).returncode == 0  # type: ignore[call-overload, no-any-return]
 
 
 def _binaries(server: Postgres) -> Path:
@@ -193,7 +206,7 @@ def _binaries(server: Postgres) -> Path:
     if found is None:
         raise SetupError(f"the package {WHEEL} has no PostgreSQL 18 for this machine", remedy="make install")
     installed = found.resolve().parent.parent
-    if _can_enter(server, installed / "bin"):
+    if _may_use(server, found.resolve()):
         return installed / "bin"
     copy = SHARED / f"postgresql-{importlib.metadata.version(WHEEL)}"
     if not copy.is_dir():
@@ -215,15 +228,15 @@ def _initialise(server: Postgres, binaries: Path) -> None:
     write_secret(word, passwords[OWNER] + "\n")
     if server.user:
         shutil.chown(word, server.user)
+    options = ["-U", OWNER, f"--pwfile={word}", "--auth=scram-sha-256", "--data-checksums"]
     result = _as_user(
-        server,
-        [binaries / "initdb", "-D", part, "-U", OWNER, f"--pwfile={word}", "--auth=scram-sha-256"]
-        + ["--encoding=UTF8", "--locale=C.UTF-8", "--data-checksums"],
+        server, [binaries / "initdb", "-D", part, *options, "--encoding=UTF8", "--locale=C.UTF-8"]
     )
     word.unlink()
     if result.returncode != 0:
         raise SetupError(
-            f"the embedded PostgreSQL could not be initialised in {server.folder}: {result.stdout.strip()[-300:]}",
+            f"the embedded PostgreSQL could not be initialised in {server.folder}: "
+            f"{result.stdout.strip()[-300:]}",
             remedy="see that the disk has room and the folder is writable, then the same command again",
         )
     with (part / "postgresql.conf").open("a") as conf:
@@ -239,11 +252,8 @@ def _configure(server: Postgres, binaries: Path) -> None:
 
 
 def _socket_folder(server: Postgres) -> Path:
-    """A folder of mode 0700 for the socket, whose path may not be longer than 107 characters with its name."""
-    folder = server.folder / "socket"
-    if len(os.fsencode(folder)) > LONGEST_SOCKET_FOLDER:
-        name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
-        folder = Path(tempfile.gettempdir()) / f"sluice-{name}"
+    """A folder of mode 0700 for the socket, whose whole path may have 107 characters at most."""
+    folder = _socket_path(server)
     uid = pwd.getpwnam(server.user).pw_uid if server.user else os.geteuid()
     if not folder.exists():
         make_folder(folder, 0o700)
@@ -257,13 +267,22 @@ def _socket_folder(server: Postgres) -> Path:
     return folder
 
 
+def _socket_path(server: Postgres) -> Path:
+    folder = server.folder / "socket"
+    if len(os.fsencode(folder)) <= LONGEST_SOCKET_FOLDER:
+        return folder
+    name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"sluice-{name}"
+
+
 def _wait_for_role(server: Postgres, port: int) -> None:
     """Connect as the role; in a new cluster, create the role and its database first."""
     try:
         connection = psycopg2.connect(server.dsn(port, database=OWNER, user=OWNER), connect_timeout=10)
     except psycopg2.OperationalError as error:
         raise SetupError(
-            f"the embedded PostgreSQL on port {port} refused its own password: {str(error).strip().splitlines()[-1]}",
+            f"the embedded PostgreSQL on port {port} refused its own password: "
+            f"{str(error).strip().splitlines()[-1]}",
             remedy=f"put {server.passfile} back, or remove {server.folder} to begin with an empty database",
         ) from error
     connection.autocommit = True  # CREATE DATABASE can't run in a transaction

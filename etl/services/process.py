@@ -1,4 +1,4 @@
-"""Servers that outlive the command which started them: found again by pid and start time, never by pid alone."""
+"""Servers that outlive the command which started them: found by pid and start time, never by pid alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def make_folder(folder: Path, mode: int = 0o755) -> Path:
             remedy="make it writable, or name another one in SLUICE_HOME",
         ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise SetupError(f"the folder {folder} is not writable", remedy="make it so, or name another one in SLUICE_HOME")
+        raise SetupError(
+            f"the folder {folder} is not writable", remedy="make it so, or name another one in SLUICE_HOME"
+        )
     return folder
 
 
@@ -44,7 +46,7 @@ def write_secret(path: Path, text: str) -> None:
     """Replace the file as a whole; at no moment can anyone but its owner read it."""
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     part.replace(path)
 
@@ -65,7 +67,7 @@ def choose_port(service: str, wanted: int, memory: Path) -> int:
         if not port_is_free(wanted):
             raise SetupError(
                 f"port {wanted} on {HOST}, wanted for {service}, is in use",
-                remedy=f"stop what uses it, or set another one in SLUICE_{service.upper()}_PORT (0 chooses a free one)",
+                remedy=f"stop what uses it, or set SLUICE_{service.upper()}_PORT to another one",
             )
         return wanted
     remembered = int(memory.read_text()) if memory.is_file() else 0

@@ -6,6 +6,7 @@ Data stays between commands. It is safe against a killed process, not against lo
 from __future__ import annotations
 
 import configparser
+import os
 import secrets
 import signal
 import subprocess
@@ -18,13 +19,15 @@ from xml.sax.saxutils import escape
 import psutil
 
 from etl.errors import ServiceAway, SetupError
-from etl.services.jars import JarSet, jars, java
+from etl.services.jarsets import JarSet, jars, java
 from etl.services.process import HOST, choose_port, make_folder, recall, remember, tail, write_secret
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 BUCKET = "sluice"
+MAIN = "org.gaul.s3proxy.Main"
+KEY_VARIABLE = "AWS_ACCESS_KEY_ID"
 READY_WITHIN = 60  # seconds
 PROPERTIES = """\
 s3proxy.endpoint=http://{host}:{port}
@@ -95,6 +98,7 @@ def endpoint(port: int) -> str:
 
 def start(server: S3) -> int:
     """Start the server unless it runs, make its bucket, and return its port."""
+    _check_chain(server)
     found = recall(server.note)
     if found is not None:
         process, port = found
@@ -130,6 +134,18 @@ def running(server: S3) -> int | None:
     return found[1] if found else None
 
 
+def _check_chain(server: S3) -> None:
+    """Refuse keys in the environment: the AWS chain would prefer them to the credentials file."""
+    make_folder(server.home)
+    foreign = os.environ.get(KEY_VARIABLE)
+    if foreign and foreign != _credentials(server)[0]:
+        raise SetupError(
+            f"{KEY_VARIABLE} is set, and would win over the credentials of the embedded S3 server",
+            remedy=f"unset {KEY_VARIABLE} AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN, or name your own bucket in"
+            " SLUICE_LAKE",
+        )
+
+
 def _launch(server: S3) -> int:
     binary = java()
     classes = jars(JarSet.S3PROXY, server.jars)
@@ -138,13 +154,13 @@ def _launch(server: S3) -> int:
     key, secret = _credentials(server)
     port = choose_port("s3", server.port, server.home / "s3.port")
     properties, logback = server.folder / "s3proxy.properties", server.folder / "logback.xml"
-    text = PROPERTIES.format(host=HOST, port=port, key=key, secret=secret, data=str(data).replace("\\", "\\\\"))
+    text = PROPERTIES.format(host=HOST, port=port, key=key, secret=secret, data=data)
     write_secret(properties, text)
     logback.write_text(LOGBACK.format(log=escape(str(server.log))))
+    options = ("-Xmx256m", "-XX:+UseSerialGC", f"-Dlogback.configurationFile={logback}")
     with (server.folder / "java.log").open("w") as output:
         child = subprocess.Popen(
-            [binary, "-Xmx256m", f"-Dlogback.configurationFile={logback}", "-XX:+UseSerialGC"]
-            + ["-cp", f"{classes}/*", "org.gaul.s3proxy.Main", "--properties", str(properties)],
+            [str(binary), *options, "-cp", f"{classes}/*", MAIN, "--properties", str(properties)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -182,7 +198,9 @@ def client(server: S3, port: int) -> S3Client:
 
     key, secret = _credentials(server)
     session = boto3.Session(aws_access_key_id=key, aws_secret_access_key=secret, region_name=server.region)
-    config = Config(connect_timeout=2, read_timeout=30, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
+    config = Config(
+        connect_timeout=2, read_timeout=30, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}
+    )
     return session.client("s3", endpoint_url=endpoint(port), config=config)
 
 
@@ -206,7 +224,7 @@ def _wait_until_ready(server: S3, process: psutil.Process, port: int) -> None:
                 said = tail(server.folder / "java.log")
                 raise SetupError(
                     f"the embedded S3 server on port {port} did not start: {said}",
-                    remedy=f"look into {server.log}; if the port is in use, set SLUICE_S3_PORT to another one",
+                    remedy=f"look into {server.log}; if the port is in use, set another SLUICE_S3_PORT",
                 ) from error
             if time.monotonic() > deadline:
                 raise ServiceAway(

@@ -21,6 +21,7 @@ from etl.services.process import make_folder, only_one
 
 OLDEST_JAVA = 17
 REPOSITORY_VARIABLE = "DEFAULT_ARTIFACT_REPOSITORY"  # Spark's own name for a mirror of Maven Central
+LOG = "resolve.log"
 IVY_SETTINGS = """\
 <ivysettings>
   <settings defaultResolver="central"/>
@@ -47,7 +48,9 @@ def java() -> Path:
     result = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
     version = re.search(r'version "(?:1\.)?(\d+)', result.stderr)
     if version is None:
-        raise SetupError(f"{found} (from {where}) does not run: {result.stderr.strip()[-200:]}", remedy=install)
+        raise SetupError(
+            f"{found} (from {where}) does not run: {result.stderr.strip()[-200:]}", remedy=install
+        )
     if int(version[1]) < OLDEST_JAVA:
         raise SetupError(f"{found} (from {where}) is Java {version[1]}, too old", remedy=install)
     return Path(found)
@@ -64,8 +67,32 @@ def jars(which: JarSet, folder: Path) -> Path:
     return target
 
 
+def record(which: JarSet, folder: Path, into: Path) -> None:
+    """Resolve the set anew and write the digests that `jars` checks; for whoever changes the packages."""
+    work = make_folder(folder / f".{which}.record")
+    found = _digests(_fetch(which, work))
+    into.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(found.items())))
+    shutil.rmtree(work)
+
+
 def _resolve(which: JarSet, target: Path) -> None:
+    """Put the set into `target`: as a whole, checked, or not at all."""
     work = make_folder(target.with_name(f".{which}.part"))
+    wrong = _differences(which, found := _fetch(which, work))
+    if wrong:
+        kept = target.with_name(f"{which}-resolve.log")
+        (work / LOG).replace(kept)
+        shutil.rmtree(work)  # kept, a half-filled cache would make every later try fail in the same way
+        raise SetupError(
+            f"the jars of {which} could not be had: {wrong}; the resolver's log is {kept}",
+            remedy=f"see that Maven Central is reachable, or set {REPOSITORY_VARIABLE} to a mirror",
+        )
+    found.rename(target)
+    shutil.rmtree(work)
+
+
+def _fetch(which: JarSet, work: Path) -> Path:
+    """Run Spark's resolver with a cache of its own: a half-filled ~/.m2 or ~/.ivy2 can't make it fail."""
     settings = work / "ivysettings.xml"
     mirror = os.environ.get(REPOSITORY_VARIABLE)
     settings.write_text(IVY_SETTINGS.format(root=f" root={quoteattr(mirror)}" if mirror else ""))
@@ -78,27 +105,20 @@ def _resolve(which: JarSet, target: Path) -> None:
         # what Spark runs once the jars are there: a command that does nothing
         *("--class", "org.apache.spark.deploy.SparkSubmit", "spark-internal", "--version"),
     ]
-    log = work / "resolve.log"
-    with log.open("w") as output:
-        done = subprocess.run([str(word) for word in command], stdout=output, stderr=subprocess.STDOUT, check=False)
-    wrong = _differences(which, work / "ivy" / "jars") if done.returncode == 0 else "the resolver failed"
-    if wrong:
-        # kept, a half-filled cache would make every later try fail in the same way
-        kept = target.with_name(f"{which}-resolve.log")
-        log.replace(kept)
-        shutil.rmtree(work)
-        raise SetupError(
-            f"the jars of {which} could not be had: {wrong}; the resolver's log is {kept}",
-            remedy=f"see that Maven Central is reachable (or set {REPOSITORY_VARIABLE} to a mirror), then try again",
-        )
-    (work / "ivy" / "jars").rename(target)
-    shutil.rmtree(work)
+    with (work / LOG).open("w") as log:
+        subprocess.run([str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, check=False)
+    return work / "ivy" / "jars"
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.jar")}
 
 
 def _differences(which: JarSet, folder: Path) -> str:
     lines = (line.split() for line in _names(f"{which}.sha256"))
-    expected = {name.lstrip("*"): digest for digest, name in lines}
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.jar")}
+    expected, found = {name: digest for digest, name in lines}, _digests(folder)
+    if not found:
+        return "the resolver brought none"
     changed = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if not changed:
         return ""

@@ -1,0 +1,100 @@
+"""Real embedded services for the whole session, and nothing of the caller's own SLUICE_* or AWS settings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+from psycopg2.extensions import make_dsn
+
+from etl import services as embedded
+from etl.services import Services
+from etl.settings import Settings
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+JARS = REPOSITORY / ".sluice" / "jars"  # kept, so that they are resolved once and not in every run
+FOREIGN = ("SLUICE_", "AWS_", "PG")
+
+
+def pytest_configure() -> None:
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def short_home() -> Iterator[Path]:
+    """A folder that any system user may pass through; pytest's own temporary folders are closed to them."""
+    folder = Path(tempfile.mkdtemp(prefix="sluice-"))
+    folder.chmod(0o711)
+    # an empty file, so that no sluice.toml further up is found
+    (folder / "sluice.toml").touch()
+    os.environ["SLUICE_CONFIG"] = str(folder / "sluice.toml")
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def settings(short_home: Path) -> Settings:
+    """The session's settings: both services embedded, ports free ones."""
+    return Settings(home=short_home / "home", jars=JARS)
+
+
+@pytest.fixture(scope="session")
+def services(settings: Settings) -> Iterator[Services]:
+    """Both services, running; the AWS chain finds them. One that does not start fails the test."""
+    try:
+        found = embedded.up(settings)
+        os.environ.update(found.environment)
+        yield found
+    finally:
+        embedded.down(settings)
+
+
+@pytest.fixture
+def database(services: Services) -> Iterator[str]:
+    """The connection string of an empty database; it is dropped at the end, whoever is still connected."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    _run(services.postgres, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    yield make_dsn(services.postgres, dbname=name)
+    _run(services.postgres, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def lake_uri(services: Services) -> str:
+    """An s3:// prefix that nobody else uses."""
+    return f"{services.lake}/{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def settings_for(services: Services, settings: Settings) -> Callable[..., Settings]:
+    """Makes settings with the session's services and a home of their own: settings_for(tmp_path, …)."""
+
+    def make(home: Path, **changes: object) -> Settings:
+        values = {
+            "home": home,
+            "jars": settings.jars,
+            "postgres": services.postgres,
+            "lake": services.lake,
+            "s3_endpoint": services.s3_endpoint,
+            "s3_region": services.s3_region,
+        }
+        return Settings.model_validate(values | changes)
+
+    return make
+
+
+def _run(dsn: str, command: sql.Composed) -> None:
+    connection = psycopg2.connect(dsn)
+    try:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(command)
+    finally:
+        connection.close()

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import psutil
+import psycopg2
+import pyarrow.fs
+import pytest
+from botocore.exceptions import ClientError
+
+from etl import services as embedded
+from etl.errors import SetupError
+from etl.services import Services
+from etl.services.postgres import cluster
+from etl.settings import Settings
+
+
+@pytest.fixture
+def own(settings: Settings) -> Iterator[Settings]:
+    """Services of one test alone, not started yet, in a folder that any system user may pass through."""
+    folder = Path(tempfile.mkdtemp(prefix="sluice-"))
+    folder.chmod(0o711)
+    found = Settings(home=folder / "home", jars=settings.jars)
+    yield found
+    embedded.down(found)
+    shutil.rmtree(folder)
+
+
+def processes_of(settings: Settings) -> list[str]:
+    found = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    return [line for line in found if str(settings.home) in line]
+
+
+def test_data_outlives_down_and_down_leaves_no_process(own: Settings) -> None:
+    first = embedded.up(own)
+    with psycopg2.connect(first.postgres) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE kept AS SELECT 1 AS a")
+    connection.close()
+    assert set(embedded.down(own)) == {"postgres", "s3"}
+    assert processes_of(own) == []
+    assert embedded.down(own) == ()
+    again = embedded.up(own)
+    assert again == first
+    with psycopg2.connect(again.postgres) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT a FROM kept")
+        assert cursor.fetchall() == [(1,)]
+    connection.close()
+
+
+def test_two_ups_at_once_start_one_of_each(own: Settings) -> None:
+    program = "from etl.services import up; from etl.settings import Settings; print(up(Settings()).postgres)"
+    environment = os.environ | {"SLUICE_HOME": str(own.home), "SLUICE_JARS": str(own.jars)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert outputs[0] == outputs[1] != ""
+    assert len([line for line in processes_of(own) if "org.gaul.s3proxy.Main" in line]) == 1
+
+
+def test_killed_services_are_started_again_despite_their_stale_notes(own: Settings) -> None:
+    first = embedded.up(own)
+    pid = int((cluster(own.home, 0).data / "postmaster.pid").read_text().splitlines()[0])
+    postmaster = psutil.Process(pid)
+    family = [postmaster, *postmaster.children(recursive=True)]
+    commands = ((process, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]))
+    family += [process for process, words in commands if str(own.home / "s3") in " ".join(words or ())]
+    for process in family:
+        process.kill()
+    psutil.wait_procs(family, timeout=30)
+    assert all(state.port is None for state in embedded.status(own))
+    assert embedded.up(own) == first
+
+
+@pytest.mark.parametrize("service", ["postgres", "s3"])
+def test_a_port_in_use_is_one_clear_error(own: Settings, service: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        wanting = Settings.model_validate(own.model_dump() | {f"{service}_port": port})
+        with pytest.raises(SetupError, match=f"port {port} on 127.0.0.1, wanted for {service}, is in use"):
+            embedded.up(wanting)
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SetupError, match="can't be made: Not a directory"):
+        embedded.up(Settings(home=tmp_path / "file" / "home", jars=settings.jars))
+
+
+def test_keys_in_the_environment_are_not_used_by_mistake(
+    own: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAFOREIGN")
+    with pytest.raises(SetupError, match="AWS_ACCESS_KEY_ID is set"):
+        embedded.up(own)
+
+
+def test_a_missing_or_old_java_is_one_clear_error(
+    own: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SetupError, match="no java in JAVA_HOME"):
+        embedded.up(own)
+    (tmp_path / "bin").mkdir()
+    old = tmp_path / "bin" / "java"
+    old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    old.chmod(0o755)
+    with pytest.raises(SetupError, match="is Java 8, too old"):
+        embedded.up(own)
+
+
+def test_a_home_closed_to_the_system_user_is_remembered_elsewhere(settings: Settings) -> None:
+    # under root the server can't enter such a folder; for an ordinary user nothing is special about it
+    folder = Path(tempfile.mkdtemp(prefix="sluice-"))
+    found = Settings(home=folder / "home", jars=settings.jars)
+    try:
+        assert embedded.up(found) == embedded.up(found)
+        assert (found.home / "postgres" / "data" / "PG_VERSION").is_file()
+    finally:
+        embedded.down(found)
+        shutil.rmtree(cluster(found.home, 0).folder)
+        shutil.rmtree(folder)
+
+
+def test_a_socket_path_longer_than_the_limit_is_placed_elsewhere(settings: Settings) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="sluice-"))
+    folder.chmod(0o711)
+    found = Settings(home=folder / ("long" * 25) / "home", jars=settings.jars)
+    try:
+        embedded.up(found)
+        assert all(state.port for state in embedded.status(found))
+    finally:
+        embedded.down(found)
+        shutil.rmtree(folder)
+
+
+def test_postgres_wants_the_password_and_secrets_are_closed_to_others(
+    settings: Settings, services: Services
+) -> None:
+    port = embedded.status(settings)[0].port
+    for password in ("", "wrong"):
+        with pytest.raises(psycopg2.OperationalError, match="password"):
+            psycopg2.connect(
+                host="127.0.0.1",
+                port=port,
+                user="sluice",
+                dbname="sluice",
+                password=password,
+                passfile=os.devnull,
+            )
+    kept = list((settings.home / "credentials").iterdir())
+    assert len(kept) == 2
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in kept)
+    secrets = [word for file in kept for word in file.read_text().replace("=", ":").split() if len(word) > 28]
+    lines = processes_of(settings)
+    assert secrets
+    assert not [word for word in secrets if any(word.rsplit(":", 1)[-1] in line for line in lines)]
+
+
+def test_the_role_is_no_superuser_and_the_server_is_18(services: Services) -> None:
+    with psycopg2.connect(services.postgres) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT rolsuper, current_setting('server_version_num')::int FROM pg_roles WHERE rolname = user"
+        )
+        superuser, version = cursor.fetchone() or (None, 0)
+    connection.close()
+    assert superuser is False
+    assert version >= 180000
+
+
+def test_s3_refuses_the_unsigned_and_the_wrongly_signed(services: Services) -> None:
+    from botocore import UNSIGNED
+    from botocore.config import Config
+
+    for client in (
+        boto3.client("s3", aws_access_key_id="x", aws_secret_access_key="y"),
+        boto3.client("s3", config=Config(signature_version=UNSIGNED)),
+    ):
+        with pytest.raises(ClientError) as caught:
+            client.list_buckets()
+        assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+
+
+def test_pyarrow_writes_20_mb_in_parts_and_reads_them_back(services: Services, lake_uri: str) -> None:
+    store = pyarrow.fs.S3FileSystem(
+        endpoint_override=services.s3_endpoint, region=services.s3_region, force_virtual_addressing=False
+    )
+    content = os.urandom(1 << 20) * 20
+    path = f"{lake_uri.removeprefix('s3://')}/large"
+    with store.open_output_stream(path) as stream:
+        for start in range(0, len(content), 1 << 20):
+            stream.write(content[start : start + (1 << 20)])
+    with store.open_input_stream(path) as stream:
+        assert stream.read() == content
+
+
+def test_the_first_conditional_put_wins(services: Services, lake_uri: str) -> None:
+    client = boto3.client("s3")
+    bucket, _, prefix = lake_uri.removeprefix("s3://").partition("/")
+    client.put_object(Bucket=bucket, Key=f"{prefix}/once", Body=b"first", IfNoneMatch="*")
+    with pytest.raises(ClientError) as caught:
+        client.put_object(Bucket=bucket, Key=f"{prefix}/once", Body=b"second", IfNoneMatch="*")
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 412
+    assert client.get_object(Bucket=bucket, Key=f"{prefix}/once")["Body"].read() == b"first"
+
+
+def test_an_unfinished_upload_is_listed_and_can_be_aborted(services: Services, lake_uri: str) -> None:
+    client = boto3.client("s3")
+    bucket, _, prefix = lake_uri.removeprefix("s3://").partition("/")
+    upload = client.create_multipart_upload(Bucket=bucket, Key=f"{prefix}/never")["UploadId"]
+    client.upload_part(
+        Bucket=bucket, Key=f"{prefix}/never", UploadId=upload, PartNumber=1, Body=b"x" * (5 << 20)
+    )
+    listed = client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+    assert [item["UploadId"] for item in listed if item["Key"] == f"{prefix}/never"] == [upload]
+    client.abort_multipart_upload(Bucket=bucket, Key=f"{prefix}/never", UploadId=upload)
+    assert f"{prefix}/never" not in [
+        i["Key"] for i in client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+    ]

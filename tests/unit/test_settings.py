@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from etl.errors import SetupError
+from etl.settings import load_settings
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with an empty sluice.toml; no SLUICE_* is set."""
+    monkeypatch.delenv("SLUICE_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sluice.toml").touch()
+    return tmp_path
+
+
+def test_every_default_is_placed_below_home(folder: Path) -> None:
+    found = load_settings()
+    assert found.home == folder / ".sluice"
+    assert found.jars == folder / ".sluice" / "jars"
+    assert found.landing == str(folder / ".sluice" / "landing")
+    assert found.checkpoints == str(folder / ".sluice" / "checkpoints")
+    assert found.embedded_postgres
+    assert found.embedded_s3
+    assert found.backup_horizon == timedelta(days=7)
+
+
+def test_the_file_is_found_upwards_and_its_paths_count_from_its_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "sluice.toml").write_text('home = "state"\npipelines = ["mine"]\n[spark_conf]\n"a.b" = true\n')
+    below = folder / "a" / "b"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    found = load_settings()
+    assert found.home == folder / "state"
+    assert found.pipelines == (folder / "mine",)
+    assert found.spark_conf == {"a.b": "true"}
+
+
+def test_the_environment_wins_over_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "sluice.toml").write_text('s3_region = "eu-west-1"\npg_connections = 3\n')
+    monkeypatch.setenv("SLUICE_S3_REGION", "eu-north-1")
+    found = load_settings()
+    assert (found.s3_region, found.pg_connections) == ("eu-north-1", 3)
+
+
+def test_lists_and_tables_can_be_set_in_the_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICE_PIPELINES", "one:/two")
+    monkeypatch.setenv("SLUICE_SUITES", '["three"]')
+    monkeypatch.setenv("SLUICE_SPARK_CONF", '{"a": 1}')
+    monkeypatch.setenv("SLUICE_BACKUP_HORIZON", "P1DT12H")
+    found = load_settings()
+    assert found.pipelines == (folder / "one", Path("/two"))
+    assert found.suites == (folder / "three",)
+    assert found.spark_conf == {"a": "1"}
+    assert found.backup_horizon == timedelta(hours=36)
+
+
+def test_all_problems_of_both_sources_are_reported_together(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "sluice.toml").write_text('langing = "x"\npg_connections = 0\n')
+    monkeypatch.setenv("SLUICE_HOEM", "x")
+    monkeypatch.setenv("SLUICE_S3_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("SLUICE_BACKUP_HORIZON", "7 days")
+    with pytest.raises(SetupError) as caught:
+        load_settings()
+    assert caught.value.exit_code == 2
+    for part in (
+        "langing in",
+        "did you mean landing?",
+        "pg_connections in",
+        "did you mean SLUICE_HOME?",
+        "an endpoint without a lake",
+        "SLUICE_BACKUP_HORIZON: '7 days' is not an ISO 8601 duration",
+    ):
+        assert part in caught.value.seen
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "part"),
+    [
+        ("SLUICE_LAKE", "s3a://bucket", "is not s3://bucket"),
+        ("SLUICE_LANDING", "hdfs://x/y", "neither a folder nor s3a://"),
+        ("SLUICE_SPARK_CONF", "[1]", "not a table"),
+        ("SLUICE_SPARK_CONF", "{", "is not JSON"),
+        ("SLUICE_S3_PORT", "70000", "less than or equal to 65535"),
+        ("SLUICE_CONFIG", "/nowhere/sluice.toml", "there is no such file"),
+        ("SLUICE_BACKUP_HORIZON", "PT0S", "longer than nothing"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_variable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, part: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SetupError, match=part) as caught:
+        load_settings()
+    assert name in caught.value.seen
+
+
+def test_a_file_that_is_no_toml_is_named(folder: Path) -> None:
+    (folder / "sluice.toml").write_text("home = \n")
+    with pytest.raises(SetupError, match=r"sluice\.toml"):
+        load_settings()
+
+
+def test_a_password_is_in_no_message_and_no_repr(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_POSTGRES", "host=h password=geheim")
+    assert "geheim" not in repr(load_settings())
+    monkeypatch.setenv("SLUICE_POSTGRES", "host=h pass word=geheim")
+    with pytest.raises(SetupError) as caught:
+        load_settings()
+    assert "geheim" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_settings_do_not_change(folder: Path) -> None:
+    with pytest.raises(ValidationError):
+        load_settings().home = folder  # type: ignore[misc]
