@@ -20,7 +20,7 @@ from etl import ledger, warehouse
 from etl.batch import Batch, Receipt, Session, Staged
 from etl.checksum import MODULUS
 from etl.database import Cursor, connect, is_lost, session, transaction
-from etl.errors import CommitUnknown, ServiceAway
+from etl.errors import Busy, CommitUnknown, ServiceAway
 from etl.lake import Draft, manifest_text
 from etl.ledger import Decision, Entry
 from etl.objects import StagedFile
@@ -142,7 +142,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
         if draft is not None and not table.swap(cursor, draft):
             raise _PointerMoved
     ledger.close_attempt(cursor, entry.delivery_id, "delivered")
-    warehouse.drop_staging(cursor, [tables.data, tables.quarantine])
+    warehouse.drop_idle_staging(cursor, [tables.data, tables.quarantine])
     reached(Step.POINTER_SWAPPED)
 
 
@@ -164,7 +164,7 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
             with session(it.run.sinks.dsn) as cursor:
                 ledger.lock(cursor, it.entry.pipeline)
                 return ledger.is_delivered(cursor, it.entry.delivery_id)
-        except (ServiceAway, psycopg2.OperationalError, psycopg2.InterfaceError):
+        except (Busy, ServiceAway, psycopg2.OperationalError, psycopg2.InterfaceError):
             if time.monotonic() > deadline:
                 raise CommitUnknown(
                     f"The connection broke during the commit of batch {it.entry.batch_id} ({str(cause).strip()}),"

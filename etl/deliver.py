@@ -111,10 +111,7 @@ def deliver(run: Session, batch: Batch) -> Receipt:
 def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: int) -> Receipt:
     """Spark asks again for a batch whose commit mark it did not write: the ledger knows better."""
     if not ledger.heartbeat(cursor, run.lease):
-        raise Fenced(
-            f"Another run took the lease of {run.lease.pipeline}",
-            remedy=f"let that run end, then `sluice run {run.lease.pipeline}`",
-        )
+        raise _fenced(run)
     recorded = {one.path for one in ledger.inputs_of(cursor, delivery_id)}
     now = {one.path for one in batch.inputs}
     if recorded != now:
@@ -125,6 +122,22 @@ def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: i
             remedy=f"`sluice recover {run.lease.pipeline}`",
         )
     return Receipt(batch_id=batch.batch_id, delivery_id=delivery_id, delivered_before=True)
+
+
+def _fenced(run: Session) -> Fenced:
+    return Fenced(
+        f"Another run took the lease of {run.lease.pipeline}",
+        remedy=f"let that run end, then `sluice run {run.lease.pipeline}`",
+    )
+
+
+def _is_fenced(run: Session) -> bool:
+    """Whether the lease is known to be another's."""
+    try:
+        with session(run.sinks.dsn) as cursor:
+            return not ledger.heartbeat(cursor, run.lease)
+    except (SluiceError, psycopg2.Error):
+        return False
 
 
 def _hold(run: Session, decision: Decision | None) -> Hold:
@@ -148,6 +161,9 @@ def _attempt(run: Session, batch: Batch, hold: Hold, decision: Decision | None) 
     except Exception as error:
         if not isinstance(error, CommitUnknown):
             _give_up_after(run, task, error)
+        if not isinstance(error, SluiceError) and _is_fenced(run):
+            # what a zombie sees first is that its staging tables are gone
+            raise _fenced(run) from error
         raise
     _give_up(run, task, "stopped")
     return _attempt(run, batch, whole, decision)
@@ -239,7 +255,7 @@ def _give_up(run: Session, task: StageTask, outcome: str) -> None:
     """Close an attempt that will not be committed; its objects are the sweeper's."""
     with session(run.sinks.dsn) as cursor:
         ledger.close_attempt(cursor, task.delivery_id, outcome)
-        warehouse.drop_staging(cursor, [task.tables.data, task.tables.quarantine])
+        warehouse.drop_idle_staging(cursor, [task.tables.data, task.tables.quarantine])
 
 
 def _give_up_after(run: Session, task: StageTask, error: Exception) -> None:

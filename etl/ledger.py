@@ -10,11 +10,12 @@ import socket
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg2
 from psycopg2.extras import Json, execute_values
 
-from etl.database import Cursor, constraint_of, row, rows, run
+from etl.database import TIMEOUTS, Cursor, constraint_of, row, rows, run
 from etl.errors import Busy, Fenced, InputsChanged, LedgerBehind, TableRefused
 from etl.inputs import Input
 from etl.objects import StagedFile
@@ -90,6 +91,9 @@ def holder() -> str:
 def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str) -> None:
     """Give the pipeline its row, and its table to nobody else."""
     values = {"pipeline": pipeline, "table_schema": table_schema, "table_name": table_name}
+    known = row(run(cursor, "ledger", "pipeline_row", values))
+    if known and (known["table_schema"], known["table_name"]) == (table_schema, table_name):
+        return  # without a lock: the upsert would wait for a commit under way
     try:
         run(cursor, "ledger", "register_pipeline", values)
     except psycopg2.IntegrityError as error:
@@ -238,9 +242,16 @@ def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
     return [Input(**found) for found in rows(run(cursor, "ledger", "live_inputs", {"pipeline": pipeline}))]
 
 
-def lock(cursor: Cursor, pipeline: str) -> None:
-    """Lock the pipeline's row: waits until an open commit of it has ended."""
-    run(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline})
+def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
+    """Lock the pipeline's row and return it: waits until an open commit of it has ended, or raises Busy."""
+    try:
+        return row(run(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline}))
+    except psycopg2.errors.LockNotAvailable as error:
+        raise Busy(
+            f"A commit of pipeline {pipeline} is under way, for longer than lock_timeout"
+            f" ({TIMEOUTS['lock_timeout']})",
+            remedy="wait for it to end, then run again",
+        ) from error
 
 
 def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> None:
@@ -249,7 +260,7 @@ def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int)
     Raises Fenced when the lease or the stream is another's, LedgerBehind when the stream's last delivery
     is not the batch before this one: then PostgreSQL went back in time while this run was alive.
     """
-    held = row(run(cursor, "ledger", "lock_pipeline", _of(lease)))
+    held = lock(cursor, lease.pipeline)
     if held is None or held["lease_token"] != lease.run_id:
         raise Fenced(
             f"Batch {batch_id} of {lease.pipeline} was not committed: this run no longer holds the lease"

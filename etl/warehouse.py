@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
@@ -73,8 +74,7 @@ class Warehouse:
         ensure_schema(cursor, self.table_schema)
         columns = _definitions(self.columns)
         cursor.execute(statement("warehouse", "create_table", target=self.target, columns=columns))
-        self._refuse_other_columns(cursor)
-        self._refuse_obstacles(cursor)
+        self._refuse(cursor)
         index = sql.Identifier(f"{self.table_name[:50]}_sluice_delivery")
         cursor.execute(statement("warehouse", "create_delivery_index", target=self.target, index=index))
         if isinstance(self.sink, Upsert):
@@ -83,8 +83,16 @@ class Warehouse:
                 statement("warehouse", "create_key_index", target=self.target, index=index, keys=self._keys)
             )
 
-    def _refuse_other_columns(self, cursor: Cursor) -> None:
+    def _refuse(self, cursor: Cursor) -> None:
         name = self.target.as_string(cursor)
+        if problems := [*self._other_columns(cursor, name), *self._obstacles(cursor, name)]:
+            raise TableRefused(
+                f"Table {name} does not fit pipeline {self.pipeline}: " + "; ".join(problems),
+                remedy="change the transform's output or the table (what a delivery could fail on belongs on a table"
+                " of your own, filled from this one), or name another table in the sink",
+            )
+
+    def _other_columns(self, cursor: Cursor, name: str) -> list[str]:
         found = {c["name"]: c["type"] for c in rows(run(cursor, "warehouse", "table_columns", {"table": name}))}
         wanted = {field.name: postgres_type(field.type) for field in self.columns}
         wanted |= {"_stream_id": "uuid", "_batch_id": "bigint", "_delivery_id": "bigint"}
@@ -93,23 +101,13 @@ class Warehouse:
             for column, kind in wanted.items()
             if found.get(column) != kind
         ]
-        problems += [f"{column} is not delivered by the pipeline" for column in found if column not in wanted]
-        if problems:
-            raise TableRefused(
-                f"Table {name} does not fit pipeline {self.pipeline}: " + "; ".join(problems),
-                remedy="change the transform's output or the table, or name another table in the sink",
-            )
+        return problems + [f"{column} is not delivered by the pipeline" for column in found if column not in wanted]
 
-    def _refuse_obstacles(self, cursor: Cursor) -> None:
-        name = self.target.as_string(cursor)
+    def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
+        """What could make a merge fail or change its rows."""
         key_index = sql.Identifier(self.table_schema, self._key_index).as_string(cursor)
         run(cursor, "warehouse", "obstacles", {"table": name, "key_index": key_index})
-        found = [obstacle for (obstacle,) in cursor.fetchall()]
-        if found:
-            raise TableRefused(
-                f"Table {name} has what could make a delivery fail or change its rows: {', '.join(found)}",
-                remedy="drop these, or put them on a table of your own that is filled from this one",
-            )
+        return [f"it has {obstacle}" for (obstacle,) in cursor.fetchall()]
 
     def create_staging(self, cursor: Cursor, tables: StagingTables) -> None:
         columns = _definitions(self.columns)
@@ -169,6 +167,18 @@ def merge_quarantine(
 def drop_staging(cursor: Cursor, tables: Sequence[str]) -> None:
     for table in tables:
         cursor.execute(statement("warehouse", "drop_staging", staging=sql.Identifier(table)))
+
+
+def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
+    """As `drop_staging`, without waiting: a table that a losing task still writes to is left to the sweeper."""
+    for table in tables:
+        staging = sql.Identifier(table)
+        cursor.execute("SAVEPOINT drop_idle_staging")
+        try:
+            cursor.execute(statement("warehouse", "lock_staging", staging=staging))
+            cursor.execute(statement("warehouse", "drop_staging", staging=staging))
+        except (psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable):
+            cursor.execute("ROLLBACK TO SAVEPOINT drop_idle_staging")
 
 
 def _same_count(table: str, found: int, expected: int) -> None:

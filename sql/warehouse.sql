@@ -11,6 +11,10 @@ CREATE UNLOGGED TABLE sluice_stage.{staging}
 -- Removes a staging table.
 DROP TABLE IF EXISTS sluice_stage.{staging}
 
+-- name: lock_staging
+-- Makes sure that nobody writes to a staging table; fails at once when somebody does.
+LOCK TABLE sluice_stage.{staging} IN ACCESS EXCLUSIVE MODE NOWAIT
+
 -- name: staging_tables
 -- All staging tables.
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -80,3 +84,13 @@ UNION ALL
 SELECT 'NOT NULL on column ' || attname FROM pg_attribute
 WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped AND attnotnull
   AND attname NOT IN ('_stream_id', '_batch_id', '_delivery_id')
+UNION ALL
+SELECT 'a value of its own for column ' || attname FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped AND (attgenerated <> '' OR attidentity <> '')
+UNION ALL
+SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = to_regclass(%(table)s)
+UNION ALL
+SELECT 'row level security' FROM pg_class WHERE oid = to_regclass(%(table)s) AND relrowsecurity
+UNION ALL
+SELECT 'another kind than an ordinary or partitioned table' FROM pg_class
+WHERE oid = to_regclass(%(table)s) AND relkind NOT IN ('r', 'p')
