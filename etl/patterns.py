@@ -70,6 +70,45 @@ def pattern_problems(pattern: object) -> list[str]:
     return found
 
 
+def is_glob(path: str) -> bool:
+    """Whether Spark would take `path` for a glob."""
+    return _GLOB.search(path) is not None
+
+
+def fits(pattern: str, path: str) -> bool:
+    """Whether the pattern means the file at `path`, with Hadoop's globs; both from the same root."""
+    split = split_pattern(pattern)
+    whole = _regex(pattern)
+    if split.recursive:
+        above = f"{_regex(split.path)}/" if split.path else ""
+        whole = f"{above}(?:.*/)?{_regex(split.name)}"
+    return re.fullmatch(whole, path, re.DOTALL) is not None
+
+
+def _regex(glob: str) -> str:
+    out, braces, escaped, bracket = "", 0, False, False
+    for char in glob:
+        if escaped:
+            out, escaped = out + re.escape(char), False
+        elif char == "\\":
+            escaped = True
+        elif bracket:
+            out, bracket = out + char, char != "]"
+        elif char == "[":
+            out, bracket = out + "[", True
+        elif char in "*?":
+            out += "[^/]*" if char == "*" else "[^/]"
+        elif char == "{":
+            out, braces = out + "(?:", braces + 1
+        elif char == "}" and braces:
+            out, braces = out + ")", braces - 1
+        elif char == "," and braces:
+            out += "|"
+        else:
+            out += re.escape(char)
+    return out
+
+
 def inferred_format(pattern: object) -> str | None:
     """The format that the pattern's suffix tells, `.gz` aside; None when it tells none."""
     if not isinstance(pattern, str):

@@ -1,0 +1,132 @@
+"""Landed files as typed rows: every record is either a row, or malformed and kept as its raw text.
+
+Spark's own readers let some records slip. A JSON line's second object is dropped, an empty array gives no
+row, and a field that nobody selects is not parsed, so its wrong type goes unseen. Here a JSON line is one
+object, and all fields of all formats are parsed. CSV is one record a line: of a quoted value with a line
+break in it, the rest is malformed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from etl.declaration import Files, Lookup
+from etl.places import place
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+MALFORMED = "_malformed"  # the record's raw text where it is malformed, else null
+SOURCE_PATH = "_source_path"
+
+_BLANK = " \t\r\n\ufeff"
+_RECORD, _END = "_record", "_end_of_record"
+_COMMON = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": MALFORMED,
+    "enableDateTimeParsingFallback": "false",
+}
+_CSV = {
+    "enforceSchema": "false",  # the header must name the schema's columns, in their order
+    "escape": '"',
+    "multiLine": "false",
+}
+
+
+def read_stream(spark: SparkSession, files: Files, schema: StructType, path: str, name: str) -> DataFrame:
+    """New files below `path` called like the glob `name`, as rows with MALFORMED and SOURCE_PATH."""
+    options = {
+        # Without it Spark would make columns of folders such as dt=2013-01-01.
+        "recursiveFileLookup": "true",
+        "pathGlobFilter": name,
+        # A file older than the newest by more than this would be skipped silently.
+        "maxFileAge": "36500d",
+        "latestFirst": "false",
+        "cleanSource": "off",
+    }
+    if files.max_files is not None:
+        options["maxFilesPerTrigger"] = str(files.max_files)
+    if files.max_bytes is not None:
+        options["maxBytesPerTrigger"] = str(files.max_bytes)
+    return _rows(spark.readStream.options(**options), files, schema, path)
+
+
+def read_files(
+    spark: SparkSession,
+    files: Files | Lookup,
+    schema: StructType,
+    uris: Iterable[str],
+    *,
+    strict: bool = False,
+) -> DataFrame:
+    """Just the given files, as `read_stream` reads them. `strict` fails on a file that can't be read whole,
+    whatever the session says."""
+    # Names are taken as they are: a file may be called like a glob.
+    options = {"__globPaths__": "false", "recursiveFileLookup": "true"}
+    if strict:
+        options |= {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+    return _rows(spark.read.options(**options), files, schema, [place(uri) for uri in uris])
+
+
+def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | list[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    source = F.col("_metadata.file_path").alias(SOURCE_PATH)
+    fields = [F.col(_quoted(field.name)) for field in schema.fields]
+    if files.kind == "parquet":
+        frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
+        return frame.select(*fields, F.lit(None).cast("string").alias(MALFORMED), source)
+    if files.kind == "csv":
+        options = {**_COMMON, **_CSV, "header": str(files.header).lower(), **files.options}
+        frame = reader.schema(_with_malformed(schema)).options(**options).format("csv").load(paths)
+        return frame.select(*fields, _raw_csv(schema), source)
+    lines = reader.format("text").options(**_text_options(files.options)).load(paths)
+    return _json_rows(lines.select("value", source), schema, {**_COMMON, **files.options})
+
+
+def _text_options(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if name in ("lineSep", "encoding")}
+
+
+def _json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """One row for each line that is not blank.
+
+    The line is parsed as a member of an object that we close ourselves. Spark's parser stops after the first
+    value, so a second object on the line, or what is left of one, would be lost without a trace.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+    members = [(_RECORD, schema), (_END, IntegerType()), (MALFORMED, StringType())]
+    whole = StructType([StructField(name, kind) for name, kind in members])
+    text = F.btrim(F.col("value"), F.lit(_BLANK))
+    lines = lines.select("value", SOURCE_PATH, text.alias("_text")).where(F.col("_text") != "")
+    enclosed = F.concat(F.lit(f'{{"{_RECORD}":'), F.col("_text"), F.lit(f',"{_END}":1}}'))
+    # With options set Spark does not narrow the parser's schema to the fields that are used later.
+    rows = lines.select("value", SOURCE_PATH, F.from_json(enclosed, whole, dict(options)).alias("_parsed"))
+    parsed = F.col("_parsed")
+    bad = parsed[_RECORD].isNull() | parsed[_END].isNull() | parsed[MALFORMED].isNotNull()
+    fields = [parsed[_RECORD][field.name].alias(field.name) for field in schema.fields]
+    return rows.select(*fields, F.when(bad, F.col("value")).alias(MALFORMED), SOURCE_PATH)
+
+
+def _raw_csv(schema: StructType) -> Column:
+    """The malformed record. It needs every field: one that nobody uses is not parsed, its type not checked."""
+    from pyspark.sql import functions as F
+
+    fields = [F.col(_quoted(field.name)).cast("string") for field in schema.fields]
+    nothing = F.substring(F.concat_ws("", *fields), 1, 0)
+    raw = F.col(MALFORMED)
+    return F.when(raw.isNotNull(), F.concat(raw, nothing)).alias(MALFORMED)
+
+
+def _with_malformed(schema: StructType) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([*schema.fields, StructField(MALFORMED, StringType())])
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

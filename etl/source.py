@@ -1,0 +1,265 @@
+"""A pipeline's declaration as a streaming DataFrame.
+
+No record is dropped and none is blurred into nulls: a malformed one is counted where it is read, before the
+transform can lose it, and can be had as its raw text afterwards. Blank lines are no records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, cast
+
+from pyarrow import fs
+
+from etl.declaration import Files, Lookup, Pipeline
+from etl.errors import InputsChanged, NeedsPerson, ServiceAway, SetupError
+from etl.inputs import LOOKUP_SOURCE, Input, changed, look, path_of
+from etl.patterns import Pattern, fits, is_glob, split_pattern
+from etl.places import filesystem, landing_place
+from etl.reader import MALFORMED, SOURCE_PATH, read_files, read_stream
+from etl.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+RAW = "_raw"
+OBSERVATION = "source"  # observed with `rows` (malformed ones included) and `malformed`
+
+_AWAY = ("java.net.", "software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.", "java.nio.file.AccessDenied")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What a run reads."""
+
+    pipeline: Pipeline
+    spark: SparkSession
+    landing: str
+    fields: StructType  # of the declared schema
+    frame: DataFrame  # streaming: the well-formed records of all sources, typed
+    lookups: Mapping[str, DataFrame]  # as they were when the source was opened
+    lookup_versions: Mapping[str, tuple[Input, ...]]  # the files of each lookup
+
+    def malformed(self, uris: Iterable[str]) -> DataFrame:
+        """Exactly the malformed records of the given files: `_raw` and `_source_path`, both text."""
+        from pyspark.sql import functions as F
+
+        frame = read_static(self.spark, self.pipeline, uris, landing=self.landing)
+        bad = frame.where(F.col(MALFORMED).isNotNull())
+        return bad.select(F.col(MALFORMED).alias(RAW), SOURCE_PATH)
+
+    def unreadable(self, uris: Iterable[str]) -> list[tuple[str, str]]:
+        """The files that can't be read to their end, each with the reason; reads every one of them alone.
+
+        For use after a job failed. Raises InputsChanged for a file that is gone and ServiceAway when the
+        storage did not answer: neither is the fault of a file's content.
+        """
+        found = []
+        for uri in uris:
+            if (why := self._reading_fails(uri)) is not None:
+                found.append((uri, why))
+        return found
+
+    def _reading_fails(self, uri: str) -> str | None:
+        """Why reading all of a file fails; None: it does not."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        try:
+            frame = read_static(self.spark, self.pipeline, [uri], landing=self.landing, strict=True)
+            frame.write.format("noop").mode("overwrite").save()
+        except (PySparkException, Py4JJavaError) as error:
+            causes = list(_causes(error))
+            text = " ".join(causes)
+            if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
+                raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
+            if any(cause.startswith(_AWAY) for cause in causes):
+                raise ServiceAway(f"{uri} can't be read now: {causes[-1]}", remedy="run again") from error
+            if "FAILED_READ_FILE" not in text:
+                raise
+            return causes[-1]
+        return None
+
+
+def open_source(spark: SparkSession, pipeline: Pipeline, settings: Settings) -> Source:
+    """Check folders, schema and lookups, and open the stream; no input is read yet."""
+    from pyspark.sql import functions as F
+
+    fields = _fields(spark, pipeline.schema, f"pipeline {pipeline.name}: schema")
+    streams = []
+    for files in pipeline.sources:
+        path = _existing(files, settings, f"pipeline {pipeline.name}")
+        streams.append(read_stream(spark, files, fields, path, split_pattern(files.pattern).name))
+    union = reduce(lambda one, other: one.unionByName(other), streams)
+    counted = union.observe(
+        OBSERVATION, F.count(F.lit(1)).alias("rows"), F.count(F.col(MALFORMED)).alias("malformed")
+    )
+    frame = counted.where(F.col(MALFORMED).isNull()).drop(MALFORMED, SOURCE_PATH)
+    lookups, versions = {}, {}
+    for name, lookup in pipeline.lookups.items():
+        lookups[name], versions[name] = _lookup(spark, pipeline, name, lookup, settings)
+    return Source(
+        pipeline=pipeline,
+        spark=spark,
+        landing=settings.landing,
+        fields=fields,
+        frame=frame,
+        lookups=lookups,
+        lookup_versions=versions,
+    )
+
+
+def read_static(
+    spark: SparkSession, pipeline: Pipeline, uris: Iterable[str], *, landing: str, strict: bool = False
+) -> DataFrame:
+    """The records of the given files, malformed ones included: the fields, `_malformed`, `_source_path`."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    fields = _fields(spark, pipeline.schema, f"pipeline {pipeline.name}: schema")
+    frames = [
+        read_files(spark, pipeline.sources[source], fields, some, strict=strict)
+        for source, some in _by_source(pipeline, uris, landing).items()
+    ]
+    if frames:
+        return reduce(lambda one, other: one.unionByName(other), frames)
+    extra = [StructField(name, StringType()) for name in (MALFORMED, SOURCE_PATH)]
+    return spark.createDataFrame([], StructType([*fields.fields, *extra]))
+
+
+def observed(frame: DataFrame, name: str) -> dict[str, Any]:
+    """What `observe(name, …)` counted, in the job that was run on exactly this frame.
+
+    Within foreachBatch also what the streaming query itself observes: Spark hands the batch over as an RDD of
+    the query's plan, so the metrics are the query's, whatever was made of the batch. They are those of each
+    partition's last run, so a job that is run again counts once (Spark 4.3).
+    """
+    metrics = frame._jdf.queryExecution().observedMetrics()
+    if not metrics.contains(name):
+        metrics = _query_metrics(frame)
+    if metrics is None or not metrics.contains(name):
+        raise KeyError(f"nothing was observed as {name!r}: no job was run on this frame")
+    row = metrics.apply(name)
+    return {column: row.get(index) for index, column in enumerate(row.schema().fieldNames())}
+
+
+def _query_metrics(frame: DataFrame) -> Any:
+    """The metrics of the micro-batch that this thread is in, or None."""
+    session = frame.sparkSession
+    own = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    # The frame's session is a clone that knows no query; the state shared by all sessions does.
+    for query in session._jsparkSession.sharedState().activeStreamingQueries().values():  # type: ignore[attr-defined]
+        if query.id().toString() == own:
+            return query.lastExecution().observedMetrics()
+    return None
+
+
+def _fields(spark: SparkSession, schema: str, where: str) -> StructType:
+    """The DDL as Spark understands it, every column nullable."""
+    from pyspark.errors import ParseException
+    from pyspark.sql.types import StructField, StructType
+
+    try:
+        found = cast(StructType, StructType.fromDDL(schema))
+    except ParseException as error:
+        why = str(error).strip().splitlines()[0]
+        raise SetupError(f"{where} is no Spark DDL: {why}", remedy="correct it in the declaration") from error
+    return StructType([StructField(field.name, field.dataType) for field in found.fields])
+
+
+def _existing(files: Files | Lookup, settings: Settings, where: str) -> str:
+    """The path to list. Raises SetupError when its folder is not there."""
+    pattern = split_pattern(files.pattern)
+    folder, path = _below_landing(pattern, settings)
+    store, inner = filesystem(folder)
+    if store.get_file_info(inner).type != fs.FileType.Directory:
+        landed = pattern.folder.split("/")[0] in ("flights", "reference")
+        remedy = "`sluice land flights`" if landed else "create it, or land its first files there"
+        seen = f"The {where} reads {files.pattern}, and the folder {folder} is not there"
+        raise SetupError(seen, remedy=remedy)
+    return path
+
+
+def _below_landing(pattern: Pattern, settings: Settings) -> tuple[str, str]:
+    """(the fixed folder, the path to list), both absolute."""
+    root = landing_place(settings.landing)
+    if pattern.path.startswith(("/", "s3a://")):
+        return pattern.folder or "/", pattern.path
+    # The landing's own name is no glob, so what could be one in it is escaped.
+    listed = _escaped(root) if is_glob(pattern.path) else root
+    return f"{root}/{pattern.folder}".rstrip("/"), f"{listed}/{pattern.path}".rstrip("/")
+
+
+def _escaped(place: str) -> str:
+    return "".join("\\" + char if char in "*?[]{}\\" else char for char in place)
+
+
+def _by_source(pipeline: Pipeline, uris: Iterable[str], landing: str) -> dict[int, list[str]]:
+    """Which source reads which file: the first whose pattern means it."""
+    found: dict[int, list[str]] = {}
+    for uri in uris:
+        path = path_of(uri, landing)
+        source = next((n for n, files in enumerate(pipeline.sources) if fits(files.pattern, path)), None)
+        if source is None:
+            seen = f"{uri} is no file of pipeline {pipeline.name}: none of its patterns means it"
+            raise SetupError(seen, remedy="check the pipeline's sources and SLUICE_LANDING")
+        found.setdefault(source, []).append(uri)
+    return found
+
+
+def _causes(error: Any) -> Iterator[str]:
+    """The first line of each Java exception, from the outermost to the cause of all."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if java is None:
+        yield str(error).strip().splitlines()[0]
+    while java is not None:
+        yield str(java.toString()).strip().splitlines()[0]
+        java = java.getCause()
+
+
+def _lookup(
+    spark: SparkSession, pipeline: Pipeline, name: str, lookup: Lookup, settings: Settings
+) -> tuple[DataFrame, tuple[Input, ...]]:
+    """The table as it is now, held in the driver: a file that changes during the run changes nothing."""
+    from pyspark.sql import functions as F
+
+    where = f"lookup {name!r} of pipeline {pipeline.name}"
+    path = _existing(lookup, settings, where)
+    fields = _fields(spark, lookup.schema, f"{where}: schema")
+    uris = _listed(spark, lookup, path)
+    if not uris:
+        raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")
+    before = look(uris, landing=settings.landing, source=LOOKUP_SOURCE)
+    frame = read_files(spark, lookup, fields, uris, strict=True)
+    rows = frame.toArrow()
+    if changes := changed(before, look(uris, landing=settings.landing, source=LOOKUP_SOURCE)):
+        raise SetupError(f"The {where} changed while it was read: {'; '.join(changes)}", remedy="run again")
+    bad = [text for text in rows.column(MALFORMED).to_pylist() if text is not None]
+    if bad:
+        seen = f"The {where} has {len(bad)} malformed records, such as {bad[0]!r}"
+        raise SetupError(seen, remedy=f"correct {lookup.pattern}")
+    _refuse_doubled(rows, lookup, where)
+    held = spark.createDataFrame(rows.drop_columns([MALFORMED, SOURCE_PATH]), fields)
+    return F.broadcast(held), tuple(before)
+
+
+def _listed(spark: SparkSession, lookup: Lookup, path: str) -> list[str]:
+    """URIs of the lookup's files, in order."""
+    pattern = split_pattern(lookup.pattern)
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    found = reader.option("pathGlobFilter", pattern.name).load(path)
+    return sorted(found.inputFiles())
+
+
+def _refuse_doubled(rows: pa.Table, lookup: Lookup, where: str) -> None:
+    """A key that is there twice would double the rows that join it; a null key joins nothing."""
+    keys = Counter(zip(*(rows.column(column).to_pylist() for column in lookup.key), strict=True))
+    doubled = sorted(key for key, count in keys.items() if count > 1 and None not in key)
+    if doubled:
+        some = ", ".join(str(key[0] if len(key) == 1 else key) for key in doubled[:5])
+        seen = f"The {where} has {len(doubled)} keys ({', '.join(lookup.key)}) more than once: {some}"
+        raise NeedsPerson(seen, remedy=f"make each key unique in {lookup.pattern}, then run again")

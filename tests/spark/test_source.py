@@ -1,0 +1,262 @@
+"""Every record that has landed is a typed row or malformed: none is lost, doubled or blurred into nulls."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from etl.checkpoint import open_checkpoint
+from etl.declaration import Append, Files, Lookup, Pipeline
+from etl.errors import InputsChanged, NeedsPerson, SetupError
+from etl.landing import land_flights, parse_days
+from etl.pipelines.flights import PIPELINE as FLIGHTS
+from etl.places import place
+from etl.settings import Settings
+from etl.source import Source, observed, open_source
+
+SCHEMA = (
+    "id int, n bigint, d double, s string, b boolean, t timestamp, dt date, dec decimal(5,2),"
+    " st struct<a:int>, ar array<int>, sm smallint"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landing:
+    """What the source needs of the settings."""
+
+    landing: str
+
+
+def settings(root: Path) -> Settings:
+    return cast(Settings, Landing(landing=str(root)))
+
+
+def unchanged(df: DataFrame, **lookups: DataFrame) -> DataFrame:
+    return df
+
+
+def pipeline(*sources: Files, schema: str = SCHEMA, **lookups: Lookup) -> Pipeline:
+    return Pipeline(
+        name="events", sources=sources, schema=schema, transform=unchanged, sink=Append(), lookups=lookups
+    )
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@dataclass(kw_only=True)
+class Read:
+    """What the batches of one run gave."""
+
+    rows: list[dict[str, Any]]
+    counted: list[dict[str, Any]]
+    malformed: list[tuple[str, str]]
+    source: Source
+
+    @property
+    def raw(self) -> list[str]:
+        return [raw for raw, _ in self.malformed]
+
+
+def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def read(spark: SparkSession, declared: Pipeline, root: Path, checkpoint: Path) -> Read:
+    """Run the stream as a delivery does: one Arrow job a batch, then the malformed records' own."""
+    source = open_source(spark, declared, settings(root))
+    found = Read(rows=[], counted=[], malformed=[], source=source)
+
+    def batch(frame: DataFrame, number: int) -> None:
+        derived = frame.mapInArrow(passed, frame.schema)
+        found.rows += [row.asDict() for row in derived.collect()]
+        found.counted.append(observed(derived, "source"))
+        frame.mapInArrow(passed, frame.schema).collect()
+        assert observed(derived, "source") == found.counted[-1], "a job that is run again counts once"
+        uris = [file.uri for file in open_checkpoint(str(checkpoint)).inputs(number)]
+        found.malformed += [(row._raw, row._source_path) for row in source.malformed(uris).collect()]
+
+    transformed = declared.transform(source.frame, **source.lookups)
+    writer = transformed.writeStream.foreachBatch(batch).option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return found
+
+
+GOOD_JSON = [
+    '{"id":1,"n":2,"d":1.5,"s":"x","b":true,"t":"2013-01-01T10:00:00Z","dt":"2013-01-01","dec":1.25,"st":{"a":1},'
+    '"ar":[1,2],"sm":3}',
+    '{"id":2,"s":"}{ \\" }","st":{"a":null}}',
+    '{"id":3,"s":5}',
+    '\t{"id":4,"d":"NaN"} \r',
+    "{}",
+]  # fmt: skip
+BAD_JSON = [
+    '{"id":"1"}', '{"id":1.5}', '{"id":3000000000}', '{"n":99999999999999999999}', '{"d":"abc"}', '{"b":1}',
+    '{"t":"nope"}', '{"t":"2013-13-01T00:00:00Z"}', '{"dt":"2013-02-30"}', '{"dt":""}', '{"dec":12345.6}',
+    '{"st":{"a":"x"}}', '{"st":5}', '{"ar":["x"]}', '{"ar":5}', '{"sm":40000}', "[]", '[{"id":1},{"id":2}]',
+    "5", '"x"', '""', "null", "not json", '{"id":1', '{"id":1}{"id":2}', '{"id":1},{"id":2}',
+    '{"id":1} trailing',
+    '{"id":1}}', '{"id":01}', '{"s":"a\x00b"}', "}", "{",
+]  # fmt: skip
+
+
+def test_each_json_line_is_one_row_or_malformed(spark: SparkSession, tmp_path: Path) -> None:
+    lines = [text for pair in zip(BAD_JSON, GOOD_JSON * 7, strict=False) for text in pair]
+    write(tmp_path / "in/a.jsonl", "\n".join([*lines, "", "   "]))
+    found = read(spark, pipeline(Files("in/*.jsonl")), tmp_path, tmp_path / "ck")
+    assert sorted(text.strip() for text in found.raw) == sorted(BAD_JSON)
+    assert len(found.rows) == len(lines) - len(BAD_JSON)
+    assert found.counted == [{"rows": len(lines), "malformed": len(BAD_JSON)}]
+    first = found.rows[0]
+    assert (first["id"], first["n"], first["d"], first["s"], first["b"]) == (1, 2, 1.5, "x", True)
+    assert first["st"].a == 1 and first["ar"] == [1, 2] and first["sm"] == 3 and str(first["dec"]) == "1.25"
+    assert found.rows[1]["s"] == '}{ " }'
+
+
+CSV_SCHEMA = "id int, d double, b boolean, t timestamp, dt date, dec decimal(5,2), s string"
+GOOD_CSV = [
+    "1,1.5,true,2013-01-01T10:00:00Z,2013-01-01,1.25,x", '2,,,,,,"a ""b"", c"', ",,,,,,", "3,NaN,,,,,a b"
+]  # fmt: skip
+BAD_CSV = [
+    "x,,,,,,", "3000000000,,,,,,", "1.5,,,,,,", ",abc,,,,,", ",,yes,,,,", ",,,nope,,,", ",,,,2013-02-30,,",
+    ",,,,,99999,", "1", "1,2", "1,,,,,,x,more", " 1 ,,,,,,",
+]  # fmt: skip
+
+
+def test_each_csv_line_is_one_row_or_malformed(spark: SparkSession, tmp_path: Path) -> None:
+    text = "\n".join(["id,d,b,t,dt,dec,s", *GOOD_CSV, *BAD_CSV, "", ""])
+    write(tmp_path / "in/a.csv", text)
+    write(tmp_path / "in/b.csv.gz", gzip.compress(text.encode()))
+    declared = pipeline(Files("in/*.csv*", format="csv"), schema=CSV_SCHEMA)
+    found = read(spark, declared, tmp_path, tmp_path / "ck")
+    assert sorted(found.raw) == sorted(BAD_CSV * 2)
+    assert sorted(str(row["s"]) for row in found.rows) == sorted(["x", 'a "b", c', "None", "a b"] * 2)
+    assert found.counted == [{"rows": 2 * len(GOOD_CSV + BAD_CSV), "malformed": 2 * len(BAD_CSV)}]
+    files = {str(tmp_path / "in" / name) for name in ("a.csv", "b.csv.gz")}
+    assert {place(path) for _, path in found.malformed} == files
+
+
+def test_a_transform_that_uses_no_column_loses_no_count(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.csv", "id\n1\nx\n")
+    declared = pipeline(Files("in/*.csv"), schema="id int")
+    none = replace(declared, transform=lambda df: df.selectExpr("'a' as letter"))
+    found = read(spark, none, tmp_path, tmp_path / "ck")
+    assert found.rows == [{"letter": "a"}] and found.raw == ["x"]
+    assert found.counted == [{"rows": 2, "malformed": 1}]
+
+
+def test_fields_that_the_transform_does_not_use_are_checked_too(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.jsonl", '{"id":1,"n":"wrong"}\n{"id":2}\n')
+    write(tmp_path / "in/a.csv", "id,n\n3,wrong\n4,\n")
+    declared = pipeline(Files("in/*.jsonl"), Files("in/*.csv"), schema="id int, n int")
+    some = replace(declared, transform=lambda df: df.where("id > 1").select("id"))
+    found = read(spark, some, tmp_path, tmp_path / "ck")
+    assert sorted(row["id"] for row in found.rows) == [2, 4]
+    assert found.counted == [{"rows": 4, "malformed": 2}]
+    assert sorted(found.raw) == ["3,wrong", '{"id":1,"n":"wrong"}']
+
+
+def test_files_of_all_ages_and_depths_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    for n in range(5):
+        file = write(tmp_path / f"in/dt=2013-01-0{n}/{'x/' * n}a {n}%.jsonl", f'{{"id":{n}}}\n')
+        os.utime(file, (n * 10**8, n * 10**8))
+    write(tmp_path / "in/b.csv", "id,dt\n9,2013-01-01\n")
+    write(tmp_path / "in/ignored.txt", "?")
+    declared = pipeline(Files("in/**/*.jsonl", max_files=2), Files("in/**/*.csv"), schema="id int, dt date")
+    found = read(spark, declared, tmp_path, tmp_path / "ck")
+    assert sorted(row["id"] for row in found.rows) == [0, 1, 2, 3, 4, 9]
+    assert [counted["rows"] for counted in found.counted] == [3, 2, 1]
+    assert {row["dt"] is None for row in found.rows if row["id"] < 5} == {True}
+    write(tmp_path / "in/c.csv", "id,dt\n10,\n")
+    assert [row["id"] for row in read(spark, declared, tmp_path, tmp_path / "ck").rows] == [10]
+
+
+def test_a_batch_can_be_limited_by_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    for n in range(4):
+        write(tmp_path / f"in/{n}.jsonl", f'{{"id":{n}}}\n')
+    declared = pipeline(Files("in/*.jsonl", max_bytes=20), schema="id int")
+    assert [one["rows"] for one in read(spark, declared, tmp_path, tmp_path / "ck").counted] == [2, 2]
+
+
+def test_files_that_cannot_be_read_are_named_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
+    lines = "".join(f'{{"id":{n}}}\n' for n in range(20_000)).encode()
+    bad = [
+        write(tmp_path / "in/cut.jsonl.gz", gzip.compress(lines)[:-500]),
+        write(tmp_path / "in/swapped.csv", "n,id\n1,2\n"),
+        write(tmp_path / "in/narrow.csv", "id\n1\n"),
+        write(tmp_path / "in/broken.parquet", b"PAR1 and no more"),
+    ]
+    text_ids = spark.range(1).coalesce(1).selectExpr("cast(id as string) id", "id n")
+    text_ids.write.parquet(str(tmp_path / "in/types"))
+    bad += list((tmp_path / "in/types").glob("*.parquet"))
+    good = [write(tmp_path / "in/a.jsonl", '{"id":1}\nbad\n'), write(tmp_path / "in/a.csv", "id,n\n1,x\n")]
+    sources = (Files("in/*.jsonl*", format="json"), Files("in/*.csv"), Files("in/**/*.parquet"))
+    source = open_source(spark, pipeline(*sources, schema="id int, n bigint"), settings(tmp_path))
+    found = dict(source.unreadable([path.as_uri() for path in bad + good]))
+    assert set(found) == {path.as_uri() for path in bad}
+    assert "header" in found[bad[1].as_uri()] and "header" in found[bad[2].as_uri()]
+    with pytest.raises(InputsChanged, match="is gone"):
+        source.unreadable([(tmp_path / "in/gone.csv").as_uri()])
+
+
+def test_parquet_rows_are_typed(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(3).selectExpr("cast(id as int) id", "id n").write.parquet(str(tmp_path / "in"))
+    found = read(spark, pipeline(Files("in/*.parquet"), schema="id int, n bigint"), tmp_path, tmp_path / "ck")
+    assert sorted((row["id"], row["n"]) for row in found.rows) == [(0, 0), (1, 1), (2, 2)]
+    assert sum(one["rows"] for one in found.counted) == 3
+
+
+def test_what_is_missing_or_wrong_is_told_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="sluice land flights"):
+        open_source(spark, FLIGHTS, settings(tmp_path))
+    write(tmp_path / "in/a.jsonl", "{}")
+    with pytest.raises(SetupError, match="elsewhere"):
+        open_source(spark, pipeline(Files("elsewhere/*.jsonl")), settings(tmp_path))
+    with pytest.raises(SetupError, match="no Spark DDL"):
+        open_source(spark, pipeline(Files("in/*.jsonl"), schema="id whole"), settings(tmp_path))
+
+
+def test_a_doubled_key_in_a_lookup_stops_the_run(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.jsonl", '{"id":1}\n')
+    lookup = Lookup("reference/p.csv", schema="id int, name string", key=("id",))
+    declared = pipeline(Files("in/*.jsonl"), schema="id int", p=lookup)
+    write(tmp_path / "reference/p.csv", "id,name\n1,a\n2,b\n1,c\n,d\n,e\n")
+    with pytest.raises(NeedsPerson, match="1 keys .id. more than once: 1"):
+        open_source(spark, declared, settings(tmp_path))
+    write(tmp_path / "reference/p.csv", "id,name\n1,a\nx,b\n")
+    with pytest.raises(SetupError, match="malformed records, such as 'x,b'"):
+        open_source(spark, declared, settings(tmp_path))
+
+
+def test_a_lookup_stays_as_it_was_when_the_run_began(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.jsonl", '{"id":1}\n')
+    file = write(tmp_path / "reference/p.csv", "id,name\n1,first\n")
+    lookup = Lookup("reference/p.csv", schema="id int, name string", key=("id",))
+    source = open_source(spark, pipeline(Files("in/*.jsonl"), schema="id int", p=lookup), settings(tmp_path))
+    write(file, "id,name\n1,second\n")
+    assert [row.name for row in source.lookups["p"].collect()] == ["first"]
+    (version,) = source.lookup_versions["p"]
+    assert version.path == "reference/p.csv" and version.size == len("id,name\n1,first\n")
+
+
+def test_every_flight_is_one_row_with_its_departure(spark: SparkSession, tmp_path: Path) -> None:
+    landed = land_flights(settings(tmp_path), parse_days("2013-03-09..2013-03-12"))
+    found = read(spark, FLIGHTS, tmp_path, tmp_path / "ck")
+    assert len(found.rows) == landed.flights and found.raw == []
+    assert sum(one["rows"] for one in found.counted) == landed.flights
+    for row in found.rows:
+        assert row["scheduled_departure"].replace(minute=0) == row["time_hour"]
+    known = next(row for row in found.rows if row["tailnum"] == "N14228" or row["manufacturer"])
+    assert known["airline"] and known["model"] and known["seats"]
+    assert {row["airline"] is None for row in found.rows} == {False}
