@@ -96,7 +96,9 @@ def broken(reason: str, *, table_rule: bool) -> Judge:
             result={"success": False},
         )
         stops = (f"{reason}: failed",)
-        return Verdict(success=False, stops=stops, results=(result,), quarantined=counts.held, suite_digest="digest")
+        return Verdict(
+            success=False, stops=stops, results=(result,), quarantined=counts.held, suite_digest="digest"
+        )
 
     return judge
 
@@ -129,7 +131,7 @@ class ArrowBatch:
         malformed = [self.run_task(task, self.malformed, len(self.parts))] if self.malformed else []
         return Staged(reports=reports, malformed=malformed)
 
-    def judge(self, counts: Counts, staged: Staged) -> Verdict:  # noqa: ARG002 - Arrow batches are judged by counts
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:
         return self.judged(counts)
 
     def changed(self) -> Sequence[str]:

@@ -46,7 +46,7 @@ _EPOCH_2013 = 1_356_998_400_000_000  # microseconds
 _HOUR = 3_600_000_000
 _BEFORE_POSTGRES = -250_000_000_000_000_000  # microseconds since 1970: 5,953 BC
 _FAR = (-100_000_000_000_000_000, 900_000_000_000_000_000)  # 1200 BC and the year 30,489
-_NAMES = ("", "ähre", "日本語", "line\nbreak", "tab\tquote\"back\\slash", "😀", "plain", "x" * 500)
+_NAMES = ("", "ähre", "日本語", "line\nbreak", 'tab\tquote"back\\slash', "😀", "plain", "x" * 500)
 
 Row = tuple[Any, ...]
 Rows = Counter[Row]
@@ -93,20 +93,27 @@ class MadeBatch:
     def held_in_postgres(self) -> Rows:
         """(reasons, source path, raw, row as JSON), and the batch."""
         typed = Counter(
-            (made.reasons, None, None, _as_json(made.values), self.batch_id) for made in self.rows if made.reasons
+            (made.reasons, None, None, _as_json(made.values), self.batch_id)
+            for made in self.rows
+            if made.reasons
         )
         return typed + Counter(
-            ((MALFORMED,), path, raw.replace("\x00", "\\u0000"), None, self.batch_id) for raw, path in self.malformed
+            ((MALFORMED,), path, raw.replace("\x00", "\\u0000"), None, self.batch_id)
+            for raw, path in self.malformed
         )
 
     @property
     def held_on_lake(self) -> Rows:
         """The typed columns, reasons, raw, source path, and the batch."""
         typed = Counter(
-            (*_plain(made.values), made.reasons, None, None, self.batch_id) for made in self.rows if made.reasons
+            (*_plain(made.values), made.reasons, None, None, self.batch_id)
+            for made in self.rows
+            if made.reasons
         )
         nothing = (None,) * len(COLUMNS)
-        return typed + Counter((*nothing, (MALFORMED,), raw, path, self.batch_id) for raw, path in self.malformed)
+        return typed + Counter(
+            (*nothing, (MALFORMED,), raw, path, self.batch_id) for raw, path in self.malformed
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +226,10 @@ class Reader:
     @property
     def store(self) -> fs.S3FileSystem:
         return fs.S3FileSystem(
-            endpoint_override=self.endpoint, region=self.region, force_virtual_addressing=False, allow_delayed_open=True
+            endpoint_override=self.endpoint,
+            region=self.region,
+            force_virtual_addressing=False,
+            allow_delayed_open=True,
         )
 
     def in_postgres(self, *, system: Sequence[str] = ("_batch_id",)) -> Rows:
@@ -228,7 +238,9 @@ class Reader:
         query = sql.SQL("SELECT {} FROM {}").format(
             sql.SQL(", ").join(chosen), sql.Identifier("warehouse", self.pipeline)
         )
-        return Counter(tuple(self._exactly(v, place) for place, v in enumerate(row)) for row in ask(self.dsn, query))
+        return Counter(
+            tuple(self._exactly(v, place) for place, v in enumerate(row)) for row in ask(self.dsn, query)
+        )
 
     def held_in_postgres(self) -> Rows:
         query = "SELECT reasons, source_path, raw, row, batch_id FROM sluice.quarantine WHERE pipeline = %s"
@@ -331,5 +343,3 @@ def difference(found: Rows, wanted: Rows) -> str:
     some = [f"+{count} {row}" for row, count in list(surplus.items())[:3]]
     some += [f"-{count} {row}" for row, count in list(missing.items())[:3]]
     return f"{surplus.total()} too many, {missing.total()} missing: " + "; ".join(some)
-
-

@@ -1,4 +1,4 @@
-"""Fixtures: a database of its own for each test, cloned from a migrated template, and a folder of its own on S3."""
+"""Fixtures: for each test a database, cloned from a migrated template, and a folder on S3."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from etl.services import Services
 def new_database(dsn: str, *, template: str = "template0") -> Iterator[str]:
     """The connection string of a new database; it is dropped at the end, whoever is still connected."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    _command(dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+    _command(
+        dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+    )
     try:
         yield make_dsn(dsn, dbname=name)
     finally:

@@ -1,0 +1,191 @@
+"""A run without Spark, in processes that can be killed: a driver, and two workers that stage its tasks.
+
+Started once, it reads a case from each line of its input, forks a driver for it, and says on the events' pipe
+what happens: `driver <pid>`, `worker <pid>`, `reached <step> <batch> <pid>`, `ended <status>`. A process that
+comes to the step where it is to be killed writes its marker, says so, and waits for its death.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import psycopg2
+import pyarrow as pa
+
+from etl import steps, warehouse
+from etl.batch import Session
+from etl.database import session
+from etl.deliver import deliver, staging_tables
+from etl.errors import SluiceError
+from etl.lake import Lake
+from etl.objects import ObjectStore
+from etl.stage import StageTask, TaskReport, stage
+from etl.steps import Step, reached
+from tests import oracle
+from tests.arrow_batches import TASKS, of, pipeline, start
+
+PIPELINE = "events"
+WORKERS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One run, and where it is to be killed."""
+
+    dsn: str
+    warehouse: str  # s3://…
+    endpoint: str | None
+    region: str
+    folder: str  # markers, and the marks of batches that are done, as in a checkpoint
+    stream_id: str
+    seed: int
+    batches: int
+    step: str | None = None  # None: nobody is killed
+    batch: int = 0
+
+
+@dataclass(kw_only=True)
+class Killable:
+    """Stops this process at a step, so that it can be killed there."""
+
+    case: Case
+    events: int  # file descriptor
+    batch: int = 0  # the one that is under way
+
+    def __call__(self, step: Step) -> None:
+        if step != self.case.step or self.batch != self.case.batch:
+            return
+        marker = Path(self.case.folder, f"{step}.{self.batch}.marker")
+        if marker.exists():  # a task that is tried again in another worker goes through
+            return
+        with marker.open("w") as file:
+            file.write(str(os.getpid()))
+            file.flush()
+            os.fsync(file.fileno())
+        say(self.events, f"reached {step} {self.batch} {os.getpid()}")
+        while True:
+            signal.pause()
+
+
+def say(events: int, line: str) -> None:
+    os.write(events, f"{line}\n".encode())
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """A process that stages tasks, like an executor's."""
+
+    connection: Connection
+    lost: bool = False
+
+    def stage(self, task: StageTask, part: Sequence[pa.RecordBatch], partition: int) -> TaskReport:
+        self.connection.send((task, list(part), partition, next(TASKS)))
+        answer = self.connection.recv()
+        if isinstance(answer, BaseException):
+            raise answer
+        report: TaskReport = answer
+        return report
+
+
+@dataclass(kw_only=True)
+class Workers:
+    """Runs a task on the worker of its partition; on another one when that is dead, as Spark does."""
+
+    all: list[Worker] = field(default_factory=list)
+
+    def run(self, task: StageTask, part: Iterable[pa.RecordBatch], partition: int) -> TaskReport:
+        chosen = self.all[partition % len(self.all)]
+        try:
+            if not chosen.lost:
+                return chosen.stage(task, list(part), partition)
+        except (EOFError, ConnectionError):
+            chosen.lost = True
+        other = next(worker for worker in self.all if not worker.lost)
+        return other.stage(task, list(part), partition)
+
+
+def fork_worker(case: Case, events: int, inherited: Sequence[Worker]) -> Worker:
+    """Forked before the driver has any thread."""
+    ours, theirs = Pipe()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        for worker in inherited:  # or their end of file would never come
+            worker.connection.close()
+        work(case, events, theirs)
+        os._exit(0)
+    theirs.close()
+    say(events, f"worker {pid}")
+    return Worker(connection=ours)
+
+
+def work(case: Case, events: int, tasks: Connection) -> None:
+    """Stage what is sent until the driver is gone."""
+    while True:
+        try:
+            task, part, partition, number = tasks.recv()
+        except EOFError:
+            return
+        stopping = Killable(case=case, events=events, batch=task.batch_id)
+        try:
+            tasks.send(stage(replace(task, on_step=stopping), iter(part), partition=partition, number=number))
+        except (SluiceError, psycopg2.Error, pa.ArrowException, OSError) as error:
+            tasks.send(error)
+
+
+def drive(case: Case, events: int) -> None:
+    """Deliver every batch that has no mark yet, as Spark would ask for them."""
+    workers = Workers()
+    for _ in range(WORKERS):
+        workers.all.append(fork_worker(case, events, workers.all))
+    stopping = Killable(case=case, events=events, batch=case.batch)
+    steps.listen(stopping)
+    lake = Lake(case.warehouse, ObjectStore(endpoint=case.endpoint, region=case.region))
+    run = start(case.dsn, lake, pipeline(PIPELINE), stream_id=case.stream_id)
+    reached(Step.LEASE_TAKEN)
+    drop_fenced(run)
+    for made in oracle.make(case.seed, batches=case.batches):
+        mark = Path(case.folder, f"{made.batch_id}.done")
+        if mark.exists():
+            continue
+        stopping.batch = made.batch_id
+        batch = of(made, partitions=WORKERS)
+        batch.run_task = workers.run
+        deliver(run, batch)
+        mark.touch()
+
+
+def drop_fenced(run: Session) -> None:
+    for number, run_id in run.lease.fenced:
+        tables = staging_tables(run.sinks.dsn, number, run_id)
+        with session(run.sinks.dsn) as cursor:
+            warehouse.drop_staging(cursor, [tables.data, tables.quarantine])
+
+
+def main() -> None:
+    events = int(sys.argv[1])
+    for line in sys.stdin:
+        case = Case(**json.loads(line))
+        pid = os.fork()
+        if pid == 0:
+            drive(case, events)
+            return
+        say(events, f"driver {pid}")
+        _, status = os.waitpid(pid, 0)
+        say(events, f"ended {os.waitstatus_to_exitcode(status)}")
+
+
+def line_of(case: Case) -> bytes:
+    return json.dumps(asdict(case)).encode() + b"\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Killed at any step of any batch and run again, each row is in both sinks once, or in quarantine once."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from etl.lake import Lake
+from etl.services import Services
+from etl.steps import Step
+from tests import oracle
+from tests.crash.driver import PIPELINE, Case, line_of
+
+BATCHES = 3
+PATIENCE = 60  # seconds; nothing is decided by it, a test that waits so long has failed
+
+BEFORE_ANY_BATCH = ("lease-taken",)
+ON_THE_DRIVER = (
+    "attempt-opened",
+    "staged",
+    "judged",
+    "manifest-written",
+    "pointer-drafted",
+    "pipeline-locked",
+    "delivery-inserted",
+    "inputs-inserted",
+    "rows-merged",
+    "quarantine-merged",
+    "quality-inserted",
+    "pointer-swapped",
+    "committed",
+    "batch-done",
+)
+ON_EXECUTORS = ("object-opened", "rows-copied", "task-committed")
+
+FIRST, MIDDLE = 0, 1
+CASES = [(step, FIRST) for step in BEFORE_ANY_BATCH] + [
+    (step, batch) for step in (*ON_THE_DRIVER, *ON_EXECUTORS) for batch in (FIRST, MIDDLE)
+]
+
+
+def test_every_step_of_the_code_has_its_case() -> None:
+    assert sorted({step for step, _ in CASES}) == sorted(str(step) for step in Step)
+
+
+@dataclass(kw_only=True)
+class Seen:
+    """What the processes of one run have said so far."""
+
+    driver: int = 0
+    workers: list[int] = field(default_factory=list)
+    reached: tuple[str, int, int] | None = None  # step, batch, pid
+    ended: int | None = None
+
+
+@dataclass(kw_only=True)
+class Launcher:
+    """The process that forks drivers, and the pipe on which all of them speak."""
+
+    process: subprocess.Popen[bytes]
+    events: int
+    unread: bytes = b""
+
+    def start(self, case: Case) -> Seen:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line_of(case))
+        self.process.stdin.flush()
+        return Seen()
+
+    def follow(self, seen: Seen, *, until_ended: bool) -> None:
+        """Read events until a process waits to be killed, or the driver has ended."""
+        while seen.ended is None and (until_ended or seen.reached is None):
+            word, *rest = self._line().split()
+            if word == "driver":
+                seen.driver = int(rest[0])
+            elif word == "worker":
+                seen.workers.append(int(rest[0]))
+            elif word == "reached":
+                seen.reached = rest[0], int(rest[1]), int(rest[2])
+            else:
+                seen.ended = int(rest[0])
+
+    def _line(self) -> str:
+        deadline = time.monotonic() + PATIENCE
+        while b"\n" not in self.unread:
+            ready, _, _ = select.select([self.events], [], [], max(0, deadline - time.monotonic()))
+            assert ready, "no process said anything"
+            self.unread += os.read(self.events, 65536)
+        line, _, self.unread = self.unread.partition(b"\n")
+        return line.decode()
+
+
+@pytest.fixture(scope="module")
+def launcher(services: Services) -> Iterator[Launcher]:
+    here, there = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.crash.driver", str(there)],
+        stdin=subprocess.PIPE,
+        pass_fds=[there],
+        env={**os.environ, **services.environment},
+        cwd=Path(__file__).parents[2],
+    )
+    os.close(there)
+    yield Launcher(process=process, events=here)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(PATIENCE) == 0
+    os.close(here)
+
+
+@pytest.fixture
+def case(dsn: str, lake: Lake, tmp_path: Path) -> Case:
+    return Case(
+        dsn=dsn,
+        warehouse=lake.warehouse,
+        endpoint=lake.store.endpoint,
+        region=lake.store.region,
+        folder=str(tmp_path),
+        stream_id=str(uuid.uuid4()),
+        seed=int.from_bytes(tmp_path.name.encode()[:8]),
+        batches=BATCHES,
+    )
+
+
+def kill(pids: list[int]) -> None:
+    """SIGKILL to each process, one by one, and wait until it is gone."""
+    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    for process in processes:
+        os.kill(process.pid, signal.SIGKILL)
+    _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def stop_at(launcher: Launcher, case: Case, step: str, batch: int) -> Seen:
+    """Run until a process waits at `step`; fails unless its marker was seen."""
+    seen = launcher.start(replace(case, step=step, batch=batch))
+    launcher.follow(seen, until_ended=False)
+    assert seen.reached is not None, f"the driver ended with {seen.ended} and never came to {step}"
+    assert seen.reached[:2] == (step, batch)
+    assert int(Path(case.folder, f"{step}.{batch}.marker").read_text()) == seen.reached[2]
+    assert (seen.reached[2] in seen.workers) == (step in ON_EXECUTORS)
+    return seen
+
+
+def run_to_the_end(launcher: Launcher, case: Case) -> None:
+    seen = launcher.start(case)
+    launcher.follow(seen, until_ended=True)
+    assert seen.ended == 0
+
+
+def assert_delivered_once(case: Case) -> None:
+    eyes = oracle.Reader(dsn=case.dsn, endpoint=case.endpoint, region=case.region, pipeline=PIPELINE)
+    made = oracle.make(case.seed, batches=case.batches)
+    assert eyes.difference(oracle.expected(made)) == ""
+    ledger = oracle.ask(
+        case.dsn,
+        "SELECT batch_id, commit_seq, rows_in, delivered, quarantined, malformed,"
+        " (SELECT count(*) FROM warehouse.events e WHERE e._delivery_id = d.delivery_id),"
+        " (SELECT count(*) FROM sluice.quarantine q WHERE q.delivery_id = d.delivery_id)"
+        " FROM sluice.delivery d ORDER BY batch_id",
+    )
+    wanted = [
+        (
+            one.batch_id,
+            one.batch_id + 1,
+            len(one.rows) + len(one.malformed),
+            *(one.delivered.total(), one.held_in_postgres.total(), len(one.malformed)),
+            *(one.delivered.total(), one.held_in_postgres.total()),
+        )
+        for one in made
+    ]
+    assert ledger == wanted
+    assert (
+        oracle.ask(case.dsn, "SELECT relname FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace")
+        == []
+    )
+    assert oracle.ask(case.dsn, "SELECT delivery_id FROM sluice.attempt WHERE closed_at IS NULL") == []
+
+
+@pytest.mark.parametrize(("step", "batch"), CASES)
+def test_killed_and_run_again(launcher: Launcher, case: Case, step: str, batch: int) -> None:
+    seen = stop_at(launcher, case, step, batch)
+    kill([seen.driver])
+    launcher.follow(seen, until_ended=True)
+    assert seen.ended == -signal.SIGKILL
+    kill(seen.workers)
+    run_to_the_end(launcher, case)
+    assert_delivered_once(case)
+
+
+@pytest.mark.parametrize("step", ON_EXECUTORS)
+def test_only_the_worker_is_killed_and_its_task_runs_elsewhere(
+    launcher: Launcher, case: Case, step: str
+) -> None:
+    seen = stop_at(launcher, case, step, MIDDLE)
+    assert seen.reached is not None
+    kill([seen.reached[2]])
+    launcher.follow(seen, until_ended=True)
+    assert seen.ended == 0
+    assert_delivered_once(case)

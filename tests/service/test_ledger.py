@@ -1,0 +1,605 @@
+"""Who may commit, and what a commit does when another run, the network or PostgreSQL itself comes between."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import psycopg2
+import pytest
+
+from etl import commit, database, ledger, steps
+from etl.batch import Receipt, Session
+from etl.database import session
+from etl.deliver import deliver, staging_tables
+from etl.errors import (
+    Busy,
+    CommitUnknown,
+    ContractBroken,
+    Fenced,
+    InputsChanged,
+    LedgerBehind,
+    ServiceAway,
+    TableRefused,
+)
+from etl.lake import Lake
+from etl.pipeline import Append
+from etl.services import Services, postgres
+from etl.steps import Step
+from etl.verdict import Counts, Verdict
+from etl.warehouse import drop_staging
+from tests import oracle
+from tests.arrow_batches import ArrowBatch, broken, file, here, of, pipeline, reader, start
+from tests.service import proxy
+from tests.stores import clone, database_name, new_database
+
+EVENTS = pipeline("events")
+
+
+@pytest.fixture
+def made() -> list[oracle.MadeBatch]:
+    return oracle.make(seed=7, batches=3, rows=40)
+
+
+@pytest.fixture
+def run(dsn: str, lake: Lake) -> Session:
+    return start(dsn, lake, EVENTS)
+
+
+def at(run: Session, step: Step, action: Callable[[], None]) -> Session:
+    """The run, doing `action` when it first comes to `step`."""
+    todo = [action]
+
+    def listener(reached: Step) -> None:
+        if reached == step and todo:
+            todo.pop()()
+
+    steps.listen(listener)
+    return replace(run, on_step=listener)
+
+
+@pytest.fixture(autouse=True)
+def _no_listener() -> None:
+    steps.listen(None)
+
+
+def silence(run: Session) -> None:
+    """As if its holder, on another host, had not been seen for an hour."""
+    oracle.ask(
+        run.sinks.dsn, "UPDATE sluice.run SET holder = 'elsewhere/1', seen_at = now() - interval '1 hour'"
+    )
+
+
+def rob(run: Session) -> Session:
+    """Another run takes the lease, as after a long silence, and cleans up."""
+    silence(run)
+    other = start(run.sinks.dsn, run.sinks.lake, run.sinks.pipeline, stream_id=run.stream_id)
+    for number, run_id in other.lease.fenced:
+        tables = staging_tables(run.sinks.dsn, number, run_id)
+        with session(run.sinks.dsn) as cursor:
+            drop_staging(cursor, [tables.data, tables.quarantine])
+    return other
+
+
+def staged_left(run: Session) -> list[str]:
+    with session(run.sinks.dsn) as cursor:
+        return [name for (name,) in database.run(cursor, "warehouse", "staging_tables").fetchall()]
+
+
+def assert_nothing_visible(run: Session) -> None:
+    assert reader(run).difference(oracle.expected([])) == ""
+    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.delivery") == []
+    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.attempt WHERE closed_at IS NULL") == []
+    assert staged_left(run) == []
+
+
+def assert_delivered(run: Session, made: list[oracle.MadeBatch]) -> None:
+    assert reader(run).difference(oracle.expected(made)) == ""
+    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.attempt WHERE closed_at IS NULL") == []
+    assert staged_left(run) == []
+
+
+# Two runs at once
+
+
+def test_a_living_holder_is_not_robbed(run: Session) -> None:
+    with pytest.raises(Busy) as refused:
+        start(run.sinks.dsn, run.sinks.lake, EVENTS)
+    assert refused.value.exit_code == 75
+
+
+def test_a_holder_on_another_host_is_robbed_only_when_it_is_silent(run: Session) -> None:
+    oracle.ask(run.sinks.dsn, "UPDATE sluice.run SET holder = 'elsewhere/1'")
+    with pytest.raises(Busy):
+        start(run.sinks.dsn, run.sinks.lake, EVENTS)
+    with session(run.sinks.dsn) as cursor:
+        assert ledger.heartbeat(cursor, run.lease)
+    silence(run)
+    assert start(run.sinks.dsn, run.sinks.lake, EVENTS).lease.run_id != run.lease.run_id
+    with session(run.sinks.dsn) as cursor:
+        assert not ledger.heartbeat(cursor, run.lease)
+
+
+def test_of_many_that_start_at_once_one_gets_the_lease(run: Session) -> None:
+    with session(run.sinks.dsn) as cursor:
+        ledger.end_run(cursor, run.lease, "done")
+
+    def take(_: int) -> str:
+        try:
+            with session(run.sinks.dsn) as cursor:
+                ledger.take_lease(cursor, "events")
+        except Busy:
+            return "busy"
+        return "taken"
+
+    with ThreadPoolExecutor(6) as pool:
+        assert Counter(pool.map(take, range(6))) == {"taken": 1, "busy": 5}
+
+
+def test_a_run_that_is_robbed_while_it_stages_is_fenced(run: Session, made: list[oracle.MadeBatch]) -> None:
+    robbers: list[Session] = []
+    batch = of(made[0])
+
+    def first_task_then_robbed(*task: object) -> object:
+        report = here(*task)  # type: ignore[arg-type]
+        if not robbers:
+            robbers.append(rob(run))
+        return report
+
+    batch.run_task = first_task_then_robbed  # type: ignore[assignment]
+    with pytest.raises(Fenced) as fenced:
+        deliver(run, batch)
+    assert fenced.value.exit_code == 75
+    assert_nothing_visible(run)
+    deliver(robbers[0], of(made[0]))
+    assert_delivered(run, made[:1])
+
+
+@pytest.mark.parametrize("step", [Step.STAGED, Step.JUDGED, Step.MANIFEST_WRITTEN, Step.POINTER_DRAFTED])
+def test_a_run_that_is_robbed_before_its_commit_is_fenced(
+    run: Session, made: list[oracle.MadeBatch], step: Step
+) -> None:
+    robbers: list[Session] = []
+    with pytest.raises(Fenced):
+        deliver(at(run, step, lambda: robbers.append(rob(run))), of(made[0]))
+    assert_nothing_visible(run)
+    deliver(robbers[0], of(made[0]))
+    assert_delivered(run, made[:1])
+
+
+def test_a_robber_waits_for_the_commit_under_way(run: Session, made: list[oracle.MadeBatch]) -> None:
+    merged, go_on = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        merged.set()
+        assert go_on.wait(60)
+
+    silence(run)
+    with ThreadPoolExecutor(2) as pool:
+        delivery = pool.submit(deliver, at(run, Step.ROWS_MERGED, pause), of(made[0]))
+        assert merged.wait(60)
+        robbery = pool.submit(rob, run)
+        while not waits_for_a_lock(run.sinks.dsn):
+            assert not robbery.done()
+        go_on.set()
+        assert delivery.result().batch_id == 0
+        robber = robbery.result()
+    with session(run.sinks.dsn) as cursor:
+        assert ledger.delivery_of_batch(cursor, robber.stream_id, 0) is not None
+    with pytest.raises(Fenced):
+        deliver(run, of(made[1]))
+    deliver(robber, of(made[1]))
+    assert_delivered(run, made[:2])
+
+
+def waits_for_a_lock(dsn: str) -> bool:
+    query = (
+        "SELECT 1 FROM pg_stat_activity a JOIN pg_locks l USING (pid)"
+        " WHERE a.datname = current_database() AND a.wait_event_type = 'Lock' AND NOT l.granted"
+    )
+    return bool(oracle.ask(dsn, query))
+
+
+def test_who_waits_too_long_for_a_commit_is_told_so(run: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(database.TIMEOUTS, "lock_timeout", "50ms")
+    with session(run.sinks.dsn) as holding:
+        ledger.lock(holding, "events")
+        with pytest.raises(Busy):
+            start(run.sinks.dsn, run.sinks.lake, EVENTS)
+
+
+def test_a_zombie_is_fenced_even_when_it_asks_for_a_delivered_batch(
+    run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    deliver(run, of(made[0]))
+    rob(run)
+    with pytest.raises(Fenced):
+        deliver(run, of(made[0]))
+
+
+def test_only_the_current_stream_commits(run: Session, dsn: str, made: list[oracle.MadeBatch]) -> None:
+    other = "00000000-0000-4000-8000-000000000000"
+    with session(dsn) as cursor:
+        ledger.register_stream(cursor, "events", other, checkpoint="another", first_batch=0)
+    with pytest.raises(Fenced):
+        deliver(run, of(made[0]))
+    assert_nothing_visible(run)
+
+
+# The connection breaks
+
+
+def through(run: Session, dsn: str) -> Session:
+    """The same run, whose driver reaches PostgreSQL by another way."""
+    return replace(run, sinks=replace(run.sinks, dsn=dsn))
+
+
+def test_a_cut_before_the_server_has_the_commit_is_no_commit(
+    run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    with proxy.before(run.sinks.dsn) as cutter:
+        far = through(run, cutter.dsn(run.sinks.dsn))
+        with pytest.raises(ServiceAway):
+            deliver(at(far, Step.POINTER_SWAPPED, lambda: setattr(cutter, "cut", "before")), of(made[0]))
+        assert cutter.cuts == ["before"]
+    assert_nothing_visible(run)
+    deliver(run, of(made[0]))
+    assert_delivered(run, made[:1])
+
+
+def test_a_cut_that_swallows_the_answer_is_a_commit(run: Session, made: list[oracle.MadeBatch]) -> None:
+    with proxy.before(run.sinks.dsn) as cutter:
+        far = through(run, cutter.dsn(run.sinks.dsn))
+        receipt = deliver(at(far, Step.POINTER_SWAPPED, lambda: setattr(cutter, "cut", "after")), of(made[0]))
+        assert cutter.cuts == ["after"]
+    assert receipt.delivered == made[0].delivered.total()
+    assert_delivered(run, made[:1])
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_an_outcome_that_cannot_be_known_is_not_guessed(
+    run: Session, made: list[oracle.MadeBatch], cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "RECONNECT_SECONDS", 0)
+    with proxy.before(run.sinks.dsn) as cutter:
+
+        def go_away() -> None:
+            cutter.cut, cutter.away = cut, True
+
+        far = at(through(run, cutter.dsn(run.sinks.dsn)), Step.POINTER_SWAPPED, go_away)
+        with pytest.raises(CommitUnknown):
+            deliver(far, of(made[0]))
+        assert cutter.cuts == [cut]
+    again = rob(run)
+    assert deliver(again, of(made[0])).delivered_before == (cut == "after")
+    assert_delivered(run, made[:1])
+
+
+# PostgreSQL loses something
+
+
+@pytest.mark.parametrize("table", ["data", "quarantine"])
+def test_a_batch_whose_staged_rows_were_lost_is_staged_again(
+    run: Session, made: list[oracle.MadeBatch], table: str
+) -> None:
+    batch = of(made[0])
+
+    def empty() -> None:
+        oracle.ask(run.sinks.dsn, f"TRUNCATE sluice_stage.{getattr(batch.staged[0].tables, table)}")
+
+    deliver(at(run, Step.STAGED, empty), batch)
+    assert len(batch.staged) == 2
+    assert_delivered(run, made[:1])
+
+
+@pytest.mark.parametrize("step", [Step.STAGED, Step.POINTER_SWAPPED])
+def test_postgres_is_killed_and_restarted(
+    short_home: Path, lake: Lake, made: list[oracle.MadeBatch], step: Step
+) -> None:
+    home = short_home / f"own-{step}"
+    home.mkdir(mode=0o711)
+    server = postgres.cluster(home, 0)
+    dsn = postgres.start(server)
+    try:
+        database.migrate(dsn)
+        run = start(dsn, lake, EVENTS)
+        deliver(run, of(made[0]))
+
+        def crash() -> None:
+            kill_server(server)
+            assert postgres.start(server) == dsn
+
+        batch = of(made[1])
+        if step == Step.STAGED:  # the unlogged tables are empty then
+            deliver(at(run, step, crash), batch)
+            assert len(batch.staged) == 2
+        else:
+            with pytest.raises(ServiceAway):
+                deliver(at(run, step, crash), batch)
+            deliver(run, of(made[1]))
+        assert_delivered(run, made[:2])
+    finally:
+        postgres.stop(server)
+
+
+def kill_server(server: postgres.Postgres) -> None:
+    """SIGKILL to the postmaster; its children see that and end by themselves."""
+    postmaster = psutil.Process(int((server.data / "postmaster.pid").read_text().split()[0]))
+    children = postmaster.children(recursive=True)
+    postmaster.kill()
+    _, alive = psutil.wait_procs([postmaster, *children], timeout=60)
+    assert not alive
+
+
+def test_a_restored_postgres_is_noticed_by_a_living_driver(
+    run: Session, dsn: str, services: Services, made: list[oracle.MadeBatch]
+) -> None:
+    deliver(run, of(made[0]))
+    name = database_name(dsn)
+    with new_database(services.postgres, template=name) as backup:
+        deliver(run, of(made[1]))
+        clone(services.postgres, database_name(backup), name)
+        with pytest.raises(LedgerBehind) as behind:
+            deliver(run, of(made[2]))
+    assert behind.value.exit_code == 4
+    assert_delivered(run, made[:1])
+
+
+def test_a_batch_before_its_time_is_refused(run: Session, made: list[oracle.MadeBatch]) -> None:
+    with pytest.raises(LedgerBehind):
+        deliver(run, of(made[1]))
+    assert_nothing_visible(run)
+
+
+def test_a_pointer_that_moved_is_drafted_again(run: Session, made: list[oracle.MadeBatch]) -> None:
+    deliver(run, of(made[0]))
+    table = run.sinks.table
+
+    def maintain() -> None:
+        """Somebody else's maintenance of the table."""
+        with session(run.sinks.dsn) as cursor:
+            base = table.pointer(cursor)
+            assert base is not None
+            other = table.at(base)
+            with other.transaction() as change:
+                change.set_properties({"by": "somebody else"})
+            oracle.ask(
+                run.sinks.dsn,
+                "UPDATE sluice.iceberg_tables SET metadata_location = %s WHERE metadata_location = %s",
+                (other.metadata_location, base),
+            )
+
+    deliver(at(run, Step.POINTER_DRAFTED, maintain), of(made[1]))
+    with session(run.sinks.dsn) as cursor:
+        assert table.load(table.pointer(cursor) or "").properties["by"] == "somebody else"
+    assert_delivered(run, made[:2])
+
+
+# Inputs
+
+
+def test_a_delivered_batch_is_not_delivered_again(run: Session, made: list[oracle.MadeBatch]) -> None:
+    first = deliver(run, of(made[0]))
+    again = deliver(run, of(made[0]))
+    assert (again.delivered_before, again.delivery_id) == (True, first.delivery_id)
+    assert_delivered(run, made[:1])
+
+
+def test_the_same_batch_with_other_inputs_is_refused(run: Session, made: list[oracle.MadeBatch]) -> None:
+    deliver(run, of(made[0]))
+    with pytest.raises(InputsChanged, match=r"events/0-1\.jsonl, events/else\.jsonl"):
+        deliver(run, replace(of(made[0]), paths=("events/0-0.jsonl", "events/else.jsonl")))
+    assert_delivered(run, made[:1])
+
+
+def test_an_input_is_delivered_once_whatever_batch_it_comes_in(
+    run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    deliver(run, of(made[0]))
+    with pytest.raises(InputsChanged, match=r"events/0-0\.jsonl") as refused:
+        deliver(run, replace(of(made[1]), paths=("events/1-0.jsonl", "events/0-0.jsonl")))
+    assert refused.value.exit_code == 4
+    assert_delivered(run, made[:1])
+    deliver(run, of(made[1]))
+    assert_delivered(run, made[:2])
+
+
+def test_an_input_that_changed_while_it_was_staged_stops_the_batch(
+    run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    with pytest.raises(InputsChanged, match="has 3 bytes"):
+        deliver(run, replace(of(made[0]), changes=["events/0-0.jsonl has 3 bytes and had 1"]))
+    assert_nothing_visible(run)
+
+
+def test_inputs_are_recorded_with_their_evidence(run: Session, made: list[oracle.MadeBatch]) -> None:
+    receipt = deliver(run, of(made[0]))
+    with session(run.sinks.dsn) as cursor:
+        assert ledger.inputs_of(cursor, receipt.delivery_id) == [file(path) for path in made[0].paths]
+        assert ledger.live_inputs(cursor, "events") == [file(path) for path in made[0].paths]
+
+
+# A broken contract
+
+
+def stopped(run: Session, batch: oracle.MadeBatch, *, table_rule: bool) -> None:
+    """The batch breaks its contract, and nothing of it is seen."""
+    with pytest.raises(ContractBroken) as stop:
+        deliver(run, replace(of(batch), judged=broken(oracle.NEGATIVE, table_rule=table_rule)))
+    assert stop.value.exit_code == 3
+    assert_nothing_visible(run)
+    [(stops, attempt)] = oracle.ask(
+        run.sinks.dsn, "SELECT stops, (SELECT max(outcome) FROM sluice.attempt) FROM sluice.stopped_batch"
+    )
+    assert (stops, attempt) == ([f"{oracle.NEGATIVE}: failed"], "stopped")
+
+
+def decide(run: Session, action: str) -> None:
+    values = {
+        "pipeline": "events",
+        "stream": run.stream_id,
+        "batch": 0,
+        "decision": action,
+        "who": "me",
+        "why": "so",
+    }
+    with session(run.sinks.dsn) as cursor:
+        assert database.run(cursor, "ledger", "decide", values).rowcount == 1
+
+
+def deliver_decided(run: Session, batch: oracle.MadeBatch, *, table_rule: bool) -> Receipt:
+    return deliver(run, replace(of(batch), judged=broken(oracle.NEGATIVE, table_rule=table_rule)))
+
+
+@pytest.mark.parametrize("table_rule", [False, True])
+def test_an_accepted_batch_is_delivered_but_for_what_no_sink_holds(
+    run: Session, made: list[oracle.MadeBatch], table_rule: bool
+) -> None:
+    stopped(run, made[0], table_rule=table_rule)
+    decide(run, "accept")
+    receipt = deliver_decided(run, made[0], table_rule=table_rule)
+    limits = {oracle.NUL, oracle.TOO_EARLY, oracle.TOO_FAR}
+    held = [set(one.reasons) & limits for one in made[0].rows if set(one.reasons) & limits]
+    assert receipt.quarantined == len(held) + len(made[0].malformed)
+    assert set(receipt.reasons) <= limits | {oracle.MALFORMED}
+    assert reader(run).in_postgres().total() == len(made[0].rows) - len(held)
+    assert reader(run).in_postgres() == reader(run).on_lake()
+
+
+def test_quarantine_all_of_a_rule_about_rows_holds_the_failing_rows(
+    run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    stopped(run, made[0], table_rule=False)
+    decide(run, "quarantine-all")
+    deliver_decided(run, made[0], table_rule=False)
+    assert_delivered(run, made[:1])
+
+
+def test_quarantine_all_of_a_table_rule_holds_the_whole_batch(
+    run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    stopped(run, made[0], table_rule=True)
+    decide(run, "quarantine-all")
+    receipt = deliver_decided(run, made[0], table_rule=True)
+    assert (receipt.delivered, receipt.quarantined) == (0, len(made[0].rows) + len(made[0].malformed))
+    assert receipt.reasons[oracle.NEGATIVE] >= receipt.quarantined
+    assert staged_left(run) == []
+    deliver(run, of(made[1]))
+    assert reader(run).in_postgres() == reader(run).on_lake() == made[1].delivered
+
+
+def test_an_error_of_the_judge_leaves_nothing(run: Session, made: list[oracle.MadeBatch]) -> None:
+    def fails(counts: Counts) -> Verdict:
+        raise ZeroDivisionError(counts.rows)
+
+    with pytest.raises(ZeroDivisionError):
+        deliver(run, replace(of(made[0]), judged=fails))
+    assert_nothing_visible(run)
+
+
+# Tables of the user's own
+
+USERS_TABLE = """
+CREATE SCHEMA warehouse;
+CREATE TABLE warehouse.other (id int PRIMARY KEY);
+CREATE TABLE warehouse.events (
+    id integer REFERENCES warehouse.other, at timestamptz, name text UNIQUE,
+    amount numeric(12,2) CHECK (amount > 0), x float8 NOT NULL, day date, extra int,
+    twice int GENERATED ALWAYS AS (id * 2) STORED, _stream_id uuid, _batch_id bigint, _delivery_id bigint
+);
+CREATE UNIQUE INDEX only_one ON warehouse.events (day);
+CREATE TRIGGER changes BEFORE UPDATE ON warehouse.events
+    FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+CREATE RULE nothing AS ON DELETE TO warehouse.events DO INSTEAD NOTHING;
+ALTER TABLE warehouse.events ENABLE ROW LEVEL SECURITY;
+"""
+
+
+def test_a_table_is_refused_with_all_that_is_wrong_with_it(dsn: str, lake: Lake) -> None:
+    oracle.ask(dsn, USERS_TABLE)
+    with pytest.raises(TableRefused) as refused:
+        start(dsn, lake, EVENTS)
+    assert refused.value.exit_code == 2
+    for seen in (
+        "id is integer, the pipeline delivers bigint",
+        "ok is missing, the pipeline delivers boolean",
+        "extra is not delivered",
+        "twice is not delivered",
+        "FOREIGN KEY constraint",
+        "UNIQUE constraint events_name_key",
+        "CHECK constraint events_amount_check",
+        "NOT NULL on column x",
+        "UNIQUE index warehouse.only_one",
+        "trigger changes",
+        "a value of its own for column twice",
+        "rule nothing",
+        "row level security",
+    ):
+        assert seen in str(refused.value)
+
+
+def test_a_view_is_refused(dsn: str, lake: Lake) -> None:
+    for statement in ("CREATE SCHEMA warehouse", "CREATE VIEW warehouse.events AS SELECT 1::bigint AS id"):
+        oracle.ask(dsn, statement)
+    with pytest.raises(TableRefused, match="another kind than"):
+        start(dsn, lake, EVENTS)
+
+
+def test_a_table_belongs_to_one_pipeline(run: Session) -> None:
+    with pytest.raises(TableRefused, match="belongs to another pipeline"):
+        start(run.sinks.dsn, run.sinks.lake, pipeline("others", Append(table="warehouse.events")))
+
+
+def test_a_pipeline_keeps_the_table_that_it_delivered_to(run: Session, made: list[oracle.MadeBatch]) -> None:
+    deliver(run, of(made[0]))
+    with pytest.raises(TableRefused, match=r"has delivered to warehouse\.events"):
+        start(run.sinks.dsn, run.sinks.lake, pipeline("events", Append(table="warehouse.others")))
+
+
+# Tasks that lose
+
+
+def test_a_speculative_duplicate_counts_nowhere(run: Session, made: list[oracle.MadeBatch]) -> None:
+    batch = of(made[0])
+
+    def twice(*task: object) -> object:
+        here(*task)  # type: ignore[arg-type]  # staged fully, its report never arrives
+        return here(*task)  # type: ignore[arg-type]
+
+    batch.run_task = twice  # type: ignore[assignment]
+    receipt = deliver(run, batch)
+    assert receipt.delivered == made[0].delivered.total()
+    assert_delivered(run, made[:1])
+
+
+def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
+    run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    batch = of(made[0])
+    losing: list[psycopg2.extensions.connection] = []
+
+    def open_copy() -> None:
+        """A zombie's transaction, with rows in the staging table and no end."""
+        losing.append(psycopg2.connect(run.sinks.dsn))
+        losing[0].cursor().execute(
+            f"INSERT INTO sluice_stage.{batch.staged[0].tables.data} (_task) VALUES (1)"
+        )
+
+    try:
+        deliver(at(run, Step.STAGED, open_copy), batch)
+        assert reader(run).difference(oracle.expected(made[:1])) == ""
+        assert staged_left(run) == [batch.staged[0].tables.data]
+    finally:
+        for connection in losing:
+            connection.close()
+
+
+def test_an_empty_batch_is_a_delivery(run: Session) -> None:
+    receipt = deliver(run, ArrowBatch(batch_id=0, parts=[[], []], paths=()))
+    assert (receipt.delivered, receipt.quarantined, receipt.files) == (0, 0, 0)
+    assert_delivered(run, [])
