@@ -1,0 +1,143 @@
+"""`python -m benchmarks`: Sluice beside the usual way and beside its own parts, in one run."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.ground import Ground, prepared
+from benchmarks.ours import Sluice
+from benchmarks.parts import Parts
+from benchmarks.usual import Idempotent, Usual
+
+FOLDER = Path(tempfile.gettempdir()) / "sluice-bench"
+console = Console(width=110)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One column of the comparison: `measure` does it once and returns the seconds that count."""
+
+    name: str
+    measure: Callable[[], float]
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def timed(action: Callable[[], object], before: Callable[[], object] = lambda: None) -> Callable[[], float]:
+    """Measures `action` alone; `before` is not counted."""
+
+    def measure() -> float:
+        before()
+        started = time.monotonic()
+        action()
+        return time.monotonic() - started
+
+    return measure
+
+
+def delivered(way: Sluice) -> Callable[[], float]:
+    """The pass with its commit, as the receipt says; the query's start and end around it are not counted."""
+
+    def measure() -> float:
+        way.land()
+        return way.deliver().seconds
+
+    return measure
+
+
+def ways(ground: Ground) -> dict[str, Way]:
+    judged, plain = (Sluice(ground=ground, pipeline=name) for name in ("bench_judged", "bench_plain"))
+    usual, idempotent, parts = Usual(ground), Idempotent(ground), Parts(ground)
+    assert parts.batches
+    return {
+        "sluice": Way(name="Sluice: the one pass with its commit", measure=delivered(judged)),
+        "plain": Way(name="Sluice without a suite", measure=delivered(plain)),
+        "usual": Way(name="the usual way, well tuned", measure=timed(usual.deliver, usual.prepare)),
+        "idempotent": Way(
+            name="the usual way, idempotent, with quarantine", measure=timed(idempotent.deliver, idempotent.prepare)
+        ),
+        "parse": Way(name="part: parse", measure=timed(parts.parse)),
+        "handover": Way(name="part: parse + Arrow hand-over", measure=timed(parts.hand_over)),
+        "parquet": Way(name="part: Parquet to S3", measure=timed(parts.parquet)),
+        "copy": Way(name="part: COPY into a table", measure=timed(parts.copy, parts.prepare_copy)),
+    }
+
+
+def main(
+    rows: Annotated[int, typer.Option(help="events of a batch")] = 2_000_000,
+    rounds: Annotated[int, typer.Option(help="measured rounds, after one that is thrown away")] = 5,
+    files: Annotated[int, typer.Option(help="files of the batch")] = 16,
+    only: Annotated[str, typer.Option(help="these ways alone, such as sluice,usual")] = "",
+    folder: Annotated[Path, typer.Option(help="where events, services and jars are kept")] = FOLDER,
+    jars: Annotated[Path | None, typer.Option(help="where resolved jars are; default: in the folder")] = None,
+) -> None:
+    """Measure every way once a round, in turn, and print the medians."""
+    with prepared(folder, rows=rows, files=files, jars=jars) as ground:
+        chosen = ways(ground)
+        if only:
+            chosen = {key: chosen[key] for key in only.split(",")}
+        for turn in range(rounds + 1):
+            for key, way in chosen.items():
+                ground.rest()
+                seconds = way.measure()
+                console.print(f"round {turn}{' (thrown away)' if turn == 0 else ''}: {key} {seconds:.2f} s")
+                if turn:
+                    way.seconds.append(seconds)
+    console.print(figures(chosen, rows), ratios(chosen))
+
+
+def figures(found: dict[str, Way], rows: int) -> Table:
+    table = Table(title=f"{rows:,} events, median of {len(next(iter(found.values())).seconds)} rounds")
+    for name in ("way", "seconds", "from", "to", "rows/s"):
+        table.add_column(name, justify="left" if name == "way" else "right")
+    for way in found.values():
+        seconds = (way.median, min(way.seconds), max(way.seconds))
+        table.add_row(way.name, *(f"{value:.2f}" for value in seconds), f"{rows / way.median:,.0f}")
+    return table
+
+
+def ratios(found: dict[str, Way]) -> Table:
+    """Each ratio within one round, so that what slows a whole round down cancels out; then the median."""
+    table = Table(title="ratios within a round")
+    for name in ("ratio", "median", "from", "to", "limit", ""):
+        table.add_column(name, justify="left" if name == "ratio" else "right")
+    rounds = [dict(zip(found, seconds, strict=True)) for seconds in zip(*(w.seconds for w in found.values()), strict=True)]
+    for name, limit, ratio in RATIOS:
+        try:
+            values = [ratio(seconds) for seconds in rounds]
+        except KeyError:  # a way that was not chosen
+            continue
+        median = statistics.median(values)
+        within = "" if limit is None else "reached" if median <= limit else "[red]missed"
+        shown = "" if limit is None else f"{limit:.2f}"
+        table.add_row(name, *(f"{value:.2f}" for value in (median, min(values), max(values))), shown, within)
+    return table
+
+
+def _parts(seconds: dict[str, float]) -> float:
+    """parse + (hand-over - parse) + Parquet + COPY."""
+    return seconds["handover"] + seconds["parquet"] + seconds["copy"]
+
+
+RATIOS: tuple[tuple[str, float | None, Callable[[dict[str, float]], float]], ...] = (
+    ("Sluice / the usual way (goal 0.50)", 0.60, lambda s: s["sluice"] / s["usual"]),
+    ("Sluice / the usual way, idempotent", None, lambda s: s["sluice"] / s["idempotent"]),
+    ("Sluice / the sum of its parts", 1.40, lambda s: s["sluice"] / _parts(s)),
+    ("validation: with / without a suite", 1.15, lambda s: s["sluice"] / s["plain"]),
+)
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,129 @@
+"""The ground that every way stands on: one JVM, one PostgreSQL, one S3 server, the same files.
+
+Before each measured round the JVM's garbage and PostgreSQL's dirty pages are cleared away, so that no way
+pays for another's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg2
+from psycopg2.extensions import parse_dsn
+
+from benchmarks.events import SCHEMA, generate
+from etl import services
+from etl.run import Place
+from etl.services import Services
+from etl.services.jarsets import IVY_SETTINGS, REPOSITORY_VARIABLE
+from etl.settings import Settings
+from etl.sparksession import start
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HERE = Path(__file__).parent
+CORES = 2
+DRIVER = "org.postgresql:postgresql:42.7.7"
+SUPERUSER = "postgres"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """Where a measurement takes place."""
+
+    place: Place
+    spark: SparkSession
+    events: tuple[Path, ...]
+    rows: int
+
+    @property
+    def dsn(self) -> str:
+        return self.place.services.postgres
+
+    def frame(self) -> DataFrame:
+        """The events as Spark's own reader gives them."""
+        return self.spark.read.schema(SCHEMA).json([str(path) for path in self.events])
+
+    def s3a(self, name: str) -> str:
+        """A folder on S3 for what is written without Sluice."""
+        return f"{self.place.services.lake.replace('s3://', 's3a://', 1)}/bench/{name}"
+
+    def execute(self, *statements: str) -> None:
+        """Run each statement, in one transaction."""
+        with contextlib.closing(psycopg2.connect(self.dsn)) as connection, connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def rest(self) -> None:
+        """Clear away what the last measurement left behind."""
+        self.spark._jvm.System.gc()  # type: ignore[union-attr]
+        as_superuser(self.place.services, "CHECKPOINT")
+
+
+def password(dsn: str, user: str | None = None) -> str:
+    """The password of the DSN's user, or of `user`, from the passfile that the DSN names."""
+    parts = parse_dsn(dsn)
+    lines = Path(parts["passfile"]).read_text().splitlines()
+    return next(line.split(":", 4)[4] for line in lines if line.split(":")[3] == (user or parts["user"]))
+
+
+def as_superuser(found: Services, *statements: str) -> None:
+    secret = password(found.postgres, SUPERUSER)
+    connection = psycopg2.connect(found.postgres, user=SUPERUSER, password=secret, dbname=SUPERUSER)
+    with contextlib.closing(connection), connection.cursor() as cursor:
+        connection.autocommit = True
+        for statement in statements:
+            cursor.execute(statement)
+
+
+@contextlib.contextmanager
+def prepared(folder: Path, *, rows: int, files: int, jars: Path | None) -> Iterator[Ground]:
+    """Services and a session of our own below `folder`; events and jars found there are used again."""
+    home = folder / "home"
+    shutil.rmtree(home, ignore_errors=True)  # what a killed run left would be delivered first
+    home.mkdir(parents=True)
+    settings = Settings(
+        home=home,
+        jars=jars or folder / "jars",
+        pipelines=(HERE / "pipelines",),
+        suites=(HERE / "suites",),
+        spark_master=f"local[{CORES}]",
+        spark_conf=_conf(folder),
+    )
+    events = generate(folder, rows=rows, files=files)
+    found = services.up(settings)
+    try:
+        os.environ.update(found.environment)
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        # a vacuum that happens to run would be charged to whoever is being measured
+        as_superuser(found, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
+        spark = start(settings, found)
+        spark.sparkContext.setLogLevel("ERROR")
+        place = Place(settings=settings, services=found)
+        yield Ground(place=place, spark=spark, events=tuple(events), rows=rows)
+        spark.stop()
+    finally:
+        services.down(settings)
+        shutil.rmtree(home)
+
+
+def _conf(folder: Path) -> dict[str, str]:
+    """What the usual way needs beside Sluice's own settings, tuned as its users would."""
+    ivy = folder / "ivysettings.xml"
+    mirror = os.environ.get(REPOSITORY_VARIABLE)
+    ivy.write_text(IVY_SETTINGS.format(root=f' root="{mirror}"' if mirror else ""))
+    return {
+        "spark.driver.memory": "3g",
+        "spark.jars.packages": DRIVER,
+        "spark.jars.ivy": str(folder / "ivy"),
+        "spark.jars.ivySettings": str(ivy),
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    }

@@ -1,0 +1,106 @@
+"""The parts of the one pass, each alone: what a delivery that did nothing else would cost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+
+import psycopg2
+import pyarrow as pa
+from pgpq import ArrowToPostgresBinaryEncoder
+
+from benchmarks.ground import CORES, Ground
+from benchmarks.usual import COLUMNS
+from etl.lake import arrow_schema, iceberg_schema
+from etl.objects import FileSpec, ObjectWriter
+from etl.staging import COPY_READ_BYTES
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What Sluice's pass is made of, without its guards, its rules and its commit."""
+
+    ground: Ground
+
+    @cached_property
+    def batches(self) -> list[pa.RecordBatch]:
+        """The events in memory, as Spark hands them over."""
+        return list(self.ground.frame().toArrow().to_batches())
+
+    def parse(self) -> None:
+        """Spark reads the files and throws the rows away."""
+        self.ground.frame().write.format("noop").mode("overwrite").save()
+
+    def hand_over(self) -> None:
+        """The same, and the rows reach Python as Arrow batches."""
+        found = self.ground.frame().mapInArrow(_count, "rows long").collect()
+        assert sum(row.rows for row in found) == self.ground.rows
+
+    def parquet(self) -> None:
+        """Rows from memory to objects on S3, one a core."""
+        with ThreadPoolExecutor(CORES) as pool:
+            list(pool.map(self._write, range(CORES)))
+
+    def _write(self, core: int) -> None:
+        place = self.ground.place
+        schema = arrow_schema(iceberg_schema(self.batches[0].schema))
+        spec = FileSpec(
+            prefix=f"{place.services.lake}/bench/parts", folder="alone", schema=schema, partitioning=None
+        )
+        writer = ObjectWriter(spec, place.lake.store, 0, core)
+        for batch in self.batches[core::CORES]:
+            rows = batch.num_rows
+            identity = (pa.scalar("0" * 36), pa.scalar(0, pa.int64()), pa.scalar(0, pa.int64()))
+            columns = [*batch.columns, *(pa.repeat(value, rows) for value in identity)]
+            writer.write(pa.RecordBatch.from_arrays(columns, names=schema.names))
+        writer.close()
+
+    def prepare_copy(self) -> None:
+        self.ground.execute("DROP TABLE IF EXISTS copied", f"CREATE TABLE copied ({COLUMNS})")
+
+    def copy(self) -> None:
+        """Rows from memory into a table by one binary COPY: rows that become visible at once have one writer."""
+        connection = psycopg2.connect(self.ground.dsn)
+        try:
+            with connection, connection.cursor() as cursor:
+                chunks = _Chunks(_encoded(self.batches))
+                cursor.copy_expert("COPY copied FROM STDIN WITH (FORMAT binary)", chunks, size=COPY_READ_BYTES)
+        finally:
+            connection.close()
+
+
+def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
+
+
+def _encoded(batches: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
+    names = [*batches[0].schema.names, "batch_id"]
+    numbered = (
+        pa.RecordBatch.from_arrays(
+            [*batch.columns, pa.repeat(pa.scalar(17, pa.int64()), batch.num_rows)], names=names
+        )
+        for batch in batches
+    )
+    first = next(numbered)
+    encoder = ArrowToPostgresBinaryEncoder(first.schema)
+    yield encoder.write_header()
+    for batch in itertools.chain([first], numbered):
+        yield encoder.write_batch(batch)
+    yield encoder.finish()
+
+
+class _Chunks:
+    """The file that COPY reads."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._left = memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        if not self._left:
+            self._left = memoryview(next(self._chunks, b""))
+        taken, self._left = self._left[:size], self._left[size:]
+        return bytes(taken)

@@ -1,0 +1,24 @@
+"""The events, delivered without a suite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.events import SCHEMA
+from etl.pipeline import Append, Files, Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def events(df: DataFrame) -> DataFrame:
+    return df
+
+
+PIPELINE = Pipeline(
+    name="bench_plain",
+    sources=(Files("bench_plain/**/*.jsonl"),),
+    schema=SCHEMA,
+    transform=events,
+    sink=Append(),
+)
