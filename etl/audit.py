@@ -1,0 +1,323 @@
+"""`sluice audit`: every row of both sinks is read and counted again, and compared.
+
+The report is clean exactly when both sinks hold the same rows, delivery by delivery, and these are the rows
+that the ledger says were delivered. The ledger, the pointers and the table are read as of one moment, so a
+run may go on meanwhile. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from psycopg2 import sql
+from pyiceberg.table.metadata import TableMetadata
+
+from etl import inputs as evidence
+from etl import ledger
+from etl.columns import SYSTEM_COLUMNS
+from etl.database import Cursor, migrate, rows, run, session
+from etl.differences import (
+    LAKE,
+    TABLE,
+    Difference,
+    LedgerFile,
+    compare,
+    expected,
+    file_differences,
+    latest_differences,
+    unreadable_differences,
+)
+from etl.held import recount_held_lake, recount_held_table
+from etl.inputs import Input
+from etl.lake import Lake, LakeTable, arrow_schema
+from etl.latest import Latest, LatestPerKey
+from etl.pipeline import Pipeline, Replace, Upsert
+from etl.recount import Recount, Unreadable, recount_lake, table_rows
+from etl.retained import (
+    Owner,
+    current_files,
+    is_of,
+    owner_of,
+    referenced,
+    retained_pointers,
+    s3_client,
+    stored,
+)
+from etl.warehouse import postgres_type
+
+if TYPE_CHECKING:
+    from etl.run import Place
+
+SHOWN = 20  # of a kind, in the lines for people
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orphan:
+    """An object that no retained metadata references: what a failed attempt left, until it is swept."""
+
+    uri: str
+    bytes: int
+    delivery_id: int | None  # of the attempt that wrote it; None: PostgreSQL knows none
+    state: str  # of the attempt: open, delivered, stopped, failed, fenced, lost or unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """What was read and what was found."""
+
+    pipeline: str
+    snapshot_id: int | None
+    deliveries: int  # live in the ledger
+    rows: Mapping[str, int]  # place -> rows that were read there
+    differences: Sequence[Difference]
+    orphans: Sequence[Orphan]
+    changed_inputs: Sequence[str]  # delivered files that are no longer as they were
+    seconds: float
+
+    @property
+    def clean(self) -> bool:
+        return not self.differences
+
+    def json(self) -> dict[str, Any]:
+        return {"clean": self.clean, **asdict(self)}
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        counted = ", ".join(f"{place} {count:,}" for place, count in self.rows.items())
+        verdict = "clean: both sinks hold what was delivered" if self.clean else "NOT clean"
+        found = [f"{self.pipeline}: {verdict}", f"  {self.deliveries:,} deliveries; rows read: {counted}"]
+        found += _some("differences", [one.what for one in self.differences])
+        orphans = [f"{one.uri} ({one.state}, {one.bytes:,} bytes)" for one in self.orphans]
+        found += _some("objects that nothing refers to (see `sluice sweep`)", orphans)
+        return found + _some("delivered files that have changed since", self.changed_inputs)
+
+
+def _some(title: str, items: Sequence[str]) -> list[str]:
+    if not items:
+        return []
+    more = [f"    and {len(items) - SHOWN:,} more (--json lists all)"] if len(items) > SHOWN else []
+    return [f"  {len(items):,} {title}:", *(f"    {item}" for item in items[:SHOWN]), *more]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Delivered:
+    """What the ledger says, as of one moment."""
+
+    deliveries: Sequence[Mapping[str, Any]]  # that the table's rows are to come from
+    held: Sequence[Mapping[str, Any]]  # that the quarantine's rows are to come from
+    files: Mapping[str, LedgerFile]  # by URI
+    data: TableMetadata | None
+    quarantine: TableMetadata | None
+
+    @property
+    def columns(self) -> pa.Schema:
+        assert self.data is not None
+        return pa.schema([f for f in arrow_schema(self.data.schema()) if not f.name.startswith("_")])
+
+
+@dataclass(kw_only=True)
+class _Recounted:
+    """What both sinks were found to hold."""
+
+    table: Recount
+    lake: Recount
+    held_table: Recount
+    held_lake: Recount  # the lake's quarantine: its typed columns
+    held_wire: Recount  # the same rows in the form that sluice.quarantine has them
+    unreadable: list[Unreadable]
+    latest: Latest | None = None
+    table_problems: list[str] = field(default_factory=list)
+
+
+def audit(place: Place, pipeline: Pipeline) -> AuditReport:
+    """Compare both sinks with each other and with the ledger."""
+    started = time.monotonic()
+    dsn, lake = place.services.postgres, place.lake
+    migrate(dsn)
+    tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
+    with session(dsn) as cursor:
+        run(cursor, "audit", "one_snapshot")
+        run(cursor, "audit", "no_time_limits")
+        said = _delivered(cursor, pipeline, *tables)
+        retained = retained_pointers(cursor, pipeline.name, tables, place.settings.backup_horizon)
+        run(cursor, "sweep", "manifests", {"pipeline": pipeline.name})
+        manifests = {uri for (uri,) in cursor.fetchall()}
+        listed = _listed(tables)
+        snapshots = [current_files(*pair) for pair in zip(tables, (said.data, said.quarantine), strict=True)]
+        there = [[uri for uri in files if uri in listed] for files in snapshots]
+        found = _recount(cursor, pipeline, lake, said, there) if said.data else None
+        landed = ledger.live_inputs(cursor, pipeline.name)
+    differences = file_differences(said.files, snapshots[0] | snapshots[1], listed)
+    differences += _row_differences(pipeline, said, found) if found else []
+    return AuditReport(
+        pipeline=pipeline.name,
+        snapshot_id=said.data.current_snapshot_id if said.data else None,
+        deliveries=len(said.held),
+        rows=_rows_read(found) if found else {},
+        differences=differences,
+        orphans=_orphans(dsn, tables, retained, listed, manifests),
+        changed_inputs=_changed_inputs(landed, place.settings.landing),
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: LakeTable) -> _Delivered:
+    values = {"pipeline": pipeline.name}
+    deliveries = rows(run(cursor, "audit", "deliveries", values))
+    current = deliveries[-1:] if isinstance(pipeline.sink, Replace) else deliveries
+    numbers = {one["delivery_id"] for one in current}
+    files = rows(run(cursor, "audit", "delivered_files", values))
+    pointers = data.pointer(cursor), quarantine.pointer(cursor)
+    return _Delivered(
+        deliveries=current,
+        held=deliveries,
+        files={
+            one["path"]: LedgerFile(delivery_id=one["delivery_id"], rows=one["rows"], bytes=one["bytes"])
+            for one in files
+            if one["kind"] == "quarantine" or one["delivery_id"] in numbers
+        },
+        data=data.load(pointers[0]) if pointers[0] else None,
+        quarantine=quarantine.load(pointers[1]) if pointers[1] else None,
+    )
+
+
+def _listed(tables: Iterable[LakeTable]) -> dict[str, int]:
+    """The size of every object below the tables' folders."""
+    found: dict[str, int] = {}
+    for table in tables:
+        found |= {one.uri: one.bytes for one in stored(s3_client(table.lake.store), table.location)}
+    return found
+
+
+def _recount(
+    cursor: Cursor, pipeline: Pipeline, lake: Lake, said: _Delivered, there: Sequence[Sequence[str]]
+) -> _Recounted:
+    """Read both sinks at the same time: PostgreSQL by this thread, the lake by others."""
+    columns = said.columns
+    with ExitStack() as stack:
+        latest = _latest(stack, pipeline, said, columns)
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        reading = pool.submit(recount_lake, lake, there[0], columns, latest.log if latest else None)
+        holding = pool.submit(recount_held_lake, lake, there[1], columns)
+        table, problems = _recount_table(cursor, pipeline, columns, latest)
+        held_table = recount_held_table(cursor, pipeline.name)
+        counted, broken = reading.result()
+        held_lake, held_wire, held_broken = holding.result()
+        return _Recounted(
+            table=table,
+            lake=counted,
+            held_table=held_table,
+            held_lake=held_lake,
+            held_wire=held_wire,
+            unreadable=broken + held_broken,
+            latest=latest.compare() if latest and not problems else None,
+            table_problems=problems,
+        )
+
+
+def _latest(
+    stack: ExitStack, pipeline: Pipeline, said: _Delivered, columns: pa.Schema
+) -> LatestPerKey | None:
+    if not isinstance(pipeline.sink, Upsert):
+        return None
+    return stack.enter_context(
+        LatestPerKey(
+            columns,
+            keys=pipeline.sink.keys,
+            newest=pipeline.sink.newest,
+            order={one["delivery_id"]: one["commit_seq"] for one in said.deliveries},
+            rows=sum(one["delivered"] for one in said.deliveries),
+        )
+    )
+
+
+def _recount_table(
+    cursor: Cursor, pipeline: Pipeline, columns: pa.Schema, latest: LatestPerKey | None
+) -> tuple[Recount, list[str]]:
+    """The table's recount, or what of its columns makes one impossible."""
+    schema, _, name = pipeline.table.rpartition(".")
+    target = sql.Identifier(schema, name)
+    found = Recount(names=[*columns.names, "_beyond"])
+    run(cursor, "warehouse", "table_columns", {"table": target.as_string(cursor)})
+    present = {column["name"]: column["type"] for column in rows(cursor)}
+    wanted = {f.name: postgres_type(f.type) for f in columns}
+    wanted |= dict(zip(SYSTEM_COLUMNS, ("uuid", "bigint", "bigint"), strict=True))
+    problems = [
+        f"table {pipeline.table}: column {column} is {present.get(column, 'missing')}, the lake's is {kind}"
+        for column, kind in wanted.items()
+        if present.get(column) != kind
+    ]
+
+    def take(batch: pa.RecordBatch) -> None:
+        found.add(batch)
+        if latest is not None:
+            latest.table(batch)
+
+    if not problems:
+        table_rows(cursor, target, columns, take)
+    return found, problems
+
+
+def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) -> list[Difference]:
+    delivered = expected(said.deliveries, "delivered", "checksum")
+    held = expected(said.held, "quarantined", "quarantine_checksum")
+    upsert = isinstance(pipeline.sink, Upsert)
+    differences = [Difference(kind="table", delivery_id=None, what=what) for what in found.table_problems]
+    differences += unreadable_differences(found.unreadable, said.files)
+    sinks = {LAKE: found.lake} | ({} if upsert or found.table_problems else {TABLE: found.table})
+    differences += compare("rows", delivered, sinks)
+    if found.latest is not None:
+        differences += latest_differences(found.latest)
+    differences += compare("quarantine", held, {LAKE: found.held_lake})
+    in_lake = found.held_wire.tallies
+    return differences + compare("quarantine", in_lake, {TABLE: found.held_table}, said_by=LAKE)
+
+
+def _rows_read(found: _Recounted) -> dict[str, int]:
+    return {
+        "lake": found.lake.rows,
+        "table": found.table.rows,
+        "lake's quarantine": found.held_lake.rows,
+        "sluice.quarantine": found.held_table.rows,
+    }
+
+
+def _orphans(
+    dsn: str,
+    tables: Sequence[LakeTable],
+    pointers: Sequence[Sequence[str]],
+    listed: Mapping[str, int],
+    known: set[str],
+) -> list[Orphan]:
+    """Objects that no metadata of the horizon references, nor the ledger as a delivery's manifest."""
+    needed = set(known)
+    for table, retained in zip(tables, pointers, strict=True):
+        needed |= set(referenced(table, retained))
+    left = {uri: owner_of(uri) for uri in listed if uri not in needed}
+    numbers = [owner.delivery_id for owner in left.values() if owner]
+    with session(dsn) as cursor:
+        run(cursor, "audit", "attempts", {"deliveries": numbers})
+        attempts = {one["delivery_id"]: one for one in rows(cursor)}
+
+    def orphan(uri: str, owner: Owner | None) -> Orphan:
+        found = attempts.get(owner.delivery_id) if owner else None
+        if owner is None or found is None or not is_of(owner, found):
+            return Orphan(uri=uri, bytes=listed[uri], delivery_id=None, state="unknown")
+        return Orphan(uri=uri, bytes=listed[uri], delivery_id=owner.delivery_id, state=found["state"])
+
+    return [orphan(uri, owner) for uri, owner in sorted(left.items(), key=lambda one: one[0])]
+
+
+def _changed_inputs(landed: Sequence[Input], landing: str) -> list[str]:
+    changes: list[str] = []
+    for source in sorted({one.source for one in landed}):
+        before = [one for one in landed if one.source == source]
+        now = evidence.look([one.uri for one in before], landing=landing, source=source)
+        changes += evidence.changed(before, now)
+    return changes

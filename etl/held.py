@@ -1,0 +1,78 @@
+"""The quarantine read again: sluice.quarantine, and the lake's table both typed and as the same texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from psycopg2 import sql
+
+from etl.columns import SYSTEM_COLUMNS
+from etl.database import Cursor
+from etl.lake import Lake
+from etl.recount import BATCH_ROWS, IDENTITY, READERS, Recount, Unreadable, copy_rows
+from etl.staging import quarantine_wire
+from etl.statements import statement
+
+TEXTS = ["reasons", "source_path", "raw", "row"]
+_SEPARATOR = "\x1f"  # between the reasons of a row
+
+
+def recount_held_table(cursor: Cursor, pipeline: str) -> Recount:
+    """Count and sum the pipeline's rows of sluice.quarantine."""
+    found = Recount(names=TEXTS)
+    reasons = sql.SQL("array_to_string(reasons, {})").format(sql.Literal(_SEPARATOR))
+    others = [sql.Identifier(name) for name in (*TEXTS[1:], "stream_id", "batch_id", "delivery_id")]
+    command = statement(
+        "audit",
+        "copy_quarantine",
+        columns=sql.SQL(", ").join([reasons, *others]),
+        pipeline=sql.Literal(pipeline),
+    )
+    wanted = pa.schema([*(pa.field(name, pa.string()) for name in TEXTS), *IDENTITY])
+    copy_rows(cursor, command, wanted, found.add)
+    return found
+
+
+def recount_held_lake(
+    lake: Lake, uris: Iterable[str], columns: pa.Schema
+) -> tuple[Recount, Recount, list[Unreadable]]:
+    """Count and sum the lake's held rows twice: their typed columns, and the texts that PostgreSQL has."""
+    typed, wire, broken = Recount(names=columns.names), Recount(names=TEXTS), []
+
+    def one(uri: str) -> tuple[Recount, Recount] | Unreadable:
+        ours, texts = Recount(names=columns.names), Recount(names=TEXTS)
+        try:
+            for batch in _rows(lake, uri):
+                ours.add(batch)
+                texts.add(_texts(batch, columns))
+        except (OSError, pa.ArrowException) as error:
+            return Unreadable(uri=uri, why=str(error).splitlines()[0])
+        return ours, texts
+
+    with ThreadPoolExecutor(READERS) as pool:
+        for found in pool.map(one, uris):
+            if isinstance(found, Unreadable):
+                broken.append(found)
+            else:
+                typed.merge(found[0])
+                wire.merge(found[1])
+    return typed, wire, broken
+
+
+def _rows(lake: Lake, uri: str) -> Iterator[pa.RecordBatch]:
+    with lake.open(uri) as source:
+        file = pq.ParquetFile(source, pre_buffer=True)
+        for group in range(file.num_row_groups):
+            yield from file.iter_batches(BATCH_ROWS, row_groups=[group])
+
+
+def _texts(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """The batch in the form that staging gave sluice.quarantine."""
+    wire = quarantine_wire(batch, columns.names, 0)
+    reasons = pc.binary_join(wire.column("reasons").cast(pa.list_(pa.string())), _SEPARATOR)
+    arrays = [reasons, *(wire.column(name) for name in TEXTS[1:]), *(batch.column(n) for n in SYSTEM_COLUMNS)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*TEXTS, *SYSTEM_COLUMNS])

@@ -1,0 +1,261 @@
+"""Every row of both sinks read again, and counted and summed by the delivery that it says it belongs to.
+
+Nothing that the ledger says is taken for granted here. Memory is bounded by a few batches of rows.
+"""
+
+from __future__ import annotations
+
+import binascii
+import io
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+from psycopg2 import sql
+
+from etl.checksum import MODULUS, checksum
+from etl.columns import SYSTEM_COLUMNS
+from etl.database import Cursor
+from etl.lake import Lake
+from etl.statements import statement
+
+Take = Callable[[pa.RecordBatch], None]
+
+READERS = 4  # Parquet files read at a time
+BATCH_ROWS = 65_536
+CHUNK_BYTES = 8 << 20  # of COPY's text, parsed at a time
+BEYOND = "_beyond"  # true in a row with a value that only PostgreSQL can hold
+
+
+class Identity(NamedTuple):
+    """The delivery that a row names as its own."""
+
+    delivery_id: int | None
+    stream_id: str | None
+    batch_id: int | None
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """Rows that were counted, and the sum of their hashes."""
+
+    rows: int = 0
+    checksum: int = 0
+
+    def add(self, rows: int, summed: int) -> None:
+        self.rows += rows
+        self.checksum = (self.checksum + summed) % MODULUS
+
+
+@dataclass(kw_only=True)
+class Recount:
+    """One sink's tallies by delivery."""
+
+    names: list[str]  # the columns that are summed
+    tallies: dict[Identity, Tally] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(tally.rows for tally in self.tallies.values())
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for identity, rows in by_identity(batch):
+            self.tallies.setdefault(identity, Tally()).add(rows.num_rows, checksum(rows, self.names))
+
+    def merge(self, other: Recount) -> None:
+        for identity, tally in other.tallies.items():
+            self.tallies.setdefault(identity, Tally()).add(tally.rows, tally.checksum)
+
+
+def by_identity(batch: pa.RecordBatch) -> Iterator[tuple[Identity, pa.RecordBatch]]:
+    """The batch split by its three identity columns."""
+    if batch.num_rows == 0:
+        return
+    keys = [batch.column(name) for name in SYSTEM_COLUMNS]
+    if any(len(pc.unique(key)) > 1 for key in keys):
+        batch = batch.take(pc.sort_indices(batch, [(name, "ascending") for name in SYSTEM_COLUMNS]))
+        keys = [batch.column(name) for name in SYSTEM_COLUMNS]
+    new = np.zeros(batch.num_rows - 1, bool)
+    for key in keys:
+        codes = key.dictionary_encode(null_encoding="encode").indices.to_numpy()
+        new |= codes[1:] != codes[:-1]
+    edges = [0, *(np.flatnonzero(new) + 1).tolist(), batch.num_rows]
+    for start, end in pairwise(edges):
+        stream, number, delivery = (key[start].as_py() for key in keys)
+        identity = Identity(delivery_id=delivery, stream_id=stream, batch_id=number)
+        yield identity, batch.slice(start, end - start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """A Parquet file that could not be read to its end."""
+
+    uri: str
+    why: str
+
+
+def recount_lake(
+    lake: Lake, uris: Iterable[str], columns: pa.Schema, take: Take | None = None
+) -> tuple[Recount, list[Unreadable]]:
+    """Count and sum every row of the Parquet files at `uris`; `take` is given each batch, by any thread."""
+    total, broken = Recount(names=columns.names), []
+
+    def one(uri: str) -> Recount | Unreadable:
+        found = Recount(names=columns.names)
+        try:
+            for batch in parquet_rows(lake, uri, columns):
+                found.add(batch)
+                if take is not None:
+                    take(batch)
+        except (OSError, pa.ArrowException) as error:
+            return Unreadable(uri=uri, why=str(error).splitlines()[0])
+        return found
+
+    with ThreadPoolExecutor(READERS) as pool:
+        for found in pool.map(one, uris):
+            if isinstance(found, Unreadable):
+                broken.append(found)
+            else:
+                total.merge(found)
+    return total, broken
+
+
+def parquet_rows(lake: Lake, uri: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of one file: `columns` and the identity, a column that the file has not as nulls."""
+    wanted = pa.schema([*columns, *IDENTITY])
+    with lake.open(uri) as source:
+        file = pq.ParquetFile(source, pre_buffer=True)
+        present = [name for name in wanted.names if name in file.schema_arrow.names]
+        for group in range(file.num_row_groups):  # one by one: pre_buffer holds all that is asked for
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=present):
+                yield _conform(batch, wanted)
+
+
+IDENTITY = (
+    pa.field("_stream_id", pa.string()),
+    pa.field("_batch_id", pa.int64()),
+    pa.field("_delivery_id", pa.int64()),
+)
+
+
+def _conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    def column(name: str, kind: pa.DataType) -> pa.Array:
+        if name not in batch.schema.names:
+            return pa.nulls(batch.num_rows, kind)
+        found = batch.column(name)
+        return found if found.type == kind else found.cast(kind)
+
+    return pa.RecordBatch.from_arrays([column(f.name, f.type) for f in wanted], names=wanted.names)
+
+
+def table_rows(
+    cursor: Cursor, target: sql.Identifier, columns: pa.Schema, take: Take
+) -> None:
+    """Pass every row of the table on: `columns`, whether a value is beyond Arrow, and the identity."""
+    fields = [*columns, *IDENTITY]
+    exact = [statement("audit", f"exact_{_form(f.type)}", column=sql.Identifier(f.name)) for f in fields]
+    beyond = [
+        sql.SQL("coalesce({}, false)").format(
+            statement("audit", f"beyond_{_form(f.type)}", column=sql.Identifier(f.name))
+        )
+        for f in columns
+        if _form(f.type) in ("decimal", "date", "timestamp")
+    ]
+    flag = sql.SQL("nullif({}, false)").format(sql.SQL(" OR ").join(beyond) if beyond else sql.SQL("false"))
+    wanted = pa.schema([*fields, pa.field(BEYOND, pa.bool_())])
+    command = statement("audit", "copy_table", columns=sql.SQL(", ").join([*exact, flag]), target=target)
+    copy_rows(cursor, command, wanted, take)
+
+
+def _form(kind: pa.DataType) -> str:
+    if pa.types.is_binary(kind):
+        return "binary"
+    if pa.types.is_decimal(kind):
+        return "decimal"
+    if pa.types.is_date(kind):
+        return "date"
+    return "timestamp" if pa.types.is_timestamp(kind) else "plain"
+
+
+def copy_rows(
+    cursor: Cursor, command: sql.Composed, wanted: pa.Schema, take: Take
+) -> None:
+    """Run a COPY … TO STDOUT of exact CSV and pass its rows on as batches of `wanted`."""
+    rows = _CopiedRows(wanted, take)
+    cursor.copy_expert(command, rows)
+    rows.flush()
+
+
+class _CopiedRows:
+    """The file that COPY writes to. libpq passes whole rows, one a call, so a chunk ends where a row does,
+    whatever the values hold; a row that is larger than a chunk is a chunk of its own."""
+
+    def __init__(self, wanted: pa.Schema, take: Take) -> None:
+        self._wanted = wanted
+        self._take = take
+        self._chunk = io.BytesIO()
+        self._options = csv.ConvertOptions(
+            column_types={field.name: _csv_type(field.type) for field in wanted},
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            true_values=["t"],
+            false_values=["f"],
+        )
+
+    def write(self, row: bytes) -> int:
+        written = self._chunk.write(row)
+        if self._chunk.tell() >= CHUNK_BYTES:
+            self.flush()
+        return written
+
+    def flush(self) -> None:
+        size = self._chunk.tell()
+        if size == 0:
+            return
+        table = csv.read_csv(
+            pa.BufferReader(self._chunk.getvalue()),
+            read_options=csv.ReadOptions(
+                column_names=self._wanted.names, block_size=size + 1, use_threads=False
+            ),
+            parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=self._options,
+        )
+        self._chunk = io.BytesIO()
+        for batch in table.to_batches():
+            columns = [_typed(batch.column(f.name), f.type) for f in self._wanted]
+            self._take(pa.RecordBatch.from_arrays(columns, names=self._wanted.names))
+
+
+def _csv_type(kind: pa.DataType) -> pa.DataType:
+    """What the CSV reader makes of the exact form of a `kind`."""
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date(kind):
+        return pa.int32()
+    return pa.string() if pa.types.is_binary(kind) else kind
+
+
+def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return values.view(kind)
+    return _unhex(values) if pa.types.is_binary(kind) else values
+
+
+def _unhex(values: pa.Array) -> pa.Array:
+    """Hexadecimal text to bytes, all values at once."""
+    if values.offset:
+        values = pa.concat_arrays([values])
+    validity, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, np.int32)[: len(values) + 1]
+    text = b"" if data is None else data.to_pybytes()[ends[0] : ends[-1]]
+    halved = ((ends - ends[0]) // 2).astype(np.int32)
+    buffers = [validity, pa.py_buffer(halved.tobytes()), pa.py_buffer(binascii.unhexlify(text))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)

@@ -1,0 +1,19 @@
+-- name: retained_pointers
+-- Every metadata location that was in force at a moment within the horizon. A delivery's time is when its
+-- transaction began, so one more is taken before the first of them.
+WITH horizon AS (
+    SELECT coalesce(max(commit_seq) - 1, 0) AS first FROM sluice.delivery
+    WHERE pipeline = %(pipeline)s AND committed_at < now() - %(horizon)s
+)
+SELECT d.metadata_location, d.quarantine_metadata_location FROM sluice.delivery d, horizon
+WHERE d.pipeline = %(pipeline)s AND d.commit_seq >= horizon.first
+
+-- name: manifests
+-- The delivery manifests of a pipeline's ledger rows.
+SELECT manifest FROM sluice.delivery WHERE pipeline = %(pipeline)s
+
+-- name: neighbours
+-- Other Iceberg tables whose metadata is below one of these folders: their objects would look like orphans.
+SELECT table_namespace || '.' || table_name FROM sluice.iceberg_tables
+WHERE catalog_name = %(catalog)s AND (table_namespace, table_name) NOT IN %(tables)s
+  AND (starts_with(metadata_location, %(data)s) OR starts_with(metadata_location, %(quarantine)s))
