@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from inspect import Parameter
+from typing import Any
 
 from etl.declaration import Append, Files, Lookup, Partition, Pipeline, Replace, Upsert
 from etl.patterns import FORMATS, pattern_problems
@@ -14,7 +15,9 @@ from etl.patterns import FORMATS, pattern_problems
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _RESERVED_SCHEMAS = frozenset({"sluice", "sluice_stage", "information_schema"})
-_PRESETS = frozenset({"@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually"})
+_PRESETS = frozenset(
+    {"@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually"}
+)
 _CRON_FIELD = re.compile(r"[0-9A-Za-z*?/,#-]+")
 # What a source may set itself. The rest of Spark's reader options can skip or blur records.
 OPTIONS = frozenset(
@@ -26,6 +29,13 @@ OPTIONS = frozenset(
 
 def problems(pipeline: Pipeline) -> list[str]:
     """All that is wrong with the declaration, each as `field: what, and what is wanted`."""
+    return _problems(pipeline)
+
+
+# A declaration is a user's: what its fields are said to be is checked, not believed, so they are Any here.
+
+
+def _problems(pipeline: Any) -> list[str]:
     found: list[str] = []
     if not isinstance(pipeline.name, str) or not _NAME.fullmatch(pipeline.name):
         found.append(f"name: {pipeline.name!r} must match {_NAME.pattern} (it names tables and folders)")
@@ -84,7 +94,7 @@ def ddl_problems(schema: object) -> list[str]:
     return found
 
 
-def _source_problems(pipeline: Pipeline) -> list[str]:
+def _source_problems(pipeline: Any) -> list[str]:
     sources = pipeline.sources
     if not isinstance(sources, tuple) or not sources or not all(isinstance(s, Files) for s in sources):
         return ["sources: must be a tuple of at least one Files(…)"]
@@ -103,7 +113,7 @@ def _source_problems(pipeline: Pipeline) -> list[str]:
     return found
 
 
-def _files_problems(where: str, files: Files | Lookup) -> list[str]:
+def _files_problems(where: str, files: Any) -> list[str]:
     found = [f"{where}: {wrong}" for wrong in pattern_problems(files.pattern)]
     if files.format is not None and files.format not in FORMATS:
         found.append(f"{where}.format: {files.format!r} must be one of {', '.join(FORMATS)}")
@@ -124,7 +134,7 @@ def _files_problems(where: str, files: Files | Lookup) -> list[str]:
     return found
 
 
-def _lookup_problems(pipeline: Pipeline) -> list[str]:
+def _lookup_problems(pipeline: Any) -> list[str]:
     if not isinstance(pipeline.lookups, Mapping):
         return ["lookups: must be a mapping of name to Lookup(…)"]
     found: list[str] = []
@@ -145,11 +155,12 @@ def _lookup_problems(pipeline: Pipeline) -> list[str]:
     return found
 
 
-def _transform_problems(pipeline: Pipeline) -> list[str]:
+def _transform_problems(pipeline: Any) -> list[str]:
     if not callable(pipeline.transform):
         return [f"transform: {pipeline.transform!r} must be a function of a DataFrame"]
     parameters = list(inspect.signature(pipeline.transform).parameters.values())
-    if not parameters or parameters[0].kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
+    takes_one = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    if not parameters or parameters[0].kind not in takes_one:
         return ["transform: its first argument must take the DataFrame"]
     others = parameters[1:]
     if not isinstance(pipeline.lookups, Mapping) or any(p.kind is Parameter.VAR_KEYWORD for p in others):
@@ -161,7 +172,7 @@ def _transform_problems(pipeline: Pipeline) -> list[str]:
     return found + [f"transform: takes no argument {name!r}, which is a lookup" for name in unused]
 
 
-def _sink_problems(sink: object) -> list[str]:
+def _sink_problems(sink: Any) -> list[str]:
     if not isinstance(sink, Append | Upsert | Replace):
         return [f"sink: {sink!r} must be Append(…), Upsert(…) or Replace(…)"]
     found: list[str] = []

@@ -12,7 +12,6 @@ import importlib.metadata
 import io
 import itertools
 import json
-import os
 import re
 import secrets
 import zipfile
@@ -201,7 +200,7 @@ def _has(store: fs.FileSystem, path: str, content: bytes) -> bool:
     if found.type != fs.FileType.File or found.size != len(content):
         return False
     with store.open_input_stream(path) as stream:
-        return cast(bytes, stream.read()) == content
+        return cast("bytes", stream.read()) == content
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -210,6 +209,6 @@ def _replace(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         draft.write_bytes(content)
-        os.replace(draft, path)
+        draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

@@ -126,7 +126,7 @@ def _load(file: Path) -> _Loaded:
         declared = _run(file)
     except SyntaxError as error:
         return _Loaded(file=file, pipeline=None, wrong=(f"line {error.lineno}: {error.msg}",))
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's file may raise anything
         return _Loaded(file=file, pipeline=None, wrong=(_raised(file, error),))
     if not isinstance(declared, Pipeline):
         return _Loaded(file=file, pipeline=None, wrong=("declares no PIPELINE = Pipeline(…)",))

@@ -63,7 +63,11 @@ def test_a_right_declaration_has_no_problem() -> None:
 def test_every_mistake_is_reported_with_its_field() -> None:
     wrong = declared(
         name="Events",
-        sources=(Files("events/*.txt"), Files("a/**/b/*.json", max_files=3, max_bytes=4), Files("x/*.json", max_files=0)),
+        sources=(
+            Files("events/*.txt"),
+            Files("a/**/b/*.json", max_files=3, max_bytes=4),
+            Files("x/*.json", max_files=0),
+        ),
         schema="id bigint, _batch_id bigint, ID int",
         sink=Upsert(keys=(), newest="_at", table="sluice.events"),
         lookups={"places": Lookup("p.csv", schema="id int", key=("place",))},
@@ -75,7 +79,8 @@ def test_every_mistake_is_reported_with_its_field() -> None:
     )
     text = "\n".join(problems(wrong))
     for field in (
-        "name:", "sources[0].format:", "sources[1]: 'a/**/b/*.json'", "sources[1]: max_files and max_bytes",
+        "name:", "sources[0].format:", "sources[1]: 'a/**/b/*.json'",
+        "sources[1]: max_files and max_bytes",
         "sources[2].max_files:", "schema: column '_batch_id'", "schema: column 'id' is there twice", "sink.keys:",
         "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
         "max_quarantine_share:",
@@ -112,7 +117,9 @@ def test_options_that_skip_records_are_refused() -> None:
         ("/srv/a/*.json", "/srv/a", "/srv/a/*.json", "*.json", False),
     ],
 )
-def test_a_pattern_is_a_folder_and_a_glob(pattern: str, folder: str, path: str, name: str, recursive: bool) -> None:
+def test_a_pattern_is_a_folder_and_a_glob(
+    pattern: str, folder: str, path: str, name: str, recursive: bool
+) -> None:
     assert pattern_problems(pattern) == []
     split = split_pattern(pattern)
     assert (split.folder, split.path, split.name, split.recursive) == (folder, path, name, recursive)
@@ -120,15 +127,16 @@ def test_a_pattern_is_a_folder_and_a_glob(pattern: str, folder: str, path: str, 
 
 @pytest.mark.parametrize(
     "pattern",
-    ["", "a/**", "a/**/b/*.json", "a/b**/*.json", "a//b.json", "../a.json", "hdfs://h/a/*.json", "a/_x/*.json",
-     "s3a:///a.json", "s3a://*/a.json", "a/", 7],
+    ["", "a/**", "a/**/b/*.json", "a/b**/*.json", "a//b.json", "../a.json", "hdfs://h/a/*.json",
+     "a/_x/*.json", "s3a:///a.json", "s3a://*/a.json", "a/", 7],
 )  # fmt: skip
 def test_a_pattern_spark_would_read_otherwise_is_refused(pattern: object) -> None:
     assert pattern_problems(pattern)
 
 
 def test_the_suffix_tells_the_format() -> None:
-    told = [inferred_format(f"x/*{end}") for end in (".jsonl", ".json.gz", ".csv", ".csv.gz", ".parquet", ".txt")]
+    ends = (".jsonl", ".json.gz", ".csv", ".csv.gz", ".parquet", ".txt")
+    told = [inferred_format(f"x/*{end}") for end in ends]
     assert told == ["json", "json", "csv", "csv", "parquet", None]
 
 

@@ -1,0 +1,98 @@
+"""Landing writes every flight once, and landing again changes nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from etl.errors import SetupError
+from etl.inputs import changed, look
+from etl.landing import land_flights, parse_days
+from etl.places import place, uri_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landing:
+    landing: str
+
+
+def seen(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+
+
+def records(path: Path) -> list[dict[str, object]]:
+    text = path.read_text()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    return list(csv.DictReader(text.splitlines()))
+
+
+def test_every_flight_of_2013_lands_once_and_landing_again_changes_nothing(tmp_path: Path) -> None:
+    landing = Landing(landing=str(tmp_path))
+    first = land_flights(landing)
+    before = seen(tmp_path)
+    days = sorted(tmp_path.glob("flights/dt=*/*"))
+    assert (first.flights, first.files, first.written) == (336_776, 369, 369)
+    assert [path.suffix for path in days] == [".jsonl", ".csv"] * 182 + [".jsonl"]
+    assert sum(len(records(path)) for path in days) == 336_776
+    for path in days[:2]:
+        for row in records(path):
+            assert path.parent.name == f"dt={int(row['year'])}-{int(row['month']):02}-{int(row['day']):02}"
+    again = land_flights(landing)
+    assert (again.flights, again.written) == (336_776, 0)
+    assert seen(tmp_path) == before
+    assert not any(re.search(rb",NA[,\n]|:NA[,}]", content) for _, content in before.values())
+
+
+def test_only_the_days_asked_for_land_and_a_changed_file_is_mended(tmp_path: Path) -> None:
+    landing = Landing(landing=str(tmp_path))
+    first = land_flights(landing, parse_days("2013-01-01..2013-01-02"))
+    landed = sorted(path.parent.name for path in tmp_path.glob("flights/*/*"))
+    assert landed == ["dt=2013-01-01", "dt=2013-01-02"]
+    file = tmp_path / "flights/dt=2013-01-02/flights.csv"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:1000])
+    assert land_flights(landing, parse_days("2013-01-02")).written == 1
+    assert file.read_bytes() == whole and first.flights == 842 + 943
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("January", "neither YYYY-MM-DD nor"),
+        ("2013-02-30", "day is out of range"),
+        ("2013-02-02..2013-02-01", "ends before it begins"),
+        ("2014-01-01", "those of 2013"),
+        ("2012-12-31..2013-01-01", "those of 2013"),
+    ],
+)
+def test_days_that_make_no_sense_are_refused(text: str, told: str) -> None:
+    with pytest.raises(SetupError, match=told):
+        parse_days(text)
+
+
+def test_a_changed_input_is_told(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a b.json", "b.json", "c%20.json")]
+    for file in files:
+        file.write_text("x")
+    before = look([str(file) for file in files], landing=str(tmp_path))
+    assert [one.path for one in before] == ["a b.json", "b.json", "c%20.json"]
+    assert changed(before, look([one.uri for one in before], landing=str(tmp_path))) == []
+    files[0].write_text("xy")
+    files[1].unlink()
+    after = look([one.uri for one in before], landing=str(tmp_path))
+    assert changed(before, after) == ["a b.json has 2 bytes and had 1", "b.json is gone"]
+
+
+@pytest.mark.parametrize("name", ["/a b/%20/ü+&=.json", "s3a://bucket/a b/{x}[1].json"])
+def test_a_place_and_its_uri_are_two_names_of_one_file(name: str) -> None:
+    assert place(uri_of(name)) == name
