@@ -179,11 +179,11 @@ def _sink_problems(sink: Any) -> list[str]:
     if isinstance(sink, Upsert):
         found += _columns_problems("sink.keys", sink.keys)
         found += _column_problems("sink.newest", sink.newest)
-    if sink.partition_by is not None:
-        if isinstance(sink.partition_by, Partition):
-            found += _column_problems("sink.partition_by", sink.partition_by.column)
-        else:
-            found.append(f"sink.partition_by: {sink.partition_by!r} must be identity, hour, day or month(…)")
+    by: Any = sink.partition_by
+    if isinstance(by, Partition):
+        found += _column_problems("sink.partition_by", by.column)
+    elif by is not None:
+        found.append(f"sink.partition_by: {by!r} must be identity, hour, day or month(…)")
     if sink.table is not None:
         found += _table_problems(sink.table)
     return found

@@ -81,8 +81,8 @@ def test_every_mistake_is_reported_with_its_field() -> None:
     for field in (
         "name:", "sources[0].format:", "sources[1]: 'a/**/b/*.json'",
         "sources[1]: max_files and max_bytes",
-        "sources[2].max_files:", "schema: column '_batch_id'", "schema: column 'id' is there twice", "sink.keys:",
-        "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
+        "sources[2].max_files:", "schema: column '_batch_id'", "schema: column 'id' is there twice",
+        "sink.keys:", "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
         "max_quarantine_share:",
     ):  # fmt: skip
         assert field in text
