@@ -27,7 +27,7 @@ def line(pipeline: str, receipt: Receipt) -> str:
     if receipt.delivered_before:
         return f"{pipeline} batch {receipt.batch_id}: delivered before, as delivery {receipt.delivery_id}"
     held = f", {receipt.quarantined:,} quarantined" if receipt.quarantined else ""
-    failed = f"; expectations that failed: {', '.join(receipt.failed)}" if receipt.failed else ""
+    failed = f"; {len(receipt.failed)} expectations failed" if receipt.failed else ""
     rate = receipt.rows_in / receipt.seconds if receipt.seconds else 0
     return (
         f"{pipeline} batch {receipt.batch_id}: {receipt.delivered:,} rows delivered{held}"
@@ -95,6 +95,9 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
     else:
         yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
     held = held_by_reason(place, summary.pipeline)
+    if summary.failed:
+        yield "expectations that failed, by batches:"
+        yield from (f"  {batches:>9,}  {reason}" for reason, batches in summary.failed.most_common())
     if held:
         yield "rows in quarantine, by reason (a row may have several):"
         yield from (f"  {rows:>9,}  {reason}" for reason, rows in held.items())

@@ -58,6 +58,7 @@ class Summary:
     quarantined: int = 0
     malformed: int = 0
     reasons: Counter[str] = field(default_factory=Counter)  # held rows by reason
+    failed: Counter[str] = field(default_factory=Counter)  # batches by expectation that failed
     seconds: float = 0.0
     outcome: str = "done"
 
@@ -71,6 +72,7 @@ class Summary:
         self.quarantined += receipt.quarantined
         self.malformed += receipt.malformed
         self.reasons.update(receipt.reasons)
+        self.failed.update(receipt.failed)
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

@@ -126,12 +126,12 @@ class SparkBatch:
         from etl.source import observed
 
         unreadable: Mapping[str, str] = {}
-        job = self._job(task)
+        job = self._job(self.frame, task)
         try:
             reports = _collect(job)
         except Exception as error:
             unreadable = self._unreadable(error)
-            job = self._job(task)
+            job = self._job(self._readable(), task)
             reports = _collect(job)
         malformed: list[TaskReport] = []
         if unreadable or observed(job, "source")["malformed"]:
@@ -140,8 +140,12 @@ class SparkBatch:
         aggregates = observed(job, "suite") if self.rules.suite.aggregates else {}
         return Staged(reports=reports, malformed=malformed, aggregates=aggregates)
 
-    def _job(self, task: StageTask) -> DataFrame:
-        frame = self.frame
+    def _readable(self) -> DataFrame:
+        """The batch made of what can be read of its files."""
+        records = self.source.again([one.uri for one in self.inputs])
+        return output(self.rules.pipeline.transform(records, **self.source.lookups))
+
+    def _job(self, frame: DataFrame, task: StageTask) -> DataFrame:
         if self.rules.suite.aggregates:
             frame = frame.observe("suite", *self.rules.suite.aggregates)
         return self._staging(frame.select("*", *self.rules.suite.flags), task)
@@ -153,14 +157,18 @@ class SparkBatch:
         return frame.mapInArrow(stager(task), REPORT)
 
     def _unreadable(self, error: Exception) -> dict[str, str]:
-        """The files that made the job fail, with the reason; from now on what can be read of them is.
+        """The files that made the job fail, with the reason.
 
         Raises `error` when no file is to blame.
         """
+        from pyspark.errors import PySparkException
+
+        condition = error.getCondition() if isinstance(error, PySparkException) else None
+        if not (condition or "").startswith("FAILED_READ_FILE"):
+            raise error
         found = dict(self.source.unreadable([one.uri for one in self.inputs]))
         if not found:
             raise error
-        self.frame.sparkSession.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
         return found
 
     def _malformed(self, uris: Sequence[str], unreadable: Mapping[str, str]) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +80,7 @@ def start(settings: Settings, services: Services) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its default is whatever python3 is on PATH
     builder = SparkSession.builder
     for name, value in configuration(settings, services).items():
         builder = builder.config(name, value)
