@@ -113,7 +113,7 @@ def _json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str])
 
 
 def _raw_csv(schema: StructType) -> Column:
-    """The malformed record. It needs every field: one that nobody uses is not parsed, its type not checked."""
+    """The malformed record. It needs every field: Spark does not check one that nobody uses."""
     from pyspark.sql import functions as F
 
     fields = [F.col(_quoted(field.name)).cast("string") for field in schema.fields]

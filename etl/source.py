@@ -45,6 +45,10 @@ class Source:
     lookups: Mapping[str, DataFrame]  # as they were when the source was opened
     lookup_versions: Mapping[str, tuple[Input, ...]]  # the files of each lookup
 
+    def again(self, uris: Iterable[str]) -> DataFrame:
+        """As `frame`, of the given files alone and not streaming: all that can be read of each of them."""
+        return _well_formed(read_static(self.spark, self.pipeline, uris, landing=self.landing))
+
     def malformed(self, uris: Iterable[str]) -> DataFrame:
         """Exactly the malformed records of the given files: `_raw` and `_source_path`, both text."""
         from pyspark.sql import functions as F
@@ -88,18 +92,12 @@ class Source:
 
 def open_source(spark: SparkSession, pipeline: Pipeline, settings: Settings) -> Source:
     """Check folders, schema and lookups, and open the stream; no input is read yet."""
-    from pyspark.sql import functions as F
-
     fields = _fields(spark, pipeline.schema, f"pipeline {pipeline.name}: schema")
     streams = []
     for files in pipeline.sources:
         path = _existing(files, settings, f"pipeline {pipeline.name}")
         streams.append(read_stream(spark, files, fields, path, split_pattern(files.pattern).name))
     union = reduce(lambda one, other: one.unionByName(other), streams)
-    counted = union.observe(
-        OBSERVATION, F.count(F.lit(1)).alias("rows"), F.count(F.col(MALFORMED)).alias("malformed")
-    )
-    frame = counted.where(F.col(MALFORMED).isNull()).drop(MALFORMED, SOURCE_PATH)
     lookups, versions = {}, {}
     for name, lookup in pipeline.lookups.items():
         lookups[name], versions[name] = _lookup(spark, pipeline, name, lookup, settings)
@@ -108,10 +106,19 @@ def open_source(spark: SparkSession, pipeline: Pipeline, settings: Settings) -> 
         spark=spark,
         landing=settings.landing,
         fields=fields,
-        frame=frame,
+        frame=_well_formed(union),
         lookups=lookups,
         lookup_versions=versions,
     )
+
+
+def _well_formed(records: DataFrame) -> DataFrame:
+    """The records that have the schema's shape; all are counted first, the malformed ones apart."""
+    from pyspark.sql import functions as F
+
+    rows, malformed = F.count(F.lit(1)).alias("rows"), F.count(F.col(MALFORMED)).alias("malformed")
+    counted = records.observe(OBSERVATION, rows, malformed)
+    return counted.where(F.col(MALFORMED).isNull()).drop(MALFORMED, SOURCE_PATH)
 
 
 def read_static(
@@ -143,8 +150,10 @@ def observed(frame: DataFrame, name: str) -> dict[str, Any]:
         metrics = _query_metrics(frame)
     if metrics is None or not metrics.contains(name):
         raise KeyError(f"nothing was observed as {name!r}: no job was run on this frame")
-    row = metrics.apply(name)
-    return {column: row.get(index) for index, column in enumerate(row.schema().fieldNames())}
+    from pyspark.serializers import CPickleSerializer
+
+    sql = frame.sparkSession.sparkContext._jvm.org.apache.spark.sql.api.python.PythonSQLUtils
+    return dict(CPickleSerializer().loads(sql.toPyRow(metrics.apply(name))).asDict())
 
 
 def _query_metrics(frame: DataFrame) -> Any:
