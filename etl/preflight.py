@@ -15,7 +15,9 @@ from etl.checkpoint import Checkpoint
 from etl.database import session
 from etl.errors import CheckpointDamaged, CheckpointLost, LedgerAhead, LedgerBehind, SluiceError
 from etl.inputs import path_of
+from etl.landed import landed
 from etl.ledger import StreamState
+from etl.pipeline import Pipeline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,3 +155,11 @@ def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy:
 
 def _some(items: Sequence[str], most: int = 5) -> str:
     return "; ".join(items[:most]) + (f"; and {len(items) - most} more" if len(items) > most else "")
+
+
+def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> bool:
+    """Whether Spark would find no batch to finish and no file to read; then it need not be started."""
+    if not checkpoint.offsets or checkpoint.offsets[-1] not in checkpoint.commits:
+        return False
+    behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
+    return landed(pipeline, landing) <= behind

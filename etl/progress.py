@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fnmatch import fnmatch
 
 from psycopg2.extensions import parse_dsn
-from pyarrow import fs
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from etl import ledger
 from etl.batch import Receipt
 from etl.database import session
-from etl.patterns import split_pattern
+from etl.landed import landed
 from etl.pipeline import Pipeline
-from etl.places import filesystem, landing_place
 from etl.run import Place, Summary
 from etl.status import held_by_reason
 
@@ -70,18 +67,10 @@ class _Watch:
 
 
 def files_left(place: Place, pipeline: Pipeline) -> int:
-    """About how many landed files no live delivery has yet; for the bar alone."""
+    """How many landed files no live delivery has yet."""
     with session(place.services.postgres) as cursor:
-        seen = len(ledger.live_inputs(cursor, pipeline.name))
-    return max(0, sum(_landed(place.settings.landing, source.pattern) for source in pipeline.sources) - seen)
-
-
-def _landed(landing: str, pattern: str) -> int:
-    parts = split_pattern(pattern)
-    outside = pattern.startswith("/") or "://" in pattern
-    store, folder = filesystem(parts.folder if outside else f"{landing_place(landing)}/{parts.folder}")
-    found = store.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True))
-    return sum(one.type == fs.FileType.File and fnmatch(one.base_name, parts.name) for one in found)
+        seen = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
+    return len(landed(pipeline, place.settings.landing) - seen)
 
 
 def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterator[str]:

@@ -30,7 +30,7 @@ from etl.ledger import Lease, StreamState
 from etl.objects import ObjectStore
 from etl.pipeline import Pipeline
 from etl.places import filesystem
-from etl.preflight import Checkpoints, ready_stream, require_same
+from etl.preflight import Checkpoints, nothing_new, ready_stream, require_same
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Listener, Step, reached
@@ -136,8 +136,14 @@ def run(
             summary.add(receipt)
             progress(receipt)
 
+        if nothing_new(pipeline, place.checkpoints(pipeline.name).of(stream_id), place.settings.landing):
+            return _ended(summary, started)
         with _spark(place, spark) as found:
             _query(place, pipeline, found, lease, stream, received, on_step)
+    return _ended(summary, started)
+
+
+def _ended(summary: Summary, started: float) -> Summary:
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
 
