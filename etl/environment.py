@@ -24,9 +24,12 @@ def exports(place: Place) -> dict[str, str]:
     dsn = parse_dsn(place.services.postgres)
     found = {_LIBPQ[key]: value for key, value in dsn.items() if key in _LIBPQ}
     found |= place.services.environment
-    found["SLUICE_LAKE_URI"] = place.services.lake
+    found["SLUICE_HOME"] = str(place.settings.home)
+    found["SLUICE_LANDING"] = place.settings.landing
+    found["SLUICE_CHECKPOINTS"] = place.settings.checkpoints
     found["PYICEBERG_CATALOG__SLUICE__TYPE"] = "sql"
     found["PYICEBERG_CATALOG__SLUICE__URI"] = catalog_uri(dsn)
+    found["PYICEBERG_CATALOG__SLUICE__WAREHOUSE"] = f"{place.services.lake}/warehouse"
     found["PYICEBERG_CATALOG__SLUICE__S3__REGION"] = place.services.s3_region
     if place.services.s3_endpoint:
         found["PYICEBERG_CATALOG__SLUICE__S3__ENDPOINT"] = place.services.s3_endpoint
