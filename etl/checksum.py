@@ -16,6 +16,7 @@ import pyarrow as pa
 Hashes = npt.NDArray[np.uint64]
 
 MODULUS = 2**64
+PIECE_BYTES = 1 << 20
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 _INVERSE = pow(_BASE, -1, MODULUS)
 
@@ -65,35 +66,63 @@ def _values(values: pa.Array) -> Hashes:
         values = values.view(pa.int32())
     if values.null_count:
         values = values.fill_null(False if pa.types.is_boolean(kind) else 0)
-    return values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    hashes: Hashes = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    return hashes
 
 
 def _floats(values: pa.Array) -> Hashes:
     numbers = values.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64)
     numbers[np.isnan(numbers)] = np.nan  # NaN has many bit patterns; PostgreSQL keeps one
-    return numbers.view(np.uint64)
+    hashes: Hashes = numbers.view(np.uint64)
+    return hashes
 
 
 def _texts(values: pa.Array) -> Hashes:
-    """Polynomial hashes of the bytes, for all values at once: differences of one running sum."""
+    """Polynomial hashes of the bytes, a piece of the column at a time: memory does not grow with the texts."""
     _, offsets_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    offsets -= first
-    if first == last:
-        return np.zeros(len(values), np.uint64)
-    data = np.frombuffer(data_buffer, np.uint8)[first:last].astype(np.uint64) + np.uint64(1)
-    powers, inverses = _powers(1 << (last - first).bit_length())
-    sums = np.zeros(len(data) + 1, np.uint64)
-    np.cumsum(data * powers[: len(data)], out=sums[1:])
-    starts, ends = offsets[:-1], offsets[1:]
-    return (sums[ends] - sums[starts]) * inverses[starts] + (ends - starts).astype(np.uint64)
+    hashes = np.zeros(len(values), np.uint64)
+    if offsets[0] == offsets[-1]:
+        return hashes
+    data = np.frombuffer(data_buffer, np.uint8)
+    first = 0
+    while first < len(values):
+        end = int(np.searchsorted(offsets, offsets[first] + PIECE_BYTES, side="right")) - 1
+        if end > first:
+            hashes[first:end] = _short(data, offsets[first : end + 1])
+        else:
+            end = first + 1
+            hashes[first] = _long(data[offsets[first] : offsets[end]])
+        first = end
+    return hashes
+
+
+def _short(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
+    """The hashes of all texts between `offsets` at once: differences of one running sum."""
+    powers, inverses = _powers()
+    content = data[offsets[0] : offsets[-1]].astype(np.uint64) + np.uint64(1)
+    sums = np.zeros(len(content) + 1, np.uint64)
+    np.cumsum(content * powers[: len(content)], out=sums[1:])
+    starts, ends = offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
+    hashes: Hashes = (sums[ends] - sums[starts]) * inverses[starts] + (ends - starts).astype(np.uint64)
+    return hashes
+
+
+def _long(data: npt.NDArray[np.uint8]) -> int:
+    """The hash of one text that is longer than a piece."""
+    powers, _ = _powers()
+    found, power = len(data), 1
+    for start in range(0, len(data), PIECE_BYTES):
+        content = data[start : start + PIECE_BYTES].astype(np.uint64) + np.uint64(1)
+        found += power * int((content * powers[: len(content)]).sum(dtype=np.uint64))
+        power = power * pow(_BASE, PIECE_BYTES, MODULUS) % MODULUS
+    return found % MODULUS
 
 
 @cache
-def _powers(count: int) -> tuple[Hashes, Hashes]:
+def _powers() -> tuple[Hashes, Hashes]:
     def of(base: int) -> Hashes:
-        factors = np.full(count + 1, base, np.uint64)
+        factors = np.full(PIECE_BYTES + 1, base, np.uint64)
         factors[0] = 1
         return np.cumprod(factors, dtype=np.uint64)
 

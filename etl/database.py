@@ -153,6 +153,8 @@ def is_lost(error: psycopg2.Error) -> bool:
     if isinstance(error, psycopg2.InterfaceError):
         return True
     code = error.pgcode
+    if code == errorcodes.QUERY_CANCELED:  # by a timeout; never once COMMIT has begun
+        return False
     return isinstance(error, psycopg2.OperationalError) and (code is None or code[:2] in ("08", "57"))
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from etl import ledger, warehouse
 from etl.batch import Batch, Receipt, Session, Sinks
+from etl.columns import sink_problems
 from etl.commit import commit, report_text
 from etl.database import Cursor, session
 from etl.errors import (
@@ -48,7 +49,7 @@ STAGINGS = 2  # a batch whose staging tables PostgreSQL emptied is staged once m
 
 def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake) -> Sinks:
     """Create both sinks' tables where they are missing; raise TableRefused where they do not fit."""
-    _refuse_path_names(pipeline, columns)
+    _refuse_unfit(pipeline, columns)
     schema, _, name = pipeline.table.rpartition(".")
     sinks = Sinks(
         pipeline=pipeline,
@@ -74,16 +75,20 @@ def quarantine_columns(columns: pa.Schema) -> pa.Schema:
     return pa.schema([*columns, reasons, pa.field(RAW, pa.string()), pa.field(SOURCE_PATH, pa.string())])
 
 
-def _refuse_path_names(pipeline: Pipeline, columns: pa.Schema) -> None:
-    """Readers that make columns of `name=value` folders would overwrite the table's own."""
+def _refuse_unfit(pipeline: Pipeline, columns: pa.Schema) -> None:
+    """Refuse columns that the sink can't work with, all at once."""
+    # readers that make columns of `name=value` folders would overwrite the table's own
     taken = {"stream", "batch"}
     by = pipeline.sink.partition_by
     if by is not None and by.kind != "identity":
         taken.add(f"{by.column}_{by.kind}")
-    if clash := sorted(name for name in columns.names if name.lower() in taken):
+    problems = [
+        f"{name} is named as a folder of its objects" for name in sorted(columns.names) if name.lower() in taken
+    ]
+    if problems := problems + sink_problems(pipeline.sink, columns):
         raise TableRefused(
-            f"Pipeline {pipeline.name} delivers columns named as folders of its objects: {', '.join(clash)}",
-            remedy="rename them in the transform",
+            f"Pipeline {pipeline.name} can't deliver its columns: " + "; ".join(problems),
+            remedy="change the transform's output or the sink",
         )
 
 

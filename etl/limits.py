@@ -87,6 +87,14 @@ def _texts(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
     return found
 
 
+def repaired(values: pa.Array) -> pa.Array:
+    """`values` with each byte that is not UTF-8 written as \\xNN, so that any reader can read them."""
+    if not pa.types.is_string(values.type) or _valid_utf8(values):
+        return values
+    texts = values.cast(pa.binary()).to_pylist()
+    return pa.array([None if text is None else text.decode(errors="backslashreplace") for text in texts], pa.string())
+
+
 def _valid_utf8(values: pa.Array) -> bool:
     try:
         values.validate(full=True)

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from etl import steps
 from etl.checksum import MODULUS, checksum
-from etl.limits import breaches
+from etl.limits import breaches, repaired
 from etl.objects import FileSpec, ObjectStore, ObjectWriter, StagedFile
-from etl.staging import StagingTables, StagingWriter
+from etl.staging import StagingTables, StagingWriter, plain_values
 from etl.steps import Step
 from etl.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, StageRule
 
@@ -176,14 +176,24 @@ def _take_samples(task: StageTask, rows: pa.RecordBatch, words: list[pa.Array], 
         taken = report.samples.setdefault(rule.number, [])
         if len(taken) < SAMPLES_PER_RULE and (hit := _hits(rule, words)) is not None:
             some = rows.select(list(rule.columns)).filter(hit).slice(0, SAMPLES_PER_RULE - len(taken))
-            taken += zip(*(column.to_pylist() for column in some.columns), strict=True)
+            taken += zip(*(_python_values(column) for column in some.columns), strict=True)
+
+
+def _python_values(values: pa.Array) -> list[Any]:
+    """As Python has them; as text where its calendar ends."""
+    try:
+        found: list[Any] = repaired(values).to_pylist()
+    except (OverflowError, ValueError):
+        return plain_values(values)
+    return found
 
 
 def _quarantine_rows(batch: pa.RecordBatch, rows: pa.RecordBatch, reasons: list[list[str]]) -> pa.RecordBatch:
     def kept(name: str) -> pa.Array:
         return batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.string())
 
-    arrays = [*rows.columns, pa.array(reasons, pa.list_(pa.string())), kept(RAW), kept(SOURCE_PATH)]
+    texts = [repaired(column) for column in (*rows.columns, kept(RAW), kept(SOURCE_PATH))]
+    arrays = [*texts[:-2], pa.array(reasons, pa.list_(pa.string())), *texts[-2:]]
     return pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, REASONS, RAW, SOURCE_PATH])
 
 

@@ -61,8 +61,15 @@ class StagingWriter:
         """COPY all of `batches`, pulling them one by one; no connection is made when there is no row."""
         encoded = _encode(batches, self._number)
         first = next(encoded, None)
-        if first is not None:
-            self._copy(self._tables.data, _Feed(first, encoded))
+        if first is None:
+            return
+        feed = _Feed(first, encoded)
+        try:
+            self._copy(self._tables.data, feed)
+        except psycopg2.Error:
+            if feed.error is not None:  # psycopg2 would tell of a cancelled query
+                raise feed.error from None
+            raise
 
     def hold(self, rows: pa.RecordBatch, names: list[str]) -> None:
         """Keep quarantined rows (in memory, then on disk) until the COPY under way is over."""
@@ -111,10 +118,15 @@ class _Feed:
     def __init__(self, first: bytes, rest: Iterator[bytes]) -> None:
         self._rest = rest
         self._chunk = memoryview(first)
+        self.error: Exception | None = None  # what ended the rows before their end
 
     def read(self, size: int = -1) -> bytes:
         while not self._chunk:
-            chunk = next(self._rest, None)
+            try:
+                chunk = next(self._rest, None)
+            except Exception as error:
+                self.error = error
+                raise
             if chunk is None:
                 return b""
             self._chunk = memoryview(chunk)
@@ -154,7 +166,8 @@ def plain_values(values: pa.Array) -> list[Any]:
     kind = values.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         values = values.cast(pa.string())
-    return values.to_pylist()
+    found: list[Any] = values.to_pylist()
+    return found
 
 
 def _as_text(value: Any) -> str:
