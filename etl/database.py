@@ -24,6 +24,7 @@ TIMEOUTS = {
     "idle_in_transaction_session_timeout": "5min",
     "transaction_timeout": "60min",
 }
+OLDEST_SERVER = 170000
 MIGRATION_LOCK = 0x51_0C_1C_E  # any constant of our own
 
 
@@ -103,9 +104,9 @@ def migrate(dsn: str) -> list[str]:
 
 def _check_server(cursor: Cursor) -> None:
     version = cursor.connection.server_version
-    if version < 170000:
+    if version < OLDEST_SERVER:
         raise SetupError(
-            f"PostgreSQL {version // 10000} was found; 17 or later is needed",
+            f"PostgreSQL {version // 10000} was found; {OLDEST_SERVER // 10000} or later is needed",
             remedy="point SLUICE_POSTGRES to a newer server",
         )
 

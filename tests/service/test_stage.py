@@ -38,7 +38,7 @@ def test_both_sinks_hold_what_the_oracle_says(delivered: tuple[Session, list[ora
     [
         "INSERT INTO warehouse.events SELECT * FROM warehouse.events LIMIT 1",
         "DELETE FROM warehouse.events WHERE ctid = (SELECT ctid FROM warehouse.events LIMIT 1)",
-        "UPDATE warehouse.events SET ok = ok IS NOT TRUE WHERE ctid = (SELECT min(ctid) FROM warehouse.events)",
+        "UPDATE warehouse.events SET id = -1 WHERE ctid = (SELECT min(ctid) FROM warehouse.events)",
     ],
     ids=["duplicate", "loss", "changed value"],
 )
@@ -80,7 +80,7 @@ def test_the_oracle_sees_one_fault_in_parquet(
     [
         DUPLICATE,
         "DELETE FROM sluice.quarantine WHERE ctid = (SELECT min(ctid) FROM sluice.quarantine)",
-        "UPDATE sluice.quarantine SET reasons = '{more}' WHERE ctid = (SELECT min(ctid) FROM sluice.quarantine)",
+        "UPDATE sluice.quarantine SET reasons = '{z}' WHERE ctid = (SELECT min(ctid) FROM sluice.quarantine)",
     ],
     ids=["duplicate", "loss", "another reason"],
 )

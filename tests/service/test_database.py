@@ -1,0 +1,170 @@
+"""Migrations run once, transactions are whole and bounded, and their errors tell what happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg2
+import pytest
+from psycopg2.extensions import make_dsn
+
+from etl import database
+from etl.database import connect, constraint_of, is_lost, migrate, session, transaction
+from etl.errors import ServiceAway, SetupError
+from etl.services import Services
+from etl.statements import SQL_FOLDER
+from tests import oracle
+from tests.stores import new_database
+
+MIGRATIONS = [path.stem for path in sorted((SQL_FOLDER / "migrations").glob("*.sql"))]
+
+
+@pytest.fixture
+def empty(services: Services) -> Iterator[str]:
+    with new_database(services.postgres) as dsn:
+        yield dsn
+
+
+def test_migrating_twice_changes_nothing(empty: str) -> None:
+    assert migrate(empty) == MIGRATIONS
+    assert migrate(empty) == []
+
+
+def test_two_that_migrate_at_once_apply_each_migration_once(empty: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        applied = [name for names in pool.map(lambda _: migrate(empty), range(4)) for name in names]
+    assert applied == MIGRATIONS
+
+
+def test_a_migration_whose_owner_was_killed_is_no_lock_for_ever(empty: str) -> None:
+    migrate(empty)
+    oracle.ask(empty, "INSERT INTO sluice.yoyo_lock (locked, ctime, pid) VALUES (1, now(), 1)")
+    assert migrate(empty) == []
+
+
+def test_everything_of_sluice_is_in_its_own_schemas(dsn: str) -> None:
+    assert oracle.ask(dsn, "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace") == []
+
+
+def test_every_table_and_column_is_documented(dsn: str) -> None:
+    query = """
+        SELECT c.relname, a.attname FROM pg_class c
+        LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND c.relkind = 'r'
+        WHERE c.relnamespace = 'sluice'::regnamespace AND c.relkind IN ('r', 'v')
+          AND c.relname NOT LIKE '%%yoyo%%' AND c.relname NOT LIKE 'iceberg%%'
+          AND (col_description(c.oid, a.attnum) IS NULL AND a.attnum IS NOT NULL
+               OR obj_description(c.oid, 'pg_class') IS NULL)
+    """
+    assert oracle.ask(dsn, query) == []
+
+
+def test_a_transaction_is_whole_or_nothing(dsn: str) -> None:
+    with session(dsn) as cursor:
+        cursor.execute("CREATE TABLE one (id int)")
+    with pytest.raises(psycopg2.errors.DivisionByZero), session(dsn) as cursor:
+        cursor.execute("INSERT INTO one VALUES (1), (1 / 0)")
+    assert oracle.ask(dsn, "SELECT id FROM one") == []
+
+
+def test_a_transaction_has_its_own_timeouts_and_leaves_none(dsn: str) -> None:
+    connection = connect(dsn)
+    with transaction(connection) as cursor:
+        for name, value in database.TIMEOUTS.items():
+            cursor.execute("SELECT current_setting(%s)::interval = %s::interval", (name, value))
+            assert cursor.fetchone() == (True,)
+        cursor.execute("SHOW transaction_isolation")
+        assert cursor.fetchone() == ("read committed",)
+    with connection, connection.cursor() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() == ("0",)
+    connection.close()
+
+
+def test_a_server_that_is_away_is_told_so(dsn: str) -> None:
+    with pytest.raises(ServiceAway) as away, session(make_dsn(dsn, port=1)):
+        raise AssertionError("there is no server")
+    assert away.value.exit_code == 75
+    assert "password" not in str(away.value)
+
+
+def test_a_lost_connection_is_told_from_an_error(dsn: str) -> None:
+    connection = connect(dsn)
+    with connection.cursor() as cursor:
+        with pytest.raises(psycopg2.Error) as wrong:
+            cursor.execute("SELECT 1/0")
+        assert not is_lost(wrong.value)
+        connection.rollback()
+        cursor.execute("SET statement_timeout = 1")
+        with pytest.raises(psycopg2.errors.QueryCanceled) as slow:
+            cursor.execute("SELECT pg_sleep(60)")
+        assert not is_lost(slow.value)
+        connection.rollback()
+        oracle.ask(dsn, "SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+        with pytest.raises(psycopg2.Error) as lost:
+            cursor.execute("SELECT 1")
+        assert is_lost(lost.value)
+    with pytest.raises(psycopg2.InterfaceError) as closed:
+        connection.cursor()
+    assert is_lost(closed.value)
+
+
+def test_a_unique_violation_names_its_constraint(dsn: str) -> None:
+    with session(dsn) as cursor:
+        cursor.execute(
+            "CREATE TABLE one (id int CONSTRAINT only_one UNIQUE CONSTRAINT positive CHECK (id > 0))"
+        )
+        cursor.execute("INSERT INTO one VALUES (1)")
+    for value, name in ((1, "only_one"), (-1, None)):
+        with pytest.raises(psycopg2.IntegrityError) as refused, session(dsn) as cursor:
+            cursor.execute("INSERT INTO one VALUES (%s)", (value,))
+        assert constraint_of(refused.value) == name
+
+
+def test_an_old_server_is_refused(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "OLDEST_SERVER", 990000)
+    with pytest.raises(SetupError, match="99 or later is needed"):
+        migrate(empty)
+
+
+LEDGER = """
+INSERT INTO sluice.pipeline (name, table_schema, table_name) VALUES ('p', 's', 't');
+INSERT INTO sluice.stream VALUES ('00000000-0000-4000-8000-000000000001', 'p', 'c', 0);
+INSERT INTO sluice.run (run_id, pipeline, holder) VALUES ('00000000-0000-4000-8000-000000000002', 'p', 'h');
+"""
+INSERT = """
+INSERT INTO sluice.delivery (delivery_id, pipeline, stream_id, batch_id, commit_seq, run_id, rows_in, delivered,
+    quarantined, malformed, checksum, quarantine_checksum, suite_digest, lookups, manifest, metadata_location,
+    quarantine_metadata_location)
+VALUES (%s, 'p', '00000000-0000-4000-8000-000000000001', %s, %s, '00000000-0000-4000-8000-000000000002',
+    10, %s, %s, %s, 0, 0, '', '{}', '', '', '')
+"""
+
+
+def test_the_ledger_refuses_what_is_not_conserved(dsn: str) -> None:
+    """The invariants are the table's own, whatever the code does."""
+    oracle.ask(dsn, LEDGER)
+    for refused, values in {
+        "rows_conserved": (1, 0, 1, 8, 1, 0),
+        "delivery_malformed_check": (1, 0, 1, 10, 0, -1),
+        "delivery_commit_seq_check": (1, 0, 0, 10, 0, 0),
+    }.items():
+        with pytest.raises(psycopg2.errors.CheckViolation, match=refused):
+            oracle.ask(dsn, INSERT, values)
+    oracle.ask(dsn, INSERT, (1, 0, 1, 8, 2, 2))
+    for refused, values in {
+        "one_batch_one_delivery": (2, 0, 2, 10, 0, 0),
+        "one_commit_one_number": (2, 1, 1, 10, 0, 0),
+        "delivery_pkey": (1, 1, 2, 10, 0, 0),
+    }.items():
+        with pytest.raises(psycopg2.errors.UniqueViolation, match=refused):
+            oracle.ask(dsn, INSERT, values)
+
+
+def test_sql_is_named_once_and_says_what_it_does() -> None:
+    for path in Path(SQL_FOLDER).glob("*.sql"):
+        names = re.findall(r"^-- name: (\w+)\n(-- .+)?", path.read_text(), flags=re.MULTILINE)
+        assert len({name for name, _ in names}) == len(names), path
+        assert all(comment for _, comment in names), path

@@ -1,0 +1,105 @@
+"""The types that both sinks hold alike, and what is told of those that they don't."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from etl.columns import common_schema, common_type, sink_problems
+from etl.errors import TableRefused
+from etl.pipeline import Append, Partition, Replace, Upsert, day, hour, identity, month
+
+
+@pytest.mark.parametrize(
+    ("kind", "common"),
+    [
+        (pa.int8(), pa.int32()),
+        (pa.int16(), pa.int32()),
+        (pa.int32(), pa.int32()),
+        (pa.int64(), pa.int64()),
+        (pa.bool_(), pa.bool_()),
+        (pa.float32(), pa.float32()),
+        (pa.float64(), pa.float64()),
+        (pa.string(), pa.string()),
+        (pa.large_string(), pa.string()),
+        (pa.binary(), pa.binary()),
+        (pa.large_binary(), pa.binary()),
+        (pa.date32(), pa.date32()),
+        (pa.decimal128(38, 0), pa.decimal128(38, 0)),
+        (pa.timestamp("us"), pa.timestamp("us")),
+        (pa.timestamp("ns", tz="Asia/Tokyo"), pa.timestamp("us", tz="UTC")),
+        (pa.time64("us"), None),
+        (pa.duration("us"), None),
+        (pa.list_(pa.int64()), None),
+        (pa.struct([("a", pa.int64())]), None),
+        (pa.uint64(), None),
+        (pa.decimal256(50, 0), None),
+        (pa.null(), None),
+    ],
+    ids=str,
+)
+def test_common_types(kind: pa.DataType, common: pa.DataType | None) -> None:
+    assert common_type(kind) == common
+
+
+def test_every_column_becomes_nullable() -> None:
+    found = common_schema(pa.schema([pa.field("a", pa.int8(), nullable=False)]), pipeline="p")
+    assert found == pa.schema([pa.field("a", pa.int32(), nullable=True)])
+
+
+def test_all_that_is_wrong_with_the_columns_is_told_at_once() -> None:
+    output = pa.schema(
+        [
+            ("a", pa.time64("us")),
+            ("_b", pa.int64()),
+            ("ä" * 32, pa.int64()),
+            ("Name", pa.string()),
+            ("name", pa.string()),
+        ]
+    )
+    with pytest.raises(TableRefused) as refused:
+        common_schema(output, pipeline="p")
+    for seen in (
+        "a: time64[us]",
+        "_b: names that start with _",
+        "longer than PostgreSQL's 63 bytes",
+        "name: twice",
+    ):
+        assert seen in str(refused.value)
+
+
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("at", pa.timestamp("us")),
+        ("on", pa.date32()),
+        ("x", pa.float64()),
+        ("name", pa.string()),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "by", [day("at"), hour("at"), month("at"), day("on"), month("on"), identity("id"), identity("name")]
+)
+def test_partitions_that_fit(by: Partition) -> None:
+    assert sink_problems(Append(partition_by=by), COLUMNS) == []
+
+
+@pytest.mark.parametrize(
+    "by", [hour("on"), day("id"), month("name"), identity("x"), identity("at"), identity("on")]
+)
+def test_partitions_that_do_not_fit(by: Partition) -> None:
+    [problem] = sink_problems(Replace(partition_by=by), COLUMNS)
+    assert (
+        problem == f"{by.kind} of {by.column}, which is {COLUMNS.field(by.column).type}, makes no partitions"
+    )
+
+
+def test_columns_that_a_sink_names_and_the_transform_lacks() -> None:
+    sink = Upsert(keys=("id", "no"), newest="never", partition_by=day("nowhere"))
+    assert [problem.split()[4] for problem in sink_problems(sink, COLUMNS)] == [
+        "'nowhere',",
+        "'no',",
+        "'never',",
+    ]
