@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.manifest import ManifestFile, read_manifest_list
@@ -22,12 +23,16 @@ from etl.objects import ObjectStore
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+A = TypeVar("A")
+B = TypeVar("B")
+
 REQUESTS = 8  # to S3 at a time
 _DATA = re.compile(r"/data/(?:.*/)?stream=([0-9a-f-]{36})/batch=(\d+)/(\d+)-[^/]+$")
-_MANIFEST = re.compile(r"/deliveries/(\d+)-([0-9a-f]{8})\.json$")
+_TORN = "(?:-[0-9a-f-]{36})?"  # S3Proxy leaves <key>-<uuid> when it is killed during a PUT
+_MANIFEST = re.compile(rf"/deliveries/(\d+)-([0-9a-f]{{8}})\.json{_TORN}$")
 _UUID = r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
 _METADATA = re.compile(
-    rf"/metadata/(?:\d+-{_UUID}\.metadata\.json|{_UUID}-m\d+\.avro|snap-\d+-\d+-{_UUID}\.avro)$"
+    rf"/metadata/(?:\d+-{_UUID}\.metadata\.json|{_UUID}-m\d+\.avro|snap-\d+-\d+-{_UUID}\.avro){_TORN}$"
 )
 
 
@@ -81,7 +86,7 @@ def s3_client(store: ObjectStore) -> S3Client:
     import boto3
     from botocore.config import Config
 
-    return boto3.client(
+    return boto3.Session().client(  # not the default session, which keeps the first credentials it found
         "s3",
         endpoint_url=store.endpoint,
         region_name=store.region,
@@ -103,7 +108,7 @@ def bucket_of(uri: str) -> tuple[str, str]:
 
 def translated(error: BotoCoreError | ClientError, uri: str) -> SluiceError:
     """What a failed request means for a person."""
-    status = _status(error)
+    status = status_of(error)
     if status in (401, 403):
         remedy = "check the AWS credentials and what they may do there"
         return SetupError(f"S3 refused access to {uri}: {error}", remedy=remedy)
@@ -114,7 +119,8 @@ def translated(error: BotoCoreError | ClientError, uri: str) -> SluiceError:
     return ServiceAway(f"S3 did not answer for {uri}: {error}", remedy=remedy)
 
 
-def _status(error: BotoCoreError | ClientError) -> int | None:
+def status_of(error: BotoCoreError | ClientError) -> int | None:
+    """The HTTP status of a failed request, where there was an answer."""
     if not isinstance(error, ClientError):
         return None
     return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -139,7 +145,7 @@ def unfinished(client: S3Client, folder: str) -> list[Upload] | None:
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
         begun = [one for page in pages for one in page.get("Uploads", [])]
     except ClientError as error:
-        if _status(error) in (400, 405, 501):
+        if status_of(error) in (400, 405, 501):
             return None
         raise translated(error, folder) from error
     except BotoCoreError as error:
@@ -162,36 +168,52 @@ def retained_pointers(
     return [sorted(then | current) for then, current in zip(recorded, now, strict=True)]
 
 
-def referenced(table: LakeTable, pointers: Iterable[str]) -> Iterator[str]:
-    """The URI of every object that a reader of the metadata at one of `pointers` may open; each is read once.
+def referenced(table: LakeTable, pointers: Iterable[str], *, whole: str | None = None) -> Iterator[str]:
+    """The URI of every object that a reader of the metadata at one of `pointers`, or at `whole`, may open.
 
-    A pointer whose own object is gone references nothing any more. The metadata files that each of them
-    followed are kept as well: a table's first one is in no ledger row.
+    Each is read once. What is gone references nothing any more, but FileNotFoundError is raised when a reader
+    of `whole` would miss it. The metadata files that each of them followed are named as well: a table's first
+    one is in no ledger row.
     """
-    lists: set[str] = set()
-    manifests: dict[str, ManifestFile] = {}
+    seen: set[str] = set()
     with ThreadPoolExecutor(REQUESTS) as pool:
-        for pointer, metadata in pool.map(lambda at: (at, _metadata(table, at)), sorted(set(pointers))):
-            yield pointer
-            if metadata is None:
-                continue
-            yield from (entry.metadata_file for entry in metadata.metadata_log)
-            lists |= {snapshot.manifest_list for snapshot in metadata.snapshots}
-            yield from (found.statistics_path for found in metadata.statistics)
-            yield from (found.statistics_path for found in metadata.partition_statistics)
-        yield from lists
-        for listed in pool.map(lambda at: _manifests(table, at), sorted(lists)):
-            manifests |= {manifest.manifest_path: manifest for manifest in listed}
-        yield from manifests
-        for files in pool.map(lambda manifest: _files(table, manifest), manifests.values()):
-            yield from files
+        if whole:
+            yield from _walk(table, pool, [whole], seen, strict=True)
+        yield from _walk(table, pool, sorted({*pointers} - {whole}), seen, strict=False)
 
 
-def _metadata(table: LakeTable, pointer: str) -> TableMetadata | None:
-    try:
-        return table.load(pointer)
-    except FileNotFoundError:
-        return None
+def _walk(
+    table: LakeTable, pool: Executor, pointers: Sequence[str], seen: set[str], *, strict: bool
+) -> Iterator[str]:
+    yield from pointers
+    lists: set[str] = set()
+    for metadata in _each(pool, table.load, pointers, strict=strict):
+        yield from (entry.metadata_file for entry in metadata.metadata_log)
+        yield from (found.statistics_path for found in metadata.statistics)
+        yield from (found.statistics_path for found in metadata.partition_statistics)
+        lists |= {snapshot.manifest_list for snapshot in metadata.snapshots} - seen
+    yield from lists
+    manifests: dict[str, ManifestFile] = {}
+    for listed in _each(pool, partial(_manifests, table), sorted(lists), strict=strict):
+        manifests |= {one.manifest_path: one for one in listed if one.manifest_path not in seen}
+    yield from manifests
+    seen |= lists | manifests.keys()
+    for files in _each(pool, partial(_files, table), list(manifests.values()), strict=strict):
+        yield from files
+
+
+def _each(pool: Executor, read: Callable[[A], B], items: Sequence[A], *, strict: bool) -> Iterator[B]:
+    """What `read` makes of each item, several at a time; without those that are gone, unless `strict`."""
+
+    def one(item: A) -> B | None:
+        try:
+            return read(item)
+        except FileNotFoundError:
+            if strict:
+                raise
+            return None
+
+    return (found for found in pool.map(one, items) if found is not None)
 
 
 def _manifests(table: LakeTable, at: str) -> list[ManifestFile]:

@@ -17,3 +17,18 @@ SELECT manifest FROM sluice.delivery WHERE pipeline = %(pipeline)s
 SELECT table_namespace || '.' || table_name FROM sluice.iceberg_tables
 WHERE catalog_name = %(catalog)s AND (table_namespace, table_name) NOT IN %(tables)s
   AND (starts_with(metadata_location, %(data)s) OR starts_with(metadata_location, %(quarantine)s))
+
+-- name: attempts
+-- What is known of these attempts. `dead`: it ended before the horizon, so no backup that may be restored has
+-- it open. An attempt that recover adopted and did not deliver may be all that is left of its rows: never dead.
+SELECT a.delivery_id, a.stream_id::text, a.batch_id, left(a.lease_token::text, 8) AS run,
+       coalesce(a.outcome, 'open') AS state,
+       a.closed_at IS NOT NULL AND NOT lost.so AS closed,
+       coalesce(a.closed_at < now() - %(horizon)s, false) AND NOT lost.so AS dead
+FROM sluice.attempt a, LATERAL (SELECT a.adopted AND a.outcome IS DISTINCT FROM 'delivered' AS so) lost
+WHERE a.pipeline = %(pipeline)s AND a.delivery_id = ANY(%(deliveries)s)
+
+-- name: delivered_paths
+-- Which of these objects are files of live deliveries.
+SELECT f.path, f.kind, f.delivery_id FROM sluice.delivered_file f
+WHERE f.pipeline = %(pipeline)s AND f.path = ANY(%(paths)s)

@@ -1,0 +1,297 @@
+"""A sweep removes what dead attempts left, and nothing that a reader or a later commit may need."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from etl.audit import audit
+from etl.errors import ContractBroken, NeedsPerson, SetupError
+from etl.lake import Lake
+from etl.pipeline import Append, Replace
+from etl.retained import owner_of, s3_client, stored, unfinished
+from etl.services import Services
+from etl.steps import Step
+from etl.sweep import SweepReport, ensure_bucket, sweep, sweep_lake
+from tests import arrow_batches
+from tests.service.delivering import Delivering
+
+COLUMNS = pa.schema([("id", pa.int64()), ("text", pa.string())])
+NONE = dt.timedelta(0)
+WEEK = dt.timedelta(days=7)
+LONG_AGO = dt.timedelta(days=30)
+
+
+def rows(count: int, start: int = 0) -> pa.Table:
+    ids = range(start, start + count)
+    return pa.table([pa.array(ids, pa.int64()), pa.array([f"row {n}" for n in ids])], schema=COLUMNS)
+
+
+class KilledError(BaseException):
+    """The process ends here: not an Exception, so the delivery does not close its attempt."""
+
+
+@pytest.fixture
+def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
+    new = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append())
+    new.deliver(rows(40), bad=range(4))
+    return new
+
+
+def kill(events: Delivering, at: Step, count: int = 30) -> int:
+    """A delivery whose process dies at a step; returns its attempt."""
+
+    def die(step: Step) -> None:
+        if step is at:
+            raise KilledError
+
+    events.on_step = die
+    with pytest.raises(KilledError):
+        events.deliver(rows(count, start=1000), bad=range(3))
+    events.on_step = None
+    return int(events.execute("SELECT max(delivery_id) FROM sluice.attempt")[0][0])
+
+
+def age(events: Delivering, by: dt.timedelta = LONG_AGO) -> None:
+    """Let everything that ended so far have ended long ago."""
+    events.execute("UPDATE sluice.attempt SET closed_at = closed_at - %s", by)
+    events.execute("UPDATE sluice.delivery SET committed_at = committed_at - %s", by)
+
+
+def swept(events: Delivering, *, horizon: dt.timedelta = NONE, dry_run: bool = False) -> SweepReport:
+    return sweep_lake(events.dsn, events.place.lake, events.pipeline, horizon=horizon, dry_run=dry_run)
+
+
+def objects(events: Delivering) -> set[str]:
+    client = s3_client(events.place.lake.store)
+    return {one.uri for table in (events.table, events.quarantine) for one in stored(client, table.location)}
+
+
+def of_attempt(events: Delivering, number: int) -> set[str]:
+    return {uri for uri in objects(events) if (owner := owner_of(uri)) and owner.delivery_id == number}
+
+
+def ids(events: Delivering, pointer: str, snapshot: int | None = None) -> list[int]:
+    return sorted(events.table.at(pointer).scan(snapshot_id=snapshot).to_arrow().column("id").to_pylist())
+
+
+@pytest.mark.parametrize("step", [Step.STAGED, Step.MANIFEST_WRITTEN, Step.POINTER_DRAFTED, Step.ROWS_MERGED])
+def test_what_a_killed_attempt_left_vanishes(events: Delivering, step: Step) -> None:
+    before = objects(events)
+    number = kill(events, step)
+    events.restart()
+    left = of_attempt(events, number)
+    assert left == objects(events) - before != set()
+    report = swept(events)
+    assert {one.uri for one in report.objects} == left
+    assert {one.state for one in report.objects} == {"fenced"}
+    assert objects(events) == before
+    events.deliver(rows(30, start=40))
+    assert audit(events.place, events.pipeline).clean
+    assert swept(events).objects == []
+
+
+def test_a_dry_run_removes_nothing(events: Delivering) -> None:
+    number = kill(events, Step.STAGED)
+    events.restart()
+    before = objects(events)
+    report = swept(events, dry_run=True)
+    assert {one.uri for one in report.objects} == of_attempt(events, number)
+    assert objects(events) == before
+    assert any("would remove" in line for line in report.lines())
+
+
+def test_an_open_attempt_keeps_its_objects(events: Delivering) -> None:
+    number = kill(events, Step.POINTER_DRAFTED)
+    before = of_attempt(events, number)
+    report = swept(events)
+    assert report.objects == []
+    assert of_attempt(events, number) == before
+    assert report.kept == {"their attempts are open, or still to be recovered": len(before)}
+    assert report.staging_tables == []
+
+
+def test_an_attempt_that_ended_within_the_horizon_keeps_its_objects(events: Delivering) -> None:
+    number = kill(events, Step.POINTER_DRAFTED)
+    events.restart()
+    before = of_attempt(events, number)
+    assert swept(events, horizon=WEEK).objects == []
+    assert of_attempt(events, number) == before
+    age(events)
+    assert {one.uri for one in swept(events, horizon=WEEK).objects} == before
+
+
+def test_objects_of_attempts_that_postgresql_does_not_know_stay(events: Delivering) -> None:
+    """After PostgreSQL went back in time they may be all that is left of delivered rows."""
+    number = kill(events, Step.MANIFEST_WRITTEN)
+    left = of_attempt(events, number)
+    events.execute("DELETE FROM sluice.attempt WHERE delivery_id = %s", number)
+    events.restart()
+    report = swept(events)
+    assert report.objects == []
+    assert left <= objects(events)
+    assert report.kept == {"PostgreSQL does not know what wrote them": len(left)}
+
+
+def test_objects_of_another_stream_with_the_same_number_stay(events: Delivering) -> None:
+    """A number that was given out again after a restore, or by another database that shares the lake."""
+    number = kill(events, Step.STAGED)
+    events.restart()
+    other = str(uuid.uuid4())
+    events.execute("INSERT INTO sluice.stream VALUES (%s, 'events', 'none', 0)", other)
+    events.execute("UPDATE sluice.attempt SET stream_id = %s WHERE delivery_id = %s", other, number)
+    left = of_attempt(events, number)
+    assert swept(events).objects == []
+    assert left <= objects(events)
+
+
+def test_an_attempt_that_recover_adopted_keeps_its_objects_until_it_is_delivered(events: Delivering) -> None:
+    number = kill(events, Step.STAGED)
+    events.restart()
+    left = of_attempt(events, number)
+    events.execute("UPDATE sluice.attempt SET adopted = true WHERE delivery_id = %s", number)
+    assert swept(events).objects == []
+    events.execute("UPDATE sluice.attempt SET adopted = false WHERE delivery_id = %s", number)
+    assert {one.uri for one in swept(events).objects} == left
+
+
+def test_every_retained_snapshot_reads_after_a_sweep(events: Delivering) -> None:
+    for batch in range(1, 4):
+        events.deliver(rows(10, start=batch * 100), bad=[0])
+    age(events)
+    swept(events)
+    current, quarantine = events.pointers()
+    snapshots = events.execute("SELECT snapshot_id FROM sluice.delivery ORDER BY commit_seq")
+    assert [len(ids(events, current, snapshot)) for (snapshot,) in snapshots] == [36, 45, 54, 63]
+    assert events.quarantine.at(quarantine).scan().count() == 7
+    assert audit(events.place, events.pipeline).clean
+
+
+def test_a_pointer_restored_within_the_horizon_reads_after_a_sweep(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path
+) -> None:
+    """A replaced table's files go one by one: what the restored metadata has must be what was kept."""
+    replaced = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Replace())
+    pointers = []
+    for batch in range(24):  # beyond the snapshots that a table's metadata retains
+        replaced.deliver(rows(4, start=batch * 100), bad=[0])
+        pointers.append(replaced.pointers())
+    age(replaced)
+    replaced.execute("UPDATE sluice.delivery SET committed_at = now() WHERE batch_id >= 2")
+    assert swept(replaced, horizon=WEEK).objects == []  # the first ones are in the third's own snapshots
+    replaced.execute("UPDATE sluice.delivery SET committed_at = now() - %s WHERE batch_id < 23", LONG_AGO)
+    report = swept(replaced, horizon=WEEK)
+    assert {one.state for one in report.objects} == {"delivered"}
+    gone = {one.delivery_id for one in report.objects if "/events/data/" in one.uri}
+    assert gone == {1, 2}  # the metadata before the last has twenty snapshots, from the third on
+    for batch in (21, 22, 23):
+        assert ids(replaced, pointers[batch][0]) == [batch * 100 + place for place in (1, 2, 3)]
+        assert replaced.quarantine.at(pointers[batch][1]).scan().count() == batch + 1
+    assert audit(replaced.place, replaced.pipeline).clean
+
+
+def test_an_unfinished_upload_of_a_dead_attempt_is_ended(events: Delivering) -> None:
+    client = s3_client(events.place.lake.store)
+    number = kill(events, Step.STAGED)
+    folder = f"{events.table.location}/data/stream={events.session.stream_id}/batch=1"
+    known = f"{folder}/{number}-00009-ffff.parquet"
+    unknown = known.replace(f"/{number}-", "/999999-")
+    for uri in (known, unknown):
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        client.create_multipart_upload(Bucket=bucket, Key=key)
+    assert swept(events).uploads == []  # its attempt is open
+    events.restart()
+    assert swept(events).uploads == [known]
+    assert [one.uri for one in unfinished(client, events.table.location) or []] == [unknown]
+
+
+def test_staging_tables_of_ended_attempts_are_dropped(events: Delivering) -> None:
+    number = kill(events, Step.STAGED)
+    assert swept(events).staging_tables == []
+    events.execute("UPDATE sluice.attempt SET closed_at = now(), outcome = 'fenced' WHERE closed_at IS NULL")
+    report = swept(events)
+    assert sorted(report.staging_tables) == sorted(staging(number, events))
+    assert swept(events).staging_tables == []
+
+
+def staging(number: int, events: Delivering) -> list[str]:
+    name = f"d{number}_{events.session.lease.run_id[:8]}"
+    return [name, f"{name}_quarantine"]
+
+
+def test_nothing_is_swept_while_a_batch_is_stopped(events: Delivering) -> None:
+    number = kill(events, Step.STAGED)
+    events.restart()
+    with pytest.raises(ContractBroken):
+        events.deliver(rows(10, start=900), judged=arrow_batches.broken("rule", table_rule=True))
+    left = of_attempt(events, number)
+    with pytest.raises(NeedsPerson, match="is stopped at batch 1"):
+        swept(events)
+    assert of_attempt(events, number) == left != set()
+
+
+def test_nothing_is_swept_when_the_checkpoint_does_not_fit(events: Delivering) -> None:
+    kill(events, Step.STAGED)
+    events.restart()
+    before = objects(events)
+    with pytest.raises(NeedsPerson, match=r"Checkpoint .* is gone"):
+        sweep(events.place, events.pipeline)
+    assert objects(events) == before
+
+
+def test_nothing_is_swept_when_current_metadata_is_not_whole(events: Delivering) -> None:
+    kill(events, Step.STAGED)
+    events.restart()
+    before = objects(events)
+    lists = events.table.load(events.pointers()[0]).snapshots[0].manifest_list
+    bucket, _, key = lists.removeprefix("s3://").partition("/")
+    s3_client(events.place.lake.store).delete_object(Bucket=bucket, Key=key)
+    with pytest.raises(NeedsPerson, match="is not whole"):
+        swept(events)
+    assert objects(events) == before - {lists}
+
+
+def test_a_live_file_that_no_metadata_has_stays(events: Delivering) -> None:
+    """A pointer that somebody moved back by hand makes delivered files look like orphans."""
+    first = events.pointers()[0]
+    events.deliver(rows(10, start=100))
+    age(events)
+    second = events.pointers()[0]
+    for table in ("iceberg_tables", "delivery"):
+        change = f"UPDATE sluice.{table} SET metadata_location = %s WHERE metadata_location = %s"
+        events.execute(change, first, second)
+    files = {path for (path,) in events.execute("SELECT path FROM sluice.delivered_file")}
+    report = swept(events)
+    assert files <= objects(events)
+    assert sum(count for why, count in report.kept.items() if "live" in why) == 2
+
+
+def test_tables_that_share_a_folder_are_not_swept(events: Delivering) -> None:
+    kill(events, Step.STAGED)
+    events.restart()
+    events.execute(
+        "INSERT INTO sluice.iceberg_tables SELECT catalog_name, 'other', table_name, metadata_location"
+        " FROM sluice.iceberg_tables"
+    )
+    with pytest.raises(SetupError, match="share their folder"):
+        swept(events)
+
+
+def test_the_lakes_bucket_is_checked(services: Services, lake: Lake) -> None:
+    assert services.lake in ensure_bucket(services.lake, lake.store)
+    assert ensure_bucket(services.lake, lake.store)  # again: nothing is added twice
+    with pytest.raises(SetupError, match="is not there"):
+        ensure_bucket(f"s3://{uuid.uuid4().hex}/lake", lake.store)
+
+
+def test_a_bucket_without_rights_is_a_setup_error(
+    services: Services, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing at all")
+    with pytest.raises(SetupError, match="refused access"):
+        ensure_bucket(services.lake, lake.store)
