@@ -1,0 +1,219 @@
+"""Reading what was delivered: exactly the committed files, pinned to one moment.
+
+A listing of the folder would also find what failed attempts left there. These functions ask the ledger.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.parse
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.extensions import parse_dsn
+
+from etl import ledger
+from etl.database import Cursor, migrate, rows, run, session
+from etl.errors import SetupError
+from etl.pipeline import Pipeline, Replace, load_pipeline
+from etl.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import IcebergType
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from etl.run import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommittedFile:
+    """A Parquet file of a live delivery."""
+
+    batch_id: int
+    delivery_id: int
+    stream: str
+    path: str  # s3:// URI
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommittedFiles:
+    """The table's files as of one moment."""
+
+    pipeline: str
+    snapshot_id: int | None  # of the Iceberg table; None: it has none yet
+    files: Sequence[CommittedFile]
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Moment:
+    """The ledger and the pointer as one transaction saw them."""
+
+    deliveries: Sequence[Mapping[str, Any]]  # whose rows the table has
+    files: Sequence[CommittedFile]
+    current_stream: str | None
+    pointer: str | None
+
+
+def committed_files(place: Place, pipeline: Pipeline) -> CommittedFiles:
+    """Exactly the files of live deliveries that the table's current snapshot has."""
+    now = _moment(place, pipeline)
+    table = place.lake.table(pipeline.table)
+    snapshot = table.load(now.pointer).current_snapshot_id if now.pointer else None
+    return CommittedFiles(pipeline=pipeline.name, snapshot_id=snapshot, files=now.files)
+
+
+def _moment(place: Place, pipeline: Pipeline) -> _Moment:
+    dsn = place.services.postgres
+    migrate(dsn)
+    with session(dsn) as cursor:
+        run(cursor, "audit", "one_snapshot")
+        deliveries = rows(run(cursor, "audit", "deliveries", {"pipeline": pipeline.name}))
+        if isinstance(pipeline.sink, Replace):
+            deliveries = deliveries[-1:]
+        stream = ledger.current_stream(cursor, pipeline.name)
+        return _Moment(
+            deliveries=deliveries,
+            files=_files(cursor, pipeline, {one["delivery_id"] for one in deliveries}),
+            current_stream=stream.stream_id if stream else None,
+            pointer=place.lake.table(pipeline.table).pointer(cursor),
+        )
+
+
+def _files(cursor: Cursor, pipeline: Pipeline, deliveries: Collection[int]) -> list[CommittedFile]:
+    return [
+        CommittedFile(
+            batch_id=one["batch_id"],
+            delivery_id=one["delivery_id"],
+            stream=one["stream_id"],
+            path=one["path"],
+            rows=one["rows"],
+            bytes=one["bytes"],
+        )
+        for one in rows(run(cursor, "audit", "delivered_files", {"pipeline": pipeline.name}))
+        if one["kind"] == "data" and one["delivery_id"] in deliveries
+    ]
+
+
+def read(
+    spark: SparkSession,
+    pipeline: str | Pipeline,
+    batches: Iterable[int] | None = None,
+    deliveries: Iterable[int] | None = None,
+    stream: str | None = None,
+    settings: Settings | None = None,
+) -> DataFrame:
+    """The delivered rows as of now, however long the frame is used: all, or those of some batches.
+
+    Batch ids start at 0 in each stream; they are those of `stream`, by default the current one. `spark` needs
+    S3A and credentials of the AWS chain, as a session of Sluice has them.
+    """
+    from etl import services
+    from etl.run import Place
+
+    settings = settings or load_settings()
+    found = services.up(settings)
+    os.environ.update(found.environment)
+    place = Place(settings=settings, services=found)
+    if isinstance(pipeline, str):
+        pipeline = load_pipeline(pipeline, settings.pipelines)
+    now = _moment(place, pipeline)
+    if now.pointer is None:
+        raise SetupError(f"Pipeline {pipeline.name} has no table yet", remedy=f"`sluice run {pipeline.name}`")
+    wanted = _wanted(now, pipeline.name, batches, deliveries, stream)
+    schema = spark_schema(place.lake.table(pipeline.table).load(now.pointer).schema())
+    paths = [one.path.replace("s3://", "s3a://", 1) for one in now.files if one.delivery_id in wanted]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    # recursiveFileLookup keeps Spark from making columns of the folders' names
+    return spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*paths)
+
+
+def _wanted(
+    now: _Moment,
+    pipeline: str,
+    batches: Iterable[int] | None,
+    deliveries: Iterable[int] | None,
+    stream: str | None,
+) -> set[int]:
+    """The ids of the deliveries asked for; SetupError where one of them is not there."""
+    if batches is not None:
+        stream = stream or now.current_stream
+    mine = [one for one in now.deliveries if stream in (None, one["stream_id"])]
+    found = {one["delivery_id"] for one in mine}
+    if batches is not None:
+        of_batch = {one["batch_id"]: one["delivery_id"] for one in mine}
+        found = {of_batch[number] for number in _present(batches, of_batch, "batch", pipeline)}
+    if deliveries is not None:
+        found &= _present(deliveries, {one["delivery_id"] for one in now.deliveries}, "delivery", pipeline)
+    return found
+
+
+def _present(asked: Iterable[int], there: Collection[int], noun: str, pipeline: str) -> set[int]:
+    numbers = set(asked)
+    if missing := sorted(numbers - set(there)):
+        raise SetupError(
+            f"Pipeline {pipeline} has no live {noun} {', '.join(map(str, missing))}",
+            remedy=f"`sluice files {pipeline} --json` lists batches and deliveries that have rows",
+        )
+    return numbers
+
+
+def spark_schema(schema: Schema) -> StructType:
+    """The Spark schema of an Iceberg one."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f.name, _spark_type(f.field_type), nullable=True) for f in schema.fields])
+
+
+def _spark_type(kind: IcebergType) -> DataType:
+    from pyiceberg import types as iceberg
+    from pyspark.sql import types as spark
+
+    if isinstance(kind, iceberg.DecimalType):
+        return spark.DecimalType(kind.precision, kind.scale)
+    if isinstance(kind, iceberg.ListType):
+        return spark.ArrayType(_spark_type(kind.element_type))
+    plain: dict[type[IcebergType], DataType] = {
+        iceberg.BooleanType: spark.BooleanType(),
+        iceberg.IntegerType: spark.IntegerType(),
+        iceberg.LongType: spark.LongType(),
+        iceberg.FloatType: spark.FloatType(),
+        iceberg.DoubleType: spark.DoubleType(),
+        iceberg.StringType: spark.StringType(),
+        iceberg.BinaryType: spark.BinaryType(),
+        iceberg.DateType: spark.DateType(),
+        iceberg.TimestampType: spark.TimestampNTZType(),
+        iceberg.TimestamptzType: spark.TimestampType(),
+    }
+    return plain[type(kind)]
+
+
+def catalog_properties(place: Place) -> dict[str, str]:
+    """What pyiceberg's SqlCatalog("sluice", **…) needs; the tables are warehouse.<pipeline>.
+
+    pyiceberg does not qualify its own tables, so the URI sets the search path to schema `sluice`.
+    """
+    values = parse_dsn(place.services.postgres)
+    values["options"] = f"{values.get('options', '')} -c search_path=sluice".strip()
+    uri = f"postgresql+psycopg2:///?{urllib.parse.urlencode(values, quote_via=urllib.parse.quote)}"
+    return {"uri": uri, "init_catalog_tables": "false", **place.lake.properties()}
+
+
+class _Read(ModuleType):
+    """`etl.read(…)` is the function `read`, whether or not this module was imported by name before."""
+
+    def __call__(self, *values: Any, **named: Any) -> DataFrame:
+        return read(*values, **named)
+
+
+sys.modules[__name__].__class__ = _Read

@@ -1,0 +1,128 @@
+"""The committed files, and nothing else, are what every reader of the lake sees."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from etl.audit import audit
+from etl.lake import Lake
+from etl.pipeline import Append, Replace, day, identity
+from etl.read import catalog_properties, committed_files
+from etl.services import Services
+from etl.steps import Step
+from tests.service.delivering import Delivering
+
+COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("text", pa.string())])
+DAY = 86_400_000_000
+
+
+def rows(count: int, start: int = 0) -> pa.Table:
+    ids = range(start, start + count)
+    moments = pa.array([n % 3 * DAY for n in ids], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.table([pa.array(ids, pa.int64()), moments, pa.array([f"row {n}" for n in ids])], schema=COLUMNS)
+
+
+class KilledError(BaseException):
+    pass
+
+
+@pytest.fixture
+def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
+    """Two deliveries, and an attempt that left its objects beside theirs."""
+    new = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append(partition_by=day("at")))
+    new.deliver(rows(60), bad=range(6))
+    new.deliver(rows(30, start=60))
+
+    def die(step: Step) -> None:
+        if step is Step.STAGED:
+            raise KilledError
+
+    new.on_step = die
+    with pytest.raises(KilledError):
+        new.deliver(rows(50, start=1000))
+    new.on_step = None
+    return new
+
+
+def test_the_files_are_those_of_live_deliveries(events: Delivering) -> None:
+    found = committed_files(events.place, events.pipeline)
+    assert sum(file.rows for file in found.files) == 84
+    assert {(file.batch_id, file.delivery_id) for file in found.files} == {(0, 1), (1, 2)}
+    listed = set(events.place.lake.listing(f"{events.table.location}/data"))
+    assert {file.path for file in found.files} < listed  # the killed attempt's are there, and are not named
+    assert all(events.place.lake.size(file.path) == file.bytes for file in found.files)
+    shape = json.loads(json.dumps(found.json()))
+    assert {*shape} == {"pipeline", "snapshot_id", "files"}
+    assert {*shape["files"][0]} == {"batch_id", "delivery_id", "stream", "path", "rows", "bytes"}
+    snapshot = events.table.at(events.pointers()[0]).current_snapshot()
+    assert snapshot is not None
+    assert shape["snapshot_id"] == snapshot.snapshot_id
+
+
+def test_a_replaced_tables_files_are_its_last_deliverys(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path
+) -> None:
+    replaced = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Replace())
+    replaced.deliver(rows(10))
+    replaced.deliver(rows(4))
+    assert [file.batch_id for file in committed_files(replaced.place, replaced.pipeline).files] == [1, 1]
+
+
+def test_pyiceberg_reads_the_table_by_the_catalog(events: Delivering) -> None:
+    catalog = SqlCatalog("sluice", **catalog_properties(events.place))
+    table = catalog.load_table("warehouse.events")
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == list(range(6, 90))
+    assert table.scan("_batch_id = 1").to_arrow().num_rows == 30
+    held = catalog.load_table("warehouse.events_quarantine").scan().to_arrow()
+    assert sorted(held.column("id").to_pylist()) == list(range(6))
+    assert catalog.list_tables("warehouse") == [("warehouse", "events"), ("warehouse", "events_quarantine")]
+
+
+def test_duckdb_reads_a_scan_and_the_committed_files(events: Delivering) -> None:
+    catalog = SqlCatalog("sluice", **catalog_properties(events.place))
+    connection = catalog.load_table("warehouse.events").scan().to_duckdb("events")
+    assert connection.sql("SELECT count(*), sum(id) FROM events").fetchall() == [(84, sum(range(6, 90)))]
+    files = [file.path.removeprefix("s3://") for file in committed_files(events.place, events.pipeline).files]
+    events_files = ds.dataset(files, filesystem=events.place.lake.store.open(), format="parquet")
+    by_file = duckdb.from_arrow(events_files).aggregate("count(*), sum(id)")
+    assert by_file.fetchall() == [(84, sum(range(6, 90)))]
+
+
+@pytest.mark.parametrize("by", [day("at"), identity("text"), None])
+def test_folders_make_no_column_that_clashes(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path, by: object
+) -> None:
+    """Readers that take `name=value` folders for columns find the table's own columns as they are."""
+    events = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append(partition_by=by))  # type: ignore[arg-type]
+    texts = ["a b/c=d%e", "ü", "7"]
+    events.deliver(rows(3).set_column(2, COLUMNS.field("text"), pa.array(texts)))
+    for file in committed_files(events.place, events.pipeline).files:
+        local = tmp_path / "copied" / file.path.removeprefix(f"{events.table.location}/data/")
+        local.parent.mkdir(parents=True, exist_ok=True)
+        with events.place.lake.open(file.path) as source:
+            local.write_bytes(source.read())
+    found = duckdb.read_parquet(f"{tmp_path}/copied/**/*.parquet", hive_partitioning=True)
+    own = [*COLUMNS.names, "_stream_id", "_batch_id", "_delivery_id"]
+    invented = {name for name in found.columns if name not in own}
+    assert invented == {"stream", "batch", *(["at_day"] if by == day("at") else [])}
+    assert found.order("id").project("id, text").fetchall() == [*enumerate(texts)]
+    assert audit(events.place, events.pipeline).clean
+
+
+def test_importing_etl_imports_neither_pyspark_nor_pyiceberg() -> None:
+    code = "import etl, sys; print(*(n for n in ('pyspark', 'pyiceberg', 'boto3') if n in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == ""
+    for first in ("", "from etl.read import committed_files; "):
+        code = f"{first}import etl; print(callable(etl.read), callable(etl.read.committed_files))"
+        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        assert done.stdout.split() == ["True", "True"]
