@@ -159,10 +159,14 @@ def run_to_the_end(launcher: Launcher, case: Case) -> None:
     assert seen.ended == 0
 
 
-def assert_delivered_once(case: Case) -> None:
+def difference(case: Case) -> str:
     eyes = oracle.Reader(dsn=case.dsn, endpoint=case.endpoint, region=case.region, pipeline=PIPELINE)
+    return eyes.difference(oracle.expected(oracle.make(case.seed, batches=case.batches)))
+
+
+def assert_delivered_once(case: Case) -> None:
+    assert difference(case) == ""
     made = oracle.make(case.seed, batches=case.batches)
-    assert eyes.difference(oracle.expected(made)) == ""
     ledger = oracle.ask(
         case.dsn,
         "SELECT batch_id, commit_seq, rows_in, delivered, quarantined, malformed,"
@@ -209,3 +213,17 @@ def test_only_the_worker_is_killed_and_its_task_runs_elsewhere(
     launcher.follow(seen, until_ended=True)
     assert seen.ended == 0
     assert_delivered_once(case)
+
+
+@pytest.mark.parametrize("step", ON_EXECUTORS)
+def test_a_worker_that_outlives_its_driver_changes_nothing(launcher: Launcher, case: Case, step: str) -> None:
+    seen = stop_at(launcher, case, step, MIDDLE)
+    kill([seen.driver])
+    launcher.follow(seen, until_ended=True)
+    run_to_the_end(launcher, case)
+    assert difference(case) == ""
+    assert seen.reached is not None
+    zombie = psutil.Process(seen.reached[2])
+    zombie.send_signal(signal.SIGUSR1)
+    zombie.wait(PATIENCE)
+    assert difference(case) == ""
