@@ -316,9 +316,9 @@ def rows_of(content: pa.Table | pa.RecordBatch) -> list[Row]:
 def _values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     kind = column.type
     if pa.types.is_timestamp(kind):
-        return column.cast(pa.int64()).to_pylist()
-    if pa.types.is_date32(kind):
-        return column.cast(pa.int32()).to_pylist()
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
     if pa.types.is_list(kind):
         return [None if value is None else tuple(value) for value in column.to_pylist()]
     return [plain(value, "f" if kind == pa.float32() else "d") for value in column.to_pylist()]

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import psutil
+import psycopg2
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from etl import objects
@@ -120,7 +122,7 @@ def checksums(run: Session) -> tuple[int, int, int]:
     lake = 0
     for path in eyes.files(run.lease.pipeline):
         with eyes.store.open_input_file(path.removeprefix("s3://")) as source:
-            for batch in oracle.pq.ParquetFile(source).iter_batches(columns=names):
+            for batch in pq.ParquetFile(source).iter_batches(columns=names):
                 lake += checksum(batch, names)
     exact = list(eyes.in_postgres(system=()).elements())
     values = zip(zip(*exact, strict=True), columns.types, strict=True)
@@ -185,7 +187,7 @@ def test_a_long_text_hides_no_file_from_a_reader_with_a_filter(dsn: str, lake: L
     columns = pa.schema([("text", pa.string())])
     run = start(dsn, lake, pipeline("long", Append()), columns=columns)
     delivered(run, 0, batch_of(columns, ["a", "b"]), batch_of(columns, ["z" * 10_000]))
-    with oracle.psycopg2.connect(dsn) as connection, connection.cursor() as cursor:
+    with psycopg2.connect(dsn) as connection, connection.cursor() as cursor:
         table = run.sinks.table.at(run.sinks.table.pointer(cursor) or "")
     assert table.scan(row_filter="text > 'y'").count() == 1
 
@@ -363,7 +365,7 @@ def test_partitions_hold_what_their_name_says(dsn: str, lake: Lake, by: Partitio
     )
     assert delivered(run, 0, batch).delivered == 6
     assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == rows(batch)
-    with oracle.psycopg2.connect(dsn) as connection, connection.cursor() as cursor:
+    with psycopg2.connect(dsn) as connection, connection.cursor() as cursor:
         table = run.sinks.table.at(run.sinks.table.pointer(cursor) or "")
     for name in PARTITIONED.names:  # a reader that leaves out files by partition still finds every row
         assert table.scan(row_filter=f"{name} is null").count() == batch.column(name).null_count
