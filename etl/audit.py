@@ -8,9 +8,9 @@ run may go on meanwhile. Nothing is changed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from etl.differences import (
     latest_differences,
     unreadable_differences,
 )
+from etl.errors import NeedsPerson
 from etl.held import recount_held_lake, recount_held_table
 from etl.inputs import Input
 from etl.lake import Lake, LakeTable, arrow_schema
@@ -112,8 +113,11 @@ class _Delivered:
     deliveries: Sequence[Mapping[str, Any]]  # that the table's rows are to come from
     held: Sequence[Mapping[str, Any]]  # that the quarantine's rows are to come from
     files: Mapping[str, LedgerFile]  # by URI
-    data: TableMetadata | None
-    quarantine: TableMetadata | None
+    metadata: Sequence[TableMetadata | None]  # of the table and of its quarantine
+
+    @property
+    def data(self) -> TableMetadata | None:
+        return self.metadata[0]
 
     @property
     def columns(self) -> pa.Schema:
@@ -149,7 +153,8 @@ def audit(place: Place, pipeline: Pipeline) -> AuditReport:
         run(cursor, "sweep", "manifests", {"pipeline": pipeline.name})
         manifests = {uri for (uri,) in cursor.fetchall()}
         listed = _listed(tables)
-        snapshots = [current_files(*pair) for pair in zip(tables, (said.data, said.quarantine), strict=True)]
+        with _whole(pipeline):
+            snapshots = [current_files(*both) for both in zip(tables, said.metadata, strict=True)]
         there = [[uri for uri in files if uri in listed] for files in snapshots]
         found = _recount(cursor, pipeline, lake, said, there) if said.data else None
         landed = ledger.live_inputs(cursor, pipeline.name)
@@ -174,6 +179,10 @@ def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: 
     numbers = {one["delivery_id"] for one in current}
     files = rows(run(cursor, "audit", "delivered_files", values))
     pointers = data.pointer(cursor), quarantine.pointer(cursor)
+    with _whole(pipeline):
+        loaded = [
+            table.load(at) if at else None for table, at in zip((data, quarantine), pointers, strict=True)
+        ]
     return _Delivered(
         deliveries=current,
         held=deliveries,
@@ -182,9 +191,21 @@ def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: 
             for one in files
             if one["kind"] == "quarantine" or one["delivery_id"] in numbers
         },
-        data=data.load(pointers[0]) if pointers[0] else None,
-        quarantine=quarantine.load(pointers[1]) if pointers[1] else None,
+        metadata=loaded,
     )
+
+
+@contextmanager
+def _whole(pipeline: Pipeline) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NeedsPerson(
+            f"The lake's tables of pipeline {pipeline.name} can't be read: an object of their metadata is gone:"
+            f" {error}",
+            remedy="bring the object back from a backup or an older version of the bucket;"
+            " sluice.delivery has the metadata location of every delivery",
+        ) from error
 
 
 def _listed(tables: Iterable[LakeTable]) -> dict[str, int]:

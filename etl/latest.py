@@ -120,9 +120,7 @@ def _compare(log: Records, table: Records, into: Latest) -> int:
     known = np.isin(table["key"], latest["key"])
     into.unknown.update(table["delivery"][~known].tolist())
     into.missing.update(latest["delivery"][~np.isin(latest["key"], table["key"])].tolist())
-    pairs = np.dtype([("key", "u8"), ("row", "u8")])
-    allowed = _pairs(tied, pairs)
-    right = np.isin(_pairs(table, pairs), allowed)
+    right = np.isin(_pairs(table), _pairs(tied))
     into.other.update(table["delivery"][known & ~right].tolist())
     return len(latest)
 
@@ -134,9 +132,9 @@ def _equal(left: Records, right: Records, names: tuple[str, ...]) -> npt.NDArray
     return same
 
 
-def _pairs(records: Records, dtype: np.dtype[np.void]) -> Records:
-    found: Records = np.zeros(len(records), dtype)
-    found["key"], found["row"] = records["key"], records["row"]
+def _pairs(records: Records) -> Hashes:
+    """One number for a key and its row."""
+    found: Hashes = _mix(records["key"]) + records["row"]
     return found
 
 

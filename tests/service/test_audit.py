@@ -18,6 +18,7 @@ from psycopg2 import sql
 
 from etl.audit import AuditReport, audit
 from etl.database import connect
+from etl.errors import NeedsPerson
 from etl.lake import Lake
 from etl.pipeline import Append, Replace, Upsert, month
 from etl.recount import BEYOND, CHUNK_BYTES, Identity, Recount, Tally, table_rows
@@ -189,6 +190,16 @@ def test_objects_that_are_lost_or_torn_are_found(delivered: Delivering) -> None:
     assert any(torn in what and "8 bytes" in what for what in whats)
     assert any(torn in what and "can't be read" in what for what in whats)
     assert {*found(report, "rows")} == {first, second}
+
+
+@pytest.mark.parametrize("part", ["metadata", "list"])
+def test_metadata_that_is_lost_needs_a_person(delivered: Delivering, part: str) -> None:
+    pointer = delivered.pointers()[0]
+    snapshot = delivered.table.load(pointer).current_snapshot()
+    assert snapshot is not None
+    put(pointer if part == "metadata" else snapshot.manifest_list, None)
+    with pytest.raises(NeedsPerson, match="is gone"):
+        seen(delivered)
 
 
 def test_what_changed_in_the_ledger_is_found(delivered: Delivering) -> None:
