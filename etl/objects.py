@@ -1,4 +1,4 @@
-"""Parquet objects on S3, written by an executor: one open writer a partition, rolled over by size.
+"""Parquet objects on S3, written by an executor: rows wait until they fill a row group of their partition.
 
 An object exists on S3 only after its writer was closed; until then it is an unfinished multipart upload,
 which the sweeper knows how to find.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import urllib.parse
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,8 @@ from etl.steps import Step
 
 OBJECT_BYTES = 120_000_000  # roll over here: the last row group brings a file to about 128 MB at most
 ROW_GROUP_BYTES = 32_000_000  # of Arrow memory, before encoding
-OPEN_WRITERS = 16  # a task that meets more partitions closes the one it used longest ago
+WAITING_BYTES = 64_000_000  # of all partitions; beyond it the largest is written, however small its row group
+OPEN_WRITERS = 16  # a task that writes to more partitions closes the one it used longest ago
 UNITS = {"hour": "h", "day": "D", "month": "M"}  # numpy's names
 
 
@@ -98,26 +99,43 @@ class ObjectWriter:
         self._s3: fs.S3FileSystem | None = None
         self._open: OrderedDict[Any, _Open] = OrderedDict()
         self._done: list[StagedFile] = []
+        self._waiting: dict[Any, list[pa.RecordBatch]] = {}
+        self._waiting_bytes: Counter[Any] = Counter()
 
     def write(self, rows: pa.RecordBatch) -> None:
         for value, part in split(rows, self._spec.partitioning):
-            target = self._target(value)
             batch = pa.RecordBatch.from_arrays(part.columns, schema=self._spec.schema)
-            row_bytes = max(1, batch.nbytes // batch.num_rows)
-            target.writer.write_batch(batch, row_group_size=max(1024, ROW_GROUP_BYTES // row_bytes))
-            target.rows += batch.num_rows
-            if target.sink.tell() >= OBJECT_BYTES:
-                self._finish(value)
+            self._waiting.setdefault(value, []).append(batch)
+            self._waiting_bytes[value] += batch.nbytes
+            if self._waiting_bytes[value] >= ROW_GROUP_BYTES:
+                self._write_waiting(value)
+        while self._waiting_bytes.total() >= WAITING_BYTES:
+            self._write_waiting(max(self._waiting_bytes, key=lambda value: self._waiting_bytes[value]))
 
     def close(self) -> list[StagedFile]:
-        """Finish every open object; returns all that were written."""
+        """Finish every object; returns all that were written."""
+        for value in list(self._waiting):
+            self._write_waiting(value)
+            if value in self._open:
+                self._finish(value)
         while self._open:
             self._finish(next(iter(self._open)))
         return self._done
 
     def abort(self) -> None:
         """Leave what is open unfinished: the attempt failed, and the sweeper removes what it left."""
+        self._waiting.clear()
+        self._waiting_bytes.clear()
         self._open.clear()
+
+    def _write_waiting(self, value: Any) -> None:
+        rows = pa.Table.from_batches(self._waiting.pop(value))
+        row_bytes = max(1, self._waiting_bytes.pop(value) // rows.num_rows)
+        target = self._target(value)
+        target.writer.write_table(rows, row_group_size=max(1024, 2 * ROW_GROUP_BYTES // row_bytes))
+        target.rows += rows.num_rows
+        if target.sink.tell() >= OBJECT_BYTES:
+            self._finish(value)
 
     def _target(self, value: Any) -> _Open:
         if value in self._open:
