@@ -243,6 +243,21 @@ def test_nothing_is_swept_when_the_checkpoint_does_not_fit(events: Delivering) -
     assert objects(events) == before
 
 
+def test_a_sweep_goes_by_the_backup_horizon_of_the_settings(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path
+) -> None:
+    events = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append(), backup_horizon=WEEK)
+    events.place.checkpoints("events").of(events.session.stream_id).create(events.session.stream_id)
+    number = kill(events, Step.STAGED)
+    events.restart()
+    left = of_attempt(events, number)
+    report = sweep(events.place, events.pipeline)
+    assert (report.objects, report.horizon) == ([], WEEK.total_seconds())
+    assert report.kept == {"their attempts ended within the backup horizon": len(left)}
+    age(events)
+    assert {one.uri for one in sweep(events.place, events.pipeline).objects} == left
+
+
 def test_nothing_is_swept_when_current_metadata_is_not_whole(events: Delivering) -> None:
     kill(events, Step.STAGED)
     events.restart()
