@@ -48,6 +48,7 @@ def main() -> NoReturn:
     """Run the command; every failure is one message and an exit code, never a traceback of a person's mistake."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("sluice").setLevel(logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it reports a batch's error, which we report ourselves
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from psycopg2.extensions import parse_dsn
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -90,12 +91,14 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
     if held:
         yield "rows in quarantine, by reason (a row may have several):"
         yield from (f"  {rows:>9,}  {reason}" for reason, rows in held.items())
-    yield f"Parquet   {place.lake.table(pipeline.table).location}/data/  (`sluice files {pipeline.name}`)"
-    yield f"SQL       {_psql(place)} -c 'SELECT count(*) FROM {pipeline.table}'"
-    yield f"held      {_psql(place)} -c 'SELECT reasons, row FROM sluice.quarantine LIMIT 5'"
-    yield f'next      eval "$(sluice env)" lets psql, DuckDB and boto3 in; `sluice audit {pipeline.name}` recounts both'
+    sluice = _as_called()
+    yield f"Parquet   {place.lake.table(pipeline.table).location}/data/   listed by `{sluice} files {pipeline.name}`"
+    yield f'next      eval "$({sluice} env)"      starts the services where needed, and lets psql, boto3 and DuckDB in'
+    yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
+    yield "          psql -c 'SELECT reasons, row FROM sluice.quarantine LIMIT 5'"
+    yield f"          {sluice} audit {pipeline.name}      recounts both sinks"
 
 
-def _psql(place: Place) -> str:
-    dsn = parse_dsn(place.services.postgres)
-    return f"psql -h {dsn.get('host', 'localhost')} -p {dsn.get('port', '5432')} -U {dsn.get('user')} {dsn.get('dbname')}"
+def _as_called() -> str:
+    """The command as this process was started, for people to copy."""
+    return os.path.relpath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "sluice" else "sluice"

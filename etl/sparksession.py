@@ -8,7 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl.services import JarSet, Services, jars
+from etl.services import JarSet, Services, jars, java
+from etl.services.process import make_folder
 from etl.settings import Settings
 
 if TYPE_CHECKING:
@@ -76,12 +77,23 @@ def _s3a(settings: Settings, services: Services, *, local: bool) -> dict[str, st
 
 
 def start(settings: Settings, services: Services) -> SparkSession:
-    """A new session with `configuration`."""
+    """A new session with `configuration`; what its JVM writes goes to `log_file`, not to the terminal."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
+    java()  # one line about a missing or old Java, before Spark's own report of it
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its default is whatever python3 is on PATH
-    builder = SparkSession.builder
-    for name, value in configuration(settings, services).items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    conf = SparkConf().setAll(list(configuration(settings, services).items()))
+    log = log_file(settings)
+    make_folder(log.parent)
+    with log.open("w") as out:
+        gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})
+    SparkContext(conf=conf, gateway=gateway)
+    return SparkSession.builder.getOrCreate()
+
+
+def log_file(settings: Settings) -> Path:
+    """Where Spark's JVM writes its errors."""
+    return settings.home / "logs" / "spark.log"
