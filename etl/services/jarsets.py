@@ -1,6 +1,8 @@
 """The Java side: which Java runs, and the pinned jars, each checked against its recorded SHA-256.
 
-The jars come once, through Spark's own resolver, into a folder that is complete or not there.
+The jars come once, through the resolver that Spark brings along (Ivy), into a folder that is complete or not
+there. `<set>.lock` names every jar, so that no pom is read and nothing is resolved on the user's machine;
+`<set>-packages.txt` and `<set>-excludes.txt` are what `record` makes it from.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from enum import StrEnum
 from importlib.resources import files
 from importlib.util import find_spec
@@ -24,10 +27,23 @@ REPOSITORY_VARIABLE = "DEFAULT_ARTIFACT_REPOSITORY"  # Spark's own name for a mi
 LOG = "resolve.log"
 IVY_SETTINGS = """\
 <ivysettings>
+  <property name="ivy.checksums" value="" override="true"/>
+  <caches defaultCacheDir={cache}/>
   <settings defaultResolver="central"/>
-  <resolvers><ibiblio name="central" m2compatible="true" usepoms="true"{root}/></resolvers>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="{poms}"{root}/></resolvers>
 </ivysettings>
 """
+IVY_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="sluice" module={name}/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{jars}
+  </dependencies>
+</ivy-module>
+"""
+IVY_JAR = '    <dependency org={} name={} rev={} transitive="false" conf="default-&gt;default"/>'
+FILE_NAME = "[organisation]_[artifact]-[revision].[ext]"
 
 
 class JarSet(StrEnum):
@@ -68,70 +84,91 @@ def jars(which: JarSet, folder: Path) -> Path:
 
 
 def record(which: JarSet, folder: Path, into: Path) -> None:
-    """Resolve the set anew and write the digests that `jars` checks; for whoever changes the packages."""
+    """Resolve the set's packages anew and write its lock; for whoever changes the packages."""
     work = make_folder(folder / f".{which}.record")
-    found = _digests(_fetch(which, work))
-    into.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(found.items())))
+    excludes = _lines(f"{which}-excludes.txt")
+    command = [
+        *("-cp", _spark() / "*", "org.apache.spark.deploy.SparkSubmit", "--master", "local"),
+        *("--packages", ",".join(_lines(f"{which}-packages.txt"))),
+        *(("--exclude-packages", ",".join(excludes)) if excludes else ()),
+        *("--conf", f"spark.jars.ivy={work}", "--conf", f"spark.jars.ivySettings={_ivy(work, poms=True)}"),
+        # what Spark runs once the jars are there: a command that does nothing
+        *("--class", "org.apache.spark.deploy.SparkSubmit", "spark-internal", "--version"),
+    ]
+    _run(command, work)
+    lines = []
+    for jar in (work / "cache").rglob("*.jar"):  # cache/<group>/<name>/<kind>/<name>-<version>.jar
+        group, name = jar.parts[-4:-2]
+        lines.append(f"{group}:{name}:{jar.stem.removeprefix(name + '-')} {_digest(jar)}\n")
+    into.write_text("".join(sorted(lines)))
     shutil.rmtree(work)
 
 
 def _resolve(which: JarSet, target: Path) -> None:
     """Put the set into `target`: as a whole, checked, or not at all."""
+    # with a cache of its own: a half-filled ~/.m2 or ~/.ivy2 can't make it fail
     work = make_folder(target.with_name(f".{which}.part"))
-    wrong = _differences(which, found := _fetch(which, work))
-    if wrong:
+    expected = dict(line.split() for line in _lines(f"{which}.lock"))
+    found = _fetch(which, list(expected), work)
+    digests = {jar.name: _digest(jar) for jar in found.glob("*.jar")}
+    wrong = [jar for jar, digest in expected.items() if digests.get(_file_name(jar)) != digest]
+    if wrong or len(digests) != len(expected):
         kept = target.with_name(f"{which}-resolve.log")
         (work / LOG).replace(kept)
         shutil.rmtree(work)  # kept, a half-filled cache would make every later try fail in the same way
         raise SetupError(
-            f"the jars of {which} could not be had: {wrong}; the resolver's log is {kept}",
+            f"{len(wrong)} of the {len(expected)} jars of {which} are missing or not the recorded ones,"
+            f" {wrong[0] if wrong else 'others are there too'} first; the resolver's log is {kept}",
             remedy=f"see that Maven Central is reachable, or set {REPOSITORY_VARIABLE} to a mirror",
         )
     found.rename(target)
     shutil.rmtree(work)
 
 
-def _fetch(which: JarSet, work: Path) -> Path:
-    """Run Spark's resolver with a cache of its own: a half-filled ~/.m2 or ~/.ivy2 can't make it fail."""
-    settings = work / "ivysettings.xml"
+def _fetch(which: JarSet, coordinates: list[str], work: Path) -> Path:
+    module = work / "ivy.xml"
+    lines = (IVY_JAR.format(*map(quoteattr, jar.split(":"))) for jar in coordinates)
+    module.write_text(IVY_MODULE.format(name=quoteattr(which.value), jars="\n".join(lines)))
+    ivy = next(_spark().glob("ivy-*.jar"))
+    pattern = work / "jars" / FILE_NAME
+    _run(["-jar", ivy, "-settings", _ivy(work, poms=False), "-ivy", module, "-retrieve", pattern], work)
+    return work / "jars"
+
+
+def _ivy(work: Path, *, poms: bool) -> Path:
+    """Ivy's settings: Maven Central alone. SHA-1 files are not asked for, since SHA-256 is checked here."""
     mirror = os.environ.get(REPOSITORY_VARIABLE)
-    settings.write_text(IVY_SETTINGS.format(root=f" root={quoteattr(mirror)}" if mirror else ""))
-    excludes = _names(f"{which}-excludes.txt")
-    command = [
-        *(java(), "-cp", _spark() / "jars" / "*", "org.apache.spark.deploy.SparkSubmit", "--master", "local"),
-        *("--packages", ",".join(_names(f"{which}-packages.txt"))),
-        *(("--exclude-packages", ",".join(excludes)) if excludes else ()),
-        *("--conf", f"spark.jars.ivy={work / 'ivy'}", "--conf", f"spark.jars.ivySettings={settings}"),
-        # what Spark runs once the jars are there: a command that does nothing
-        *("--class", "org.apache.spark.deploy.SparkSubmit", "spark-internal", "--version"),
-    ]
+    root = f" root={quoteattr(mirror)}" if mirror else ""
+    settings = work / "ivysettings.xml"
+    cache = quoteattr(str(work / "cache"))
+    settings.write_text(IVY_SETTINGS.format(cache=cache, poms=str(poms).lower(), root=root))
+    return settings
+
+
+def _run(arguments: Sequence[str | Path], work: Path) -> None:
+    # its exit code says little; what came is checked by its digests
+    command = [str(java()), *map(str, arguments)]
     with (work / LOG).open("w") as log:
-        subprocess.run([str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, check=False)
-    return work / "ivy" / "jars"
+        subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.jar")}
+def _file_name(coordinates: str) -> str:
+    group, name, version = coordinates.split(":")
+    return f"{group}_{name}-{version}.jar"
 
 
-def _differences(which: JarSet, folder: Path) -> str:
-    lines = (line.split() for line in _names(f"{which}.sha256"))
-    expected, found = {name: digest for digest, name in lines}, _digests(folder)
-    if not found:
-        return "the resolver brought none"
-    changed = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-    if not changed:
-        return ""
-    return f"{len(changed)} of {len(expected)} jars are missing or not the recorded ones, {changed[0]} first"
+def _digest(jar: Path) -> str:
+    return hashlib.sha256(jar.read_bytes()).hexdigest()
 
 
-def _names(file: str) -> list[str]:
+def _lines(file: str) -> list[str]:
     resource = files(__package__) / file
-    return resource.read_text().split("\n")[:-1] if resource.is_file() else []
+    return resource.read_text().splitlines() if resource.is_file() else []
 
 
 def _spark() -> Path:
+    """The folder of the jars that pyspark brings along."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise SetupError("pyspark is not installed", remedy="make install")
-    return Path(found.origin).parent
+    return Path(found.origin).parent / "jars"

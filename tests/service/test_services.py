@@ -230,3 +230,12 @@ def test_an_unfinished_upload_is_listed_and_can_be_aborted(services: Services, l
     assert f"{prefix}/never" not in [
         i["Key"] for i in client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
     ]
+
+
+def test_jars_that_cannot_be_had_are_one_clear_error_and_leave_no_half_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "http://127.0.0.1:1/")
+    with pytest.raises(SetupError, match="36 of the 36 jars of s3a are missing"):
+        embedded.jars(embedded.JarSet.S3A, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"s3a-resolve.log", "services.lock"}
