@@ -23,16 +23,19 @@ _INVERSE = pow(_BASE, -1, MODULUS)
 
 def checksum(batch: pa.RecordBatch, names: list[str]) -> int:
     """The checksum of the columns `names` of `batch`, in [0, 2^64)."""
-    if batch.num_rows == 0:
-        return 0
+    return int(row_hashes(batch, names).sum(dtype=np.uint64)) if batch.num_rows else 0
+
+
+def row_hashes(batch: pa.RecordBatch, names: list[str]) -> Hashes:
+    """One hash a row, of the columns `names`."""
     rows = np.zeros(batch.num_rows, np.uint64)
     for name in names:
         rows += _column(batch.column(name), name)
-    return int(_mix(rows).sum(dtype=np.uint64))
+    return mix(rows)
 
 
 def _column(values: pa.Array, name: str) -> Hashes:
-    hashes = _mix(_values(values) + _seed(name))
+    hashes = mix(_values(values) + _seed(name))
     if values.null_count:
         hashes[values.is_null().to_numpy(zero_copy_only=False)] = 0
     return hashes
@@ -43,7 +46,7 @@ def _seed(name: str) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
 
 
-def _mix(x: Hashes) -> Hashes:
+def mix(x: Hashes) -> Hashes:
     """The finalizer of splitmix64: every bit of the input changes half of the output's bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -57,7 +60,7 @@ def _values(values: pa.Array) -> Hashes:
         return _texts(values)
     if pa.types.is_decimal128(kind):
         words = np.frombuffer(values.buffers()[1], np.uint64)[2 * values.offset :][: 2 * len(values)]
-        return _mix(words[0::2]) + words[1::2]
+        return mix(words[0::2]) + words[1::2]
     if pa.types.is_floating(kind):
         return _floats(values)
     if pa.types.is_timestamp(kind):

@@ -98,10 +98,10 @@ class Draft:
 
 
 class Lake:
-    """The Iceberg tables under one warehouse folder."""
+    """The Iceberg tables below one place: `schema.name` is in the folder schema/name."""
 
-    def __init__(self, warehouse: str, store: ObjectStore) -> None:
-        self.warehouse = warehouse  # s3://bucket/…/warehouse
+    def __init__(self, root: str, store: ObjectStore) -> None:
+        self.root = root  # s3://bucket[/prefix]
         self.store = store
 
     def properties(self, *, request_seconds: int = 30) -> dict[str, str]:
@@ -117,7 +117,7 @@ class Lake:
 
     @cached_property
     def io(self) -> FileIO:
-        return load_file_io(self.properties(), self.warehouse)
+        return load_file_io(self.properties(), self.root)
 
     def table(self, name: str) -> LakeTable:
         """The table `schema.name`."""
@@ -193,7 +193,7 @@ class LakeTable:
 
     @property
     def location(self) -> str:
-        return f"{self.lake.warehouse}/{self.name}"
+        return f"{self.lake.root}/{self.namespace}/{self.name}"
 
     @property
     def _row(self) -> dict[str, str]:

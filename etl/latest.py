@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from etl.checksum import Hashes, _column, _mix
+from etl.checksum import Hashes, mix, row_hashes
 from etl.columns import SYSTEM_COLUMNS
 
 ROWS_A_FILE = 500_000
@@ -76,8 +76,8 @@ class LatestPerKey:
     def _spread(self, side: str, batch: pa.RecordBatch) -> None:
         extra = [name for name in batch.schema.names if name not in self._names]
         records = np.zeros(batch.num_rows, _RECORD)
-        records["key"] = _hashes(batch, self._keys)
-        records["row"] = _hashes(batch, [*self._names, *extra])
+        records["key"] = row_hashes(batch, self._keys)
+        records["row"] = row_hashes(batch, [*self._names, *extra])
         records["has"], records["high"], records["low"] = _rank(batch.column(self._newest))
         deliveries = batch.column("_delivery_id").fill_null(0).to_numpy(zero_copy_only=False)
         records["delivery"] = deliveries
@@ -134,15 +134,8 @@ def _equal(left: Records, right: Records, names: tuple[str, ...]) -> npt.NDArray
 
 def _pairs(records: Records) -> Hashes:
     """One number for a key and its row."""
-    found: Hashes = _mix(records["key"]) + records["row"]
+    found: Hashes = mix(records["key"]) + records["row"]
     return found
-
-
-def _hashes(batch: pa.RecordBatch, names: list[str]) -> Hashes:
-    rows = np.zeros(batch.num_rows, np.uint64)
-    for name in names:
-        rows += _column(batch.column(name), name)
-    return _mix(rows)
 
 
 def _rank(values: pa.Array) -> tuple[Hashes, Hashes, Hashes]:

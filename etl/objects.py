@@ -182,7 +182,7 @@ def path_of(spec: FileSpec, value: Any) -> str:
 def readable(value: Any, transform: str) -> str:
     """A partition value as people write it: 2013-01-01 for a day."""
     if value is None:
-        return "null"
+        return "__HIVE_DEFAULT_PARTITION__"  # what readers of such folders take for null
     unit = UNITS.get(transform)
     return str(value) if unit is None else str(np.array(value).astype(f"datetime64[{unit}]"))
 

@@ -88,7 +88,7 @@ class Place:
     @property
     def lake(self) -> Lake:
         store = ObjectStore(endpoint=self.services.s3_endpoint, region=self.services.s3_region)
-        return Lake(f"{self.services.lake}/warehouse", store)
+        return Lake(self.services.lake, store)
 
     def checkpoints(self, pipeline: str) -> Checkpoints:
         """The pipeline's checkpoints: one folder a stream, below `checkpoints`/<pipeline>."""

@@ -69,4 +69,4 @@ def dsn(services: Services, template: str) -> Iterator[str]:
 def lake(services: Services) -> Lake:
     os.environ.update(services.environment)
     store = ObjectStore(endpoint=services.s3_endpoint, region=services.s3_region)
-    return Lake(f"{services.lake}/tests/{uuid.uuid4().hex[:12]}/warehouse", store)
+    return Lake(f"{services.lake}/tests/{uuid.uuid4().hex[:12]}", store)

@@ -123,7 +123,7 @@ def launcher(services: Services) -> Iterator[Launcher]:
 def case(dsn: str, lake: Lake, tmp_path: Path) -> Case:
     return Case(
         dsn=dsn,
-        warehouse=lake.warehouse,
+        warehouse=lake.root,
         endpoint=lake.store.endpoint,
         region=lake.store.region,
         folder=str(tmp_path),

@@ -58,7 +58,7 @@ class Delivering:
         **settings: Any,
     ) -> Delivering:
         (home / "landing").mkdir(parents=True)
-        here = replace(services, postgres=dsn, lake=lake.warehouse.removesuffix("/warehouse"))
+        here = replace(services, postgres=dsn, lake=lake.root)
         place = Place(settings=Settings(home=home, landing=str(home / "landing"), **settings), services=here)
         pipeline = arrow_batches.pipeline("events")
         pipeline = replace(pipeline, sink=sink or pipeline.sink)
