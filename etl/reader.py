@@ -59,21 +59,21 @@ def read_files(
     schema: StructType,
     uris: Iterable[str],
     *,
-    strict: bool = False,
+    broken: bool = False,
 ) -> DataFrame:
-    """Just the given files, as `read_stream` reads them. `strict` fails on a file that can't be read whole,
-    whatever the session says."""
+    """Just the given files, as `read_stream` reads them: whole, or the job fails. Of files known to be
+    `broken` it is what can be read, whatever the session says."""
     # Names are taken as they are: a file may be called like a glob.
-    options = {"__globPaths__": "false", "recursiveFileLookup": "true"}
-    if strict:
-        options |= {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+    options = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
+    options["ignoreCorruptFiles"] = str(broken).lower()
     return _rows(spark.read.options(**options), files, schema, [place(uri) for uri in uris])
 
 
 def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | list[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
-    source = F.col("_metadata.file_path").alias(SOURCE_PATH)
+    # "file:/…" of Spark's reader is "file:///…" in its logs, and so in the ledger.
+    source = F.regexp_replace("_metadata.file_path", "^file:/+", "file:///").alias(SOURCE_PATH)
     fields = [F.col(_quoted(field.name)) for field in schema.fields]
     if files.kind == "parquet":
         frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
