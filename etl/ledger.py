@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import psycopg2
 from psycopg2.extras import Json, execute_values
 
@@ -133,16 +134,14 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
 
 
 def _is_dead(lease_holder: str) -> bool:
+    """Whether the holder was a process of this host that has ended, reaped by its parent or not."""
     host, _, pid = lease_holder.partition("/")
     if host != socket.gethostname():
         return False
     try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
+        return psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return True
-    except PermissionError:
-        return False
-    return False
 
 
 def heartbeat(cursor: Cursor, lease: Lease) -> bool:
