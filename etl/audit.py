@@ -201,8 +201,7 @@ def _whole(pipeline: Pipeline) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise NeedsPerson(
-            f"The lake's tables of pipeline {pipeline.name} can't be read: an object is gone:"
-            f" {error}",
+            f"The lake's tables of pipeline {pipeline.name} can't be read: an object is gone: {error}",
             remedy="bring the object back from a backup or an older version of the bucket;"
             " sluice.delivery has the metadata location of every delivery",
         ) from error

@@ -212,7 +212,7 @@ class Checkpoint:
         self.folder.write("metadata", metadata_text(stream_id))
 
 
-def open_checkpoint(uri: str, settings: object = None) -> Checkpoint:
+def open_checkpoint(uri: str) -> Checkpoint:
     """The checkpoint at `uri`, a local folder or s3a://…; it need not be there."""
     place = landing_place(uri)
     store, root = filesystem(place)

@@ -48,7 +48,9 @@ def main() -> NoReturn:
     """Run the command; every failure is one message and an exit code, never a traceback of a person's mistake."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("sluice").setLevel(logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it reports a batch's error, which we report ourselves
+    logging.getLogger("py4j").setLevel(
+        logging.CRITICAL
+    )  # it reports a batch's error, which we report ourselves
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
@@ -61,7 +63,7 @@ def main() -> NoReturn:
     except Stopped as stopped:
         err.print(f"sluice: stopped by {stopped}; the next run goes on from the ledger")
         sys.exit(stopped.exit_code)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last resort of a command line
         _unexpected(error)
     sys.exit(0)
 
@@ -75,7 +77,9 @@ def _unexpected(error: Exception) -> NoReturn:
     logging.getLogger("sluice").debug("unexpected", exc_info=error)
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
     err.print(f"sluice: unexpected {type(error).__name__}: {first}", style="red", markup=False)
-    err.print("  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger", markup=False)
+    err.print(
+        "  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger", markup=False
+    )
     sys.exit(70)
 
 
@@ -130,7 +134,8 @@ def down() -> None:
 def _without_secrets(dsn: str) -> str:
     from psycopg2.extensions import make_dsn, parse_dsn
 
-    return make_dsn(**{key: value for key, value in parse_dsn(dsn).items() if key not in ("password", "passfile")})
+    shown = {key: value for key, value in parse_dsn(dsn).items() if key not in ("password", "passfile")}
+    return str(make_dsn(**shown))
 
 
 @app.command()
@@ -158,8 +163,11 @@ def land(
         _place(settings)
     landed = land_flights(settings, parse_days(days))
     done = f"{landed.written:,} written" if landed.written else "nothing was new"
-    out.print(f"{landed.flights:,} flights in {landed.files:,} files, {landed.bytes / 1e6:.0f} MB, below"
-              f" {landed.place}: {done}", markup=False)
+    out.print(
+        f"{landed.flights:,} flights in {landed.files:,} files, {landed.bytes / 1e6:.0f} MB, below"
+        f" {landed.place}: {done}",
+        markup=False,
+    )
 
 
 @app.command()
@@ -187,7 +195,9 @@ def _print_summary(place: Place, pipeline: Pipeline, summary: Summary) -> None:
 
 @app.command()
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; all by default.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; all by default.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show where each pipeline stands and what it waits for."""
@@ -246,8 +256,10 @@ def recover(name: PipelineName) -> None:
         return
     out.print(f"{name}: {done.problem}", markup=False)
     for receipt in done.put_back:
-        out.print(f"  put back from the lake: delivery {receipt.delivery_id}, batch {receipt.batch_id},"
-                  f" {receipt.delivered:,} rows")
+        out.print(
+            f"  put back from the lake: delivery {receipt.delivery_id}, batch {receipt.batch_id},"
+            f" {receipt.delivered:,} rows"
+        )
     out.print(f"  new stream {done.stream}, whose checkpoint knows the {done.seen:,} delivered files")
     out.print(f"next: `sluice run {name}`")
 
@@ -258,10 +270,13 @@ def decide(
     batch: Annotated[int, typer.Option(help="The stopped batch's id.")],
     why: Annotated[str, typer.Option(help="The reason, kept with the decision.")],
     quarantine_all: Annotated[
-        bool, typer.Option("--quarantine-all", help="Hold the failing rows, or the whole batch for a table rule.")
+        bool,
+        typer.Option("--quarantine-all", help="Hold the failing rows, or the whole batch for a table rule."),
     ] = False,
     accept: Annotated[bool, typer.Option("--accept", help="Deliver the failing rows as they are.")] = False,
-    stream: Annotated[str | None, typer.Option(help="The batch's stream; the current one by default.")] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="The batch's stream; the current one by default.")
+    ] = None,
 ) -> None:
     """Record what to do with a stopped batch; the next run acts on it."""
     from etl.errors import SetupError
@@ -300,7 +315,9 @@ def sweep(
 
 @app.command()
 def doctor(
-    rights: Annotated[bool, typer.Option("--rights", help="Print the script that gives a role its rights.")] = False,
+    rights: Annotated[
+        bool, typer.Option("--rights", help="Print the script that gives a role its rights.")
+    ] = False,
 ) -> None:
     """Check the machine, the settings and the services; exit 2 when something is missing."""
     from etl.doctor import examine, rights_script

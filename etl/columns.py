@@ -71,7 +71,9 @@ def sink_problems(sink: Sink, columns: pa.Schema) -> list[str]:
     ]
     by = sink.partition_by
     if by is not None and by.column in columns.names and not _partitions(by, columns.field(by.column).type):
-        problems.append(f"{by.kind} of {by.column}, which is {columns.field(by.column).type}, makes no partitions")
+        problems.append(
+            f"{by.kind} of {by.column}, which is {columns.field(by.column).type}, makes no partitions"
+        )
     return problems
 
 

@@ -121,7 +121,7 @@ def _apply(dsn: str) -> list[str]:
 
         schema = "sluice"
 
-        def connect(self, dburi: Any) -> Connection:
+        def connect(self, dburi: Any) -> Connection:  # noqa: ARG002 - yoyo's own URI is not used
             connection = connect(dsn)
             connection.autocommit = True
             with connection.cursor() as cursor:

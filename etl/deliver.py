@@ -83,7 +83,9 @@ def _refuse_unfit(pipeline: Pipeline, columns: pa.Schema) -> None:
     if by is not None and by.kind != "identity":
         taken.add(f"{by.column}_{by.kind}")
     problems = [
-        f"{name} is named as a folder of its objects" for name in sorted(columns.names) if name.lower() in taken
+        f"{name} is named as a folder of its objects"
+        for name in sorted(columns.names)
+        if name.lower() in taken
     ]
     if problems := problems + sink_problems(pipeline.sink, columns):
         raise TableRefused(
@@ -236,7 +238,9 @@ def _decided(
 def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
     pipeline = run.lease.pipeline
     with session(run.sinks.dsn) as cursor:
-        ledger.record_stop(cursor, pipeline, run.stream_id, batch.batch_id, verdict.stops, report_text(verdict))
+        ledger.record_stop(
+            cursor, pipeline, run.stream_id, batch.batch_id, verdict.stops, report_text(verdict)
+        )
     return ContractBroken(
         f"Batch {batch.batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
         + "; ".join(verdict.stops)

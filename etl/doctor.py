@@ -65,7 +65,9 @@ def _check(what: str, look: Callable[[], str]) -> Finding:
 def _read(into: list[Settings]) -> str:
     settings = load_settings()
     into.append(settings)
-    embedded = [name for name, on in (("PostgreSQL", settings.embedded_postgres), ("S3", settings.embedded_s3)) if on]
+    embedded = [
+        name for name, on in (("PostgreSQL", settings.embedded_postgres), ("S3", settings.embedded_s3)) if on
+    ]
     return f"home {settings.home}, embedded: {' and '.join(embedded) or 'nothing'}"
 
 
@@ -105,7 +107,9 @@ def rights_script(settings: Settings) -> str:
     dsn = settings.postgres.get_secret_value() if settings.postgres else "user=sluice dbname=sluice"
     known = parse_dsn(dsn)
     text = (SQL_FOLDER / "rights.sql").read_text()
-    return text.format(role=_quoted(known.get("user", "sluice")), database=_quoted(known.get("dbname", "sluice")))
+    return text.format(
+        role=_quoted(known.get("user", "sluice")), database=_quoted(known.get("dbname", "sluice"))
+    )
 
 
 def _quoted(name: str) -> str:

@@ -41,4 +41,6 @@ def catalog_uri(dsn: dict[str, str]) -> str:
     """SQLAlchemy's URI of the catalog: pyiceberg does not qualify its tables, so the search path is set."""
     user = quote(dsn.get("user", ""), safe="")
     host, port = dsn.get("host", "localhost"), dsn.get("port", "5432")
-    return f"postgresql+psycopg2://{user}@{host}:{port}/{dsn.get('dbname', '')}?options=-csearch_path%3Dsluice"
+    return (
+        f"postgresql+psycopg2://{user}@{host}:{port}/{dsn.get('dbname', '')}?options=-csearch_path%3Dsluice"
+    )

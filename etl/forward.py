@@ -101,7 +101,9 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
         )
         ledger.adopt_attempt(cursor, lease, lost.delivery_id, stream_id, batch_id)
         task = stage_task(cursor, run, batch_id, lost.delivery_id, Hold(rules=()))
-    batch = _LakeBatch(batch_id=batch_id, inputs=[Input(**one) for one in manifest["inputs"]], lake=lake, lost=lost)
+    batch = _LakeBatch(
+        batch_id=batch_id, inputs=[Input(**one) for one in manifest["inputs"]], lake=lake, lost=lost
+    )
     staged = batch.stage(task)
     counts = staged.counts(0)
     return commit(run, batch, task, staged, counts, batch.judge(counts, staged), None)

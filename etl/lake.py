@@ -33,9 +33,9 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table, Transaction
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import ExpireSnapshots, _MergeAppendFiles
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
@@ -145,7 +145,9 @@ class Lake:
     def listing(self, folder: str) -> list[str]:
         """The URIs of all objects below `folder`."""
         selector = FileSelector(folder.removeprefix("s3://"), recursive=True, allow_not_found=True)
-        return [f"s3://{found.path}" for found in self._s3.get_file_info(selector) if found.type == FileType.File]
+        return [
+            f"s3://{found.path}" for found in self._s3.get_file_info(selector) if found.type == FileType.File
+        ]
 
     @cached_property
     def _s3(self) -> S3FileSystem:

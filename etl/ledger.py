@@ -159,7 +159,9 @@ def _of(lease: Lease) -> dict[str, object]:
     return {"pipeline": lease.pipeline, "run": lease.run_id}
 
 
-def register_stream(cursor: Cursor, pipeline: str, stream_id: str, *, checkpoint: str, first_batch: int) -> None:
+def register_stream(
+    cursor: Cursor, pipeline: str, stream_id: str, *, checkpoint: str, first_batch: int
+) -> None:
     """Make `stream_id` the pipeline's current stream: from now on no other may commit."""
     values = {"pipeline": pipeline, "stream": stream_id, "checkpoint": checkpoint, "first_batch": first_batch}
     run(cursor, "ledger", "register_stream", values)
@@ -233,7 +235,10 @@ def last_delivery(cursor: Cursor, pipeline: str) -> int | None:
 
 
 def inputs_of(cursor: Cursor, delivery_id: int) -> list[Input]:
-    return [Input(**found) for found in rows(run(cursor, "ledger", "inputs_of_delivery", {"delivery": delivery_id}))]
+    return [
+        Input(**found)
+        for found in rows(run(cursor, "ledger", "inputs_of_delivery", {"delivery": delivery_id}))
+    ]
 
 
 def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
@@ -299,7 +304,8 @@ def insert_delivery(cursor: Cursor, entry: Entry) -> int:
 def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None:
     """The inputs; InputsChanged when one of them is in another live delivery."""
     values = [
-        (entry.delivery_id, entry.pipeline, i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source) for i in inputs
+        (entry.delivery_id, entry.pipeline, i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source)
+        for i in inputs
     ]
     try:
         if values:
@@ -324,8 +330,17 @@ def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: s
     values = {"delivery": delivery_id, "success": verdict.success, "report": report}
     run(cursor, "ledger", "insert_quality", values)
     results = [
-        (delivery_id, r.number, r.reason, r.expectation_type, str(r.severity), r.success, r.element_count,
-         r.unexpected_count, r.where)
+        (
+            delivery_id,
+            r.number,
+            r.reason,
+            r.expectation_type,
+            str(r.severity),
+            r.success,
+            r.element_count,
+            r.unexpected_count,
+            r.where,
+        )
         for r in verdict.results
     ]
     if results:
@@ -335,7 +350,13 @@ def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: s
 def record_stop(
     cursor: Cursor, pipeline: str, stream_id: str, batch_id: int, stops: Sequence[str], report: str
 ) -> None:
-    values = {"pipeline": pipeline, "stream": stream_id, "batch": batch_id, "stops": list(stops), "report": report}
+    values = {
+        "pipeline": pipeline,
+        "stream": stream_id,
+        "batch": batch_id,
+        "stops": list(stops),
+        "report": report,
+    }
     run(cursor, "ledger", "record_stop", values)
 
 

@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 # 4713-11-24 BC (proleptic Gregorian), Julian day 0, in days since 1970
 _FIRST_DAY = -2_440_588
 _LAST_DATE = 2_145_031_948  # 5874897-12-31, in days since 1970
-_LAST_TIMESTAMP = 2**63 - 1  # PostgreSQL's last, in the year 294276, is beyond what 64 bits of microseconds reach
+_LAST_TIMESTAMP = (
+    2**63 - 1
+)  # PostgreSQL's last, in the year 294276, is beyond what 64 bits of microseconds reach
 _LONGEST_KEY = 1_000  # bytes; all columns of a btree entry share about 2,700
 _DAY = 86_400_000_000  # microseconds
 _FIRST_TIMESTAMP = _FIRST_DAY * _DAY
@@ -82,7 +84,9 @@ def _texts(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
         nul = pc.match_substring(values.cast(pa.binary()), b"\x00")
         found.append((f"postgres_nul({name})", nul.fill_null(False)))
     if not _valid_utf8(values):
-        invalid = [value is not None and not _is_utf8(value) for value in values.cast(pa.binary()).to_pylist()]
+        invalid = [
+            value is not None and not _is_utf8(value) for value in values.cast(pa.binary()).to_pylist()
+        ]
         found.append((f"postgres_encoding({name})", pa.array(invalid)))
     return found
 
@@ -92,7 +96,9 @@ def repaired(values: pa.Array) -> pa.Array:
     if not pa.types.is_string(values.type) or _valid_utf8(values):
         return values
     texts = values.cast(pa.binary()).to_pylist()
-    return pa.array([None if text is None else text.decode(errors="backslashreplace") for text in texts], pa.string())
+    return pa.array(
+        [None if text is None else text.decode(errors="backslashreplace") for text in texts], pa.string()
+    )
 
 
 def _valid_utf8(values: pa.Array) -> bool:

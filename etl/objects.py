@@ -200,7 +200,10 @@ def split(rows: pa.RecordBatch, by: Partitioning | None) -> Iterator[tuple[Any, 
         if len(found) == 1:
             yield value, rows
         else:
-            yield value, rows.filter(pc.is_null(keys) if value is None else pc.equal(keys, value).fill_null(False))
+            yield (
+                value,
+                rows.filter(pc.is_null(keys) if value is None else pc.equal(keys, value).fill_null(False)),
+            )
 
 
 def partition_values(values: pa.Array, transform: str) -> pa.Array:

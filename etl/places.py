@@ -30,7 +30,7 @@ def place(uri: str) -> str:
         return "s3a://" + unquote(uri.removeprefix("s3a://"))
     if "://" in uri:
         raise SetupError(f"{uri} is neither a local path nor s3a://", remedy="use one of these two")
-    return os.path.abspath(uri)
+    return os.path.abspath(uri)  # noqa: PTH100 - resolve() would follow links, which Spark does not
 
 
 def uri_of(place: str) -> str:

@@ -53,7 +53,9 @@ def _first_stream(dsn: str, checkpoints: Checkpoints) -> str:
     stream_id = str(uuid.uuid4())
     checkpoint = checkpoints.of(stream_id)
     with session(dsn) as cursor:
-        ledger.register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=0)
+        ledger.register_stream(
+            cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=0
+        )
     checkpoint.create(stream_id)
     return stream_id
 
@@ -67,7 +69,9 @@ def seeded_stream(dsn: str, checkpoints: Checkpoints, *, sources: int) -> tuple[
     checkpoint = checkpoints.of(stream_id)
     with session(dsn) as cursor:
         ledger.lock(cursor, checkpoints.pipeline)
-        ledger.register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1)
+        ledger.register_stream(
+            cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1
+        )
         seen = ledger.live_inputs(cursor, checkpoints.pipeline)
     checkpoint.seed(seen, sources=sources, stream_id=stream_id)
     return stream_id, len(seen)

@@ -7,9 +7,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from etl import ledger
 from etl.batch import Receipt
@@ -101,4 +109,5 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
 
 def _as_called() -> str:
     """The command as this process was started, for people to copy."""
-    return os.path.relpath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "sluice" else "sluice"
+    command = Path(sys.argv[0])
+    return os.path.relpath(command) if command.name == "sluice" else "sluice"

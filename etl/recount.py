@@ -155,9 +155,7 @@ def _conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([column(f.name, f.type) for f in wanted], names=wanted.names)
 
 
-def table_rows(
-    cursor: Cursor, target: sql.Identifier, columns: pa.Schema, take: Take
-) -> None:
+def table_rows(cursor: Cursor, target: sql.Identifier, columns: pa.Schema, take: Take) -> None:
     """Pass every row of the table on: `columns`, whether a value is beyond Arrow, and the identity."""
     fields = [*columns, *IDENTITY]
     exact = [statement("audit", f"exact_{_form(f.type)}", column=sql.Identifier(f.name)) for f in fields]
@@ -184,9 +182,7 @@ def _form(kind: pa.DataType) -> str:
     return "timestamp" if pa.types.is_timestamp(kind) else "plain"
 
 
-def copy_rows(
-    cursor: Cursor, command: sql.Composed, wanted: pa.Schema, take: Take
-) -> None:
+def copy_rows(cursor: Cursor, command: sql.Composed, wanted: pa.Schema, take: Take) -> None:
     """Run a COPY … TO STDOUT of exact CSV and pass its rows on as batches of `wanted`."""
     rows = _CopiedRows(wanted, take)
     cursor.copy_expert(command, rows)

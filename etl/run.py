@@ -95,7 +95,7 @@ class Place:
         folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline}"
         return Checkpoints(
             pipeline=pipeline,
-            of=lambda stream_id: open_checkpoint(f"{folder}/{stream_id}", self.settings),
+            of=lambda stream_id: open_checkpoint(f"{folder}/{stream_id}"),
             present=lambda: _folders(folder),
         )
 
@@ -110,7 +110,7 @@ def run(
     place: Place,
     pipeline: Pipeline,
     *,
-    progress: Progress = lambda receipt: None,
+    progress: Progress = lambda _: None,
     spark: SparkSession | None = None,
     on_step: Listener | None = None,
 ) -> Summary:
@@ -194,7 +194,9 @@ def _drop_fenced(dsn: str, lease: Lease) -> None:
                 cursor.execute("SET LOCAL lock_timeout = '500ms'")
                 warehouse.drop_staging(cursor, [tables.data, tables.quarantine])
         except psycopg2.errors.LockNotAvailable:
-            log.warning("the staging table of fenced attempt %s is still written to; `sluice sweep` drops it", number)
+            log.warning(
+                "the staging table of fenced attempt %s is still written to; `sluice sweep` drops it", number
+            )
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def start(settings: Settings, services: Services) -> SparkSession:
     log = log_file(settings)
     make_folder(log.parent)
     with log.open("w") as out:
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})
+        gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()
 

@@ -128,8 +128,10 @@ def _delivered(
 def conform(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     """The batch's own columns in the common types."""
     return pa.RecordBatch.from_arrays(
-        [batch.column(f.name) if batch.column(f.name).type == f.type else batch.column(f.name).cast(f.type)
-         for f in columns],
+        [
+            batch.column(f.name) if batch.column(f.name).type == f.type else batch.column(f.name).cast(f.type)
+            for f in columns
+        ],
         schema=columns,
     )
 
@@ -205,7 +207,9 @@ def _with_identity(rows: pa.RecordBatch, task: StageTask) -> pa.RecordBatch:
         pa.scalar(task.delivery_id, pa.int64()),
     )
     arrays = [*rows.columns, *(pa.repeat(value, rows.num_rows) for value in constants)]
-    return pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, "_stream_id", "_batch_id", "_delivery_id"])
+    return pa.RecordBatch.from_arrays(
+        arrays, names=[*rows.schema.names, "_stream_id", "_batch_id", "_delivery_id"]
+    )
 
 
 def dump(report: TaskReport) -> pa.RecordBatch:

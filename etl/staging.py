@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import psycopg2
 import psycopg2.extensions
@@ -43,11 +43,11 @@ class StagingWriter:
     def __init__(self, tables: StagingTables, number: int) -> None:
         self._tables = tables
         self._number = number
-        self._held: BinaryIO = tempfile.SpooledTemporaryFile(HELD_IN_MEMORY_BYTES)  # type: ignore[assignment]
+        self._held: BinaryIO = tempfile.SpooledTemporaryFile(HELD_IN_MEMORY_BYTES)  # type: ignore[assignment] # noqa: SIM115
         self._held_encoder: ArrowToPostgresBinaryEncoder | None = None
         self._connection: psycopg2.extensions.connection | None = None
 
-    def __enter__(self) -> StagingWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -139,7 +139,9 @@ def quarantine_wire(rows: pa.RecordBatch, names: list[str], number: int) -> pa.R
     """The rows as the quarantine staging table takes them: reasons, source_path, raw, row, _task."""
     malformed = rows.column("_raw").is_valid().to_pylist()
     values = json_rows(rows.select(names))
-    raw = [None if text is None else text.replace("\x00", "\\u0000") for text in rows.column("_raw").to_pylist()]
+    raw = [
+        None if text is None else text.replace("\x00", "\\u0000") for text in rows.column("_raw").to_pylist()
+    ]
     return pa.RecordBatch.from_arrays(
         [
             rows.column("_reasons"),

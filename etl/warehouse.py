@@ -93,7 +93,9 @@ class Warehouse:
             )
 
     def _other_columns(self, cursor: Cursor, name: str) -> list[str]:
-        found = {c["name"]: c["type"] for c in rows(run(cursor, "warehouse", "table_columns", {"table": name}))}
+        found = {
+            c["name"]: c["type"] for c in rows(run(cursor, "warehouse", "table_columns", {"table": name}))
+        }
         wanted = {field.name: postgres_type(field.type) for field in self.columns}
         wanted |= {"_stream_id": "uuid", "_batch_id": "bigint", "_delivery_id": "bigint"}
         problems = [
@@ -101,7 +103,9 @@ class Warehouse:
             for column, kind in wanted.items()
             if found.get(column) != kind
         ]
-        return problems + [f"{column} is not delivered by the pipeline" for column in found if column not in wanted]
+        return problems + [
+            f"{column} is not delivered by the pipeline" for column in found if column not in wanted
+        ]
 
     def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
         """What could make a merge fail or change its rows."""
@@ -117,7 +121,13 @@ class Warehouse:
         cursor.execute(statement("warehouse", "create_quarantine_staging", staging=staging))
 
     def merge(
-        self, cursor: Cursor, tables: StagingTables, tasks: Sequence[int], *, expected: int, **identity: object
+        self,
+        cursor: Cursor,
+        tables: StagingTables,
+        tasks: Sequence[int],
+        *,
+        expected: int,
+        **identity: object,
     ) -> None:
         """Move the `expected` staged rows of the winning `tasks` into the table, or raise StagingLost.
 
@@ -196,5 +206,6 @@ def _names(names: Sequence[str]) -> sql.Composed:
 
 def _definitions(columns: pa.Schema) -> sql.Composed:
     return sql.SQL(", ").join(
-        sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(postgres_type(field.type))) for field in columns
+        sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(postgres_type(field.type)))
+        for field in columns
     )

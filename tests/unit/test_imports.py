@@ -76,7 +76,9 @@ def test_pyspark_client_is_not_installed() -> None:
 
 
 def test_only_settings_reads_the_environment_of_sluice() -> None:
-    others = [path.name for path in ETL.rglob("*.py") if path.name != "settings.py" and "SLUICE_" in _code(path)]
+    others = [
+        path.name for path in ETL.rglob("*.py") if path.name != "settings.py" and "SLUICE_" in _code(path)
+    ]
     assert others == []
 
 
@@ -85,8 +87,14 @@ def _code(path: Path) -> str:
     tree = ast.parse(path.read_text())
     looked_up = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "getenv"):
-            looked_up += [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("get", "getenv")
+        ):
+            looked_up += [
+                a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)
+            ]
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             looked_up += [node.slice.value] if isinstance(node.ctx, ast.Load) else []
     return " ".join(str(name) for name in looked_up)
