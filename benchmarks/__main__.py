@@ -67,7 +67,8 @@ def ways(ground: Ground) -> dict[str, Way]:
         "plain": Way(name="Sluice without a suite", measure=delivered(plain)),
         "usual": Way(name="the usual way, well tuned", measure=timed(usual.deliver, usual.prepare)),
         "idempotent": Way(
-            name="the usual way, idempotent, with quarantine", measure=timed(idempotent.deliver, idempotent.prepare)
+            name="the usual way, idempotent, with quarantine",
+            measure=timed(idempotent.deliver, idempotent.prepare),
         ),
         "parse": Way(name="part: parse", measure=timed(parts.parse)),
         "handover": Way(name="part: parse + Arrow hand-over", measure=timed(parts.hand_over)),
@@ -114,7 +115,10 @@ def ratios(found: dict[str, Way]) -> Table:
     table = Table(title="ratios within a round")
     for name in ("ratio", "median", "from", "to", "limit", ""):
         table.add_column(name, justify="left" if name == "ratio" else "right")
-    rounds = [dict(zip(found, seconds, strict=True)) for seconds in zip(*(w.seconds for w in found.values()), strict=True)]
+    rounds = [
+        dict(zip(found, seconds, strict=True))
+        for seconds in zip(*(w.seconds for w in found.values()), strict=True)
+    ]
     for name, limit, ratio in RATIOS:
         try:
             values = [ratio(seconds) for seconds in rounds]

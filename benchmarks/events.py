@@ -1,4 +1,4 @@
-"""Generated events: JSON Lines of eight columns; about 1.5 % of the rows break one of the suite's six rules."""
+"""Generated events: JSON Lines of eight columns; 1.5 % of the rows break one of the six rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEMA = (
     "event_id string, device_id string, event_time timestamp, temperature double, humidity double,"
     " state string, firmware string, battery int"
 )
-DAY = dt.datetime(2026, 11, 1)
+DAY = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
 FLAWS = (
     {"temperature": None},
     {"humidity": 130.5},
@@ -47,7 +47,7 @@ def _events(first: int, end: int, rows: int) -> Iterator[dict[str, object]]:
         event: dict[str, object] = {
             "event_id": f"{number:012x}",
             "device_id": f"dev-{number % 5000:05d}",
-            "event_time": moment.isoformat(timespec="milliseconds") + "Z",
+            "event_time": moment.isoformat(timespec="milliseconds"),
             "temperature": round(chance.gauss(21, 6), 3),
             "humidity": round(chance.uniform(0, 100), 2),
             "state": chance.choice(("on", "off", "idle")),

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg2
 from psycopg2.extensions import parse_dsn
@@ -22,7 +22,6 @@ from benchmarks.events import SCHEMA, generate
 from etl import services
 from etl.run import Place
 from etl.services import Services
-from etl.services.jarsets import IVY_SETTINGS, REPOSITORY_VARIABLE
 from etl.settings import Settings
 from etl.sparksession import start
 
@@ -58,7 +57,11 @@ class Ground:
 
     def execute(self, *statements: str) -> None:
         """Run each statement, in one transaction."""
-        with contextlib.closing(psycopg2.connect(self.dsn)) as connection, connection, connection.cursor() as cursor:
+        with (
+            contextlib.closing(psycopg2.connect(self.dsn)) as connection,
+            connection,
+            connection.cursor() as cursor,
+        ):
             for statement in statements:
                 cursor.execute(statement)
 
@@ -117,13 +120,9 @@ def prepared(folder: Path, *, rows: int, files: int, jars: Path | None) -> Itera
 
 def _conf(folder: Path) -> dict[str, str]:
     """What the usual way needs beside Sluice's own settings, tuned as its users would."""
-    ivy = folder / "ivysettings.xml"
-    mirror = os.environ.get(REPOSITORY_VARIABLE)
-    ivy.write_text(IVY_SETTINGS.format(root=f' root="{mirror}"' if mirror else ""))
     return {
         "spark.driver.memory": "3g",
         "spark.jars.packages": DRIVER,
         "spark.jars.ivy": str(folder / "ivy"),
-        "spark.jars.ivySettings": str(ivy),
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     }

@@ -36,5 +36,6 @@ class Sluice:
         place, receipts = self.ground.place, list[Receipt]()
         pipeline = load_pipeline(self.pipeline, place.settings.pipelines)
         run(place, pipeline, spark=self.ground.spark, progress=receipts.append)
-        assert len(receipts) == 1 and receipts[0].rows_in == self.ground.rows, receipts
-        return receipts[0]
+        (receipt,) = receipts
+        assert receipt.rows_in == self.ground.rows
+        return receipt

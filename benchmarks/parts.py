@@ -62,12 +62,14 @@ class Parts:
         self.ground.execute("DROP TABLE IF EXISTS copied", f"CREATE TABLE copied ({COLUMNS})")
 
     def copy(self) -> None:
-        """Rows from memory into a table by one binary COPY: rows that become visible at once have one writer."""
+        """Rows from memory into a table: one COPY, since what becomes visible at once has one writer."""
         connection = psycopg2.connect(self.ground.dsn)
         try:
             with connection, connection.cursor() as cursor:
                 chunks = _Chunks(_encoded(self.batches))
-                cursor.copy_expert("COPY copied FROM STDIN WITH (FORMAT binary)", chunks, size=COPY_READ_BYTES)
+                cursor.copy_expert(
+                    "COPY copied FROM STDIN WITH (FORMAT binary)", chunks, size=COPY_READ_BYTES
+                )
         finally:
             connection.close()
 
@@ -99,8 +101,10 @@ class _Chunks:
         self._chunks = chunks
         self._left = memoryview(b"")
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         if not self._left:
             self._left = memoryview(next(self._chunks, b""))
         taken, self._left = self._left[:size], self._left[size:]
         return bytes(taken)
+
+    readline = read

@@ -26,7 +26,8 @@ COLUMNS = (
 GOOD = (
     "temperature IS NOT NULL AND (humidity IS NULL OR humidity BETWEEN 0 AND 100)"
     " AND (state IS NULL OR state IN ('on', 'off', 'idle')) AND event_id IS NOT NULL"
-    " AND (battery IS NULL OR battery BETWEEN 0 AND 100) AND (firmware IS NULL OR firmware RLIKE '^v\\\\d+\\\\.\\\\d+$')"
+    " AND (battery IS NULL OR battery BETWEEN 0 AND 100)"
+    " AND (firmware IS NULL OR firmware RLIKE '^v\\\\d+\\\\.\\\\d+$')"
 )
 
 
@@ -37,9 +38,7 @@ class Usual:
     ground: Ground
 
     def prepare(self) -> None:
-        self.ground.execute(
-            "DROP TABLE IF EXISTS usual", f"CREATE TABLE usual ({COLUMNS})"
-        )
+        self.ground.execute("DROP TABLE IF EXISTS usual", f"CREATE TABLE usual ({COLUMNS})")
 
     def deliver(self) -> None:
         frame = self.batch(17).persist()
@@ -51,17 +50,18 @@ class Usual:
             frame.unpersist(blocking=True)
 
     def batch(self, number: int) -> DataFrame:
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions
 
-        return self.ground.frame().withColumn("batch_id", F.lit(number).cast("bigint"))
+        return self.ground.frame().withColumn("batch_id", functions.lit(number).cast("bigint"))
 
     @cached_property
-    def _asset(self) -> Any:
+    def _definition(self) -> Any:
         import great_expectations as gx
+        from great_expectations.data_context.types.base import ProgressBarsConfig
 
         warnings.filterwarnings("ignore", module="great_expectations")
         context = gx.get_context(mode="ephemeral")
-        context.variables.progress_bars = {"globally": False}
+        context.variables.progress_bars = ProgressBarsConfig(globally=False)
         asset = context.data_sources.add_spark("bench").add_dataframe_asset("events")
         return asset.add_batch_definition_whole_dataframe("batch")
 
@@ -72,7 +72,7 @@ class Usual:
         return gx.ExpectationSuite(**json.loads((HERE / "suites" / "events.json").read_text()))
 
     def validate(self, frame: DataFrame) -> None:
-        found = self._asset.get_batch(batch_parameters={"dataframe": frame})
+        found = self._definition.get_batch(batch_parameters={"dataframe": frame})
         result = found.validate(self._suite, result_format="SUMMARY")
         assert result.success, result
 
@@ -92,7 +92,7 @@ class Usual:
 
 @dataclass(frozen=True)
 class Idempotent(Usual):
-    """Staging tables and one merge; bad rows by a second write; a batch run again replaces itself in each sink."""
+    """Staging tables and a merge, bad rows by a second write: a batch run again replaces itself."""
 
     def prepare(self) -> None:
         names = ("idempotent", "idempotent_bad", "staged", "staged_bad")
