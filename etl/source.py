@@ -45,15 +45,15 @@ class Source:
     lookups: Mapping[str, DataFrame]  # as they were when the source was opened
     lookup_versions: Mapping[str, tuple[Input, ...]]  # the files of each lookup
 
-    def again(self, uris: Iterable[str]) -> DataFrame:
-        """As `frame`, of the given files alone and not streaming: all that can be read of each of them."""
-        return _well_formed(read_static(self.spark, self.pipeline, uris, landing=self.landing))
+    def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
+        """As `frame`, of the given files alone and not streaming; of the `broken` ones what can be read."""
+        return _well_formed(read_static(self.spark, self.pipeline, uris, landing=self.landing, broken=broken))
 
-    def malformed(self, uris: Iterable[str]) -> DataFrame:
+    def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
         """Exactly the malformed records of the given files: `_raw` and `_source_path`, both text."""
         from pyspark.sql import functions as F
 
-        frame = read_static(self.spark, self.pipeline, uris, landing=self.landing)
+        frame = read_static(self.spark, self.pipeline, uris, landing=self.landing, broken=broken)
         bad = frame.where(F.col(MALFORMED).isNotNull())
         return bad.select(F.col(MALFORMED).alias(RAW), SOURCE_PATH)
 
@@ -75,7 +75,7 @@ class Source:
         from pyspark.errors import PySparkException
 
         try:
-            frame = read_static(self.spark, self.pipeline, [uri], landing=self.landing, strict=True)
+            frame = read_static(self.spark, self.pipeline, [uri], landing=self.landing)
             frame.write.format("noop").mode("overwrite").save()
         except (PySparkException, Py4JJavaError) as error:
             causes = list(_causes(error))
@@ -122,16 +122,22 @@ def _well_formed(records: DataFrame) -> DataFrame:
 
 
 def read_static(
-    spark: SparkSession, pipeline: Pipeline, uris: Iterable[str], *, landing: str, strict: bool = False
+    spark: SparkSession, pipeline: Pipeline, uris: Iterable[str], *, landing: str, broken: Iterable[str] = ()
 ) -> DataFrame:
-    """The records of the given files, malformed ones included: the fields, `_malformed`, `_source_path`."""
+    """The records of the given files, malformed ones included: the fields, `_malformed`, `_source_path`.
+
+    A file that can't be read to its end fails the job, unless it is one of `broken`.
+    """
     from pyspark.sql.types import StringType, StructField, StructType
 
     fields = _fields(spark, pipeline.schema, f"pipeline {pipeline.name}: schema")
-    frames = [
-        read_files(spark, pipeline.sources[source], fields, some, strict=strict)
-        for source, some in _by_source(pipeline, uris, landing).items()
-    ]
+    known = set(broken)
+    frames = []
+    for source, some in _by_source(pipeline, uris, landing).items():
+        for damaged in (False, True):
+            if chosen := [uri for uri in some if (uri in known) is damaged]:
+                files = pipeline.sources[source]
+                frames.append(read_files(spark, files, fields, chosen, broken=damaged))
     if frames:
         return reduce(lambda one, other: one.unionByName(other), frames)
     extra = [StructField(name, StringType()) for name in (MALFORMED, SOURCE_PATH)]
@@ -243,7 +249,7 @@ def _lookup(
     if not uris:
         raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")
     before = look(uris, landing=settings.landing, source=LOOKUP_SOURCE)
-    frame = read_files(spark, lookup, fields, uris, strict=True)
+    frame = read_files(spark, lookup, fields, uris)
     rows = frame.toArrow()
     if changes := changed(before, look(uris, landing=settings.landing, source=LOOKUP_SOURCE)):
         raise SetupError(f"The {where} changed while it was read: {'; '.join(changes)}", remedy="run again")

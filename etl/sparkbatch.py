@@ -131,7 +131,7 @@ class SparkBatch:
             reports = _collect(job)
         except Exception as error:
             unreadable = self._unreadable(error)
-            job = self._job(self._readable(), task)
+            job = self._job(self._readable(unreadable), task)
             reports = _collect(job)
         malformed: list[TaskReport] = []
         if unreadable or observed(job, "source")["malformed"]:
@@ -140,9 +140,9 @@ class SparkBatch:
         aggregates = observed(job, "suite") if self.rules.suite.aggregates else {}
         return Staged(reports=reports, malformed=malformed, aggregates=aggregates)
 
-    def _readable(self) -> DataFrame:
+    def _readable(self, unreadable: Mapping[str, str]) -> DataFrame:
         """The batch made of what can be read of its files."""
-        records = self.source.again([one.uri for one in self.inputs])
+        records = self.source.again([one.uri for one in self.inputs], broken=unreadable)
         return output(self.rules.pipeline.transform(records, **self.source.lookups))
 
     def _job(self, frame: DataFrame, task: StageTask) -> DataFrame:
@@ -175,7 +175,7 @@ class SparkBatch:
         """The malformed records in the shape of the output: null columns, no flag, the raw record."""
         from pyspark.sql import functions as F
 
-        records = self.source.malformed(uris)
+        records = self.source.malformed(uris, broken=unreadable)
         if unreadable:
             session = records.sparkSession
             rows = [(f"unreadable file: {why}", uri) for uri, why in unreadable.items()]
