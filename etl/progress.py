@@ -33,7 +33,8 @@ def line(pipeline: str, receipt: Receipt) -> str:
     if receipt.delivered_before:
         return f"{pipeline} batch {receipt.batch_id}: delivered before, as delivery {receipt.delivery_id}"
     held = f", {receipt.quarantined:,} quarantined" if receipt.quarantined else ""
-    failed = f"; {len(receipt.failed)} expectations failed" if receipt.failed else ""
+    count = len(receipt.failed)
+    failed = f"; {count} expectation{'s' if count > 1 else ''} failed" if count else ""
     rate = receipt.rows_in / receipt.seconds if receipt.seconds else 0
     return (
         f"{pipeline} batch {receipt.batch_id}: {receipt.delivered:,} rows delivered{held}"
