@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
@@ -75,7 +75,7 @@ class Summary:
         self.failed.update(receipt.failed)
 
     def json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**vars(self), "reasons": dict(self.reasons), "failed": dict(self.failed)}
 
 
 @dataclass(frozen=True, kw_only=True)

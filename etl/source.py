@@ -78,15 +78,15 @@ class Source:
             frame = read_static(self.spark, self.pipeline, [uri], landing=self.landing)
             frame.write.format("noop").mode("overwrite").save()
         except (PySparkException, Py4JJavaError) as error:
-            causes = list(_causes(error))
-            text = " ".join(causes)
+            chain = list(causes(error))
+            text = " ".join(chain)
             if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
                 raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
-            if any(cause.startswith(_AWAY) for cause in causes):
-                raise ServiceAway(f"{uri} can't be read now: {causes[-1]}", remedy="run again") from error
+            if any(cause.startswith(_AWAY) for cause in chain):
+                raise ServiceAway(f"{uri} can't be read now: {chain[-1]}", remedy="run again") from error
             if "FAILED_READ_FILE" not in text:
                 raise
-            return causes[-1]
+            return chain[-1]
         return None
 
 
@@ -226,11 +226,11 @@ def _by_source(pipeline: Pipeline, uris: Iterable[str], landing: str) -> dict[in
     return found
 
 
-def _causes(error: Any) -> Iterator[str]:
+def causes(error: Any) -> Iterator[str]:
     """The first line of each Java exception, from the outermost to the cause of all."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if java is None:
-        yield str(error).strip().splitlines()[0]
+        yield (str(error).strip() or type(error).__name__).splitlines()[0]
     while java is not None:
         yield str(java.toString()).strip().splitlines()[0]
         java = java.getCause()

@@ -161,10 +161,10 @@ class SparkBatch:
 
         Raises `error` when no file is to blame.
         """
-        from pyspark.errors import PySparkException
+        from etl.source import causes
 
-        condition = error.getCondition() if isinstance(error, PySparkException) else None
-        if not (condition or "").startswith("FAILED_READ_FILE"):
+        # Within foreachBatch Spark's error may come as py4j's own, which has no condition.
+        if not any("FAILED_READ_FILE" in cause for cause in causes(error)):
             raise error
         found = dict(self.source.unreadable([one.uri for one in self.inputs]))
         if not found:

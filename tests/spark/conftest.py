@@ -1,26 +1,38 @@
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from etl import sparksession
+from etl.services import Services
+from etl.settings import Settings
+from tests.spark.runs import Home
+from tests.stores import dsn, lake, template
+
+__all__ = ["dsn", "lake", "template"]
+
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    # Spark starts its Python workers by this name; "python3" need not be the one with pyarrow.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("sluice-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+def spark(settings: Settings, services: Services) -> Iterator[SparkSession]:
+    """The one session of all tests in which nothing is killed; it is set as a run's own is."""
+    here = settings.model_copy(update={"spark_master": "local[2]"})
+    session = sparksession.start(here, services)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def home(
+    tmp_path: Path,
+    dsn: str,
+    services: Services,
+    lake_uri: str,
+    settings_for: Callable[..., Settings],
+    spark: SparkSession,
+) -> Home:
+    """A user's own folders, an empty database and an empty lake."""
+    return Home.at(tmp_path, dsn, services, lake_uri, settings_for, spark)

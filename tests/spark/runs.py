@@ -1,0 +1,342 @@
+"""A user's own folders outside the repository, the orders that land there, and what must become of each.
+
+The fate of every order and of every malformed record is decided here, before it is written to a file; the
+sinks are read by tests/oracle.py, which shares no code with `etl`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from etl.pipeline import Pipeline, load_pipeline
+from etl.run import Place, Progress, Summary, run
+from etl.services import Services
+from etl.settings import Settings
+from tests import oracle
+from tests.oracle import Row, Rows
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NAME = "orders"
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("shop", pa.string()),
+        ("amount", pa.float64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("city", pa.string()),
+    ]
+)
+CITIES = {"A": "Aarhus", "B": "Köln", "C": "São Paulo"}
+SHOPS = "shop,city\n" + "".join(f"{shop},{city}\n" for shop, city in CITIES.items())
+NEGATIVE, NO_ID, NO_CITY = "amount is not negative", "id is given", "shop is known"
+MALFORMED = "malformed"
+START = 1_577_836_800_000_000  # 2020-01-01, in microseconds since 1970
+
+DECLARATION = """
+from etl.pipeline import Append, Files, Lookup, Pipeline
+
+def with_city(df, *, shops):
+    return df.join(shops, "shop", "left").select("id", "shop", "amount", "at", "city")
+
+PIPELINE = Pipeline(
+    name="{name}",
+    sources=(Files("{name}/**/*.jsonl", max_files={max_files}), Files("{name}/**/*.csv", max_files={max_files})),
+    schema="id bigint, shop string, amount double, at timestamp",
+    lookups={{"shops": Lookup("reference/shops.csv", schema="shop string, city string", key=("shop",))}},
+    transform=with_city,
+    suite="orders",
+    sink=Append(),
+    max_quarantine_share={share},
+)
+"""
+
+
+def rule(kind: str, name: str, severity: str, **kwargs: Any) -> dict[str, Any]:
+    return {"type": f"expect_{kind}", "kwargs": kwargs, "meta": {"name": name}, "severity": severity}
+
+
+RULES = (
+    rule("column_values_to_be_between", NEGATIVE, "warning", column="amount", min_value=0),
+    rule("column_values_to_not_be_null", NO_ID, "critical", column="id"),
+    rule("column_values_to_not_be_null", NO_CITY, "info", column="city"),
+)
+UNIQUE = rule("column_values_to_be_unique", "id is unique", "critical", column="id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One record, which knows its fate."""
+
+    id: int | None
+    shop: str = "A"
+    amount: float = 1.0
+    at: int = START  # microseconds since 1970
+
+    @property
+    def time(self) -> str:
+        return str(np.datetime64(self.at, "us")) + "Z"
+
+    @property
+    def json(self) -> str:
+        return json.dumps({"id": self.id, "shop": self.shop, "amount": self.amount, "at": self.time})
+
+    @property
+    def csv(self) -> str:
+        return f"{'' if self.id is None else self.id},{self.shop},{self.amount},{self.time}"
+
+    @property
+    def row(self) -> Row:
+        return (self.id, self.shop, oracle.plain(self.amount), self.at, CITIES.get(self.shop))
+
+    @property
+    def row_as_text(self) -> Row:
+        """As quarantine's JSON has it."""
+        number, shop, amount, _, city = self.row
+        return (number, shop, amount, self.time.replace("T", " "), city)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is held; none: it is delivered."""
+        broken = {NEGATIVE: self.amount < 0, NO_ID: self.id is None}
+        return tuple(reason for reason, is_so in broken.items() if is_so)
+
+
+def orders(start: int, count: int, *, negative: Iterable[int] = ()) -> list[Order]:
+    """Distinct orders of known and unknown shops; those numbered in `negative` are to be held."""
+    bad = set(negative)
+    return [
+        Order(
+            id=number,
+            shop="ABCZ"[number % 4],
+            amount=(-0.5 if number in bad else 0.25) * (number + 1),
+            at=START + number * 3_600_000_001,
+        )
+        for number in range(start, start + count)
+    ]
+
+
+@dataclass(kw_only=True)
+class Landed:
+    """What has landed and must be in the sinks."""
+
+    orders: list[Order] = field(default_factory=list)
+    malformed: list[tuple[str, str]] = field(default_factory=list)  # (raw record, URI of its file)
+
+    def __add__(self, other: Landed) -> Landed:
+        return Landed(orders=self.orders + other.orders, malformed=self.malformed + other.malformed)
+
+    @property
+    def delivered(self) -> Rows:
+        return Counter(order.row for order in self.orders if not order.reasons)
+
+    @property
+    def held_in_postgres(self) -> Rows:
+        typed = Counter((o.reasons, None, None, o.row_as_text) for o in self.orders if o.reasons)
+        return typed + Counter(((MALFORMED,), uri, raw, None) for raw, uri in self.malformed)
+
+    @property
+    def held_on_lake(self) -> Rows:
+        typed = Counter((*o.row, o.reasons, None, None) for o in self.orders if o.reasons)
+        nothing = (None,) * len(COLUMNS)
+        return typed + Counter((*nothing, (MALFORMED,), raw, uri) for raw, uri in self.malformed)
+
+
+@dataclass(kw_only=True)
+class Home:
+    """One user's place: landing, pipelines and suites in three folders that have nothing in common."""
+
+    root: Path
+    place: Place
+    spark: SparkSession | None
+    columns: pa.Schema = COLUMNS
+
+    @classmethod
+    def at(
+        cls,
+        root: Path,
+        dsn: str,
+        services: Services,
+        lake: str,
+        settings_for: Callable[..., Settings],
+        spark: SparkSession | None = None,
+    ) -> Home:
+        folders = {name: root / name for name in ("my pipelines", "our-suites", "landing")}
+        for folder in folders.values():
+            folder.mkdir(parents=True)
+        mine, ours, landing = folders.values()
+        changes = {"postgres": dsn, "lake": lake, "spark_master": "local[2]", "landing": str(landing)}
+        settings = settings_for(root / "home", pipelines=(mine,), suites=(ours,), **changes)
+        home = cls(
+            root=root,
+            place=Place(settings=settings, services=replace(services, postgres=dsn, lake=lake)),
+            spark=spark,
+        )
+        home.write("reference/shops.csv", SHOPS)
+        home.declare()
+        home.judge(*RULES)
+        return home
+
+    @property
+    def dsn(self) -> str:
+        return self.place.services.postgres
+
+    @property
+    def landing(self) -> Path:
+        return Path(self.place.settings.landing)
+
+    def declare(
+        self, name: str = NAME, *, max_files: int | None = 2, share: float = 1.0, text: str = ""
+    ) -> None:
+        text = text or DECLARATION.format(name=name, max_files=max_files, share=share)
+        (self.root / "my pipelines" / f"{name}.py").write_text(text)
+
+    def judge(self, *rules: dict[str, Any], name: str = "orders") -> None:
+        content = {"name": name, "expectations": list(rules)}
+        (self.root / "our-suites" / f"{name}.json").write_text(json.dumps(content))
+
+    def write(self, path: str, content: str | bytes) -> Path:
+        """A landed file: it appears whole."""
+        file = self.landing / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_name(f".{file.name}")
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        return draft.replace(file)
+
+    def land(self, path: str, made: Sequence[Order], malformed: Sequence[str] = ()) -> Landed:
+        """Land a file of `made`, with the malformed records between them."""
+        folder, kind = self.landing / NAME, path.rpartition(".")[2]
+        folder.mkdir(exist_ok=True)
+        lines = [order.json if kind == "jsonl" else order.csv for order in made]
+        middle = len(lines) // 2
+        lines[middle:middle] = malformed
+        header = ["id,shop,amount,at"] if kind == "csv" else []
+        file = self.write(path, "\n".join([*header, *lines]) + "\n")
+        return Landed(orders=list(made), malformed=[(raw, uri(file)) for raw in malformed])
+
+    def pipeline(self, name: str = NAME) -> Pipeline:
+        return load_pipeline(name, self.place.settings.pipelines)
+
+    def run(self, name: str = NAME, *, progress: Progress = lambda receipt: None) -> Summary:
+        for kind in ("jsonl", "csv"):  # a source's folder must be there
+            (self.landing / name).mkdir(exist_ok=True)
+        return run(self.place, self.pipeline(name), progress=progress, spark=self.spark)
+
+    def checkpoint(self, stream: str, name: str = NAME) -> Path:
+        return Path(self.place.settings.checkpoints, name, stream)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes the command `sluice` work here."""
+        settings = self.place.settings
+        own = {
+            "SLUICE_HOME": str(settings.home),
+            "SLUICE_JARS": str(settings.jars),
+            "SLUICE_PIPELINES": os.pathsep.join(map(str, settings.pipelines)),
+            "SLUICE_SUITES": os.pathsep.join(map(str, settings.suites)),
+            "SLUICE_LANDING": settings.landing,
+            "SLUICE_POSTGRES": self.dsn,
+            "SLUICE_LAKE": self.place.services.lake,
+            "SLUICE_S3_ENDPOINT": self.place.services.s3_endpoint or "",
+            "SLUICE_SPARK_MASTER": settings.spark_master,
+        }
+        return {**os.environ, **self.place.services.environment, **own, "PYTHONPATH": str(REPOSITORY)}
+
+    def sluice(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The command in a process of its own, from a folder that is not the repository."""
+        command = [sys.executable, "-m", "etl.cli", *words]
+        return subprocess.run(
+            command, env=self.environment, cwd=self.root, capture_output=True, text=True, timeout=240
+        )
+
+    def reader(self, name: str = NAME) -> oracle.Reader:
+        services = self.place.services
+        return oracle.Reader(
+            dsn=self.dsn,
+            endpoint=services.s3_endpoint,
+            region=services.s3_region,
+            pipeline=name,
+            columns=self.columns,
+        )
+
+    def ask(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        return oracle.ask(self.dsn, query, values)
+
+    def objects(self) -> Counter[tuple[str, int]]:
+        """Every object below the lake, with its size."""
+        from pyarrow import fs
+
+        place = self.place.services.lake.removeprefix("s3://")
+        found = self.reader().store.get_file_info(
+            fs.FileSelector(place, recursive=True, allow_not_found=True)
+        )
+        return Counter((one.path, one.size) for one in found if one.type == fs.FileType.File)
+
+    def assert_holds(self, landed: Landed) -> None:
+        """Both sinks hold exactly what landed, row by row, and say the same of each row's delivery."""
+        eyes = self.reader()
+        found = {
+            "PostgreSQL": (eyes.in_postgres(system=()), landed.delivered),
+            "Parquet": (eyes.on_lake(system=()), landed.delivered),
+            "held in PostgreSQL": (without_batch(eyes.held_in_postgres()), landed.held_in_postgres),
+            "held on the lake": (without_batch(eyes.held_on_lake()), landed.held_on_lake),
+        }
+        wrong = {name: oracle.difference(*both) for name, both in found.items()}
+        assert not any(wrong.values()), wrong
+        self.assert_one_history()
+        whole = len(landed.orders) + len(landed.malformed)
+        query = "SELECT coalesce(sum(rows_in), 0) FROM sluice.delivery WHERE live AND pipeline = %s"
+        assert self.ask(query, NAME) == [(whole,)]
+
+    def assert_one_history(self, name: str = NAME) -> None:
+        """Ledger and sinks agree on every delivery; nothing is left open."""
+        eyes, identity = self.reader(name), ("_stream_id", "_batch_id", "_delivery_id")
+        assert eyes.in_postgres(system=identity) == eyes.on_lake(system=identity)
+        wrong = self.ask(
+            "SELECT * FROM (SELECT d.delivery_id, d.rows_in, d.delivered, d.quarantined,"
+            f" (SELECT count(*) FROM warehouse.{eyes.pipeline} w WHERE w._delivery_id = d.delivery_id"
+            "   AND w._stream_id = d.stream_id AND w._batch_id = d.batch_id) AS rows,"
+            " (SELECT count(*) FROM sluice.quarantine q WHERE q.delivery_id = d.delivery_id) AS held"
+            " FROM sluice.delivery d WHERE d.pipeline = %s) found"
+            " WHERE rows <> delivered OR held <> quarantined OR rows_in <> rows + held",
+            eyes.pipeline,
+        )
+        assert wrong == []
+        assert self.ask("SELECT delivery_id FROM sluice.attempt WHERE closed_at IS NULL") == []
+        assert self.staging_tables() == []
+
+    def staging_tables(self) -> list[str]:
+        query = "SELECT relname FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace"
+        return [str(name) for (name,) in self.ask(query)]
+
+    def history(self) -> dict[str, Any]:
+        """All that a run which finds nothing new must leave as it is."""
+        tables = ("delivery", "delivery_input", "delivery_file", "quarantine", "attempt", "iceberg_tables")
+        rows = {name: sorted(map(str, self.ask(f"SELECT t::text FROM sluice.{name} t"))) for name in tables}
+        checkpoints = Path(self.place.settings.checkpoints)
+        files = {str(file): file.stat().st_mtime_ns for file in checkpoints.rglob("*") if file.is_file()}
+        return {**rows, "objects": self.objects(), "checkpoints": files}
+
+
+def uri(file: Path) -> str:
+    """As Spark writes it."""
+    return "file://" + quote(str(file), safe="/=")
+
+
+def without_batch(rows: Rows) -> Rows:
+    found: Rows = Counter()
+    for row, count in rows.items():
+        found[row[:-1]] += count
+    return found

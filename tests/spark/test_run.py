@@ -1,0 +1,118 @@
+"""A run delivers all that has landed to both sinks, once; declared and judged in a user's own folders."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from etl.batch import Receipt
+from etl.errors import Busy, NeedsPerson
+from etl.run import Summary, run
+from tests.spark.runs import NEGATIVE, NO_CITY, REPOSITORY, RULES, UNIQUE, Home, orders
+
+CONTRACT = {
+    "pipeline",
+    "stream",
+    "run",
+    "batches",
+    "deliveries",
+    "rows_in",
+    "delivered",
+    "quarantined",
+    "malformed",
+    "seconds",
+    "outcome",
+}
+
+
+def test_all_that_landed_is_in_both_sinks_and_a_second_run_changes_nothing(home: Home) -> None:
+    landed = home.land("orders/dt=1/a.jsonl", orders(0, 40, negative=[3, 8]), ["{broken"])
+    landed += home.land("orders/dt=1/b.jsonl", orders(40, 10))
+    landed += home.land("orders/dt=2/deep/c.jsonl", orders(50, 10, negative=[50]))
+    landed += home.land("orders/dt=1/d.csv", orders(60, 20, negative=[61]), ["x,A,1.0,2020-01-01"])
+    landed += home.land("orders/dt=2/e.csv", orders(80, 5))
+    assert not home.root.is_relative_to(REPOSITORY)
+
+    done = home.run()
+    home.assert_holds(landed)
+    found = json.loads(json.dumps(done.json(), default=str))
+    assert set(found) >= CONTRACT
+    assert (found["pipeline"], found["batches"], found["outcome"]) == ("orders", 2, "done")
+    assert (found["rows_in"], found["delivered"], found["quarantined"]) == (87, 81, 6)
+    assert (found["malformed"], found["reasons"]) == (2, {NEGATIVE: 4, "malformed": 2})
+    assert found["failed"] == {NEGATIVE: 2, NO_CITY: 2}
+    assert found["deliveries"] == [
+        n for (n,) in home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY 1")
+    ]
+    assert home.ask("SELECT batch_id FROM sluice.delivery ORDER BY commit_seq") == [(0,), (1,)]
+
+    before = home.history()
+    again = home.run()
+    assert (again.batches, again.deliveries, again.rows_in) == (0, [], 0)
+    assert again.stream == done.stream
+    assert home.history() == before
+
+
+def test_a_rule_about_the_whole_table_is_judged_by_gx_on_the_staged_rows(home: Home) -> None:
+    home.judge(*RULES, UNIQUE)
+    landed = home.land("orders/a.jsonl", orders(0, 30, negative=[4]))
+    home.run()
+    home.assert_holds(landed)
+    judged = home.ask(
+        "SELECT evaluated, success, element_count, unexpected_count FROM sluice.quality_rule"
+        " WHERE reason = 'id is unique'"
+    )
+    assert judged == [("gx", True, 30, 0)]
+
+
+def test_a_doubled_key_of_a_lookup_stops_the_run(home: Home) -> None:
+    landed = home.land("orders/a.jsonl", orders(0, 12))
+    shops = home.landing / "reference/shops.csv"
+    right = shops.read_text()
+    shops.write_text(right + "A,Aalborg\n")
+    with pytest.raises(NeedsPerson, match=r"keys \(shop\) more than once: A"):
+        home.run()
+    assert home.ask("SELECT count(*) FROM sluice.delivery") == [(0,)]
+    shops.write_text(right)
+    home.run()
+    home.assert_holds(landed)
+
+
+def test_a_pipeline_that_is_being_run_is_busy(home: Home) -> None:
+    landed = home.land("orders/a.jsonl", orders(0, 12))
+    second: list[Any] = []
+
+    def meanwhile(receipt: Receipt) -> None:
+        second.append(home.sluice("run", "orders"))
+
+    done = home.run(progress=meanwhile)
+    assert second[0].returncode == 75, second[0].stderr
+    assert "Pipeline orders is run by" in second[0].stderr
+    assert "next: wait for that run to end" in second[0].stderr
+    assert done.delivered == 12
+    home.assert_holds(landed)
+
+
+def test_of_two_runs_at_once_one_delivers(home: Home) -> None:
+    landed = home.land("orders/a.jsonl", orders(0, 12))
+    pipeline, start = home.pipeline(), threading.Barrier(2)
+    outcomes: list[Summary | Busy] = []
+
+    def one() -> None:
+        start.wait()
+        try:
+            outcomes.append(run(home.place, pipeline, spark=home.spark))
+        except Busy as busy:
+            outcomes.append(busy)
+
+    both = [threading.Thread(target=one) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    delivered = [outcome.delivered for outcome in outcomes if isinstance(outcome, Summary)]
+    assert (len(outcomes), delivered) == (2, [12])
+    home.assert_holds(landed)
