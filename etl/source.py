@@ -63,11 +63,7 @@ class Source:
         For use after a job failed. Raises InputsChanged for a file that is gone and ServiceAway when the
         storage did not answer: neither is the fault of a file's content.
         """
-        found = []
-        for uri in uris:
-            if (why := self._reading_fails(uri)) is not None:
-                found.append((uri, why))
-        return found
+        return [(uri, why) for uri in uris if (why := self._reading_fails(uri)) is not None]
 
     def _reading_fails(self, uri: str) -> str | None:
         """Why reading all of a file fails; None: it does not."""
@@ -92,7 +88,7 @@ class Source:
 
 def open_source(spark: SparkSession, pipeline: Pipeline, settings: Settings) -> Source:
     """Check folders, schema and lookups, and open the stream; no input is read yet."""
-    fields = _fields(spark, pipeline.schema, f"pipeline {pipeline.name}: schema")
+    fields = _fields(pipeline.schema, f"pipeline {pipeline.name}: schema")
     streams = []
     for files in pipeline.sources:
         path = _existing(files, settings, f"pipeline {pipeline.name}")
@@ -130,7 +126,7 @@ def read_static(
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
-    fields = _fields(spark, pipeline.schema, f"pipeline {pipeline.name}: schema")
+    fields = _fields(pipeline.schema, f"pipeline {pipeline.name}: schema")
     known = set(broken)
     frames = []
     for source, some in _by_source(pipeline, uris, landing).items():
@@ -173,13 +169,13 @@ def _query_metrics(frame: DataFrame) -> Any:
     return None
 
 
-def _fields(spark: SparkSession, schema: str, where: str) -> StructType:
+def _fields(schema: str, where: str) -> StructType:
     """The DDL as Spark understands it, every column nullable."""
     from pyspark.errors import ParseException
     from pyspark.sql.types import StructField, StructType
 
     try:
-        found = cast(StructType, StructType.fromDDL(schema))
+        found = cast("StructType", StructType.fromDDL(schema))
     except ParseException as error:
         why = str(error).strip().splitlines()[0]
         raise SetupError(f"{where} is no Spark DDL: {why}", remedy="correct it in the declaration") from error
@@ -244,7 +240,7 @@ def _lookup(
 
     where = f"lookup {name!r} of pipeline {pipeline.name}"
     path = _existing(lookup, settings, where)
-    fields = _fields(spark, lookup.schema, f"{where}: schema")
+    fields = _fields(lookup.schema, f"{where}: schema")
     uris = _listed(spark, lookup, path)
     if not uris:
         raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")

@@ -18,7 +18,7 @@ from etl.stage import RAW, SOURCE_PATH, StageTask, TaskReport, dump, load, stage
 from etl.verdict import Counts, StageRule, Verdict
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from etl.checkpoint import Checkpoint
@@ -129,7 +129,7 @@ class SparkBatch:
         job = self._job(self.frame, task)
         try:
             reports = _collect(job)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again when no file is to blame
             unreadable = self._unreadable(error)
             job = self._job(self._readable(unreadable), task)
             reports = _collect(job)

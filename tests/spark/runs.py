@@ -230,8 +230,7 @@ class Home:
         return load_pipeline(name, self.place.settings.pipelines)
 
     def run(self, name: str = NAME, *, progress: Progress = lambda receipt: None) -> Summary:
-        for kind in ("jsonl", "csv"):  # a source's folder must be there
-            (self.landing / name).mkdir(exist_ok=True)
+        (self.landing / name).mkdir(exist_ok=True)  # a source's folder must be there
         return run(self.place, self.pipeline(name), progress=progress, spark=self.spark)
 
     def checkpoint(self, stream: str, name: str = NAME) -> Path:
@@ -286,6 +285,14 @@ class Home:
 
     def assert_holds(self, landed: Landed) -> None:
         """Both sinks hold exactly what landed, row by row, and say the same of each row's delivery."""
+        self.assert_rows(landed)
+        self.assert_one_history()
+        whole = len(landed.orders) + len(landed.malformed)
+        query = "SELECT coalesce(sum(rows_in), 0) FROM sluice.delivery WHERE live AND pipeline = %s"
+        assert self.ask(query, NAME) == [(whole,)]
+
+    def assert_rows(self, landed: Landed) -> None:
+        """Readers of both sinks see exactly what landed."""
         eyes = self.reader()
         found = {
             "PostgreSQL": (eyes.in_postgres(system=()), landed.delivered),
@@ -295,10 +302,6 @@ class Home:
         }
         wrong = {name: oracle.difference(*both) for name, both in found.items()}
         assert not any(wrong.values()), wrong
-        self.assert_one_history()
-        whole = len(landed.orders) + len(landed.malformed)
-        query = "SELECT coalesce(sum(rows_in), 0) FROM sluice.delivery WHERE live AND pipeline = %s"
-        assert self.ask(query, NAME) == [(whole,)]
 
     def assert_one_history(self, name: str = NAME) -> None:
         """Ledger and sinks agree on every delivery; nothing is left open."""

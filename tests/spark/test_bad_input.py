@@ -1,0 +1,250 @@
+"""Whatever lands, every record is delivered or held with its reason, and no file makes a run fail again."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests import oracle
+from tests.oracle import Row, Rows
+from tests.spark.runs import CITIES, MALFORMED, Home, rule, uri
+
+NEGATIVE = "amount is not negative"
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("n", pa.int32()),
+        ("amount", pa.float64()),
+        ("name", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("day", pa.date32()),
+        ("city", pa.string()),
+    ]
+)
+DECLARATION = """
+from etl.pipeline import Append, Files, Lookup, Pipeline
+
+def some(df, *, shops):
+    return df.where("id <> 13").join(shops, "shop").select("id", "n", "amount", "name", "at", "day", "city")
+
+PIPELINE = Pipeline(
+    name="mixed",
+    sources=(
+        Files("in/**/*.jsonl"), Files("in/**/*.jsonl.gz"), Files("in/**/*.csv"), Files("in/**/*.parquet"),
+    ),
+    schema="id bigint, n int, amount double, name string, at timestamp, day date, shop string",
+    lookups={"shops": Lookup("reference/shops.csv", schema="shop string, city string", key=("shop",))},
+    transform=some,
+    suite="mixed",
+    sink=Append(),
+    max_quarantine_share=1.0,
+)
+"""
+HEADER = "id,n,amount,name,at,day,shop"
+
+
+@dataclass(kw_only=True)
+class Fates:
+    """What must become of all that landed."""
+
+    delivered: Rows = field(default_factory=Counter)
+    held: Rows = field(default_factory=Counter)  # (reasons, id, raw, URI)
+    unreadable: list[str] = field(default_factory=list)  # URIs
+
+    def deliver(self, **record: Any) -> dict[str, Any]:
+        self.delivered[row(record)] += 1
+        return record
+
+    def hold(self, *reasons: str, **record: Any) -> dict[str, Any]:
+        self.held[reasons, record["id"], None, None] += 1
+        return record
+
+    def malform(self, file: str, *raws: str) -> list[str]:
+        self.held.update(((MALFORMED,), None, raw, file) for raw in raws)
+        return list(raws)
+
+    @property
+    def rows(self) -> int:
+        return self.delivered.total() + self.held.total() + len(self.unreadable)
+
+
+def row(record: dict[str, Any]) -> Row:
+    """The row as the sinks have it."""
+    amount, at, day = (record.get(name) for name in ("amount", "at", "day"))
+    return (
+        record.get("id"),
+        record.get("n"),
+        None if amount is None else oracle.plain(float(amount)),
+        record.get("name"),
+        None if at is None else int(np.datetime64(at.removesuffix("Z"), "us").astype(int)),
+        None if day is None else int(np.datetime64(day, "D").astype(int)),
+        CITIES[record["shop"]],
+    )
+
+
+def lines(*records: dict[str, Any] | str) -> str:
+    return "".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in records)
+
+
+def csv(*records: dict[str, Any] | str) -> str:
+    def text(record: dict[str, Any]) -> str:
+        return ",".join(
+            "" if (value := record.get(name)) is None else str(value) for name in HEADER.split(",")
+        )
+
+    return "".join(f"{one if isinstance(one, str) else text(one)}\n" for one in (HEADER, *records))
+
+
+def parquet(*records: dict[str, Any], **kinds: pa.DataType) -> bytes:
+    known = {
+        "id": pa.int64(),
+        "n": pa.int32(),
+        "amount": pa.float64(),
+        "name": pa.string(),
+        "shop": pa.string(),
+    }
+    known |= kinds
+    table = pa.Table.from_pylist(list(records), pa.schema([(n, known[n]) for n in records[0]]))
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    return out.getvalue()
+
+
+def cut_gzip(text: str) -> bytes:
+    """A gzip file that ends too early, after all of `text`."""
+    packer = zlib.compressobj(wbits=31)
+    return packer.compress(text.encode()) + packer.flush(zlib.Z_SYNC_FLUSH)
+
+
+FULL = {"n": 1, "amount": 2.5, "name": "x", "at": "2020-01-01T10:00:00Z", "day": "2020-02-29", "shop": "A"}
+
+
+def readable(home: Home, fates: Fates) -> None:
+    """Records of every kind in files that can be read to their end."""
+    a, b, c = (uri(home.landing / path) for path in ("in/a.jsonl", "in/b.csv", "in/nul.jsonl"))
+    home.write(
+        "in/a.jsonl",
+        lines(
+            fates.deliver(id=1, **FULL),
+            *fates.malform(a, '{"id":2', '{"id":"3"}', '{"id":4.5}', '{"n":3000000000}', "[]", "not json"),
+            *fates.malform(a, '{"id":99999999999999999999}', '{"day":"2020-02-30"}', '{"at":"yesterday"}'),
+            *fates.malform(a, '{"id":5,"shop":"A"}{"id":6,"shop":"A"}', "null", '{"amount":"much"}'),
+            fates.deliver(id=7, shop="B"),
+            fates.deliver(**{**FULL, "id": 8, "amount": "NaN"}),
+            fates.deliver(**{**FULL, "id": 9, "amount": "Infinity"}),
+            fates.hold(NEGATIVE, **{**FULL, "id": 10, "amount": "-Infinity"}),
+            {**FULL, "id": 13},
+            {**FULL, "id": 14, "shop": "no such"},
+            fates.hold("postgres_nul(name)", **{**FULL, "id": 15, "name": "a\x00b"}),
+            fates.hold("postgres_range(at)", **{**FULL, "id": 16, "at": "-4800-01-01T00:00:00Z"}),
+            fates.hold("postgres_range(day)", **{**FULL, "id": 17, "day": "-4800-01-01"}),
+            fates.hold(NEGATIVE, "postgres_nul(name)", **{**FULL, "id": 18, "amount": -1, "name": "\x00"}),
+            fates.deliver(**{**FULL, "id": 19, "at": "0001-01-01T00:00:00Z", "day": "9999-12-31"}),
+        ),
+    )
+    home.write("in/nul.jsonl", lines(*fates.malform(c, '{"id":20,"name":"a\x00b"}')))
+    home.write(
+        "in/b.csv",
+        csv(
+            fates.deliver(id=30, **FULL),
+            *fates.malform(b, "31,1,2.5,too,few", "32,1,2.5,x,2020-01-01T10:00:00Z,2020-01-01,A,too many"),
+            *fates.malform(b, "x,1,2.5,x,,,A", "33,1.5,2.5,x,,,A", "34,3000000000,2.5,x,,,A"),
+            *fates.malform(
+                b, "35,1,much,x,,,A", "36,1,2.5,x,2020-13-01T00:00:00Z,,A", "37,1,2,x,,2021-02-29,A"
+            ),
+            fates.deliver(id=38, shop="C"),
+            fates.deliver(**{**FULL, "id": 39, "amount": "NaN"}),
+            fates.hold("postgres_range(day)", **{**FULL, "id": 40, "day": "-4800-01-01"}),
+        ),
+    )
+    home.write("in/empty.jsonl", "")
+    home.write("in/empty.csv", "")
+    home.write("in/blank.jsonl", "\n\n  \n\t\n")
+    home.write("in/only header.csv", HEADER + "\n")
+    home.write("in/whole.jsonl.gz", gzip.compress(lines(fates.deliver(id=50, **FULL)).encode()))
+
+
+def unreadable(home: Home, fates: Fates) -> None:
+    """Files that can't be read to their end, among others that can."""
+    plain = {"n": 1, "amount": 2.5, "name": "x", "shop": "A"}
+    some = [fates.deliver(id=100 + number, **FULL) for number in range(40)]
+    other = [{"id": "text", "shop": "A"}]
+    broken = {
+        "in/cut.jsonl.gz": cut_gzip(lines(*some)),
+        "in/no.jsonl.gz": b"this is no gzip",
+        "in/swapped.csv": csv({"id": 200, **FULL}).replace("id,n,", "n,id,"),
+        "in/other.csv": "a,b\n1,2\n",
+        "in/types.parquet": parquet(*other, id=pa.string()),
+        "in/broken.parquet": b"PAR1 and no more",
+    }
+    for path, content in broken.items():
+        fates.unreadable.append(uri(home.write(path, content)))
+    good = [fates.deliver(id=300, **plain), fates.deliver(id=301, **{**plain, "amount": math.inf})]
+    home.write("in/good.parquet", parquet(*good))
+    home.write("in/fewer.parquet", parquet(fates.deliver(id=302, shop="B")))
+    more = uri(home.landing / "in/more.jsonl")
+    home.write("in/more.jsonl", lines(fates.deliver(id=303, **FULL), *fates.malform(more, "{")))
+
+
+def test_every_record_is_delivered_or_held_with_its_reason(home: Home) -> None:
+    home.declare("mixed", text=DECLARATION)
+    home.judge(
+        rule("column_values_to_be_between", NEGATIVE, "warning", column="amount", min_value=0), name="mixed"
+    )
+    home.columns = COLUMNS
+    fates = Fates()
+
+    readable(home, fates)
+    done = home.run("mixed")
+    assert_fates(home, fates)
+    assert (done.batches, done.rows_in) == (1, fates.rows)
+
+    unreadable(home, fates)
+    assert home.run("mixed").batches == 1
+    assert_fates(home, fates)
+
+    home.write("in/filtered.jsonl", lines({**FULL, "id": 13}, {**FULL, "id": 400, "shop": "no such"}))
+    done = home.run("mixed")
+    assert (done.batches, done.rows_in, done.quarantined) == (1, 0, 0)
+    assert_fates(home, fates)
+
+    landed = {str(f.relative_to(home.landing)) for f in (home.landing / "in").iterdir()}
+    assert {path for (path,) in home.ask("SELECT path FROM sluice.delivery_input")} == landed
+    before = home.history()
+    assert home.run("mixed").batches == 0
+    assert home.history() == before
+
+
+def assert_fates(home: Home, fates: Fates) -> None:
+    eyes = home.reader("mixed")
+    assert oracle.difference(eyes.in_postgres(system=()), fates.delivered) == ""
+    assert oracle.difference(eyes.on_lake(system=()), fates.delivered) == ""
+    postgres: Rows = Counter()
+    for (reasons, file, raw, values, _), count in eyes.held_in_postgres().items():
+        postgres[reasons, values and values[0], raw, file] += count
+    lake: Rows = Counter()
+    for (number, *_, reasons, raw, file, _), count in eyes.held_on_lake().items():
+        lake[reasons, number, raw, file] += count
+    for found, written in ((postgres, "\\u0000"), (lake, "\x00")):
+        named = Counter(
+            {key: count for key, count in found.items() if not (key[2] or "").startswith("unreadable file: ")}
+        )
+        wanted: Rows = Counter()
+        for (reasons, number, raw, file), count in fates.held.items():
+            wanted[reasons, number, raw and raw.replace("\x00", written), file] += count
+        assert oracle.difference(named, wanted) == ""
+        assert sorted(file for *_, file in (found - named).elements()) == sorted(fates.unreadable)
+    assert home.ask("SELECT sum(rows_in), sum(delivered) FROM sluice.delivery") == [
+        (fates.rows, fates.delivered.total())
+    ]
+    home.assert_one_history("mixed")
