@@ -101,6 +101,8 @@ def deliver(run: Session, batch: Batch) -> Receipt:
         done = ledger.delivery_of_batch(cursor, run.stream_id, batch.batch_id)
         if done is not None:
             return _delivered_before(cursor, run, batch, done)
+        # Before anything is written: in a ledger that went back in time the attempt's number may be an old one.
+        ledger.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
         decision = ledger.decision(cursor, run.stream_id, batch.batch_id)
     for staging in range(STAGINGS):
         try:
@@ -225,13 +227,15 @@ def _decided(
         return None
     if decision is None:
         raise _stop(run, batch, verdict)
-    table_rules = [
+    # The rows that break such a rule, if it is about rows at all, are not known one by one.
+    known = {rule.number for rule in hold.rules}
+    about_all = [
         result.reason
         for result in verdict.results
-        if result.severity == Severity.CRITICAL and not result.success and result.unexpected_count is None
+        if result.severity == Severity.CRITICAL and not result.success and result.number not in known
     ]
-    if decision.action == "quarantine-all" and table_rules:
-        return replace(hold, whole=table_rules[0])
+    if decision.action == "quarantine-all" and about_all:
+        return replace(hold, whole=about_all[0])
     return None
 
 

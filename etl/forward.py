@@ -10,7 +10,7 @@ import json
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from etl.batch import Receipt, Session, Staged
 from etl.checksum import MODULUS, checksum
 from etl.columns import SYSTEM_COLUMNS
 from etl.commit import commit
-from etl.database import session
+from etl.database import Cursor, session
 from etl.deliver import open_sinks, stage_task
 from etl.inputs import Input
 from etl.lake import Lake
@@ -46,6 +46,14 @@ class Lost:
     def delivery_id(self) -> int:
         return int(self.manifest["delivery_id"])
 
+    @property
+    def stream_id(self) -> str:
+        return str(self.manifest["stream_id"])
+
+    @property
+    def batch_id(self) -> int:
+        return int(self.manifest["batch_id"])
+
 
 def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline) -> list[Lost]:
     """Manifests that PostgreSQL knows no attempt of, whose objects are all there; in the order to commit them.
@@ -59,8 +67,9 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline) -> list[Lost]:
         if found:
             ledger.skip_numbers(cursor, max(one.delivery_id for one in found))
         last = ledger.last_delivery(cursor, pipeline.name)
-    unknown = [one for one in found if one.delivery_id not in known and _is_whole(lake, one.manifest)]
-    return _chain(unknown, last)
+        unknown = [one for one in found if one.delivery_id not in known and _is_whole(lake, one.manifest)]
+        following = {one.stream_id: _next_batch(cursor, one) for one in unknown}
+    return _chain(unknown, last, following)
 
 
 def _is_whole(lake: Lake, manifest: Manifest) -> bool:
@@ -68,14 +77,28 @@ def _is_whole(lake: Lake, manifest: Manifest) -> bool:
     return all(lake.size(file["path"]) == file["bytes"] for file in files)
 
 
-def _chain(unknown: Sequence[Lost], last: int | None) -> list[Lost]:
-    """From the ledger's last delivery on: of several that follow it, the one that others follow."""
+def _next_batch(cursor: Cursor, lost: Lost) -> int:
+    state = ledger.stream_state(cursor, lost.stream_id)
+    return int(lost.manifest["first_batch"]) if state is None else state.next_batch
+
+
+def _chain(unknown: Sequence[Lost], last: int | None, next_batch: dict[str, int]) -> list[Lost]:
+    """From the ledger's last delivery on: of several that follow it, the one that others follow.
+
+    Each is the next batch of its stream: an attempt that was under way when PostgreSQL went back may name
+    the same previous delivery as the batch before it.
+    """
     followed = {one.manifest["previous"] for one in unknown}
     chain: list[Lost] = []
-    while following := [one for one in unknown if one.manifest["previous"] == last]:
+    while following := [
+        one
+        for one in unknown
+        if one.manifest["previous"] == last and one.batch_id == next_batch[one.stream_id]
+    ]:
         chosen = max(following, key=lambda one: (one.delivery_id in followed, one.delivery_id))
         chain.append(chosen)
         last = chosen.delivery_id
+        next_batch[chosen.stream_id] = chosen.batch_id + 1
     return chain
 
 
@@ -83,7 +106,7 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
     """Commit a lost delivery again, under its own number, in both sinks at once, or raise."""
     manifest = lost.manifest
     sinks = open_sinks(pipeline, _columns(lake, manifest), dsn=dsn, lake=lake)
-    stream_id, batch_id = manifest["stream_id"], manifest["batch_id"]
+    stream_id, batch_id = lost.stream_id, lost.batch_id
     run = Session(
         sinks=sinks,
         lease=lease,
@@ -105,7 +128,7 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
         batch_id=batch_id, inputs=[Input(**one) for one in manifest["inputs"]], lake=lake, lost=lost
     )
     staged = batch.stage(task)
-    counts = staged.counts(0)
+    counts = replace(staged.counts(0), malformed=manifest["malformed"])
     return commit(run, batch, task, staged, counts, batch.judge(counts, staged), None)
 
 

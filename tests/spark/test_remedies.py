@@ -1,0 +1,486 @@
+"""What stops a run names its remedy, and after the remedy each record is in both sinks once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+from etl import steps
+from etl.batch import Receipt
+from etl.errors import (
+    CheckpointDamaged,
+    CheckpointLost,
+    ContractBroken,
+    Fenced,
+    InputsChanged,
+    LedgerAhead,
+    LedgerBehind,
+    SluiceError,
+    VerdictUnknown,
+)
+from etl.recover import Recovered, recover
+from etl.services import Services
+from etl.steps import Step
+from tests import oracle
+from tests.oracle import Rows
+from tests.spark.runs import NEGATIVE, RULES, UNIQUE, Home, Landed, Order, orders, rule
+from tests.stores import clone, database_name
+
+SECOND = 1_000_000_000  # nanoseconds
+
+
+def recovered(home: Home) -> Recovered:
+    return recover(home.place, home.pipeline())
+
+
+def delivered_in_two_batches(home: Home) -> tuple[Landed, str]:
+    """What landed, and the stream that delivered it."""
+    landed = home.land("orders/a.jsonl", orders(0, 12, negative=[3]), ["{broken"])
+    landed += home.land("orders/b.csv", orders(20, 6))
+    landed += home.land("orders/c.jsonl", orders(30, 6, negative=[31]))
+    landed += home.land("orders/d.jsonl", orders(40, 6))
+    done = home.run()
+    assert done.batches == 2
+    return landed, done.stream
+
+
+# A batch that broke its contract
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """What a decision must make of a stopped batch."""
+
+    rules: tuple[dict[str, Any], ...]
+    share: float
+    decision: str
+    held: Callable[[Order], tuple[str, ...]]
+
+
+HELD = {
+    "a critical rule, held": Decided(
+        rules=RULES, share=1.0, decision="--quarantine-all", held=lambda order: order.reasons
+    ),
+    "a critical rule, accepted": Decided(rules=RULES, share=1.0, decision="--accept", held=lambda order: ()),
+    "a table rule, held": Decided(
+        rules=(*RULES, UNIQUE),
+        share=1.0,
+        decision="--quarantine-all",
+        held=lambda order: (*order.reasons, "id is unique"),
+    ),
+    "too many held, held": Decided(
+        rules=RULES[:1],
+        share=0.01,
+        decision="--quarantine-all",
+        held=lambda order: (NEGATIVE,) if NEGATIVE in order.reasons else (),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HELD.values(), ids=HELD.keys())
+def test_a_batch_that_broke_its_contract_is_delivered_as_decided(home: Home, case: Decided) -> None:
+    home.declare(share=case.share)
+    home.judge(*case.rules)
+    made = orders(0, 12, negative=[3])
+    made += [Order(id=None, amount=-1.0), replace(made[5])]
+    home.land("orders/a.jsonl", made)
+    with pytest.raises(ContractBroken, match="nothing of it was delivered") as stop:
+        home.run()
+    assert stop.value.exit_code == 3
+    assert "sluice decide orders --batch 0" in stop.value.remedy
+    home.assert_holds(Landed())
+    with pytest.raises(ContractBroken):
+        home.run()  # it goes on with nothing before somebody has decided
+
+    decided = home.sluice("decide", "orders", "--batch", "0", case.decision, "--why", "seen by hand")
+    assert decided.returncode == 0, decided.stderr
+    assert "next: `sluice run orders`" in decided.stdout
+    assert home.run().rows_in == len(made)
+    assert_decided(home, made, case)
+
+
+def assert_decided(home: Home, made: list[Order], case: Decided) -> None:
+    fates = [(order, case.held(order)) for order in made]
+    passed: Rows = Rows(order.row for order, reasons in fates if not reasons)
+    held: Rows = Rows((reasons, *order.row) for order, reasons in fates if reasons)
+    eyes = home.reader()
+    assert oracle.difference(eyes.in_postgres(system=()), passed) == ""
+    assert oracle.difference(eyes.on_lake(system=()), passed) == ""
+    kept = Rows()
+    for (*row, reasons, _, _, _), count in eyes.held_on_lake().items():
+        kept[(reasons, *row)] += count
+    assert oracle.difference(kept, held) == ""
+    texts = Rows((reasons, None, None, order.row_as_text, 0) for order, reasons in fates if reasons)
+    assert oracle.difference(eyes.held_in_postgres(), texts) == ""
+    home.assert_one_history()
+
+
+def test_a_suite_that_cannot_be_evaluated_is_no_verdict(home: Home) -> None:
+    query = "SELECT * FROM {batch} WHERE no_such_column > 1"
+    home.judge(*RULES, unexpected_rows(query))
+    landed = home.land("orders/a.jsonl", orders(0, 6))
+    with pytest.raises(VerdictUnknown, match="could not be evaluated") as stop:
+        home.run()
+    assert stop.value.exit_code == 4
+    home.assert_holds(Landed())
+    home.judge(*RULES, unexpected_rows("SELECT * FROM {batch} WHERE id < 0"))
+    home.run()
+    home.assert_holds(landed)
+
+
+def unexpected_rows(query: str) -> dict[str, Any]:
+    found = rule("", "no strange rows", "critical", unexpected_rows_query=query)
+    return {**found, "type": "unexpected_rows_expectation"}
+
+
+# A checkpoint that is lost or damaged
+
+
+@pytest.mark.parametrize("part", ["offsets", "commits", "sources", "metadata"])
+def test_a_checkpoint_without_a_part_is_replaced(home: Home, part: str) -> None:
+    landed, stream = delivered_in_two_batches(home)
+    remove(home.checkpoint(stream) / part)
+    late = home.land("orders/late.csv", orders(60, 5))
+    with pytest.raises(CheckpointDamaged) as stop:
+        home.run()
+    assert (stop.value.exit_code, stop.value.remedy) == (4, "`sluice recover orders`")
+    home.assert_holds(landed)
+    assert_recovered(home, landed, late)
+
+
+def test_a_checkpoint_that_is_gone_is_replaced(home: Home) -> None:
+    landed, stream = delivered_in_two_batches(home)
+    remove(home.checkpoint(stream))
+    late = home.land("orders/late.jsonl", orders(60, 5))
+    refused = home.sluice("run", "orders")
+    assert refused.returncode == 4, refused.stderr
+    assert "is gone" in refused.stderr
+    assert "next: `sluice recover orders`" in refused.stderr
+    mended = home.sluice("recover", "orders")
+    assert mended.returncode == 0, mended.stderr
+    assert "knows the 4 delivered files" in mended.stdout
+    assert "next: `sluice run orders`" in mended.stdout
+    assert home.run().rows_in == 5
+    home.assert_holds(landed + late)
+
+
+def test_another_pipelines_checkpoint_is_not_taken_for_ones_own(home: Home) -> None:
+    landed, stream = delivered_in_two_batches(home)
+    home.declare("returns")
+    home.write("returns/a.jsonl", orders(0, 1)[0].json)
+    other = home.run("returns").stream
+    ours = home.checkpoint(stream)
+    ours.rename(ours.with_name("aside"))
+    shutil.copytree(home.checkpoint(other, "returns"), ours)
+    late = home.land("orders/late.jsonl", orders(60, 5))
+    with pytest.raises(CheckpointLost, match=f"holds stream {other} of pipeline returns"):
+        home.run()
+    home.assert_holds(landed)
+    assert_recovered(home, landed, late)
+
+
+def test_a_checkpoint_restored_to_an_earlier_state_is_replaced(home: Home, tmp_path: Path) -> None:
+    home.declare(max_files=1)
+    landed = home.land("orders/a.jsonl", orders(0, 6))
+    checkpoint = home.checkpoint(home.run().stream)
+    shutil.copytree(checkpoint, tmp_path / "backup")
+    landed += home.land("orders/b.jsonl", orders(10, 6))
+    landed += home.land("orders/c.jsonl", orders(20, 6))
+    assert home.run().batches == 2
+    remove(checkpoint)
+    shutil.copytree(tmp_path / "backup", checkpoint)
+    late = home.land("orders/late.jsonl", orders(60, 5))
+    with pytest.raises(LedgerAhead, match="the checkpoint went back in time"):
+        home.run()
+    assert_recovered(home, landed, late, files=3)
+
+
+def assert_recovered(home: Home, landed: Landed, late: Landed, *, files: int = 4) -> None:
+    """`recover` puts a new checkpoint in place, and the next run reads just what is new."""
+    mended = recovered(home)
+    assert (mended.put_back, mended.seen) == ((), files)
+    home.assert_holds(landed)
+    assert home.run().rows_in == len(late.orders)
+    home.assert_holds(landed + late)
+    assert recovered(home).problem is None
+
+
+def remove(place: Path) -> None:
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+
+
+# A database that went back in time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backup:
+    """A copy of a home's database, which can be put back in its place."""
+
+    server: str
+    database: str
+    name: str
+
+    def take(self) -> None:
+        clone(self.server, self.database, self.name)
+
+    def restore(self) -> None:
+        clone(self.server, self.name, self.database)
+
+
+@pytest.fixture
+def backup(home: Home, services: Services) -> Iterator[Backup]:
+    database = database_name(home.dsn)
+    found = Backup(server=services.postgres, database=database, name=f"{database}_backup")
+    yield found
+    connection = oracle.psycopg2.connect(services.postgres)
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        cursor.execute(f'DROP DATABASE IF EXISTS "{found.name}" WITH (FORCE)')
+    connection.close()
+
+
+DELIVERIES = (
+    "SELECT delivery_id, stream_id::text, batch_id, commit_seq, rows_in, delivered, quarantined, malformed,"
+    " checksum::text, quarantine_checksum::text FROM sluice.delivery ORDER BY commit_seq"
+)
+
+
+def restored_at_rest(home: Home, backup: Backup) -> tuple[Landed, Landed, list[tuple[Any, ...]]]:
+    """What the restored database still has, what it lost, and the ledger as it was before that."""
+    home.declare(max_files=1)
+    kept = home.land("orders/a.jsonl", orders(0, 6, negative=[2]))
+    home.run()
+    backup.take()
+    lost = home.land("orders/b.jsonl", orders(10, 6, negative=[11]), ["{broken"])
+    lost += home.land("orders/c.jsonl", orders(20, 6))
+    assert home.run().batches == 2
+    before = home.ask(DELIVERIES)
+    backup.restore()
+    home.assert_holds(kept)
+    return kept, lost, before
+
+
+def test_deliveries_that_the_database_lost_come_back_from_the_lake(home: Home, backup: Backup) -> None:
+    kept, lost, before = restored_at_rest(home, backup)
+    refused = home.sluice("run", "orders")
+    assert refused.returncode == 4, refused.stderr
+    assert "PostgreSQL went back in time" in refused.stderr
+    assert "next: `sluice recover orders`" in refused.stderr
+    home.assert_holds(kept)
+    mended = home.sluice("recover", "orders")
+    assert mended.returncode == 0, mended.stderr
+    assert mended.stdout.count("put back from the lake") == 2
+    assert home.ask(DELIVERIES) == before
+    home.assert_holds(kept + lost)
+    late = home.land("orders/late.csv", orders(60, 5))
+    assert home.run().rows_in == 5
+    home.assert_holds(kept + lost + late)
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_deliveries_that_nobody_has_any_more_are_read_again(home: Home, backup: Backup, gone: int) -> None:
+    kept, lost, before = restored_at_rest(home, backup)
+    remove_manifests(home, [delivery for delivery, *_ in before[1 : 1 + gone]])
+    with pytest.raises(LedgerBehind):
+        home.run()
+    assert recovered(home).put_back == ()
+    home.assert_holds(kept)
+    late = home.land("orders/late.csv", orders(60, 5))
+    home.run()
+    home.assert_holds(kept + lost + late)
+
+
+def remove_manifests(home: Home, deliveries: list[int]) -> None:
+    store, folder = home.reader().store, home.place.lake.table("warehouse.orders").location
+    found = store.get_file_info(fs.FileSelector(f"{folder.removeprefix('s3://')}/deliveries"))
+    named = [one.path for one in found if int(one.base_name.partition("-")[0]) in deliveries]
+    assert len(named) == len(deliveries)
+    for path in named:
+        store.delete_file(path)
+
+
+def test_a_database_from_before_the_first_run_gets_all_of_it_back(home: Home, backup: Backup) -> None:
+    backup.take()
+    landed, _ = delivered_in_two_batches(home)
+    before = home.ask(DELIVERIES)
+    backup.restore()
+    with pytest.raises(LedgerBehind, match="has never seen pipeline orders run"):
+        home.run()
+    assert len(recovered(home).put_back) == 2
+    assert home.ask(DELIVERIES) == before
+    home.assert_holds(landed)
+    late = home.land("orders/late.csv", orders(60, 5))
+    home.run()
+    home.assert_holds(landed + late)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restore:
+    """When a backup is taken and put back under a living run, and how the run ends."""
+
+    taken_after: int  # the batch; batch 0 is delivered by an earlier run
+    put_back_at: tuple[Step, int]  # the step, and how many batches the run has done before
+    error: type[SluiceError]
+    lost: int  # deliveries
+
+
+RESTORES = {
+    "the lease is lost too": Restore(taken_after=0, put_back_at=(Step.BATCH_DONE, 1), error=Fenced, lost=2),
+    "the lease is there": Restore(
+        taken_after=1, put_back_at=(Step.BATCH_DONE, 1), error=LedgerBehind, lost=1
+    ),
+    "a batch is staged": Restore(taken_after=1, put_back_at=(Step.JUDGED, 2), error=LedgerBehind, lost=1),
+}
+
+
+@pytest.mark.parametrize("case", RESTORES.values(), ids=RESTORES.keys())
+def test_a_database_restored_under_a_run_stops_it(home: Home, backup: Backup, case: Restore) -> None:
+    home.declare(max_files=1)
+    landed = home.land("orders/a.jsonl", orders(0, 6))
+    home.run()
+    backup.take()
+    landed += home.land("orders/b.jsonl", orders(10, 6, negative=[12]))
+    landed += home.land("orders/c.jsonl", orders(20, 6))
+    landed += home.land("orders/d.jsonl", orders(30, 6))
+    landed += home.land("orders/e.jsonl", orders(40, 6))
+    done: list[int] = []
+
+    def meanwhile(receipt: Receipt) -> None:
+        done.append(receipt.batch_id)
+        if receipt.batch_id == case.taken_after:
+            backup.take()
+
+    def at(step: Step) -> None:
+        if (step, len(done)) == case.put_back_at:
+            backup.restore()
+
+    steps.listen(at)
+    try:
+        with pytest.raises(case.error):
+            home.run(progress=meanwhile)
+    finally:
+        steps.listen(None)
+    assert done == [1, 2]
+    with pytest.raises(LedgerBehind) as stop:
+        home.run()
+    assert "sluice recover orders" in stop.value.remedy
+    assert len(recovered(home).put_back) == case.lost
+    home.run()
+    home.assert_holds(landed)
+
+
+# Inputs that changed
+
+
+def two_batches(home: Home) -> tuple[Landed, Landed, Path]:
+    """A first file, a second one, and where the second one lies; each is a batch of its own."""
+    home.declare(max_files=1)
+    first = home.land("orders/first.jsonl", orders(0, 6))
+    second = home.land("orders/second.jsonl", orders(10, 6, negative=[12]))
+    move(home.landing / "orders/first.jsonl", seconds=-60)
+    move(home.landing / "orders/second.jsonl", seconds=-30)
+    return first, second, home.landing / "orders/second.jsonl"
+
+
+def move(file: Path, *, seconds: int) -> None:
+    """Another time of last change."""
+    was = file.stat()
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns + seconds * SECOND))
+
+
+def stopped_by(home: Home, change: Callable[[], object]) -> InputsChanged:
+    """The error of a run in which `change` happens after the first batch."""
+
+    def meanwhile(receipt: Receipt) -> None:
+        if receipt.batch_id == 0:
+            change()
+
+    with pytest.raises(InputsChanged) as stop:
+        home.run(progress=meanwhile)
+    assert stop.value.exit_code == 4
+    assert "sluice recover orders" in stop.value.remedy
+    return stop.value
+
+
+def test_a_file_overwritten_before_its_batch_is_taken_as_it_is_after_recover(home: Home) -> None:
+    first, _, _ = two_batches(home)
+    new: list[Landed] = []
+    stop = stopped_by(home, lambda: new.append(home.land("orders/second.jsonl", orders(50, 9))))
+    assert "second.jsonl was changed after it was listed" in stop.seen
+    home.assert_holds(first)
+    mended = home.sluice("recover", "orders")
+    assert mended.returncode == 0, mended.stderr
+    assert "InputsChanged" in mended.stdout
+    assert home.run().rows_in == 9
+    home.assert_holds(first + new[0])
+
+
+def test_a_file_truncated_before_its_batch_is_delivered_when_it_is_put_back(home: Home) -> None:
+    first, second, file = two_batches(home)
+    whole, was = file.read_bytes(), file.stat()
+    stopped_by(home, lambda: file.write_bytes(whole[: len(whole) // 2]))
+    with pytest.raises(InputsChanged):
+        home.run()
+    home.assert_holds(first)
+    file.write_bytes(whole)
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert home.run().rows_in == 6
+    home.assert_holds(first + second)
+
+
+def test_a_file_removed_before_its_batch_is_delivered_when_it_comes_back(home: Home) -> None:
+    first, _, file = two_batches(home)
+    stop = stopped_by(home, file.unlink)
+    assert "second.jsonl is gone" in stop.seen
+    recovered(home)
+    assert home.run().batches == 0
+    home.assert_holds(first)
+    back = home.land("orders/second.jsonl", orders(10, 6, negative=[12]))
+    home.run()
+    home.assert_holds(first + back)
+
+
+@pytest.mark.parametrize("change", ["overwritten", "removed"])
+def test_a_file_that_changes_while_it_is_read_is_not_delivered(home: Home, change: str) -> None:
+    landed = home.land("orders/a.jsonl", orders(0, 6))
+    file = home.landing / "orders/a.jsonl"
+    whole, was = file.read_bytes(), file.stat()
+
+    def meanwhile(step: Step) -> None:
+        if step == Step.STAGED and change == "removed":
+            file.unlink()
+        elif step == Step.STAGED:
+            home.land("orders/a.jsonl", orders(0, 7))
+
+    steps.listen(meanwhile)
+    try:
+        with pytest.raises(InputsChanged, match=r"orders/a\.jsonl"):
+            home.run()
+    finally:
+        steps.listen(None)
+    home.assert_holds(Landed())
+    file.write_bytes(whole)
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    home.run()
+    home.assert_holds(landed)
+
+
+def test_a_file_overwritten_after_its_delivery_is_not_read_again(home: Home) -> None:
+    landed, _ = delivered_in_two_batches(home)
+    home.land("orders/a.jsonl", orders(500, 20))
+    before = home.history()
+    assert home.run().batches == 0
+    assert home.history() == before
+    late = home.land("orders/late.jsonl", orders(60, 5))
+    assert home.run().rows_in == 5
+    home.assert_holds(landed + late)
