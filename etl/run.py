@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from etl import ledger, warehouse
 from etl.batch import Receipt, Session
+from etl.bucket import ensure_bucket
 from etl.checkpoint import open_checkpoint
 from etl.columns import common_schema
 from etl.database import migrate, session
@@ -117,6 +118,7 @@ def run(
     """Deliver all that has landed. `spark` is used as it is and left running; None starts one of our own."""
     started = time.monotonic()
     dsn = place.services.postgres
+    ensure_bucket(place.services.lake, place.lake.store)
     migrate(dsn)
     schema, _, table = pipeline.table.rpartition(".")
     with session(dsn) as cursor:
@@ -204,9 +206,16 @@ def _spark(place: Place, given: SparkSession | None) -> Iterator[SparkSession]:
     if given is not None:
         yield given
         return
+    import pyspark.sql  # noqa: F401 - wholly, before another thread imports parts of it
+
+    from etl.quality.gx import registered
     from etl.sparksession import start
 
+    # Great Expectations takes seconds to import, Spark's JVM to start: side by side.
+    suites = threading.Thread(target=registered, name="suites")
+    suites.start()
     spark = start(place.settings, place.services)
+    suites.join()
     try:
         yield spark
     finally:

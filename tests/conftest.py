@@ -9,14 +9,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psycopg2
 import pytest
-from psycopg2 import sql
-from psycopg2.extensions import make_dsn
 
 from etl import services as embedded
 from etl.services import Services
 from etl.settings import Settings
+from tests.stores import new_database
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 JARS = REPOSITORY / ".sluice" / "jars"  # kept, so that they are resolved once and not in every run
@@ -60,10 +58,8 @@ def services(settings: Settings) -> Iterator[Services]:
 @pytest.fixture
 def database(services: Services) -> Iterator[str]:
     """The connection string of an empty database; it is dropped at the end, whoever is still connected."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    _run(services.postgres, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    yield make_dsn(services.postgres, dbname=name)
-    _run(services.postgres, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    with new_database(services.postgres) as found:
+        yield found
 
 
 @pytest.fixture
@@ -88,13 +84,3 @@ def settings_for(services: Services, settings: Settings) -> Callable[..., Settin
         return Settings.model_validate(values | changes)
 
     return make
-
-
-def _run(dsn: str, command: sql.Composed) -> None:
-    connection = psycopg2.connect(dsn)
-    try:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            cursor.execute(command)
-    finally:
-        connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,12 +29,25 @@ def new_database(dsn: str, *, template: str = "template0") -> Iterator[str]:
     try:
         yield make_dsn(dsn, dbname=name)
     finally:
-        _command(dsn, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        drop(dsn, name)
+
+
+def drop(dsn: str, name: str) -> None:
+    """Drop a database, whoever is connected; an autovacuum worker, which we may not end, is waited for."""
+    command = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return _command(dsn, command)
+        except psycopg2.errors.InsufficientPrivilege:
+            if time.monotonic() > deadline:
+                raise
+            _command(dsn, sql.SQL("SELECT pg_sleep(0.1)"))
 
 
 def clone(dsn: str, of: str, name: str) -> None:
     """Make database `name` a copy of what `of` now is; nobody may be connected to either."""
-    _command(dsn, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+    drop(dsn, name)
     _command(dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(of)))
 
 

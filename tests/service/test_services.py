@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import boto3
@@ -77,7 +78,8 @@ def test_killed_services_are_started_again_despite_their_stale_notes(own: Settin
     commands = ((process, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]))
     family += [process for process, words in commands if str(own.home / "s3") in " ".join(words or ())]
     for process in family:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # a background worker may have ended by itself
+            process.kill()
     psutil.wait_procs(family, timeout=30)
     assert all(state.port is None for state in embedded.status(own))
     assert embedded.up(own) == first
