@@ -232,7 +232,9 @@ def _decided(
     about_all = [
         result.reason
         for result in verdict.results
-        if result.severity == Severity.CRITICAL and not result.success and result.number not in known
+        if result.severity == Severity.CRITICAL
+        and not result.success
+        and (result.unexpected_count is None or result.number not in known)
     ]
     if decision.action == "quarantine-all" and about_all:
         return replace(hold, whole=about_all[0])
