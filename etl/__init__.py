@@ -7,7 +7,9 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """`etl.read(…)` imports what it needs when it is first used: importing etl stays cheap."""
-    if name != "read":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module("etl.read")
+    """`etl.read(…)` and `etl.session()` import what they need when first used: importing etl stays cheap."""
+    if name == "read":
+        return importlib.import_module("etl.read")
+    if name == "session":
+        return importlib.import_module("etl.sparksession").session
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

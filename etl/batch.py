@@ -29,7 +29,7 @@ class Sinks:
 
     pipeline: Pipeline
     columns: pa.Schema  # the transform's output in the common types
-    dsn: str
+    dsn: str = field(repr=False)
     lake: Lake
     warehouse: Warehouse
     table: LakeTable

@@ -134,7 +134,7 @@ def down() -> None:
 def _without_secrets(dsn: str) -> str:
     from psycopg2.extensions import make_dsn, parse_dsn
 
-    shown = {key: value for key, value in parse_dsn(dsn).items() if key not in ("password", "passfile")}
+    shown = {key: value for key, value in parse_dsn(dsn).items() if "pass" not in key}
     return str(make_dsn(**shown))
 
 
@@ -174,12 +174,18 @@ def land(
 def run(name: PipelineName, as_json: AsJson = False) -> None:
     """Deliver all that has landed, batch by batch, and stop."""
     from etl.progress import watching
+    from etl.run import Summary
     from etl.run import run as run_pipeline
 
     place = _place()
     pipeline = _pipeline(name, place.settings)
-    with watching(place, pipeline, err) as progress:
-        summary = run_pipeline(place, pipeline, progress=progress)
+    try:
+        with watching(place, pipeline, err) as progress:
+            summary = run_pipeline(place, pipeline, progress=progress)
+    except SluiceError as error:
+        if as_json and isinstance(error.done, Summary):
+            _print_json(error.done.json())
+        raise
     if as_json:
         _print_json(summary.json())
     else:

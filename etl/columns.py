@@ -44,6 +44,8 @@ def common_schema(output: pa.Schema, *, pipeline: str) -> pa.Schema:
             problems.append(f"{field.name}: {field.type} has no type that both sinks hold alike")
         elif field.name.startswith("_"):
             problems.append(f"{field.name}: names that start with _ are kept for Sluice's own columns")
+        elif "%" in field.name:
+            problems.append(f"{field.name}: a percent sign can't be in a column's name")
         elif len(field.name.encode()) > 63:
             problems.append(f"{field.name}: longer than PostgreSQL's 63 bytes")
         else:

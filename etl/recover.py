@@ -53,7 +53,7 @@ def _recover(place: Place, pipeline: Pipeline, lease: Lease) -> Recovered:
         return Recovered(pipeline=pipeline.name, problem=None)
     lost = lost_deliveries(dsn, place.lake, pipeline)
     receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost)
-    stream_id, seen = seeded_stream(dsn, place.checkpoints(pipeline.name), sources=len(pipeline.sources))
+    stream_id, seen = seeded_stream(dsn, place.checkpoints(pipeline.name), pipeline)
     return Recovered(pipeline=pipeline.name, problem=problem, put_back=receipts, stream=stream_id, seen=seen)
 
 

@@ -140,8 +140,13 @@ def run(
 
         if nothing_new(pipeline, place.checkpoints(pipeline.name).of(stream_id), place.settings.landing):
             return _ended(summary, started)
-        with _spark(place, spark) as found:
-            _query(place, pipeline, found, lease, stream, received, on_step)
+        try:
+            with _spark(place, spark) as found:
+                _query(place, pipeline, found, lease, stream, received, on_step)
+        except SluiceError as error:
+            summary.outcome = type(error).__name__
+            error.done = _ended(summary, started)
+            raise
     return _ended(summary, started)
 
 
@@ -207,19 +212,23 @@ def _spark(place: Place, given: SparkSession | None) -> Iterator[SparkSession]:
         yield given
         return
     import pyspark.sql  # noqa: F401 - wholly, before another thread imports parts of it
+    from py4j.protocol import Py4JError
 
     from etl.quality.gx import registered
     from etl.sparksession import start
 
     # Great Expectations takes seconds to import, Spark's JVM to start: side by side.
-    suites = threading.Thread(target=registered, name="suites")
+    suites = threading.Thread(target=registered, name="suites", daemon=True)
     suites.start()
     spark = start(place.settings, place.services)
-    suites.join()
     try:
+        suites.join()
         yield spark
     finally:
-        spark.stop()
+        try:
+            spark.stop()
+        except (OSError, Py4JError) as error:  # its JVM is gone; what ended the run matters more
+            log.debug("Spark could not be stopped: %s", error)
 
 
 def _query(
@@ -232,10 +241,11 @@ def _query(
     on_step: Listener | None,
 ) -> None:
     from etl.source import open_source
-    from etl.sparkbatch import SparkBatch, compile_rules, output
+    from etl.sparkbatch import SparkBatch, compile_rules, output, refuse_state
 
     source = open_source(spark, pipeline, place.settings)
     frame = output(pipeline.transform(source.frame, **source.lookups))
+    refuse_state(pipeline, frame)
     rules = compile_rules(pipeline, frame, place.settings)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
     sinks = open_sinks(pipeline, columns, dsn=place.services.postgres, lake=place.lake)
@@ -270,10 +280,15 @@ def _query(
 
 def _await(query: StreamingQuery, failure: list[BaseException]) -> None:
     """Wait for the end; an error of a batch is raised as itself, not as Spark's report of it."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
 
     try:
         query.awaitTermination()
+    except (OSError, Py4JError) as error:
+        raise SluiceError(
+            f"Spark's JVM is gone: {error}", remedy="see logs/spark.log in SLUICE_HOME; then run again"
+        ) from error
     except StreamingQueryException as error:
         if failure:
             raise failure[0] from None
@@ -281,5 +296,3 @@ def _await(query: StreamingQuery, failure: list[BaseException]) -> None:
             f"Spark ended the query: {str(error).strip().splitlines()[0]}",
             remedy="see Spark's message; the next run goes on from the ledger",
         ) from error
-    finally:
-        query.stop()

@@ -154,8 +154,9 @@ def observed(frame: DataFrame, name: str) -> dict[str, Any]:
         raise KeyError(f"nothing was observed as {name!r}: no job was run on this frame")
     from pyspark.serializers import CPickleSerializer
 
-    sql = frame.sparkSession.sparkContext._jvm.org.apache.spark.sql.api.python.PythonSQLUtils
-    return dict(CPickleSerializer().loads(sql.toPyRow(metrics.apply(name))).asDict())
+    jvm: Any = frame.sparkSession.sparkContext._jvm
+    pickled = jvm.org.apache.spark.sql.api.python.PythonSQLUtils.toPyRow(metrics.apply(name))
+    return dict(CPickleSerializer().loads(pickled).asDict())  # type: ignore[no-untyped-call]
 
 
 def _query_metrics(frame: DataFrame) -> Any:
@@ -163,7 +164,7 @@ def _query_metrics(frame: DataFrame) -> Any:
     session = frame.sparkSession
     own = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     # The frame's session is a clone that knows no query; the state shared by all sessions does.
-    for query in session._jsparkSession.sharedState().activeStreamingQueries().values():  # type: ignore[attr-defined]
+    for query in session._jsparkSession.sharedState().activeStreamingQueries().values():
         if query.id().toString() == own:
             return query.lastExecution().observedMetrics()
     return None

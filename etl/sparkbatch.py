@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from etl.checkpoint import Checkpoint
+    from etl.checkpoint import Checkpoint, LoggedFile
     from etl.quality import CompiledSuite
     from etl.source import Source
 
@@ -86,6 +86,25 @@ def output(frame: DataFrame) -> DataFrame:
     return frame.select(*(plain(field.name, field.dataType) for field in frame.schema.fields))
 
 
+_STATEFUL = ("Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark", "GlobalLimit")
+
+
+def refuse_state(pipeline: Pipeline, frame: DataFrame) -> None:
+    """SetupError for a transform that keeps state between batches: a recovered checkpoint would not have it."""
+    waiting = [frame._jdf.queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        children = [node.children().apply(number) for number in range(node.children().size())]
+        streams = [child for child in children if child.isStreaming()]
+        name = node.nodeName()
+        if streams and (name in _STATEFUL or "WithState" in name or (name == "Join" and len(streams) > 1)):
+            raise SetupError(
+                f"The transform of {pipeline.name} keeps state between batches ({name}), which is not supported",
+                remedy="transform each batch by itself, and aggregate what was delivered",
+            )
+        waiting += streams
+
+
 @dataclass(frozen=True, kw_only=True)
 class SparkBatch:
     """One micro-batch of foreachBatch."""
@@ -93,6 +112,7 @@ class SparkBatch:
     batch_id: int
     frame: DataFrame
     inputs: Sequence[Input]
+    stale: Sequence[str]  # inputs that are not as Spark listed them, in words
     source: Source
     rules: Rules
     settings: Settings
@@ -110,21 +130,23 @@ class SparkBatch:
         """The batch with its inputs, from the logs that Spark wrote before it called."""
         logged = checkpoint.inputs(batch_id)
         found = _look(logged, settings)
-        if changes := _since_listed(logged, found):
-            raise InputsChanged(
-                f"Batch {batch_id} of {rules.pipeline.name}, not delivered: its inputs are not as Spark listed them:"
-                f" {'; '.join(changes[:5])}",
-                remedy="put the files back as they were and land new content under new names; then run again."
-                f" To take them as they are now: `sluice recover {rules.pipeline.name}`",
-            )
+        there = {one.uri for one in found}
+        gone = [_as_logged(file, settings) for file in logged if file.uri not in there]
         return cls(
-            batch_id=batch_id, frame=frame, inputs=found, source=source, rules=rules, settings=settings
+            batch_id=batch_id,
+            frame=frame,
+            inputs=[*found, *gone],
+            stale=_since_listed(logged, found),
+            source=source,
+            rules=rules,
+            settings=settings,
         )
 
     def stage(self, task: StageTask) -> Staged:
         """One job over the batch; a small second one over its files when some records are malformed."""
         from etl.source import observed
 
+        self._refuse_stale()
         unreadable: Mapping[str, str] = {}
         job = self._job(self.frame, task)
         try:
@@ -137,8 +159,32 @@ class SparkBatch:
         if unreadable or observed(job, "source")["malformed"]:
             uris = [one.uri for one in self.inputs]
             malformed = _collect(self._staging(self._malformed(uris, unreadable), task))
+            self._require_all(malformed, observed(job, "source")["malformed"], unreadable)
         aggregates = observed(job, "suite") if self.rules.suite.aggregates else {}
         return Staged(reports=reports, malformed=malformed, aggregates=aggregates)
+
+    def _refuse_stale(self) -> None:
+        """Not before the ledger was asked: the files of a batch that is delivered already may be gone."""
+        if self.stale:
+            name = self.rules.pipeline.name
+            raise InputsChanged(
+                f"Batch {self.batch_id} of {name}, not delivered: its inputs are not as Spark listed them:"
+                f" {'; '.join(self.stale[:5])}",
+                remedy="put the files back as they were and land new content under new names; then run again."
+                f" To take them as they are now: `sluice recover {name}`",
+            )
+
+    def _require_all(
+        self, malformed: Sequence[TaskReport], counted: int, unreadable: Mapping[str, str]
+    ) -> None:
+        """Every record that the pass left out as malformed is held, or the batch is not delivered."""
+        held = sum(report.quarantined for report in malformed)
+        if not unreadable and held < counted:
+            raise InputsChanged(
+                f"Batch {self.batch_id} of {self.rules.pipeline.name}, not delivered: {counted} malformed records"
+                f" were counted, and reading its files again found {held}",
+                remedy="see what changes the landed files; then run again",
+            )
 
     def _readable(self, unreadable: Mapping[str, str]) -> DataFrame:
         """The batch made of what can be read of its files."""
@@ -152,9 +198,7 @@ class SparkBatch:
 
     def _staging(self, frame: DataFrame, task: StageTask) -> DataFrame:
         """At most `pg_connections` tasks write at a time; each opens one connection."""
-        if self.frame.sparkSession.sparkContext.defaultParallelism > self.settings.pg_connections:
-            frame = frame.coalesce(self.settings.pg_connections)
-        return frame.mapInArrow(stager(task), REPORT)
+        return frame.coalesce(self.settings.pg_connections).mapInArrow(stager(task), REPORT)
 
     def _unreadable(self, error: Exception) -> dict[str, str]:
         """The files that made the job fail, with the reason.
@@ -214,6 +258,12 @@ def _look(files: Sequence[Any], settings: Settings) -> list[Input]:
         uris = [file.uri for file in files if file.source == source]
         found += evidence.look(uris, landing=settings.landing, source=source)
     return found
+
+
+def _as_logged(file: LoggedFile, settings: Settings) -> Input:
+    """An input that is gone, by what Spark's log says of it."""
+    path = evidence.path_of(file.uri, settings.landing)
+    return Input(path=path, uri=file.uri, size=0, mtime_ms=file.mtime_ms, etag=None, source=file.source)
 
 
 def _since_listed(logged: Sequence[Any], found: Sequence[Input]) -> list[str]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etl.errors import SetupError
 from etl.services import JarSet, Services, jars, java
 from etl.services.process import make_folder
-from etl.settings import Settings
+from etl.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,12 +47,21 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         found["spark.sql.shuffle.partitions"] = cores if cores.isdigit() else str(os.cpu_count() or 1)
         found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     found |= _s3a(settings, services, local=local)
-    return found | settings.spark_conf | KEEP_EVERYTHING
+    if shown := sorted(name for name in settings.spark_conf if SECRET.search(name)):
+        raise SetupError(
+            f"SLUICE_SPARK_CONF holds what looks like secrets, and Spark's settings show in `ps`: {', '.join(shown)}",
+            remedy="leave credentials to the standard AWS chain and to password files",
+        )
+    kept = {name: found[name] for name in ("spark.sql.streaming.minBatchesToRetain",)}
+    return found | settings.spark_conf | KEEP_EVERYTHING | kept
 
+
+SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
 
 # A setting that skipped or blurred input would break conservation, so these can't be overridden.
 KEEP_EVERYTHING = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",  # an overflow in a transform is an error, not a null
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.csv.parser.columnPruning.enabled": "false",
@@ -83,17 +96,31 @@ def start(settings: Settings, services: Services) -> SparkSession:
     from pyspark.sql import SparkSession
 
     java()  # one line about a missing or old Java, before Spark's own report of it
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if settings.spark_master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its default is whatever python3 is on PATH
     conf = SparkConf().setAll(list(configuration(settings, services).items()))
     log = log_file(settings)
     make_folder(log.parent)
     with log.open("w") as out:
         gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
+    handler = signal.getsignal(signal.SIGINT)
     SparkContext(conf=conf, gateway=gateway)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)  # the context puts one of its own in its place
     return SparkSession.builder.getOrCreate()
 
 
 def log_file(settings: Settings) -> Path:
     """Where Spark's JVM writes its errors."""
     return settings.home / "logs" / "spark.log"
+
+
+def session() -> SparkSession:
+    """A Spark session of your own that can read the lake, with the settings in force."""
+    from etl import services
+
+    settings = load_settings()
+    found = services.up(settings)
+    os.environ.update(found.environment)
+    return start(settings, found)

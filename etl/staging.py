@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
@@ -26,13 +26,22 @@ STAGE_SCHEMA = "sluice_stage"
 COPY_READ_BYTES = 1 << 20
 HELD_IN_MEMORY_BYTES = 8 << 20
 TASK_COLUMN = "_task"
+# A peer that vanished without a word is noticed within a minute or two, not after hours.
+CONNECTION: Mapping[str, Any] = {
+    "connect_timeout": 10,
+    "application_name": "sluice",
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StagingTables:
     """Where an attempt's rows wait for the transaction."""
 
-    dsn: str
+    dsn: str = field(repr=False)
     data: str  # table names within STAGE_SCHEMA
     quarantine: str
 
@@ -91,7 +100,7 @@ class StagingWriter:
 
     def _copy(self, table: str, source: Any) -> None:
         if self._connection is None:
-            self._connection = psycopg2.connect(self._tables.dsn)
+            self._connection = psycopg2.connect(self._tables.dsn, **CONNECTION)
         name = sql.Identifier(STAGE_SCHEMA, table)
         command = sql.SQL("COPY {} FROM STDIN WITH (FORMAT binary)").format(name)
         with self._connection.cursor() as cursor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -91,6 +92,9 @@ def record_decision(
     """Record the decision on a stopped batch, for the next run to act on; returns what it will do."""
     if not why.strip():
         raise SetupError("A decision needs its reason", remedy='add --why "…"')
+    if stream is not None and not _is_uuid(stream):
+        raise SetupError(f"--stream {stream} is no stream's id", remedy="`sluice status --json` shows them")
+    migrate(place.services.postgres)
     with session(place.services.postgres) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
         stream_id = stream or (known.stream_id if known else None)
@@ -109,6 +113,14 @@ def record_decision(
         will += ", or all of its rows where a rule about the whole table failed"
     stops = "; ".join(found[0])
     return f"batch {batch} ({stops}): {will}\nnext: `sluice run {pipeline.name}`"
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def held_by_reason(place: Place, pipeline: str) -> dict[str, int]:

@@ -110,7 +110,9 @@ class Warehouse:
     def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
         """What could make a merge fail or change its rows."""
         key_index = sql.Identifier(self.table_schema, self._key_index).as_string(cursor)
-        run(cursor, "warehouse", "obstacles", {"table": name, "key_index": key_index})
+        run(
+            cursor, "warehouse", "obstacles", {"table": name, "key_index": key_index, "keys": list(self.keys)}
+        )
         return [f"it has {obstacle}" for (obstacle,) in cursor.fetchall()]
 
     def create_staging(self, cursor: Cursor, tables: StagingTables) -> None:

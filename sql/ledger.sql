@@ -138,15 +138,19 @@ INSERT INTO sluice.quality_rule (delivery_id, number, reason, expectation, sever
     unexpected_count, evaluated) VALUES %s
 
 -- name: record_stop
--- Records a batch that broke its contract; an earlier decision on it stays.
-INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report)
+-- Records a batch that broke its contract; an earlier decision stays only while it was on all of these stops.
+INSERT INTO sluice.stopped_batch AS s (stream_id, batch_id, pipeline, stops, report)
 VALUES (%(stream)s, %(batch)s, %(pipeline)s, %(stops)s, %(report)s)
 ON CONFLICT (stream_id, batch_id) DO UPDATE
-SET stops = excluded.stops, report = excluded.report, stopped_at = now()
+SET stops = excluded.stops, report = excluded.report, stopped_at = now(),
+    decision = CASE WHEN excluded.stops <@ s.stops THEN s.decision END,
+    decided_by = CASE WHEN excluded.stops <@ s.stops THEN s.decided_by END,
+    why = CASE WHEN excluded.stops <@ s.stops THEN s.why END,
+    decided_at = CASE WHEN excluded.stops <@ s.stops THEN s.decided_at END
 
 -- name: decision
 -- What a person decided on a stopped batch, if anything.
-SELECT decision, decided_by, why FROM sluice.stopped_batch
+SELECT decision, decided_by, why, stops FROM sluice.stopped_batch
 WHERE stream_id = %(stream)s AND batch_id = %(batch)s AND decision IS NOT NULL
 
 -- name: decide
@@ -193,8 +197,9 @@ VALUES (%(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, %(run)s, true)
 ON CONFLICT (delivery_id) DO UPDATE SET lease_token = excluded.lease_token, closed_at = NULL, outcome = NULL
 
 -- name: known_attempts
--- Which of these delivery numbers PostgreSQL knows, of any pipeline; not those that an interrupted recover left.
-SELECT delivery_id FROM sluice.attempt
+-- Which of these delivery numbers PostgreSQL knows, of any pipeline, and the runs that were given them; not those
+-- that an interrupted recover left.
+SELECT delivery_id, lease_token::text FROM sluice.attempt
 WHERE delivery_id = ANY(%(deliveries)s) AND (NOT adopted OR outcome = 'delivered')
 
 -- name: skip_numbers

@@ -78,7 +78,8 @@ FROM pg_constraint WHERE conrelid = to_regclass(%(table)s) AND contype IN ('c', 
 UNION ALL
 SELECT 'UNIQUE index ' || i.indexrelid::regclass::text
 FROM pg_index i WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique
-  AND i.indexrelid IS DISTINCT FROM to_regclass(%(key_index)s)
+  AND NOT (coalesce(i.indexrelid = to_regclass(%(key_index)s), false) AND %(keys)s = ARRAY(
+      SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = i.indexrelid ORDER BY a.attnum))
   AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conindid = i.indexrelid)
 UNION ALL
 SELECT 'NOT NULL on column ' || attname FROM pg_attribute

@@ -261,8 +261,7 @@ def plan(state: State, me: Driver, go: Go) -> Iterator[Move]:
             place < me.end
             or folder is None
             or me.batch in dict(folder.offsets)
-            or (files
-            and place in dict(folder.sources))
+            or (files and place in dict(folder.sources))
         ):
             yield go(None, "dies: its checkpoint was changed under it")
         else:
