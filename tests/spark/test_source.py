@@ -94,8 +94,8 @@ def read(spark: SparkSession, declared: Pipeline, root: Path, checkpoint: Path) 
 
 
 GOOD_JSON = [
-    '{"id":1,"n":2,"d":1.5,"s":"x","b":true,"t":"2013-01-01T10:00:00Z","dt":"2013-01-01","dec":1.25,"st":{"a":1},'
-    '"ar":[1,2],"sm":3}',
+    ('{"id":1,"n":2,"d":1.5,"s":"x","b":true,"t":"2013-01-01T10:00:00Z","dt":"2013-01-01","dec":1.25,"st":{"a":1},'
+    '"ar":[1,2],"sm":3}'),
     '{"id":2,"s":"}{ \\" }","st":{"a":null}}',
     '{"id":3,"s":5}',
     '\t{"id":4,"d":"NaN"} \r',
