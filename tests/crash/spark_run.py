@@ -1,0 +1,53 @@
+"""One whole run in a process that can be killed: it stops at a step, says so in a marker file, and waits.
+
+Started as `python -m tests.crash.spark_run <pipeline> <step> <passes> <folder>`, with the settings in the
+environment as for the command. It waits by reading from a FIFO that nobody writes to.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from etl import services, steps
+from etl.pipeline import load_pipeline
+from etl.run import Place, run
+from etl.settings import load_settings
+from etl.steps import Step
+
+
+@dataclass(kw_only=True)
+class StopAt:
+    """Stops the process that comes to the step: the driver, or an executor's worker."""
+
+    step: str
+    folder: str
+    passes: int  # how often the step is passed before it stops
+
+    def __call__(self, step: Step) -> None:
+        if step != self.step:
+            return
+        if self.passes:
+            self.passes -= 1
+            return
+        Path(self.folder, f"{step}.marker").write_text(str(os.getpid()))
+        with Path(self.folder, "reached").open("w") as reached:
+            reached.write(f"{os.getpid()}\n")
+        Path(self.folder, "wait").read_text()
+
+
+def main() -> None:
+    name, step, passes, folder = sys.argv[1:]
+    settings = load_settings()
+    found = services.up(settings)
+    os.environ.update(found.environment)
+    place = Place(settings=settings, services=found)
+    stop = StopAt(step=step, folder=folder, passes=int(passes))
+    steps.listen(stop)
+    run(place, load_pipeline(name, settings.pipelines), on_step=stop)
+
+
+if __name__ == "__main__":
+    main()

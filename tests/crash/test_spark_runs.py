@@ -1,0 +1,154 @@
+"""Whole runs, killed with SIGKILL and run again: both sinks have each batch whole and once, or not at all."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from etl.audit import audit
+from etl.services import Services
+from etl.settings import Settings
+from tests.spark.runs import Home, Landed, orders
+
+PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
+
+# (step, how often it is passed before, batches that readers see afterwards): each run goes on from the last
+KILLS = (
+    ("rows-copied", 0, 0),  # on an executor, in the middle of staging batch 0
+    ("rows-merged", 1, 1),  # in the transaction of batch 1
+    ("committed", 1, 3),  # batch 2 is committed, and Spark has not marked it as done
+)
+BATCHES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Starts runs in processes of their own, and kills them."""
+
+    home: Home
+    folder: Path
+    reached: int  # file descriptor of the FIFO on which a run says that it has come to its step
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, step: str, passes: int) -> subprocess.Popen[bytes]:
+        words = ["-m", "tests.crash.spark_run", "orders", step, str(passes), str(self.folder)]
+        with (self.folder / "log").open("ab") as log:
+            run = subprocess.Popen(
+                [sys.executable, *words],
+                env=self.home.environment,
+                cwd=self.home.root,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.started.append(run)
+        return run
+
+    def wait_for_step(self, process: subprocess.Popen[bytes]) -> int:
+        """The pid of the process that has come to its step."""
+        deadline = time.monotonic() + PATIENCE
+        while not select.select([self.reached], [], [], 1)[0]:
+            assert process.poll() is None, f"the run ended before its step: {self.log}"
+            assert time.monotonic() < deadline, f"the run did not come to its step: {self.log}"
+        return int(os.read(self.reached, 4096).split()[0])
+
+    def forget(self) -> None:
+        """What processes that are dead by now have said after the first one did."""
+        while select.select([self.reached], [], [], 0)[0]:
+            os.read(self.reached, 4096)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()[-2000:]
+
+
+@pytest.fixture
+def runs(
+    tmp_path: Path, dsn: str, services: Services, lake_uri: str, settings_for: Callable[..., Settings]
+) -> Iterator[Runs]:
+    home = Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for)
+    home.declare(max_files=1)
+    for name in ("reached", "wait"):
+        os.mkfifo(tmp_path / name)
+    reached = os.open(tmp_path / "reached", os.O_RDWR)
+    found = Runs(home=home, folder=tmp_path, reached=reached)
+    yield found
+    for run in found.started:  # none lives, unless the test failed
+        for process in processes_of(run):
+            process.kill()
+        run.wait(PATIENCE)
+    os.close(reached)
+
+
+def test_a_run_killed_at_any_point_is_finished_by_the_next_one(runs: Runs) -> None:
+    batches = landed_batches(runs.home)
+    for step, passes, visible in KILLS:
+        process = runs.start(step, passes)
+        stopped = runs.wait_for_step(process)
+        assert (runs.folder / f"{step}.marker").exists()
+        kill(process, stopped)
+        runs.forget()
+        runs.home.assert_rows(sum(batches[:visible], Landed()))
+    last = runs.start("none", 0)
+    assert last.wait(PATIENCE) == 0, runs.log
+    assert_none_left(processes_of(last))
+    runs.home.assert_holds(sum(batches, Landed()))
+    assert runs.home.ask("SELECT batch_id FROM sluice.delivery ORDER BY commit_seq") == [
+        (n,) for n in range(BATCHES)
+    ]
+    report = audit(runs.home.place, runs.home.pipeline())
+    assert report.clean, list(report.lines())
+
+
+def landed_batches(home: Home) -> list[Landed]:
+    """What each batch is to consist of: one file of each source, in the order of their times."""
+    found = []
+    for number in range(BATCHES):
+        start = number * 100
+        batch = home.land(f"orders/{number}.jsonl", orders(start, 9, negative=[start + 4]), ["{broken"])
+        batch += home.land(f"orders/{number}.csv", orders(start + 50, 5))
+        for kind in ("jsonl", "csv"):
+            os.utime(home.landing / f"orders/{number}.{kind}", (1_600_000_000 + number,) * 2)
+        found.append(batch)
+    return found
+
+
+def processes_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """All processes of the run's session: the driver while it lives, its JVM, the workers."""
+
+    def session(pid: int) -> int | None:
+        try:
+            return os.getsid(pid)
+        except ProcessLookupError:
+            return None
+
+    return [one for one in psutil.process_iter() if session(one.pid) == run.pid]
+
+
+def kill(run: subprocess.Popen[bytes], stopped: int) -> None:
+    """SIGKILL to the driver, then to its JVM; none of the run's processes is left."""
+    others = [one for one in processes_of(run) if one.pid != run.pid]
+    named = {one.pid: one.name() for one in others}
+    [jvm] = [one for one in others if named[one.pid] == "java"]
+    assert stopped in [run.pid, *(one.pid for one in others)]
+    os.kill(run.pid, signal.SIGKILL)
+    assert run.wait(PATIENCE) == -signal.SIGKILL
+    with suppress(psutil.NoSuchProcess):  # it may have seen that its driver is gone
+        jvm.kill()
+    assert_none_left(others)
+
+
+def assert_none_left(processes: list[psutil.Process]) -> None:
+    _, left = psutil.wait_procs(processes, PATIENCE)
+    assert left == []
