@@ -91,6 +91,7 @@ def runs(
     os.close(reached)
 
 
+@pytest.mark.timeout(900)
 def test_a_run_killed_at_any_point_is_finished_by_the_next_one(runs: Runs) -> None:
     batches = landed_batches(runs.home)
     for step, passes, visible in KILLS:
