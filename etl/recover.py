@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from etl import ledger
 from etl.batch import Receipt
 from etl.checkpoint import Checkpoint
-from etl.database import migrate, session
+from etl.database import session
 from etl.forward import lost_deliveries, put_back
 from etl.ledger import Lease
 from etl.pipeline import Pipeline
 from etl.preflight import mismatch, seeded_stream
-from etl.run import Place, leased
+from etl.run import Place, claim, leased
 
 # Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
 _OUTCOMES = {"InputsChanged"}
@@ -37,11 +37,7 @@ class Recovered:
 def recover(place: Place, pipeline: Pipeline) -> Recovered:
     """Make the pipeline ready to run again, or raise having changed nothing that a rerun can't repeat."""
     dsn = place.services.postgres
-    migrate(dsn)
-    schema, _, table = pipeline.table.rpartition(".")
-    with session(dsn) as cursor:
-        ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table)
-        lease = ledger.take_lease(cursor, pipeline.name)
+    lease = claim(dsn, pipeline)
     with leased(dsn, lease):
         return _recover(place, pipeline, lease)
 

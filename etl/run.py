@@ -119,14 +119,8 @@ def run(
     started = time.monotonic()
     dsn = place.services.postgres
     ensure_bucket(place.services.lake, place.lake.store)
-    migrate(dsn)
-    schema, _, table = pipeline.table.rpartition(".")
-    with session(dsn) as cursor:
-        ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table)
-        lease = ledger.take_lease(cursor, pipeline.name)
-    reached(Step.LEASE_TAKEN)
+    lease = claim(dsn, pipeline)
     with leased(dsn, lease):
-        _drop_fenced(dsn, lease)
         stream_id = ready_stream(dsn, place.checkpoints(pipeline.name), place.settings.landing)
         with session(dsn) as cursor:
             ledger.run_on_stream(cursor, lease, stream_id)
@@ -155,9 +149,23 @@ def _ended(summary: Summary, started: float) -> Summary:
     return summary
 
 
+def claim(dsn: str, pipeline: Pipeline) -> Lease:
+    """Make the pipeline known to an up-to-date ledger and take its lease, or raise Busy."""
+    migrate(dsn)
+    schema, _, table = pipeline.table.rpartition(".")
+    with session(dsn) as cursor:
+        ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table)
+        lease = ledger.take_lease(cursor, pipeline.name)
+    reached(Step.LEASE_TAKEN)
+    return lease
+
+
 @contextmanager
 def leased(dsn: str, lease: Lease) -> Iterator[None]:
-    """Keep the lease's heartbeat going, and give the lease back with the outcome."""
+    """Keep the lease's heartbeat going, and give the lease back with the outcome.
+
+    What the runs before left in staging goes first.
+    """
     stop = threading.Event()
 
     def beat() -> None:
@@ -174,6 +182,7 @@ def leased(dsn: str, lease: Lease) -> Iterator[None]:
     thread.start()
     outcome = "done"
     try:
+        _drop_fenced(dsn, lease)
         yield
     except BaseException as error:
         outcome = type(error).__name__

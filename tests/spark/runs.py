@@ -6,10 +6,12 @@ sinks are read by tests/oracle.py, which shares no code with `etl`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,6 +64,8 @@ PIPELINE = Pipeline(
     max_quarantine_share={share},
 )
 """
+
+MOMENTS = itertools.count(time.time_ns() - 10**14, 10**9)  # from a day ago on
 
 
 def rule(kind: str, name: str, severity: str, **kwargs: Any) -> dict[str, Any]:
@@ -208,11 +212,13 @@ class Home:
         (self.root / "our-suites" / f"{name}.json").write_text(json.dumps(content))
 
     def write(self, path: str, content: str | bytes) -> Path:
-        """A landed file: it appears whole."""
+        """A landed file: it appears whole, a second after the one before it, for Spark takes them by age."""
         file = self.landing / path
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_name(f".{file.name}")
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        moment = next(MOMENTS)
+        os.utime(draft, ns=(moment, moment))
         return draft.replace(file)
 
     def land(self, path: str, made: Sequence[Order], malformed: Sequence[str] = ()) -> Landed:
