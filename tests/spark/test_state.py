@@ -13,7 +13,11 @@ from etl.pipeline import Append, Files, Pipeline
 from etl.sparkbatch import refuse_state
 
 PIPELINE = Pipeline(
-    name="counts", sources=(Files("in/*.jsonl"),), schema="value bigint", transform=lambda df: df, sink=Append()
+    name="counts",
+    sources=(Files("in/*.jsonl"),),
+    schema="value bigint",
+    transform=lambda df: df,
+    sink=Append(),
 )
 STATEFUL: dict[str, Callable[[DataFrame], DataFrame]] = {
     "aggregate": lambda df: df.groupBy("value").count(),
@@ -35,6 +39,8 @@ def test_state_between_batches_is_refused(
         refuse_state(PIPELINE, transform(stream))
 
 
-def test_a_row_by_row_transform_with_an_aggregated_lookup_is_not(spark: SparkSession, stream: DataFrame) -> None:
+def test_a_row_by_row_transform_with_an_aggregated_lookup_is_not(
+    spark: SparkSession, stream: DataFrame
+) -> None:
     lookup = spark.range(5).groupBy((F.col("id") % 2).alias("value")).count()
     refuse_state(PIPELINE, stream.where("value > 1").unionByName(stream).join(lookup, "value", "left"))
