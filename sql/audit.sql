@@ -24,11 +24,6 @@ SELECT a.delivery_id, a.pipeline, a.stream_id::text, a.batch_id, left(a.lease_to
        CASE WHEN a.adopted AND a.outcome IS DISTINCT FROM 'delivered' THEN 'lost' ELSE coalesce(a.outcome, 'open') END AS state
 FROM sluice.attempt a WHERE a.delivery_id = ANY(%(deliveries)s)
 
--- name: quarantine_tally
--- Held rows of a pipeline by delivery.
-SELECT q.delivery_id, q.stream_id::text, q.batch_id, count(*) AS rows
-FROM sluice.quarantine q WHERE q.pipeline = %(pipeline)s GROUP BY q.delivery_id, q.stream_id, q.batch_id
-
 -- name: copy_table
 -- Every row of the pipeline's table, each value in a form that loses nothing.
 COPY (SELECT {columns} FROM {target}) TO STDOUT WITH (FORMAT csv, ENCODING 'UTF8')
