@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOGGING = Path(__file__).parent / "log4j2.properties"
+COLLECTOR = "-XX:+UseParallelGC"  # a batch wants throughput: parsing takes a tenth less than under G1
 ARROW_ROWS = 20_000  # rows of one Arrow batch: bounds a task's memory
 MINIMAL_RETAINED_BATCHES = 100
 
@@ -38,7 +39,8 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {COLLECTOR}",
+        "spark.executor.extraJavaOptions": COLLECTOR,
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
         "spark.sql.streaming.minBatchesToRetain": str(retained_batches(settings.backup_horizon)),
     }
