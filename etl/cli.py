@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from etl.errors import SluiceError
-from etl.settings import Settings, load_settings
+from etl.settings import Settings, load_settings, with_spark_conf
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -171,17 +171,29 @@ def land(
 
 
 @app.command()
-def run(name: PipelineName, as_json: AsJson = False) -> None:
+def run(
+    name: PipelineName,
+    as_json: AsJson = False,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of Spark for this run; repeatable."),
+    ] = None,
+    airflow: Annotated[
+        str | None, typer.Option(hidden=True, help="The Airflow try that asks, as JSON.")
+    ] = None,
+) -> None:
     """Deliver all that has landed, batch by batch, and stop."""
+    from etl.airflow_try import AirflowTry
     from etl.progress import watching
     from etl.run import Summary
     from etl.run import run as run_pipeline
 
-    place = _place()
+    asked = AirflowTry.parse(airflow) if airflow else None
+    place = _place(with_spark_conf(load_settings(), conf or []))
     pipeline = _pipeline(name, place.settings)
     try:
         with watching(place, pipeline, err) as progress:
-            summary = run_pipeline(place, pipeline, progress=progress)
+            summary = run_pipeline(place, pipeline, progress=progress, asked=asked)
     except SluiceError as error:
         if as_json and isinstance(error.done, Summary):
             _print_json(error.done.json())

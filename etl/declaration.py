@@ -125,6 +125,8 @@ class Pipeline:
     interval: str | None = None  # timestamp column of the output that reruns and backfills go by
     start: dt.date | dt.datetime | None = None  # of the first interval
     max_quarantine_share: float = 0.05  # of a batch's rows, from 0 to 1; beyond it the batch stops
+    owner: str = "sluice"  # who is asked about it, as Airflow shows
+    tags: tuple[str, ...] = ()  # Airflow's, beside "sluice"
     file: Path | None = field(default=None, compare=False)  # set by the loader: where it is declared
     code: str = field(default="", compare=False)  # set by the loader: SHA-256 of that file
 

@@ -56,7 +56,15 @@ def _problems(pipeline: Any) -> list[str]:
     share = pipeline.max_quarantine_share
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
         found.append(f"max_quarantine_share: {share!r} must be a number from 0 to 1")
+    if not isinstance(pipeline.owner, str) or not pipeline.owner.strip():
+        found.append(f"owner: {pipeline.owner!r} must be a name")
+    if not isinstance(pipeline.tags, tuple) or not all(_is_tag(tag) for tag in pipeline.tags):
+        found.append(f"tags: {pipeline.tags!r} must be a tuple of texts of 1 to 100 characters")
     return found
+
+
+def _is_tag(tag: object) -> bool:
+    return isinstance(tag, str) and 0 < len(tag) <= 100
 
 
 def ddl_columns(schema: str) -> list[str]:

@@ -48,6 +48,7 @@ __all__ = [
     "identity",
     "load_pipeline",
     "load_pipelines",
+    "loadable",
     "month",
 ]
 
@@ -69,6 +70,17 @@ def load_pipelines(folders: Iterable[Path]) -> dict[str, Pipeline]:
     if wrong:
         raise _refused(wrong)
     return {one.pipeline.name: one.pipeline for one in loaded if one.pipeline is not None}
+
+
+def loadable(folders: Iterable[Path]) -> dict[str, Pipeline]:
+    """The pipelines whose declarations are right, by name; what is wrong with others is for `load_pipelines`."""
+    loaded = list(_load_all(folders))
+    clashes = _clashes(loaded)
+    return {
+        one.pipeline.name: one.pipeline
+        for one in loaded
+        if one.pipeline is not None and not one.wrong and not any(str(one.file) in clash for clash in clashes)
+    }
 
 
 def load_pipeline(name: str, folders: Iterable[Path]) -> Pipeline:

@@ -19,6 +19,7 @@ import psycopg2
 from pyarrow import fs
 
 from etl import ledger, warehouse
+from etl.airflow_try import AirflowTry
 from etl.batch import Receipt, Session
 from etl.bucket import ensure_bucket
 from etl.checkpoint import open_checkpoint
@@ -35,6 +36,7 @@ from etl.preflight import Checkpoints, nothing_new, ready_stream, require_same
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Listener, Step, reached
+from etl.tries import recorded, unreported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,6 +64,8 @@ class Summary:
     failed: Counter[str] = field(default_factory=Counter)  # batches by expectation that failed
     seconds: float = 0.0
     outcome: str = "done"
+    unreported: list[int] = field(default_factory=list)  # deliveries that no Airflow run has told of yet
+    snapshot_id: int | None = None  # of the newest of them
 
     def add(self, receipt: Receipt) -> None:
         if receipt.delivered_before:
@@ -114,33 +118,55 @@ def run(
     progress: Progress = lambda _: None,
     spark: SparkSession | None = None,
     on_step: Listener | None = None,
+    asked: AirflowTry | None = None,
 ) -> Summary:
-    """Deliver all that has landed. `spark` is used as it is and left running; None starts one of our own."""
-    started = time.monotonic()
+    """Deliver all that has landed. `spark` is used as it is and left running; None starts one of our own.
+
+    `asked` is the Airflow task that wants it, kept in the ledger with the run.
+    """
     dsn = place.services.postgres
-    ensure_bucket(place.services.lake, place.lake.store)
-    lease = claim(dsn, pipeline)
-    with leased(dsn, lease):
-        stream_id = ready_stream(dsn, place.checkpoints(pipeline.name), place.settings.landing)
-        with session(dsn) as cursor:
-            ledger.run_on_stream(cursor, lease, stream_id)
-            stream = ledger.stream_state(cursor, stream_id)
-        assert stream is not None
-        summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
+    with recorded(dsn, pipeline.name, asked) as became:
+        started = time.monotonic()
+        ensure_bucket(place.services.lake, place.lake.store)
+        lease = claim(dsn, pipeline)
+        became(lease.run_id)
+        with leased(dsn, lease):
+            summary = _deliver_all(place, pipeline, lease, started, progress, spark, on_step)
+        if asked is not None:
+            summary.unreported, summary.snapshot_id = unreported(dsn, pipeline.name, lease.run_id)
+    return summary
 
-        def received(receipt: Receipt) -> None:
-            summary.add(receipt)
-            progress(receipt)
 
-        if nothing_new(pipeline, place.checkpoints(pipeline.name).of(stream_id), place.settings.landing):
-            return _ended(summary, started)
-        try:
-            with _spark(place, spark) as found:
-                _query(place, pipeline, found, lease, stream, received, on_step)
-        except SluiceError as error:
-            summary.outcome = type(error).__name__
-            error.done = _ended(summary, started)
-            raise
+def _deliver_all(
+    place: Place,
+    pipeline: Pipeline,
+    lease: Lease,
+    started: float,
+    progress: Progress,
+    spark: SparkSession | None,
+    on_step: Listener | None,
+) -> Summary:
+    dsn = place.services.postgres
+    stream_id = ready_stream(dsn, place.checkpoints(pipeline.name), place.settings.landing)
+    with session(dsn) as cursor:
+        ledger.run_on_stream(cursor, lease, stream_id)
+        stream = ledger.stream_state(cursor, stream_id)
+    assert stream is not None
+    summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
+
+    def received(receipt: Receipt) -> None:
+        summary.add(receipt)
+        progress(receipt)
+
+    if nothing_new(pipeline, place.checkpoints(pipeline.name).of(stream_id), place.settings.landing):
+        return _ended(summary, started)
+    try:
+        with _spark(place, spark) as found:
+            _query(place, pipeline, found, lease, stream, received, on_step)
+    except SluiceError as error:
+        summary.outcome = type(error).__name__
+        error.done = _ended(summary, started)
+        raise
     return _ended(summary, started)
 
 

@@ -10,7 +10,7 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -67,6 +67,7 @@ class Settings(BaseSettings):
     checkpoints: str = ""  # default: <home>/checkpoints; a folder or s3a://bucket/prefix
     pipelines: Folders = (PACKAGE / "pipelines",)
     suites: Folders = (PACKAGE.parent / "expectations",)
+    dags: Path = PACKAGE.parent / "dags"  # what the local Airflow loads
     postgres: SecretStr | None = None  # libpq URI or keywords; None: embedded
     postgres_port: Port = 0  # embedded only; 0: choose one and remember it
     lake: str | None = None  # s3://bucket[/prefix]; None: embedded
@@ -77,6 +78,7 @@ class Settings(BaseSettings):
     spark_conf: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     backup_horizon: timedelta = timedelta(days=7)  # how far back a restored backup may take PostgreSQL
     pg_connections: Annotated[int, Field(ge=1)] = 16  # open at once by executors
+    airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it
 
     @property
     def embedded_postgres(self) -> bool:
@@ -100,7 +102,7 @@ class Settings(BaseSettings):
             return init_settings, env_settings
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
 
-    @field_validator("home")
+    @field_validator("home", "dags")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         return _absolute(value)
@@ -210,6 +212,19 @@ def load_settings() -> Settings:
         seen = "the settings can't be used:" + "".join(f"\n  - {problem}" for problem in problems)
         raise SetupError(seen, remedy=f"correct them in the environment or in {file or CONFIG_NAME}")
     return settings
+
+
+def with_spark_conf(settings: Settings, pairs: Iterable[str]) -> Settings:
+    """The settings with some of Spark's set anew, each as NAME=VALUE."""
+    conf = dict(settings.spark_conf)
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise SetupError(
+                f"--conf {pair!r} is no setting of Spark", remedy="write it as --conf spark.driver.memory=4g"
+            )
+        conf[name] = value
+    return settings.model_copy(update={"spark_conf": conf})
 
 
 def _unknown_in_environment() -> list[str]:

@@ -221,3 +221,30 @@ FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live
 -- Held rows of a pipeline by reason; a row with two reasons counts under both.
 SELECT reason, count(*) AS rows FROM sluice.quarantine q, unnest(q.reasons) AS reason
 WHERE q.pipeline = %(pipeline)s AND q.status = 'held' GROUP BY reason ORDER BY 2 DESC, 1
+
+-- name: begin_airflow_try
+-- Records that a try of an Airflow task has begun; the same try that begins again, after its worker died, is one.
+INSERT INTO sluice.airflow_try
+    (dag_id, dag_run_id, task_id, try_number, pipeline, run_type, clear_number, interval_start, interval_end)
+VALUES (%(dag_id)s, %(dag_run_id)s, %(task_id)s, %(try_number)s, %(pipeline)s, %(run_type)s, %(clear_number)s,
+        %(interval_start)s, %(interval_end)s)
+ON CONFLICT (dag_id, dag_run_id, task_id, try_number) DO UPDATE
+SET started_at = now(), ended_at = NULL, outcome = NULL, run_id = NULL
+
+-- name: airflow_try_runs
+-- Names the run that an Airflow try has become.
+UPDATE sluice.airflow_try SET run_id = %(run)s
+WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s AND try_number = %(try_number)s
+
+-- name: end_airflow_try
+-- Records how an Airflow try ended.
+UPDATE sluice.airflow_try SET ended_at = now(), outcome = %(outcome)s
+WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s AND try_number = %(try_number)s
+
+-- name: unreported
+-- Live deliveries that no successful Airflow try has told of: those of the last one's successors, in commit order.
+SELECT d.delivery_id, d.snapshot_id FROM sluice.delivery d JOIN sluice.run r USING (run_id)
+WHERE d.pipeline = %(pipeline)s AND d.live AND r.started_at > coalesce(
+    (SELECT max(told.started_at) FROM sluice.airflow_try t JOIN sluice.run told ON told.run_id = t.run_id
+     WHERE t.pipeline = %(pipeline)s AND t.outcome = 'done' AND t.run_id <> %(run)s), '-infinity')
+ORDER BY d.commit_seq

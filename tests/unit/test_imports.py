@@ -12,11 +12,11 @@ import pytest
 ETL = Path(__file__).resolve().parents[2] / "etl"
 # Downwards: a room may import those before it.
 LEVELS = [
-    {"errors", "steps", "verdict", "statements"},
+    {"errors", "steps", "verdict", "statements", "airflow_try"},
     {"declaration", "patterns", "columns", "checksum", "places"},
     {"pipeline", "declaration_checks", "inputs", "limits", "bounds", "database", "settings"},
     {"objects", "staging", "services", "checkpoint", "landing", "landed"},
-    {"stage", "ledger", "lake", "warehouse", "quality", "reader"},
+    {"stage", "ledger", "tries", "lake", "warehouse", "quality", "reader"},
     {"batch", "source", "commit"},
     {"deliver", "sparkbatch", "sparksession", "preflight"},
     {"run", "forward", "read", "status"},

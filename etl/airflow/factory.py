@@ -1,0 +1,119 @@
+"""One DAG for each declared pipeline, made of the declaration alone."""
+
+from __future__ import annotations
+
+import ast
+import datetime as dt
+from collections.abc import Iterable
+from datetime import timedelta
+
+from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
+
+from etl.airflow.operator import RETRIES, SluiceRunOperator, SluiceTaskOperator, assets
+from etl.pipeline import Pipeline, loadable
+from etl.settings import load_settings
+
+POOL_PREFIX = "sluice_"  # a pool of one slot for each pipeline; the plugin creates it
+EARLIEST = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)  # catchup is off: only says when intervals may begin
+TAG = "sluice"
+
+
+def pool(pipeline: Pipeline) -> str:
+    return f"{POOL_PREFIX}{pipeline.name}"
+
+
+def pipeline_dags() -> dict[str, DAG]:
+    """A DAG for every pipeline whose declaration is right, by its name."""
+    pipelines = loadable(load_settings().pipelines)
+    return {name: pipeline_dag(pipeline) for name, pipeline in pipelines.items()}
+
+
+def pipeline_dag(pipeline: Pipeline) -> DAG:
+    """Runs the pipeline on its schedule, one run at a time."""
+    with DAG(
+        dag_id=pipeline.name,
+        description=_description(pipeline),
+        doc_md=_documentation(pipeline),
+        schedule=_schedule(pipeline.schedule),
+        start_date=_start(pipeline.start),
+        catchup=False,
+        max_active_runs=1,
+        tags={TAG, *pipeline.tags},
+        params={
+            "driver_memory": Param(
+                None,
+                type=["null", "string"],
+                pattern=r"^[1-9][0-9]*[mg]$",
+                title="Memory of Spark's driver",
+                description="For this run alone, such as 4g; empty: as the settings say.",
+            )
+        },
+        default_args={"owner": pipeline.owner},
+    ) as dag:
+        SluiceRunOperator(
+            task_id="run",
+            pipeline=pipeline.name,
+            driver_memory="{{ params.driver_memory or '' }}",
+            outlets=list(assets(pipeline.name)),
+            pool=pool(pipeline),
+            retries=3,
+            retry_delay=timedelta(minutes=1),
+            retry_exponential_backoff=2.0,
+            max_retry_delay=timedelta(minutes=30),
+            retry_policy=RETRIES,
+            doc_md=f"`sluice run {pipeline.name}`: all that has landed, each batch exactly once.",
+        )
+    return dag
+
+
+def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:
+    """Daily: `sluice audit` compares both sinks of each pipeline, `sluice sweep` removes what fenced attempts left."""
+    with DAG(
+        dag_id="sluice_maintenance",
+        description="Audits every pipeline's sinks, then sweeps what fenced attempts left behind",
+        schedule=CronDataIntervalTimetable("30 4 * * *", timezone="UTC"),
+        start_date=EARLIEST,
+        catchup=False,
+        max_active_runs=1,
+        tags={TAG},
+    ) as dag:
+        for pipeline in pipelines:
+            audit = _command("audit", pipeline)
+            audit >> _command("sweep", pipeline)
+    return dag
+
+
+def _command(name: str, pipeline: Pipeline) -> BaseOperator:
+    # Out of the runs' way, not in it: both are safe beside a run.
+    return SluiceTaskOperator(task_id=f"{name}_{pipeline.name}", words=[name, pipeline.name])
+
+
+def _schedule(schedule: str | None) -> CronDataIntervalTimetable | str | None:
+    """With a cron string alone the interval would have no length; this timetable's has a start and an end."""
+    if schedule is None or schedule == "@once":
+        return schedule
+    return CronDataIntervalTimetable(schedule, timezone="UTC")
+
+
+def _start(start: dt.date | dt.datetime | None) -> dt.datetime:
+    if start is None:
+        return EARLIEST
+    moment = start if isinstance(start, dt.datetime) else dt.datetime.combine(start, dt.time())
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def _documentation(pipeline: Pipeline) -> str:
+    """The docstring of the pipeline's file, and where its rows go."""
+    docstring = ast.get_docstring(ast.parse(pipeline.file.read_text())) if pipeline.file else None
+    mode = type(pipeline.sink).__name__.lower()
+    suite = f"`{pipeline.suite}`" if pipeline.suite else "none"
+    return (
+        f"{docstring or 'No docstring.'}\n\n"
+        f"- delivers to `{pipeline.table}` in PostgreSQL and on the lake ({mode})\n"
+        f"- rejected rows: `{pipeline.quarantine_table}` on the lake, `sluice.quarantine` in PostgreSQL\n"
+        f"- suite: {suite}\n"
+    )
+
+
+def _description(pipeline: Pipeline) -> str:
+    return f"Delivers to {pipeline.table}, in PostgreSQL and on the lake together"

@@ -1,0 +1,164 @@
+"""The operator that runs a pipeline, and how its failures are told apart for retries."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule
+from airflow.sdk.exceptions import AirflowException
+
+from etl.airflow.process import Command, Finished
+from etl.airflow_try import AirflowTry
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SUMMARY = "summary"  # XCom key: what the run did, also when it failed
+
+
+class RunFailed(AirflowException):
+    """The run ended with an exit code that another try may mend."""
+
+
+class ContractBroken(RunFailed):
+    """A batch broke its suite (exit 3): it would break it again."""
+
+
+class NeedsPerson(RunFailed):
+    """State that the software must not guess about (exit 4), or a set-up to correct (exit 2)."""
+
+
+class TryLater(RunFailed):
+    """Another run holds the pipeline, or a service is away (exit 75)."""
+
+
+FAILURES: dict[int, type[RunFailed]] = {2: NeedsPerson, 3: ContractBroken, 4: NeedsPerson, 75: TryLater}
+
+RETRIES = ExceptionRetryPolicy(
+    rules=[
+        RetryRule(
+            exception=f"{__name__}.ContractBroken",
+            action=RetryAction.FAIL,
+            reason="a batch broke its contract; `sluice decide`, or mend the suite",
+        ),
+        RetryRule(
+            exception=f"{__name__}.NeedsPerson",
+            action=RetryAction.FAIL,
+            reason="a person is needed; the log says which command comes next",
+        ),
+        RetryRule(
+            exception=f"{__name__}.TryLater",
+            action=RetryAction.RETRY,
+            retry_delay=timedelta(minutes=2),
+            reason="the pipeline is held by another run, or a service is away",
+        ),
+    ]
+)
+
+
+def assets(pipeline: str) -> tuple[Asset, Asset]:
+    """The pipeline's two outputs. Their events come together, for the sinks do."""
+    return (
+        Asset(name=f"{pipeline} (PostgreSQL)", uri=f"x-sluice://{pipeline}/postgresql", group="sluice"),
+        Asset(name=f"{pipeline} (lake)", uri=f"x-sluice://{pipeline}/lake", group="sluice"),
+    )
+
+
+class SluiceRunOperator(BaseOperator):
+    """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
+
+    Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
+    as XCom even when the run fails; a success makes an asset event with what was delivered since the last one.
+    """
+
+    template_fields = ("pipeline", "driver_memory")
+    ui_color = "#d5e8d4"
+
+    def __init__(self, *, pipeline: str, driver_memory: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.driver_memory = driver_memory
+        self._command: Command | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        asked = asked_by(context)
+        words = ["run", self.pipeline, "--json", "--airflow", asked.json()]
+        if self.driver_memory:
+            words += ["--conf", f"spark.driver.memory={self.driver_memory}"]
+        self._command = Command(words=words)
+        done = self._command.run(self.log.info)
+        summary = done.result if isinstance(done.result, dict) else {}
+        if done.exit_code:
+            context["ti"].xcom_push(key=SUMMARY, value={**summary, "exit_code": done.exit_code})
+            raise failure(done)
+        context["ti"].xcom_push(key=SUMMARY, value=summary)
+        for asset in self.outlets:
+            context["outlet_events"][asset].extra.update(told(summary))
+        return summary
+
+    def on_kill(self) -> None:
+        if self._command is not None:
+            self._command.kill()
+
+
+class SluiceTaskOperator(BaseOperator):
+    """Any other `sluice` command as a process, such as `audit` or `sweep`: succeeds exactly when it exits with 0."""
+
+    template_fields = ("words",)
+    ui_color = "#dae8fc"
+
+    def __init__(self, *, words: list[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.words = words
+        self._command: Command | None = None
+
+    def execute(self, context: Context) -> Any:  # noqa: ARG002 - Airflow's signature
+        self._command = Command(words=self.words)
+        done = self._command.run(self.log.info)
+        for line in done.printed.splitlines():
+            self.log.info(line)
+        if done.exit_code:
+            raise failure(done)
+        return done.result
+
+    def on_kill(self) -> None:
+        if self._command is not None:
+            self._command.kill()
+
+
+def asked_by(context: Context) -> AirflowTry:
+    """Who asks, in Airflow's own terms; nothing is read out of the text of a run id."""
+    ti, dag_run = context["ti"], context["dag_run"]
+    start, end = dag_run.data_interval_start, dag_run.data_interval_end
+    return AirflowTry(
+        dag_id=ti.dag_id,
+        dag_run_id=ti.run_id,
+        task_id=ti.task_id,
+        try_number=max(ti.try_number, 1),
+        run_type=str(getattr(dag_run.run_type, "value", dag_run.run_type)),
+        clear_number=dag_run.clear_number or 0,
+        interval_start=start.isoformat() if start else None,
+        interval_end=end.isoformat() if end else None,
+    )
+
+
+def failure(done: Finished) -> RunFailed:
+    """The exit code as an exception, with the command's own last words."""
+    kind = FAILURES.get(done.exit_code, RunFailed)
+    message = next((line for line in reversed(done.said) if line.startswith("sluice: ")), "")
+    return kind(f"exit code {done.exit_code}. {message}".strip())
+
+
+def told(summary: dict[str, Any]) -> dict[str, Any]:
+    """What an asset event says: the deliveries that no event has named before, and the lake's snapshot."""
+    return {
+        "action": "delivered",
+        "deliveries": summary["unreported"],
+        "batches": summary["batches"],
+        "rows": summary["delivered"],
+        "quarantined": summary["quarantined"],
+        "snapshot_id": str(summary["snapshot_id"]) if summary["snapshot_id"] is not None else None,
+        "stream": summary["stream"],
+        "run": summary["run"],
+    }

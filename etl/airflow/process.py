@@ -1,0 +1,111 @@
+"""A `sluice` command as a child process: its log line by line, its result, and its end with its parent's.
+
+However this process ends, SIGKILL included, the command, its JVM and its Python workers end too: the kernel
+kills the command with its parent, the JVM ends with the pipe to the command, the workers with the JVM.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import psutil
+
+GRACE_SECONDS = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task itself after 5
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """How a command ended."""
+
+    exit_code: int  # 128 + signal where a signal ended it
+    printed: str
+    result: Any  # what it printed, where that is JSON; else None
+    said: tuple[str, ...]  # the last lines of its log
+
+
+@dataclass(kw_only=True)
+class Command:
+    """`sluice …`, run by this very Python."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)  # beside this process' own
+    _process: subprocess.Popen[str] | None = None
+
+    def run(self, log: Callable[[str], None]) -> Finished:
+        """Start it and pass each line of its log to `log`, to its end."""
+        with tempfile.TemporaryFile("w+") as result:
+            self._process = _start(self.words, {**os.environ, **self.environment}, result)
+            said = _follow(self._process, log)
+            code = self._process.wait()
+            result.seek(0)
+            text = result.read()
+        return Finished(
+            exit_code=code if code >= 0 else 128 - code, printed=text, result=_json(text), said=said
+        )
+
+    def kill(self) -> None:
+        """End it and all that it started, within a few seconds."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        family = _family(self._process.pid)
+        self._process.terminate()
+        _, left = psutil.wait_procs(family, GRACE_SECONDS)
+        for process in left:
+            process.kill()
+        psutil.wait_procs(left, GRACE_SECONDS)
+
+
+def _start(words: Sequence[str], environment: Mapping[str, str], result: IO[str]) -> subprocess.Popen[str]:
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def end_with_parent() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the kernel was asked
+            os._exit(128 + signal.SIGKILL)
+
+    return subprocess.Popen(
+        [sys.executable, "-m", "etl.cli", *words],
+        env={**environment, "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable},
+        stdin=subprocess.DEVNULL,  # a task's own is a socket
+        stdout=result,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        preexec_fn=end_with_parent,
+    )
+
+
+def _follow(process: subprocess.Popen[str], log: Callable[[str], None], most: int = 20) -> tuple[str, ...]:
+    assert process.stderr is not None
+    said: list[str] = []
+    for line in process.stderr:
+        log(line.rstrip())
+        said = [*said[1 - most :], line.rstrip()]
+    return tuple(said)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        head = psutil.Process(pid)
+        return [head, *head.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _json(text: str) -> Any:
+    """What a command printed; nothing where it was killed while it printed."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -1,0 +1,37 @@
+"""An Airflow task's try, as the operator names it to the command: light to import."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+from etl.errors import SetupError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AirflowTry:
+    """One try of one task of one DAG run, in Airflow's own terms."""
+
+    dag_id: str
+    dag_run_id: str
+    task_id: str
+    try_number: int
+    run_type: str  # scheduled, manual, backfill or asset_triggered
+    clear_number: int
+    interval_start: str | None = None  # ISO 8601
+    interval_end: str | None = None  # exclusive
+
+    @classmethod
+    def parse(cls, text: str) -> AirflowTry:
+        """From JSON, as the operator passes it. Raises SetupError."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise SetupError(
+                f"--airflow does not hold one try of an Airflow task: {error}",
+                remedy="leave the option to Sluice's operator",
+            ) from error
+
+    def json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))

@@ -1,0 +1,68 @@
+"""The ledger's note of Airflow's tries: who asked for a run, and what became of it.
+
+Every try is on record from its first moment, whether it gets the lease or not; a try that was killed stays
+without an outcome.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg2
+
+from etl.airflow_try import AirflowTry
+from etl.database import migrate, run, session
+from etl.errors import SluiceError
+
+log = logging.getLogger("sluice")
+
+Became = Callable[[str], None]  # told the run's id, once it has the lease
+
+
+@contextmanager
+def recorded(dsn: str, pipeline: str, asked: AirflowTry | None) -> Iterator[Became]:
+    """Keep the record of `asked` around a run; None: nothing asked but a person, and nothing is recorded."""
+    if asked is None:
+        yield lambda _: None
+        return
+    values = dataclasses.asdict(asked)
+    migrate(dsn)
+    with session(dsn) as cursor:
+        run(cursor, "ledger", "begin_airflow_try", {**values, "pipeline": pipeline})
+
+    def became(run_id: str) -> None:
+        with session(dsn) as cursor:
+            run(cursor, "ledger", "airflow_try_runs", {**values, "run": run_id})
+
+    outcome = "done"
+    try:
+        yield became
+    except BaseException as error:
+        outcome = type(error).__name__
+        raise
+    finally:
+        _end(dsn, {**values, "outcome": outcome})
+
+
+def _end(dsn: str, values: dict[str, object]) -> None:
+    """What ended the run matters more than a note that can't be written."""
+    try:
+        with session(dsn) as cursor:
+            run(cursor, "ledger", "end_airflow_try", values)
+    except (SluiceError, psycopg2.Error) as error:
+        log.warning("the outcome of this try could not be recorded: %s", error)
+
+
+def unreported(dsn: str, pipeline: str, run_id: str) -> tuple[list[int], int | None]:
+    """Deliveries, this run's included, that no successful try has told of, and the newest snapshot of the lake.
+
+    A run that fails in the middle has delivered, but makes no asset event: its batches are told of by the
+    next run that succeeds.
+    """
+    with session(dsn) as cursor:
+        found = run(cursor, "ledger", "unreported", {"pipeline": pipeline, "run": run_id}).fetchall()
+    snapshots = [snapshot for _, snapshot in found if snapshot is not None]
+    return [delivery for delivery, _ in found], snapshots[-1] if snapshots else None
