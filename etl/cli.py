@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from etl import cli_airflow
 from etl.errors import SluiceError
 from etl.settings import Settings, load_settings, with_spark_conf
 
@@ -124,11 +125,16 @@ def up() -> None:
 
 @app.command()
 def down() -> None:
-    """Stop the embedded services; their data stays."""
+    """Stop Airflow and the embedded services; their data stays."""
     from etl import services
+    from etl.services import airflow as stack
 
-    stopped = services.down(load_settings())
+    settings = load_settings()
+    stopped = (*stack.stop(settings), *services.down(settings))
     out.print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+app.command()(cli_airflow.airflow)
 
 
 def _without_secrets(dsn: str) -> str:

@@ -29,7 +29,7 @@ def exports(place: Place) -> dict[str, str]:
     dsn = parse_dsn(place.services.postgres)
     found = {_LIBPQ[key]: value for key, value in dsn.items() if key in _LIBPQ}
     found |= place.services.environment
-    found |= _settings(place.settings)
+    found |= same_place(place.settings)
     if place.settings.embedded_postgres and shutil.which("psql") is None:
         found["PATH"] = f"{psql_folder()}{os.pathsep}{os.environ.get('PATH', '')}"
     found["PYICEBERG_CATALOG__SLUICE__TYPE"] = "sql"
@@ -45,7 +45,7 @@ def exports(place: Place) -> dict[str, str]:
     return found
 
 
-def _settings(settings: Settings) -> dict[str, str]:
+def same_place(settings: Settings) -> dict[str, str]:
     """The settings that lead another command to the same place."""
     found = {name: getattr(settings, name) for name in ("home", "jars", "landing", "checkpoints")}
     if settings.postgres is not None:

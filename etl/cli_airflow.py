@@ -1,0 +1,54 @@
+"""`sluice airflow`: the local Airflow, followed until it is asked to end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from etl.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from etl.services.airflow import Airflow
+
+
+def airflow(
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it is healthy.")] = False,
+) -> None:
+    """Start Airflow and the services it needs; Ctrl-C stops what was started."""
+    from etl import services
+    from etl.services import airflow as stack
+
+    settings = load_settings()
+    at_rest = not any(service.port for service in services.status(settings))
+    typer.echo("starting Airflow, half a minute or so", err=True)
+    try:
+        found = stack.up(settings, supervised=not detach)
+    except BaseException:
+        if at_rest:
+            services.down(settings)
+        raise
+    _say(found, detach=detach)
+    if detach or found.found:
+        return
+    try:
+        stack.follow(found)
+    finally:
+        typer.echo("stopping Airflow", err=True)
+        _end(settings, with_services=at_rest)
+
+
+def _say(found: Airflow, *, detach: bool) -> None:
+    typer.echo(f"Airflow  {found.address}{', running already' if found.found else ''}")
+    typer.echo(f"login    admin or viewer; the passwords are in {found.login}")
+    typer.echo(f"next: `sluice down` stops it{'' if detach or found.found else ', and so does Ctrl-C'}")
+
+
+def _end(settings: Settings, *, with_services: bool) -> None:
+    from etl import services
+    from etl.services import airflow as stack
+
+    stopped = stack.stop(settings)
+    if with_services:
+        stopped += services.down(settings)
+    typer.echo(f"stopped {', '.join(stopped)}")

@@ -1,0 +1,415 @@
+"""The local Airflow: four processes on 127.0.0.1 that know each other's secrets, and nobody else does.
+
+Started, it is healthy; stopped, none of its processes is left, whoever was killed before. Each component is
+a session of its own, noted by pid and start time; every process below it bears a mark in its environment, by
+which the last ones are found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import psutil
+import psycopg2
+from psycopg2 import sql
+from psycopg2.extensions import parse_dsn
+
+from etl import services
+from etl.airflow_api import heartbeats
+from etl.environment import same_place
+from etl.errors import ServiceAway, SetupError
+from etl.services import Services
+from etl.services.process import (
+    HOST,
+    choose_port,
+    make_folder,
+    only_one,
+    recall,
+    remember,
+    tail,
+    write_secret,
+)
+from etl.settings import Settings, config_file
+
+DATABASE = "airflow"
+URL_VARIABLE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+MARK = "AIRFLOW_LOCAL_STACK"  # in the environment of every process of the stack: its folder
+COMPONENTS = {
+    "scheduler": (
+        "scheduler",
+        "--skip-serve-logs",
+    ),  # first to be stopped: its tasks report to the api-server
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "api-server": ("api-server",),
+}
+SUPERVISOR = "supervisor"
+USERS = {"admin": "admin", "viewer": "viewer"}  # name: role
+KEYS = {
+    "AIRFLOW__CORE__FERNET_KEY": "airflow-fernet-key",
+    "AIRFLOW__API_AUTH__JWT_SECRET": "airflow-jwt-secret",
+    "AIRFLOW__API__SECRET_KEY": "airflow-secret-key",
+}
+HEALTHY_WITHIN = 180  # seconds
+TASKS_END_WITHIN = 20  # seconds; a task's own on_kill has 5
+ENDS_WITHIN = 15  # seconds
+SUPERVISOR_ENDS_WITHIN = TASKS_END_WITHIN + ENDS_WITHIN + 25  # seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Airflow:
+    """One local Airflow and how to reach it."""
+
+    folder: Path  # AIRFLOW_HOME
+    port: int
+    login: Path  # JSON, mode 0600: the password of each user
+    found: bool  # it ran already
+
+    @property
+    def address(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def note(self, component: str) -> Path:
+        return _note(self.folder, component)
+
+    def log(self, component: str) -> Path:
+        return self.folder / "logs" / f"{component}.log"
+
+
+def up(settings: Settings, *, supervised: bool = False) -> Airflow:
+    """Airflow and the services it needs, healthy; started here if it did not run."""
+    _check(settings)
+    found = services.up(settings)
+    folder = make_folder(settings.home / "airflow", 0o700)
+    with only_one(folder):
+        if (port := _running_port(folder)) is not None:
+            return _found(settings, folder, port)
+        _stop(folder)  # what a crash left
+        airflow = _airflow(settings, folder, choose_port("airflow", settings.airflow_port, folder / "port"))
+        if supervised:
+            remember(airflow.note(SUPERVISOR), psutil.Process(), airflow.port)
+        try:
+            _launch(airflow, settings, found)
+        except BaseException:
+            # not left behind half started; also when the wait was interrupted
+            _stop(folder)
+            raise
+    return airflow
+
+
+def running(settings: Settings) -> Airflow | None:
+    """The Airflow of these settings, if all of its components run; starts nothing."""
+    folder = settings.home / "airflow"
+    port = _running_port(folder)
+    return None if port is None else _airflow(settings, folder, port, found=True)
+
+
+def follow(airflow: Airflow) -> None:
+    """Return when a signal asks to end; ServiceAway when a component ends by itself."""
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: asked.set())
+    while not asked.wait(1):
+        _require_all(airflow)
+
+
+def stop(settings: Settings) -> tuple[str, ...]:
+    """Stop Airflow and every process of it; the names of the components that ran."""
+    folder = settings.home / "airflow"
+    if not folder.is_dir():
+        return ()
+    ran = tuple(component for component in COMPONENTS if recall(_note(folder, component)))
+    _end_supervisor(folder)
+    with only_one(folder):
+        killed = _stop(folder)
+    return ran or (("what a crash of Airflow left",) if killed else ())
+
+
+def _check(settings: Settings) -> None:
+    """Refuse what can't work before anything is started."""
+    if not settings.dags.is_dir():
+        raise SetupError(
+            f"there is no folder {settings.dags}, from which Airflow would load its DAGs",
+            remedy="name yours in SLUICE_DAGS",
+        )
+    if not settings.embedded_postgres and not _own_database():
+        raise SetupError(
+            "SLUICE_POSTGRES is a server of your own, on which no database for Airflow is made unasked",
+            remedy=f"create one, and name it in {URL_VARIABLE} (postgresql+psycopg2://…)",
+        )
+
+
+def _own_database() -> bool:
+    return any(os.environ.get(URL_VARIABLE + way) for way in ("", "_CMD", "_SECRET"))
+
+
+def _note(folder: Path, component: str) -> Path:
+    return folder / f"{component}.json"
+
+
+def _running_port(folder: Path) -> int | None:
+    found = [recall(_note(folder, component)) for component in COMPONENTS]
+    ports = {one[1] for one in found if one is not None}
+    return ports.pop() if all(found) and len(ports) == 1 else None
+
+
+def _airflow(settings: Settings, folder: Path, port: int, *, found: bool = False) -> Airflow:
+    login = settings.home / "credentials" / "airflow-login.json"
+    return Airflow(folder=folder, port=port, login=login, found=found)
+
+
+def _found(settings: Settings, folder: Path, port: int) -> Airflow:
+    if settings.airflow_port not in (0, port):
+        raise SetupError(
+            f"Airflow runs on port {port}, the settings want {settings.airflow_port}",
+            remedy="sluice down, then the same command again",
+        )
+    airflow = _airflow(settings, folder, port, found=True)
+    _wait_until_healthy(airflow, datetime.min.replace(tzinfo=UTC))
+    return airflow
+
+
+def _launch(airflow: Airflow, settings: Settings, found: Services) -> None:
+    make_folder(airflow.folder / "logs", 0o700)
+    _write_secrets(airflow)
+    environment = _environment(airflow, settings, found)
+    if settings.embedded_postgres:
+        _migrate_embedded(airflow, found.postgres, environment)
+    else:
+        _migrate(airflow, environment)
+    since = datetime.now(UTC)
+    for component, words in COMPONENTS.items():
+        child = _airflow_process(words, environment, airflow.log(component))
+        child.returncode = 0  # it may outlive this command: no warning when the handle is dropped
+        remember(airflow.note(component), psutil.Process(child.pid), airflow.port)
+    _wait_until_healthy(airflow, since)
+
+
+def _airflow_process(
+    words: tuple[str, ...], environment: Mapping[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    with log.open("w") as output:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "airflow", *words],  # -P: no folder called airflow is in the way
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _write_secrets(airflow: Airflow) -> None:
+    """The passwords and keys, made on the first start and kept: another Fernet key could read no connection."""
+    folder = make_folder(airflow.login.parent, 0o700)
+    if not airflow.login.is_file():
+        write_secret(airflow.login, json.dumps({user: secrets.token_urlsafe(18) for user in USERS}))
+    for name in KEYS.values():
+        if not (folder / name).is_file():
+            write_secret(folder / name, urlsafe_b64encode(secrets.token_bytes(32)).decode())
+
+
+def _environment(airflow: Airflow, settings: Settings, found: Services) -> dict[str, str]:
+    """What every process of the stack is given. It holds no secret of ours, only the files that have them."""
+    ours = _airflow_variables(airflow, settings)
+    if settings.embedded_postgres:
+        ours[URL_VARIABLE] = _database_url(found.postgres)
+    taken = {_option(name) for name in ours}
+    kept = {name: value for name, value in os.environ.items() if _option(name) not in taken}
+    if settings.embedded_postgres:
+        kept = {name: kept[name] for name in kept if not name.startswith("AIRFLOW__DATABASE__")}
+    file = config_file()
+    paths = same_place(settings.model_copy(update={"postgres": None}))  # it is in the file, or inherited
+    direct = ",".join(filter(None, [kept.get("NO_PROXY") or kept.get("no_proxy"), HOST, "localhost"]))
+    return {
+        **kept,
+        **found.environment,
+        **paths,
+        **({"SLUICE_CONFIG": str(file)} if file else {}),
+        **ours,
+        MARK: str(airflow.folder),
+        "SPT_NOENV": "1",  # else setproctitle writes over the environment, and the mark is lost
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": HOST,
+        "NO_PROXY": direct,
+        "no_proxy": direct,
+        "GX_ANALYTICS_ENABLED": "false",
+    }
+
+
+def _option(name: str) -> str:
+    """The name without the endings by which Airflow takes an option's value from elsewhere."""
+    return name.removesuffix("_CMD").removesuffix("_SECRET")
+
+
+def _airflow_variables(airflow: Airflow, settings: Settings) -> dict[str, str]:
+    keys = airflow.login.parent
+    return {
+        "AIRFLOW_HOME": str(airflow.folder),
+        "AIRFLOW_CONFIG": str(airflow.folder / "airflow.cfg"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(settings.dags),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(airflow.folder / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "4",  # tasks at once; each may be a Spark driver
+        "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",  # the default asks the DNS
+        "AIRFLOW__CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager"
+        ".SimpleAuthManager",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{n}:{role}" for n, role in USERS.items()),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "false",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow.login),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{airflow.address}/execution/",
+        "AIRFLOW__API__HOST": HOST,
+        "AIRFLOW__API__PORT": str(airflow.port),
+        "AIRFLOW__API__BASE_URL": airflow.address,
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__ENABLE_SWAGGER_UI": "false",  # its page loads scripts from elsewhere
+        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "false",  # it listens on all interfaces
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",  # seconds until a new file is seen
+        "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(airflow.folder / "logs"),
+        "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(
+            airflow.folder / "logs" / "dag_processor"
+        ),
+        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "false",
+        # a command, so that the key is not in the environment of every task
+        **{f"{option}_CMD": shlex.join(["cat", str(keys / name)]) for option, name in KEYS.items()},
+    }
+
+
+def _database_url(dsn: str) -> str:
+    """SQLAlchemy's form of the connection string; the password is in the passfile, for both drivers."""
+    known = parse_dsn(dsn)
+    where = f"{quote(known['user'])}@{known['host']}:{known['port']}/{DATABASE}"
+    return f"postgresql+psycopg2://{where}?{urlencode({'passfile': known['passfile']}, quote_via=quote)}"
+
+
+def _migrate_embedded(airflow: Airflow, dsn: str, environment: Mapping[str, str]) -> None:
+    """Create and migrate Airflow's database unless its comment says that this very version did."""
+    done = f"migrated by apache-airflow {version('apache-airflow')}"
+    connection = psycopg2.connect(dsn)
+    connection.autocommit = True  # CREATE DATABASE can't run in a transaction
+    with contextlib.closing(connection), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s", (DATABASE,)
+        )
+        found = cursor.fetchone()
+        if found is None:
+            cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+        if found != (done,):
+            _migrate(airflow, environment)
+            comment = sql.SQL("COMMENT ON DATABASE {} IS {}")
+            cursor.execute(comment.format(sql.Identifier(DATABASE), sql.Literal(done)))
+
+
+def _migrate(airflow: Airflow, environment: Mapping[str, str]) -> None:
+    log = airflow.log("migrate")
+    if _airflow_process(("db", "migrate"), environment, log).wait() != 0:
+        raise SetupError(f"Airflow's database could not be migrated: {tail(log)}", remedy=f"look into {log}")
+
+
+def _wait_until_healthy(airflow: Airflow, since: datetime) -> None:
+    """Return when every component has given a sign of life after `since`."""
+    deadline = time.monotonic() + HEALTHY_WITHIN
+    while True:
+        _require_all(airflow)
+        beats = heartbeats(airflow.address)
+        late = [
+            name for name in ("scheduler", "dag_processor", "triggerer") if not _beats(beats, name, since)
+        ]
+        if not late:
+            return
+        if time.monotonic() > deadline:
+            raise ServiceAway(
+                f"Airflow's {', '.join(late)} did not become healthy within {HEALTHY_WITHIN} s",
+                remedy=f"look into {airflow.folder / 'logs'}, then sluice down and the same command again",
+            )
+        time.sleep(0.25)
+
+
+def _beats(beats: Mapping[str, datetime], component: str, since: datetime) -> bool:
+    # the last heartbeat of a killed stack is called healthy for 30 s
+    return component in beats and beats[component] >= since
+
+
+def _require_all(airflow: Airflow) -> None:
+    for component in COMPONENTS:
+        if recall(airflow.note(component)) is None:
+            log = airflow.log(component)
+            raise ServiceAway(
+                f"Airflow's {component} ended by itself: {tail(log)}",
+                remedy=f"look into {log}, then the same command again",
+            )
+
+
+def _end_supervisor(folder: Path) -> None:
+    """Let the command that follows Airflow stop it, so that it does not call that a failure."""
+    found = recall(_note(folder, SUPERVISOR))
+    if found is None or found[0].pid == os.getpid():
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        found[0].terminate()
+        try:
+            found[0].wait(SUPERVISOR_ENDS_WITHIN)
+        except psutil.TimeoutExpired:
+            found[0].kill()
+
+
+def _stop(folder: Path) -> bool:
+    """End all of it, in order; True when something ran."""
+    noted = {component: recall(_note(folder, component)) for component in COMPONENTS}
+    live = {component: found[0] for component, found in noted.items() if found is not None}
+    scheduler = live.pop("scheduler", None)
+    if scheduler is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(scheduler.pid, signal.SIGTERM)
+        psutil.wait_procs([scheduler], timeout=TASKS_END_WITHIN)
+    for process in live.values():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    psutil.wait_procs(list(live.values()), timeout=ENDS_WITHIN)
+    killed = _kill_the_rest(folder)
+    for component in (*COMPONENTS, SUPERVISOR):
+        _note(folder, component).unlink(missing_ok=True)
+    return bool(scheduler or live or killed)
+
+
+def _kill_the_rest(folder: Path) -> bool:
+    deadline = time.monotonic() + ENDS_WITHIN
+    killed = False
+    while left := list(_marked(folder)):  # again, since one may have forked meanwhile
+        killed = True
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=1)
+        if time.monotonic() > deadline:
+            raise ServiceAway(
+                f"processes of Airflow do not end: {', '.join(str(process.pid) for process in left)}",
+                remedy="sluice down again",
+            )
+    return killed
+
+
+def _marked(folder: Path) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter(["environ", "status"]):
+        bears = (process.info["environ"] or {}).get(MARK) == str(folder)  # None: another user's process
+        if bears and process.pid != os.getpid() and process.info["status"] != psutil.STATUS_ZOMBIE:
+            yield process
