@@ -93,6 +93,13 @@ class SluiceRunOperator(BaseOperator):
             context["ti"].xcom_push(key=SUMMARY, value={**summary, "exit_code": done.exit_code})
             raise failure(done)
         context["ti"].xcom_push(key=SUMMARY, value=summary)
+        self.log.info(
+            "%s: %s batches, %s rows delivered, %s quarantined (%s malformed), %s s",
+            *(
+                summary[name]
+                for name in ("pipeline", "batches", "delivered", "quarantined", "malformed", "seconds")
+            ),
+        )
         for asset in self.outlets:
             context["outlet_events"][asset].extra.update(told(summary))
         return summary

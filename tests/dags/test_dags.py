@@ -1,0 +1,129 @@
+"""The DAG folder as Airflow's DAG processor sees it: light to load, one DAG for each declared pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# What the folder may load beside the standard library and Airflow itself.
+ALLOWED = {"airflow", "dotenv", "etl", "psycopg2", "pydantic", "pydantic_settings"}
+
+LOADED = """
+import json, runpy, sys
+import airflow.sdk
+from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, ExceptionRetryPolicy, Param
+from airflow.sdk import RetryRule, dag, task
+before = set(sys.modules)
+for file in sys.argv[1:]:
+    runpy.run_path(file)
+tops = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(json.dumps(sorted(tops - set(sys.stdlib_module_names))))
+"""
+
+BAG = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+from airflow.serialization.serialized_objects import DagSerialization
+bag = DagBag(sys.argv[1])
+dags = {name: DagSerialization.to_dict(dag)["dag"] for name, dag in bag.dags.items()}
+errors = {name.rpartition("/")[2]: text for name, text in bag.import_errors.items()}
+print("\\n" + json.dumps({"dags": dags, "errors": errors}, default=str))
+"""
+
+
+def asked(code: str, *words: str, home: Path, **environment: str) -> Any:
+    """The last line that the code prints, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env={**os.environ, "AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return asked(BAG, str(ROOT / "dags"), home=tmp_path_factory.mktemp("airflow"))
+
+
+@pytest.fixture
+def task(bag: Any) -> Any:
+    [found] = bag["dags"]["flights"]["tasks"]
+    return found["__var"]
+
+
+def test_loading_the_folder_adds_few_imports(tmp_path: Path) -> None:
+    files = [str(path) for path in sorted((ROOT / "dags").glob("*.py"))]
+    assert len(files) >= 4
+    assert set(asked(LOADED, *files, home=tmp_path)) <= ALLOWED
+
+
+def test_every_declared_pipeline_has_its_dag(bag: Any) -> None:
+    assert bag["errors"] == {}
+    declared = {path.stem for path in (ROOT / "etl/pipelines").glob("[!_]*.py")}
+    assert declared <= set(bag["dags"])
+
+
+def test_a_schedule_gives_intervals_with_a_length_and_runs_do_not_overlap(bag: Any) -> None:
+    dag = bag["dags"]["flights"]
+    assert dag["timetable"]["__type"].endswith("CronDataIntervalTimetable")
+    assert dag["catchup"] is False
+    assert dag["max_active_runs"] == 1
+
+
+def test_a_run_has_the_pipelines_own_pool_and_tells_of_both_outputs(task: Any) -> None:
+    assert task["pool"] == "sluice_flights"
+    assert [outlet["__var"]["uri"] for outlet in task["outlets"]] == [
+        "x-sluice://flights/postgresql",
+        "x-sluice://flights/lake",
+    ]
+
+
+def test_the_exit_code_decides_on_retries(task: Any) -> None:
+    from etl.airflow.operator import RETRIES, failure
+    from etl.airflow.process import Finished
+
+    def action(code: int) -> str:
+        error = failure(Finished(exit_code=code, printed="", result=None, said=()))
+        return RETRIES.evaluate(error, 1, 3).action.value
+
+    assert {code: action(code) for code in (2, 3, 4, 70, 75, 143)} == {
+        2: "fail",
+        3: "fail",
+        4: "fail",
+        70: "default",
+        75: "retry",
+        143: "default",
+    }
+    assert task["retries"] == 3
+
+
+def test_the_page_of_a_dag_says_what_the_pipelines_file_says(bag: Any) -> None:
+    assert bag["dags"]["flights"]["doc_md"].startswith("Flights that left New York City in 2013")
+
+
+def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
+    [(name, param)] = bag["dags"]["flights"]["params"]
+    assert (name, param["schema"]["__var"]["pattern"]) == ("driver_memory", "^[1-9][0-9]*[mg]$")
+
+
+def test_a_broken_declaration_is_an_import_error_and_the_others_keep_their_dags(tmp_path: Path) -> None:
+    pipelines = tmp_path / "pipelines"
+    pipelines.mkdir()
+    good = (ROOT / "etl/pipelines/flights.py").read_text()
+    (pipelines / "flights.py").write_text(good)
+    (pipelines / "broken.py").write_text(good.replace('name="flights"', 'name="No Name"'))
+    found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
+    assert "flights" in found["dags"]
+    assert list(found["errors"]) == ["declarations.py"]
+    assert "'No Name' must match" in found["errors"]["declarations.py"]
