@@ -54,10 +54,10 @@ model: dev  ## the long form of the protocol's model
 bench: dev  ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
-up: install  ## start the embedded services
-	$(BIN)/sluice up
+up: install  ## start Airflow and the services it needs, until Ctrl-C
+	$(BIN)/sluice airflow
 
-down: install  ## stop them; their data stays
+down: install  ## stop them, whoever started them; their data stays
 	$(BIN)/sluice down
 
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url

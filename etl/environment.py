@@ -6,12 +6,14 @@ import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from psycopg2.extensions import parse_dsn
 
-from etl.read import catalog_uri
-from etl.run import Place
 from etl.settings import Settings
+
+if TYPE_CHECKING:
+    from etl.run import Place
 
 _LIBPQ = {
     "host": "PGHOST",
@@ -26,6 +28,8 @@ _LIBPQ = {
 
 def exports(place: Place) -> dict[str, str]:
     """Names and values; the only place that shows secrets, because that is what it is asked for."""
+    from etl.read import catalog_uri
+
     dsn = parse_dsn(place.services.postgres)
     found = {_LIBPQ[key]: value for key, value in dsn.items() if key in _LIBPQ}
     found |= place.services.environment

@@ -61,10 +61,10 @@ COMPONENTS = {
 }
 SUPERVISOR = "supervisor"
 USERS = {"admin": "admin", "viewer": "viewer"}  # name: role
-KEYS = {
-    "AIRFLOW__CORE__FERNET_KEY": "airflow-fernet-key",
-    "AIRFLOW__API_AUTH__JWT_SECRET": "airflow-jwt-secret",
-    "AIRFLOW__API__SECRET_KEY": "airflow-secret-key",
+KEYS = {  # option: its file and how many random bytes it is
+    "AIRFLOW__CORE__FERNET_KEY": ("airflow-fernet-key", 32),
+    "AIRFLOW__API_AUTH__JWT_SECRET": ("airflow-jwt-secret", 64),
+    "AIRFLOW__API__SECRET_KEY": ("airflow-secret-key", 64),
 }
 HEALTHY_WITHIN = 180  # seconds
 TASKS_END_WITHIN = 20  # seconds; a task's own on_kill has 5
@@ -124,7 +124,8 @@ def follow(airflow: Airflow) -> None:
     """Return when a signal asks to end; ServiceAway when a component ends by itself."""
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: asked.set())
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda *_: asked.set())
     while not asked.wait(1):
         _require_all(airflow)
 
@@ -220,9 +221,9 @@ def _write_secrets(airflow: Airflow) -> None:
     folder = make_folder(airflow.login.parent, 0o700)
     if not airflow.login.is_file():
         write_secret(airflow.login, json.dumps({user: secrets.token_urlsafe(18) for user in USERS}))
-    for name in KEYS.values():
+    for name, size in KEYS.values():
         if not (folder / name).is_file():
-            write_secret(folder / name, urlsafe_b64encode(secrets.token_bytes(32)).decode())
+            write_secret(folder / name, urlsafe_b64encode(secrets.token_bytes(size)).decode())
 
 
 def _environment(airflow: Airflow, settings: Settings, found: Services) -> dict[str, str]:
@@ -290,7 +291,7 @@ def _airflow_variables(airflow: Airflow, settings: Settings) -> dict[str, str]:
         ),
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "false",
         # a command, so that the key is not in the environment of every task
-        **{f"{option}_CMD": shlex.join(["cat", str(keys / name)]) for option, name in KEYS.items()},
+        **{f"{option}_CMD": shlex.join(["cat", str(keys / name)]) for option, (name, _) in KEYS.items()},
     }
 
 

@@ -25,6 +25,8 @@ def test_every_default_is_placed_below_home(folder: Path) -> None:
     assert found.jars == folder / ".sluice" / "jars"
     assert found.landing == str(folder / ".sluice" / "landing")
     assert found.checkpoints == str(folder / ".sluice" / "checkpoints")
+    assert found.dags == Path(__file__).resolve().parents[2] / "dags"
+    assert found.airflow_port == 0
     assert found.embedded_postgres
     assert found.embedded_s3
     assert found.backup_horizon == timedelta(days=7)
@@ -33,13 +35,14 @@ def test_every_default_is_placed_below_home(folder: Path) -> None:
 def test_the_file_is_found_upwards_and_its_paths_count_from_its_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "sluice.toml").write_text('home = "state"\npipelines = ["mine"]\n[spark_conf]\n"a.b" = true\n')
+    (folder / "sluice.toml").write_text('home = "state"\npipelines = ["mine"]\ndags = "flows"\n[spark_conf]\n"a.b" = true\n')
     below = folder / "a" / "b"
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
     found = load_settings()
     assert found.home == folder / "state"
     assert found.pipelines == (folder / "mine",)
+    assert found.dags == folder / "flows"
     assert found.spark_conf == {"a.b": "true"}
 
 

@@ -1,0 +1,132 @@
+"""A real Airflow, started by the command that a person would type, with a home and a DAG folder of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from etl.services import airflow as stack
+from etl.services.airflow import Airflow
+from etl.settings import Settings
+from tests.conftest import JARS
+
+ENDS_WITHIN = 120  # seconds
+HELLO = """
+from airflow.sdk import dag, task
+
+@dag(schedule=None)
+def hello():
+    @task
+    def greet(dag_run=None):
+        import os
+        print("hello", dag_run.conf["name"])
+        return os.environ["SLUICE_HOME"]
+
+    greet()
+
+hello()
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """`sluice airflow` as a process that goes on."""
+
+    process: subprocess.Popen[str]
+    airflow: Airflow
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(ENDS_WITHIN)
+
+    def ended(self) -> tuple[int, str]:
+        """Its exit code and what it said since it was healthy."""
+        out, err = self.process.communicate(timeout=ENDS_WITHIN)
+        return self.process.returncode, out + err
+
+
+@dataclass(frozen=True, kw_only=True)
+class Home:
+    """One home of Sluice and the commands in it."""
+
+    settings: Settings
+
+    @property
+    def environment(self) -> dict[str, str]:
+        found = {
+            f"SLUICE_{name.upper()}": str(getattr(self.settings, name)) for name in ("home", "jars", "dags")
+        }
+        return os.environ | found | {"SLUICE_CONFIG": str(self.settings.home.parent / "sluice.toml")}
+
+    def sluice(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "etl.cli", *words]
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False, timeout=240
+        )
+
+    def start(self) -> Command:
+        """Return when it says where Airflow is: then it is healthy."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "etl.cli", "airflow"],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None and process.stderr is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        found = stack.running(self.settings)
+        assert found is not None, "".join(lines) + process.stderr.read()
+        assert found.address in lines[0]
+        return Command(process=process, airflow=found)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that was given this home, by its environment or its command line."""
+        home, found = str(self.settings.home), []
+        for process in psutil.process_iter(["environ", "cmdline", "status"]):
+            words = [*(process.info["environ"] or {}).values(), *(process.info["cmdline"] or ())]
+            if any(home in word for word in words) and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        return found
+
+    def listening(self) -> set[tuple[str, int]]:
+        """Every address that a process of this home listens on."""
+        return {
+            (socket.laddr.ip, socket.laddr.port)
+            for process in self.processes()
+            for socket in process.net_connections("inet")
+            if socket.status == psutil.CONN_LISTEN
+        }
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Home]:
+    """Nothing is started yet; at the end nothing is left."""
+    folder = Path(tempfile.mkdtemp(prefix="sluice-"))
+    folder.chmod(0o711)  # the embedded PostgreSQL's system user passes through
+    (folder / "sluice.toml").touch()
+    (folder / "dags").mkdir()
+    (folder / "dags" / "hello.py").write_text(HELLO)
+    found = Home(settings=Settings(home=folder / "home", jars=JARS, dags=folder / "dags"))
+    yield found
+    ended = found.sluice("down")
+    assert (ended.returncode, found.processes()) == (0, []), ended.stderr
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def airflow(home: Home) -> Airflow:
+    """It runs, followed by a command; what an earlier test ended is started again."""
+    found = stack.running(home.settings)
+    return found if found is not None else home.start().airflow

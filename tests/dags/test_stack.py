@@ -1,0 +1,156 @@
+"""`sluice airflow`: closed to others while it runs, and gone when it ends, however it ends."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import signal
+import stat
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from etl import services
+from etl.airflow_api import Api, Refused, heartbeats, sign_in
+from etl.errors import SetupError
+from etl.services import airflow as stack
+from etl.services.airflow import COMPONENTS, Airflow
+from etl.services.process import recall
+from etl.settings import Settings
+from tests.dags.conftest import Home
+
+RUN_WITHIN = 90  # seconds
+
+
+def pid(airflow: Airflow, component: str) -> int:
+    found = recall(airflow.note(component))
+    assert found is not None
+    return found[0].pid
+
+
+def test_it_is_healthy_and_serves_its_start_page(airflow: Airflow) -> None:
+    assert set(heartbeats(airflow.address)) == {"scheduler", "dag_processor", "triggerer"}
+    with urllib.request.urlopen(airflow.address) as answer:  # noqa: S310 - our own address
+        assert (answer.status, b"<title>Airflow</title>" in answer.read()) == (200, True)
+
+
+def test_every_process_listens_on_loopback_alone(home: Home, airflow: Airflow) -> None:
+    listening = home.listening()
+    wanted = {airflow.port, *(service.port for service in services.status(home.settings))}
+    assert wanted == {port for _, port in listening}
+    addresses = {ipaddress.ip_address(address) for address, _ in listening}
+    mapped = {getattr(address, "ipv4_mapped", None) or address for address in addresses}
+    assert all(address.is_loopback for address in mapped)
+
+
+def test_without_a_token_the_api_answers_nothing(airflow: Airflow) -> None:
+    with pytest.raises(Refused) as refused:
+        Api(address=airflow.address, token="").get("/api/v2/dags")
+    assert refused.value.status == 401
+
+
+def test_a_wrong_password_gets_no_token(airflow: Airflow, tmp_path: Path) -> None:
+    wrong = tmp_path / "login.json"
+    wrong.write_text(json.dumps({"admin": "admin"}))
+    with pytest.raises(Refused) as refused:
+        sign_in(airflow.address, wrong)
+    assert refused.value.status == 401
+
+
+def test_a_viewer_sees_a_dag_and_may_not_start_it(airflow: Airflow) -> None:
+    viewer = sign_in(airflow.address, airflow.login, "viewer")
+    assert viewer.dag_is_known("hello")
+    with pytest.raises(Refused) as refused:
+        viewer.trigger("hello")
+    assert refused.value.status == 403
+
+
+def test_a_dag_started_by_rest_gets_its_conf_and_gives_back_its_log_and_value(
+    home: Home, airflow: Airflow
+) -> None:
+    api = sign_in(airflow.address, airflow.login)
+    api.unpause("hello")
+    run = api.trigger("hello", {"name": "Ada"})
+    states = list(api.follow("hello", run, within=RUN_WITHIN))
+    assert (api.state("hello", run), states[-1].task, states[-1].state) == ("success", "greet", "success")
+    assert "hello Ada" in api.log("hello", run, "greet")
+    assert api.xcom("hello", run, "greet") == str(home.settings.home)
+
+
+def test_no_secret_is_open_to_others_or_on_a_command_line_or_in_an_environment(
+    home: Home, airflow: Airflow
+) -> None:
+    kept = list(airflow.login.parent.iterdir())
+    assert airflow.login in kept
+    assert {stat.S_IMODE(file.stat().st_mode) for file in kept} == {0o600}
+    passwords = json.loads(airflow.login.read_text())
+    assert set(passwords) == {"admin", "viewer"}
+    words = {*passwords.values(), *(file.read_text() for file in kept if file.suffix == "")}
+    shown = [
+        word for process in home.processes() for word in (*process.cmdline(), *process.environ().values())
+    ]
+    assert not [word for word in words if any(word in seen for seen in shown)]
+
+
+def test_a_killed_supervisor_leaves_airflow_running_and_down_ends_even_orphans_of_a_killed_scheduler(
+    home: Home, airflow: Airflow
+) -> None:
+    supervisor = psutil.Process(pid(airflow, stack.SUPERVISOR))
+    supervisor.kill()
+    supervisor.wait(30)
+    again = home.sluice("airflow")
+    assert again.returncode == 0
+    assert f"{airflow.address}, running already" in again.stdout
+    scheduler = psutil.Process(pid(airflow, "scheduler"))
+    workers = scheduler.children(recursive=True)
+    scheduler.kill()
+    assert any(worker.is_running() for worker in workers)
+    ended = home.sluice("down")
+    assert ended.stdout == "stopped triggerer, dag-processor, api-server, postgres, s3\n"
+    assert home.processes() == []
+    assert home.sluice("down").stdout == "nothing was running\n"
+
+
+def test_sigterm_ends_every_process_that_the_command_started(home: Home) -> None:
+    command = home.start()
+    assert len(home.processes()) > len(COMPONENTS)
+    command.process.send_signal(signal.SIGTERM)
+    code, said = command.ended()
+    assert (code, home.processes()) == (0, [])
+    assert f"stopped {', '.join(COMPONENTS)}, postgres, s3" in said
+
+
+def test_a_component_that_ends_by_itself_is_reported_with_its_log_and_all_is_stopped(home: Home) -> None:
+    command = home.start()
+    psutil.Process(pid(command.airflow, "triggerer")).kill()
+    code, said = command.ended()
+    assert (code, home.processes()) == (75, [])
+    assert "Airflow's triggerer ended by itself" in said
+    assert str(command.airflow.log("triggerer")) in said
+
+
+def test_detached_it_is_left_running_healthy_until_down(home: Home) -> None:
+    assert home.sluice("airflow", "--detach").returncode == 0
+    found = stack.running(home.settings)
+    assert found is not None
+    assert set(heartbeats(found.address)) == {"scheduler", "dag_processor", "triggerer"}
+    assert home.sluice("down").stdout == f"stopped {', '.join(COMPONENTS)}, postgres, s3\n"
+    assert home.processes() == []
+
+
+def test_with_a_postgresql_of_your_own_airflow_wants_a_database_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(stack.URL_VARIABLE, raising=False)
+    own = Settings(home=tmp_path / "home", dags=tmp_path, postgres="host=127.0.0.1")
+    with pytest.raises(SetupError, match=stack.URL_VARIABLE):
+        stack.up(own)
+    assert not own.home.exists()
+
+
+def test_a_dag_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="from which Airflow would load its DAGs"):
+        stack.up(Settings(home=tmp_path / "home", dags=tmp_path / "none"))
+    assert not (tmp_path / "home").exists()
