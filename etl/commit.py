@@ -19,7 +19,7 @@ import psycopg2
 from etl import ledger, warehouse
 from etl.batch import Batch, Receipt, Session, Staged
 from etl.checksum import MODULUS
-from etl.database import Cursor, connect, is_lost, session, transaction
+from etl.database import TIMEOUTS, Cursor, connect, is_lost, session, transaction
 from etl.errors import Busy, CommitUnknown, ServiceAway
 from etl.lake import Draft, manifest_text
 from etl.ledger import Decision, Entry
@@ -108,6 +108,12 @@ def _transact(it: Commit, drafts: Drafts) -> None:
     try:
         with transaction(connection) as cursor:
             _write(cursor, it, drafts)
+    except psycopg2.errors.LockNotAvailable as error:
+        raise ServiceAway(
+            f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: somebody else's lock on a table that the"
+            f" commit writes to was held for longer than lock_timeout ({TIMEOUTS['lock_timeout']})",
+            remedy="see who holds it, in pg_locks and pg_stat_activity; then run again",
+        ) from error
     except psycopg2.Error as error:
         if not is_lost(error):
             raise

@@ -125,6 +125,10 @@ class Pipeline:
     interval: str | None = None  # timestamp column of the output that reruns and backfills go by
     start: dt.date | dt.datetime | None = None  # of the first interval
     max_quarantine_share: float = 0.05  # of a batch's rows, from 0 to 1; beyond it the batch stops
+    alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
+    deadline: dt.timedelta | None = (
+        None  # for a run, from when it is queued; an alert is sent when it is missed
+    )
     owner: str = "sluice"  # who is asked about it, as Airflow shows
     tags: tuple[str, ...] = ()  # Airflow's, beside "sluice"
     file: Path | None = field(default=None, compare=False)  # set by the loader: where it is declared

@@ -53,9 +53,16 @@ def _problems(pipeline: Any) -> list[str]:
         found += _column_problems("interval", pipeline.interval)
     if pipeline.start is not None and not isinstance(pipeline.start, dt.date):
         found.append(f"start: {pipeline.start!r} must be a datetime.date or datetime.datetime")
-    share = pipeline.max_quarantine_share
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        found.append(f"max_quarantine_share: {share!r} must be a number from 0 to 1")
+    for name in ("max_quarantine_share", "alert_quarantine_share"):
+        share = getattr(pipeline, name)
+        optional = name == "alert_quarantine_share" and share is None
+        if not optional and (
+            isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1
+        ):
+            found.append(f"{name}: {share!r} must be a number from 0 to 1")
+    deadline = pipeline.deadline
+    if deadline is not None and not (isinstance(deadline, dt.timedelta) and deadline > dt.timedelta()):
+        found.append(f"deadline: {deadline!r} must be a datetime.timedelta longer than nothing")
     if not isinstance(pipeline.owner, str) or not pipeline.owner.strip():
         found.append(f"owner: {pipeline.owner!r} must be a name")
     if not isinstance(pipeline.tags, tuple) or not all(_is_tag(tag) for tag in pipeline.tags):

@@ -28,9 +28,11 @@ class Finding:
     what: str
     good: bool
     seen: str
+    doubt: bool = False  # good here and now, and no longer where runs are on other machines
 
     def line(self) -> str:
-        return f"{'ok     ' if self.good else 'WRONG  '} {self.what}: {self.seen}"
+        mark = "WARNING" if self.doubt else "ok     " if self.good else "WRONG  "
+        return f"{mark} {self.what}: {self.seen}"
 
 
 def examine() -> list[Finding]:
@@ -45,6 +47,7 @@ def _examine() -> Iterator[Finding]:
     yield _check("settings", lambda: _read(settings))
     if not settings:
         return
+    yield from remote_warnings(settings[0])
     yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
     places: list[Place] = []
     yield _check("services", lambda: _up(settings[0], places))
@@ -53,6 +56,28 @@ def _examine() -> Iterator[Finding]:
     yield _check("PostgreSQL", lambda: _postgres(places[0]))
     yield _check("lake", lambda: _lake(places[0]))
     yield _check("memory", lambda: f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB")
+
+
+def remote_warnings(settings: Settings) -> Iterator[Finding]:
+    """What breaks when Spark's executors or Airflow's workers are on other machines than this one."""
+    remote = not settings.spark_master.startswith("local")
+    wants = (
+        f"and {settings.spark_master} may run tasks elsewhere"
+        if remote
+        else "fine while every worker is this machine"
+    )
+    for name in ("landing", "checkpoints"):
+        where = getattr(settings, name)
+        if not where.startswith("s3a://"):
+            seen = f"{where} is a folder of this machine, {wants}; share it, or name s3a://bucket/prefix"
+            yield Finding(what=name, good=True, seen=seen, doubt=True)
+    for service, on, name in (
+        ("PostgreSQL", settings.embedded_postgres, "SLUICE_POSTGRES"),
+        ("S3", settings.embedded_s3, "SLUICE_LAKE"),
+    ):
+        if on:
+            seen = f"embedded, on 127.0.0.1 alone, {wants}; set {name} to one that they reach"
+            yield Finding(what=service, good=True, seen=seen, doubt=True)
 
 
 def _check(what: str, look: Callable[[], str]) -> Finding:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psycopg2.extensions import parse_dsn
+from pydantic import SecretStr
 
 from etl.settings import Settings
 
@@ -50,15 +53,21 @@ def exports(place: Place) -> dict[str, str]:
 
 
 def same_place(settings: Settings) -> dict[str, str]:
-    """The settings that lead another command to the same place."""
-    found = {name: getattr(settings, name) for name in ("home", "jars", "landing", "checkpoints")}
-    if settings.postgres is not None:
-        found["postgres"] = settings.postgres.get_secret_value()
-    if settings.lake is not None:
-        found |= {"lake": settings.lake, "s3_endpoint": settings.s3_endpoint, "s3_region": settings.s3_region}
-    for name in ("pipelines", "suites"):
-        found[name] = os.pathsep.join(str(folder) for folder in getattr(settings, name))
-    return {f"SLUICE_{name.upper()}": str(value) for name, value in found.items() if value is not None}
+    """All settings in force, as another command takes them from its environment."""
+    values = settings.model_dump(exclude_none=True)
+    return {f"SLUICE_{name.upper()}": _text(value) for name, value in values.items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, tuple):
+        return os.pathsep.join(str(folder) for folder in value)
+    if isinstance(value, dict):
+        return json.dumps(value)
+    if isinstance(value, timedelta):
+        return f"PT{value.total_seconds():.0f}S"
+    return str(value)
 
 
 def psql_folder() -> Path:

@@ -77,6 +77,8 @@ class Settings(BaseSettings):
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     backup_horizon: timedelta = timedelta(days=7)  # how far back a restored backup may take PostgreSQL
+    alert_webhook: SecretStr | None = None  # http(s) address that alerts are posted to; often a secret itself
+    alert_email: str | None = None  # who gets alerts by mail, through Airflow's connection smtp_default
     pg_connections: Annotated[int, Field(ge=1)] = 16  # open at once by executors
     airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it
 
@@ -166,6 +168,13 @@ class Settings(BaseSettings):
         if value is not None and not value.startswith(("http://", "https://")):
             raise ValueError(f"{value!r} is not an http:// or https:// address")
         return value and value.rstrip("/")
+
+    @field_validator("alert_webhook")
+    @classmethod
+    def _webhook(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
+            raise ValueError("is not an http:// or https:// address")
+        return value
 
     @field_validator("spark_conf", mode="before")
     @classmethod

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
 
+from etl.airflow.alerts import FAILED, deadline, notifiers
 from etl.airflow.operator import RETRIES, SluiceRunOperator, SluiceTaskOperator, assets
 from etl.pipeline import Pipeline, loadable
 from etl.settings import load_settings
@@ -48,12 +49,17 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
                 description="For this run alone, such as 4g; empty: as the settings say.",
             )
         },
-        default_args={"owner": pipeline.owner},
+        deadline=deadline(pipeline) or None,
+        default_args={
+            "owner": pipeline.owner,
+            "on_failure_callback": notifiers("failed", pipeline.name, FAILED),
+        },
     ) as dag:
         SluiceRunOperator(
             task_id="run",
             pipeline=pipeline.name,
             driver_memory="{{ params.driver_memory or '' }}",
+            alert_quarantine_share=pipeline.alert_quarantine_share,
             outlets=list(assets(pipeline.name)),
             pool=pool(pipeline),
             retries=3,

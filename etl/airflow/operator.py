@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule
 from airflow.sdk.exceptions import AirflowException
 
+from etl.airflow.alerts import QUARANTINE, notifiers
 from etl.airflow.process import Command, Finished
 from etl.airflow_try import AirflowTry
 
@@ -75,8 +76,16 @@ class SluiceRunOperator(BaseOperator):
     template_fields = ("pipeline", "driver_memory")
     ui_color = "#d5e8d4"
 
-    def __init__(self, *, pipeline: str, driver_memory: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        pipeline: str,
+        driver_memory: str | None = None,
+        alert_quarantine_share: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        self.alert_quarantine_share = alert_quarantine_share
         self.pipeline = pipeline
         self.driver_memory = driver_memory
         self._command: Command | None = None
@@ -102,7 +111,21 @@ class SluiceRunOperator(BaseOperator):
         )
         for asset in self.outlets:
             context["outlet_events"][asset].extra.update(told(summary))
+        self._alert(summary, context)
         return summary
+
+    def _alert(self, summary: dict[str, Any], context: Context) -> None:
+        """An alert that can't be sent fails no run that has delivered."""
+        limit, share = self.alert_quarantine_share, summary["quarantined"] / max(summary["rows_in"], 1)
+        if limit is None or share <= limit:
+            return
+        text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
+        self.log.warning(text)
+        for notifier in notifiers("quarantine", self.pipeline, text):
+            try:
+                notifier(context)
+            except Exception:
+                self.log.exception("the alert could not be sent by %s", type(notifier).__name__)
 
     def on_kill(self) -> None:
         if self._command is not None:

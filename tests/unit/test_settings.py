@@ -35,7 +35,9 @@ def test_every_default_is_placed_below_home(folder: Path) -> None:
 def test_the_file_is_found_upwards_and_its_paths_count_from_its_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "sluice.toml").write_text('home = "state"\npipelines = ["mine"]\ndags = "flows"\n[spark_conf]\n"a.b" = true\n')
+    (folder / "sluice.toml").write_text(
+        'home = "state"\npipelines = ["mine"]\ndags = "flows"\n[spark_conf]\n"a.b" = true\n'
+    )
     below = folder / "a" / "b"
     below.mkdir(parents=True)
     monkeypatch.chdir(below)

@@ -1,0 +1,104 @@
+"""Alerts through Airflow's own notifiers: a webhook, and SMTP by Airflow's connection `smtp_default`.
+
+Where they go is read from the settings when they are sent, so no address of a webhook, which often is a
+secret, is in a DAG, in Airflow's database or on a page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
+
+from airflow.sdk import BaseNotifier
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+
+from etl.pipeline import Pipeline
+from etl.settings import load_settings
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+ANSWERS_WITHIN = 10  # seconds
+
+FAILED = "{{ dag.dag_id }} failed: {{ exception }}"
+QUARANTINE = "{pipeline} holds {share:.2%} of a run's records in quarantine, more than {limit:.2%}"
+DEADLINE = "{pipeline} has not ended within {limit} of being queued"
+
+
+class WebhookNotifier(BaseNotifier):
+    """POSTs {"kind", "pipeline", "text"} as JSON to `alert_webhook`; raises OSError when it is not taken."""
+
+    template_fields = ("text",)
+
+    def __init__(self, *, kind: str, pipeline: str, text: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.kind = kind  # failed, quarantine or deadline
+        self.pipeline = pipeline
+        self.text = text
+
+    def notify(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
+        address = load_settings().alert_webhook
+        if address is None:
+            return
+        body = json.dumps({"kind": self.kind, "pipeline": self.pipeline, "text": self.text}).encode()
+        headers = {"Content-Type": "application/json", "User-Agent": "sluice"}
+        request = Request(address.get_secret_value(), data=body, headers=headers, method="POST")  # noqa: S310
+        with urlopen(request, timeout=ANSWERS_WITHIN) as answer:  # noqa: S310 - the settings allow http alone
+            answer.read()
+
+    async def async_notify(self, context: Context) -> None:
+        await asyncio.to_thread(self.notify, context)
+
+
+def notifiers(kind: str, pipeline: str, text: str) -> list[BaseNotifier]:
+    """One for each place that the settings name; none where they name none."""
+    settings = load_settings()
+    found: list[BaseNotifier] = []
+    if settings.alert_webhook is not None:
+        found.append(WebhookNotifier(kind=kind, pipeline=pipeline, text=text))
+    if settings.alert_email is not None:
+        from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+
+        found.append(
+            SmtpNotifier(
+                to=settings.alert_email,
+                from_email=settings.alert_email,
+                subject=f"Sluice: {pipeline} ({kind})",
+                html_content=f"<p>{_escaped(text)}</p>",
+            )
+        )
+    return found
+
+
+def _escaped(text: str) -> str:
+    """The mail is HTML, and what an error says may hold a vendor's bytes."""
+    return text.replace(" }}", " | e }}")
+
+
+def deadline(pipeline: Pipeline) -> list[DeadlineAlert]:
+    """Tells when a run has not ended in time; it goes on."""
+    if pipeline.deadline is None:
+        return []
+    text = DEADLINE.format(pipeline=pipeline.name, limit=pipeline.deadline)
+    found = []
+    for notifier in notifiers("deadline", pipeline.name, text):
+        kind = type(notifier)
+        kwargs = {name: getattr(notifier, name) for name in _WORDS[kind.__name__]}
+        found.append(
+            DeadlineAlert(
+                reference=DeadlineReference.DAGRUN_QUEUED_AT,
+                interval=pipeline.deadline,
+                callback=AsyncCallback(kind, kwargs=kwargs),
+            )
+        )
+    return found
+
+
+# What each notifier is made of, for a callback names its class and its arguments.
+_WORDS = {
+    "WebhookNotifier": ("kind", "pipeline", "text"),
+    "SmtpNotifier": ("to", "from_email", "subject", "html_content"),
+}
