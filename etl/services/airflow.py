@@ -37,6 +37,7 @@ from etl.errors import ServiceAway, SetupError
 from etl.services import Services
 from etl.services.process import (
     HOST,
+    by_no_proxy,
     choose_port,
     make_folder,
     only_one,
@@ -237,7 +238,6 @@ def _environment(airflow: Airflow, settings: Settings, found: Services) -> dict[
         kept = {name: kept[name] for name in kept if not name.startswith("AIRFLOW__DATABASE__")}
     file = config_file()
     paths = same_place(settings.model_copy(update={"postgres": None}))  # it is in the file, or inherited
-    direct = ",".join(filter(None, [kept.get("NO_PROXY") or kept.get("no_proxy"), HOST, "localhost"]))
     return {
         **kept,
         **found.environment,
@@ -249,8 +249,7 @@ def _environment(airflow: Airflow, settings: Settings, found: Services) -> dict[
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": HOST,
-        "NO_PROXY": direct,
-        "no_proxy": direct,
+        **by_no_proxy(),
         "GX_ANALYTICS_ENABLED": "false",
     }
 

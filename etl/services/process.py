@@ -80,6 +80,13 @@ def choose_port(service: str, wanted: int, memory: Path) -> int:
     return port
 
 
+def by_no_proxy() -> dict[str, str]:
+    """For the environment: what a proxy, were one set, is not asked for. It can't reach our 127.0.0.1."""
+    named = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+    hosts = dict.fromkeys([*filter(None, named.split(",")), HOST, "localhost"])
+    return dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(hosts))
+
+
 def remember(path: Path, process: psutil.Process, port: int) -> None:
     path.write_text(json.dumps({"pid": process.pid, "started": process.create_time(), "port": port}))
 

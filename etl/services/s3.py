@@ -20,7 +20,16 @@ import psutil
 
 from etl.errors import ServiceAway, SetupError
 from etl.services.jarsets import JarSet, jars, java
-from etl.services.process import HOST, choose_port, make_folder, recall, remember, tail, write_secret
+from etl.services.process import (
+    HOST,
+    by_no_proxy,
+    choose_port,
+    make_folder,
+    recall,
+    remember,
+    tail,
+    write_secret,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -89,6 +98,7 @@ class S3:
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,  # the name that boto3 reads
             "AWS_ENDPOINT_URL_S3": endpoint(port),
+            **by_no_proxy(),
         }
 
 
@@ -199,7 +209,11 @@ def client(server: S3, port: int) -> S3Client:
     key, secret = _credentials(server)
     session = boto3.Session(aws_access_key_id=key, aws_secret_access_key=secret, region_name=server.region)
     config = Config(
-        connect_timeout=2, read_timeout=30, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}
+        connect_timeout=2,
+        read_timeout=30,
+        retries={"total_max_attempts": 1},
+        s3={"addressing_style": "path"},
+        proxies={},
     )
     return session.client("s3", endpoint_url=endpoint(port), config=config)
 

@@ -110,6 +110,18 @@ def test_keys_in_the_environment_are_not_used_by_mistake(
         embedded.up(own)
 
 
+def test_a_proxy_of_the_environment_is_not_asked_for_the_embedded_s3(
+    own: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "example.org")
+    for name, value in embedded.up(own).environment.items():
+        monkeypatch.setenv(name, value)
+    assert [bucket["Name"] for bucket in boto3.client("s3").list_buckets()["Buckets"]] == ["sluice"]
+    assert os.environ["no_proxy"] == "example.org,127.0.0.1,localhost"
+
+
 def test_a_missing_or_old_java_is_one_clear_error(
     own: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
