@@ -67,15 +67,30 @@ class Api:
         found = self.get("/api/v2/importErrors")["import_errors"]
         return {error["filename"]: error["stack_trace"] for error in found}
 
+    def is_paused(self, dag: str) -> bool:
+        return bool(self.get(f"/api/v2/dags/{quote(dag)}")["is_paused"])
+
     def unpause(self, dag: str) -> None:
+        self._set_paused(dag, paused=False)
+
+    def pause(self, dag: str) -> None:
+        """No new run is started; one that runs goes on."""
+        self._set_paused(dag, paused=True)
+
+    def _set_paused(self, dag: str, *, paused: bool) -> None:
         address = f"{self.address}/api/v2/dags/{quote(dag)}?update_mask=is_paused"
-        _call("PATCH", address, token=self.token, body={"is_paused": False})
+        _call("PATCH", address, token=self.token, body={"is_paused": paused})
 
     def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Start a run of the DAG, paused or not; its run id."""
+        """Ask for a run of the DAG; its run id. It starts once the DAG is not paused, after runs that came before."""
         body = {"logical_date": None, "conf": dict(conf or {})}
         address = f"{self.address}/api/v2/dags/{quote(dag)}/dagRuns"
         return str(_call("POST", address, token=self.token, body=body)["dag_run_id"])
+
+    def runs(self, dag: str) -> dict[str, str]:
+        """The state of each run, the newest first; unpausing alone may start one that the schedule owes."""
+        found = self.get(f"/api/v2/dags/{quote(dag)}/dagRuns?order_by=-run_after")["dag_runs"]
+        return {run["dag_run_id"]: run["state"] for run in found}
 
     def state(self, dag: str, run: str) -> str:
         return str(self.get(_run(dag, run))["state"])
@@ -84,14 +99,17 @@ class Api:
         found = self.get(f"{_run(dag, run)}/taskInstances")["task_instances"]
         return [TaskState(task=t["task_id"], state=t["state"], tries=t["try_number"]) for t in found]
 
-    def follow(self, dag: str, run: str, *, within: float) -> Iterator[TaskState]:
-        """Every change of the run's tasks as it comes, until the run has ended."""
+    def follow(self, dag: str, run: str, *, within: float, ticks: bool = False) -> Iterator[TaskState]:
+        """Every change of the run's tasks as it comes, until the run has ended.
+
+        With `ticks` also the tasks as they are each time they were looked at.
+        """
         deadline = time.monotonic() + within
         seen: set[TaskState] = set()
         while True:
             ended = self.state(dag, run) in ENDED  # before the tasks: their last change is then seen
             for state in self.tasks(dag, run):
-                if state not in seen:
+                if ticks or state not in seen:
                     seen.add(state)
                     yield state
             if ended:
@@ -155,7 +173,7 @@ def _call(method: str, address: str, *, token: str | None = None, body: object =
         said = error.read().decode(errors="replace")[:300]
         raise Refused(
             f"Airflow answered {error.code} to {method} {address}: {said}",
-            remedy="see its log, `api-server.log` in Airflow's folder",
+            remedy="see logs/api-server.log in Airflow's folder, <home>/airflow",
             status=error.code,
         ) from error
     except (URLError, OSError, HTTPException) as error:

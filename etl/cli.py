@@ -210,6 +210,26 @@ def run(
         _print_summary(place, pipeline, summary)
 
 
+@app.command()
+def trigger(name: PipelineName) -> None:
+    """Run a pipeline through the local Airflow, which `sluice airflow` starts, and follow it to its end."""
+    from etl.airflow_api import sign_in
+    from etl.errors import SetupError
+    from etl.services import airflow as stack
+    from etl.trigger import trigger as trigger_pipeline
+
+    place = _place()
+    pipeline = _pipeline(name, place.settings)
+    found = stack.running(place.settings)
+    if found is None:
+        raise SetupError(
+            "Airflow does not run", remedy="`sluice airflow --detach`, then the same command again"
+        )
+    api = sign_in(found.address, found.login)
+    summary = trigger_pipeline(api, name, lambda line: err.print(line, markup=False))
+    _print_summary(place, pipeline, summary)
+
+
 def _print_summary(place: Place, pipeline: Pipeline, summary: Summary) -> None:
     from etl.progress import summary_lines
 
@@ -236,6 +256,8 @@ def status(
     for state in found:
         table.add_row(*state.cells())
     out.print(table)
+    if airflow := cli_airflow.where(place.settings):
+        out.print(airflow, markup=False)
 
 
 @app.command()

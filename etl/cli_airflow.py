@@ -21,7 +21,8 @@ def airflow(
 
     settings = load_settings()
     at_rest = not any(service.port for service in services.status(settings))
-    typer.echo("starting Airflow, half a minute or so", err=True)
+    if stack.running(settings) is None:
+        typer.echo("starting Airflow, half a minute or so", err=True)
     try:
         found = stack.up(settings, supervised=not detach)
     except BaseException:
@@ -42,6 +43,16 @@ def _say(found: Airflow, *, detach: bool) -> None:
     typer.echo(f"Airflow  {found.address}{', running already' if found.found else ''}")
     typer.echo(f"login    admin or viewer; the passwords are in {found.login}")
     typer.echo(f"next: `sluice down` stops it{'' if detach or found.found else ', and so does Ctrl-C'}")
+
+
+def where(settings: Settings) -> str | None:
+    """Where Airflow is, if it runs."""
+    from etl.services import airflow as stack
+
+    found = stack.running(settings)
+    if found is None:
+        return None
+    return f"Airflow  {found.address}, the passwords of admin and viewer in {found.login}"
 
 
 def _end(settings: Settings, *, with_services: bool) -> None:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -100,14 +101,9 @@ class Home:
                 found.append(process)
         return found
 
-    def listening(self) -> set[tuple[str, int]]:
-        """Every address that a process of this home listens on."""
-        return {
-            (socket.laddr.ip, socket.laddr.port)
-            for process in self.processes()
-            for socket in process.net_connections("inet")
-            if socket.status == psutil.CONN_LISTEN
-        }
+    def sockets(self) -> list[Any]:
+        """Every IP socket of every process of this home."""
+        return [socket for process in self.processes() for socket in process.net_connections("inet")]
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import signal
 import stat
 import urllib.request
 from pathlib import Path
+from urllib.parse import urljoin
 
 import psutil
 import pytest
@@ -24,6 +26,11 @@ from tests.dags.conftest import Home
 RUN_WITHIN = 90  # seconds
 
 
+def got(address: str) -> str:
+    with urllib.request.urlopen(address) as answer:  # noqa: S310 - our own address
+        return str(answer.read().decode())
+
+
 def pid(airflow: Airflow, component: str) -> int:
     found = recall(airflow.note(component))
     assert found is not None
@@ -32,17 +39,32 @@ def pid(airflow: Airflow, component: str) -> int:
 
 def test_it_is_healthy_and_serves_its_start_page(airflow: Airflow) -> None:
     assert set(heartbeats(airflow.address)) == {"scheduler", "dag_processor", "triggerer"}
-    with urllib.request.urlopen(airflow.address) as answer:  # noqa: S310 - our own address
-        assert (answer.status, b"<title>Airflow</title>" in answer.read()) == (200, True)
+    page = got(airflow.address)
+    assert "<title>Airflow</title>" in page
+    scripts = re.findall(r'<script[^>]+src="([^"]+)"', page)
+    assert scripts
+    assert all(got(urljoin(f"{airflow.address}/", script)) for script in scripts)
 
 
-def test_every_process_listens_on_loopback_alone(home: Home, airflow: Airflow) -> None:
-    listening = home.listening()
+def test_status_says_where_it_is(home: Home, airflow: Airflow) -> None:
+    said = home.sluice("status").stdout.splitlines()[-1]
+    assert said == f"Airflow  {airflow.address}, the passwords of admin and viewer in {airflow.login}"
+
+
+def on_loopback(ip: str) -> bool:
+    address = ipaddress.ip_address(ip)
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def test_every_process_listens_on_loopback_alone_and_talks_to_nobody_else(
+    home: Home, airflow: Airflow
+) -> None:
+    sockets = home.sockets()
     wanted = {airflow.port, *(service.port for service in services.status(home.settings))}
-    assert wanted == {port for _, port in listening}
-    addresses = {ipaddress.ip_address(address) for address, _ in listening}
-    mapped = {getattr(address, "ipv4_mapped", None) or address for address in addresses}
-    assert all(address.is_loopback for address in mapped)
+    assert {socket.laddr.port for socket in sockets if socket.status == psutil.CONN_LISTEN} == wanted
+    talking = [socket.raddr.ip for socket in sockets if socket.raddr]
+    assert talking
+    assert all(on_loopback(ip) for ip in [*talking, *(socket.laddr.ip for socket in sockets)])
 
 
 def test_without_a_token_the_api_answers_nothing(airflow: Airflow) -> None:
@@ -74,6 +96,7 @@ def test_a_dag_started_by_rest_gets_its_conf_and_gives_back_its_log_and_value(
     api.unpause("hello")
     run = api.trigger("hello", {"name": "Ada"})
     states = list(api.follow("hello", run, within=RUN_WITHIN))
+    assert api.runs("hello") == {run: "success"}
     assert (api.state("hello", run), states[-1].task, states[-1].state) == ("success", "greet", "success")
     assert "hello Ada" in api.log("hello", run, "greet")
     assert api.xcom("hello", run, "greet") == str(home.settings.home)
