@@ -34,8 +34,9 @@ install: $(VENV)/.installed  ## build .venv from requirements.txt
 
 dev: $(VENV)/.installed-dev  ## the same with what tests and checks need
 
-demo: install  ## land real flights, run them to the end, stop the services
-	@trap '$(BIN)/sluice down' EXIT; $(BIN)/sluice land flights && $(BIN)/sluice run flights
+demo: install  ## land real flights, run them through Airflow to the end, stop everything
+	@trap '$(BIN)/sluice down' EXIT; $(BIN)/sluice land flights && $(BIN)/sluice airflow --detach && $(BIN)/sluice trigger flights
+	@echo "make up      brings up Airflow's pages over the same data"
 
 test: dev  ## the whole test suite; TESTS=… narrows it
 	$(BIN)/pytest -m "not slow" $(TESTS)

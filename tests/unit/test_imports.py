@@ -20,7 +20,7 @@ LEVELS = [
     {"batch", "source", "commit"},
     {"deliver", "sparkbatch", "sparksession", "preflight"},
     {"run", "forward", "read", "status"},
-    {"recover", "audit", "sweep", "doctor", "progress", "environment"},
+    {"recover", "audit", "sweep", "doctor", "progress", "environment", "trigger"},
     {"cli"},
 ]
 
