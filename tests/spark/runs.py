@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from etl.pipeline import Pipeline, load_pipeline
@@ -176,12 +177,14 @@ class Home:
         lake: str,
         settings_for: Callable[..., Settings],
         spark: SparkSession | None = None,
-    ) -> Home:
+        **more: str,
+    ) -> Self:
+        """`more` are further settings."""
         folders = {name: root / name for name in ("my pipelines", "our-suites", "landing")}
         for folder in folders.values():
             folder.mkdir(parents=True)
         mine, ours, landing = folders.values()
-        changes = {"postgres": dsn, "lake": lake, "spark_master": "local[2]", "landing": str(landing)}
+        changes = {"postgres": dsn, "lake": lake, "spark_master": "local[2]", "landing": str(landing)} | more
         settings = settings_for(root / "home", pipelines=(mine,), suites=(ours,), **changes)
         home = cls(
             root=root,
@@ -221,22 +224,29 @@ class Home:
         os.utime(draft, ns=(moment, moment))
         return draft.replace(file)
 
+    def uri(self, path: str) -> str:
+        """Of a landed file, as Spark writes it."""
+        return uri(self.landing / path)
+
+    def make_folder(self, name: str) -> None:
+        """A source's folder must be there, even if nothing has landed."""
+        (self.landing / name).mkdir(exist_ok=True)
+
     def land(self, path: str, made: Sequence[Order], malformed: Sequence[str] = ()) -> Landed:
         """Land a file of `made`, with the malformed records between them."""
-        folder, kind = self.landing / NAME, path.rpartition(".")[2]
-        folder.mkdir(exist_ok=True)
+        kind = path.rpartition(".")[2]
         lines = [order.json if kind == "jsonl" else order.csv for order in made]
         middle = len(lines) // 2
         lines[middle:middle] = malformed
         header = ["id,shop,amount,at"] if kind == "csv" else []
-        file = self.write(path, "\n".join([*header, *lines]) + "\n")
-        return Landed(orders=list(made), malformed=[(raw, uri(file)) for raw in malformed])
+        self.write(path, "\n".join([*header, *lines]) + "\n")
+        return Landed(orders=list(made), malformed=[(raw, self.uri(path)) for raw in malformed])
 
     def pipeline(self, name: str = NAME) -> Pipeline:
         return load_pipeline(name, self.place.settings.pipelines)
 
     def run(self, name: str = NAME, *, progress: Progress = lambda receipt: None) -> Summary:
-        (self.landing / name).mkdir(exist_ok=True)  # a source's folder must be there
+        self.make_folder(name)
         return run(self.place, self.pipeline(name), progress=progress, spark=self.spark)
 
     def checkpoint(self, stream: str, name: str = NAME) -> Path:
@@ -252,6 +262,7 @@ class Home:
             "SLUICE_PIPELINES": os.pathsep.join(map(str, settings.pipelines)),
             "SLUICE_SUITES": os.pathsep.join(map(str, settings.suites)),
             "SLUICE_LANDING": settings.landing,
+            "SLUICE_CHECKPOINTS": settings.checkpoints,
             "SLUICE_POSTGRES": self.dsn,
             "SLUICE_LAKE": self.place.services.lake,
             "SLUICE_S3_ENDPOINT": self.place.services.s3_endpoint or "",
@@ -281,8 +292,6 @@ class Home:
 
     def objects(self) -> Counter[tuple[str, int]]:
         """Every object below the lake, with its size."""
-        from pyarrow import fs
-
         place = self.place.services.lake.removeprefix("s3://")
         found = self.reader().store.get_file_info(
             fs.FileSelector(place, recursive=True, allow_not_found=True)

@@ -1,0 +1,226 @@
+"""Landing and checkpoints as objects on S3: the same promises as for local files."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import boto3
+import pytest
+from botocore.config import Config
+from pyspark.sql import SparkSession
+
+from etl import steps
+from etl.audit import audit
+from etl.batch import Receipt
+from etl.errors import CheckpointLost, InputsChanged
+from etl.recover import recover
+from etl.services import Services
+from etl.settings import Settings
+from etl.steps import Step
+from tests.spark.runs import NAME, Home, Landed, orders
+
+NAMES = ("dt=2020-01-01/a.jsonl", "b b ü%20+.csv", "c/d/e&'(.jsonl", "f.csv")
+
+
+@dataclass(kw_only=True)
+class S3Home(Home):
+    """A home whose landing and checkpoints are on S3; objects have a time of the server's, in whole seconds."""
+
+    @property
+    def client(self) -> Any:
+        services = self.place.services
+        config = Config(s3={"addressing_style": "path"})
+        return boto3.client("s3", endpoint_url=services.s3_endpoint, config=config)
+
+    @property
+    def bucket(self) -> str:
+        return self.place.settings.landing.removeprefix("s3a://").partition("/")[0]
+
+    def key(self, path: str) -> str:
+        return f"{self.place.settings.landing.removeprefix(f's3a://{self.bucket}/')}/{path}"
+
+    def write(self, path: str, content: str | bytes) -> Path:
+        body = content.encode() if isinstance(content, str) else content
+        self.client.put_object(Bucket=self.bucket, Key=self.key(path), Body=body)
+        return Path(path)
+
+    def uri(self, path: str) -> str:
+        return f"s3a://{self.bucket}/" + "".join(
+            quote(char, safe="/=+&'(") if char.isascii() else char for char in self.key(path)
+        )
+
+    def make_folder(self, name: str) -> None:
+        """S3 has no folders."""
+
+    def time(self, path: str) -> object:
+        return self.client.head_object(Bucket=self.bucket, Key=self.key(path))["LastModified"]
+
+    def below(self, place: str) -> dict[str, str]:
+        """The etag of every object below `s3a://bucket/prefix`."""
+        bucket, _, prefix = place.removeprefix("s3a://").partition("/")
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
+        return {one["Key"]: one["ETag"] for page in pages for one in page.get("Contents", ())}
+
+    def remove(self, place: str) -> None:
+        """Delete every object below a place."""
+        found = self.below(place)
+        assert found
+        for key in found:
+            self.client.delete_object(Bucket=place.removeprefix("s3a://").partition("/")[0], Key=key)
+
+    def assert_clean(self) -> None:
+        report = audit(self.place, self.pipeline())
+        assert report.clean, list(report.lines())
+        assert report.changed_inputs == []
+
+
+@pytest.fixture
+def home(
+    tmp_path: Path,
+    dsn: str,
+    services: Services,
+    lake_uri: str,
+    settings_for: Callable[..., Settings],
+    spark: SparkSession,
+) -> Iterator[S3Home]:
+    bucket = f"landing-{uuid.uuid4().hex[:12]}"
+    places = {"landing": f"s3a://{bucket}/my landing/zone=1", "checkpoints": f"s3a://{bucket}/check points"}
+    config = Config(s3={"addressing_style": "path"})
+    boto3.client("s3", endpoint_url=services.s3_endpoint, config=config).create_bucket(Bucket=bucket)
+    return S3Home.at(tmp_path, dsn, services, lake_uri, settings_for, spark, **places)
+
+
+def checkpoint_of(home: S3Home, stream: str) -> str:
+    return f"{home.place.settings.checkpoints}/{NAME}/{stream}"
+
+
+def test_objects_that_landed_are_delivered_once_and_malformed_records_held(home: S3Home) -> None:
+    landed = Landed()
+    for number, name in enumerate(NAMES):
+        start = number * 20
+        landed += home.land(f"orders/{name}", orders(start, 12, negative=[start + 3]), [f"{{broken {number}"])
+    first = home.run()
+    assert (first.batches, first.malformed) == (1, 4)
+    home.assert_holds(landed)
+
+    later = home.land("orders/later.jsonl", orders(100, 9), ["["])
+    later += home.land("orders/dt=2020-01-02/later.csv", orders(120, 9, negative=[121]))
+    second = home.run()
+    assert (second.batches, second.rows_in, second.stream) == (1, 19, first.stream)
+    home.assert_holds(landed + later)
+
+    checkpoint = checkpoint_of(home, first.stream)
+    assert any("/offsets/1" in key for key in home.below(checkpoint))
+    before = home.below(checkpoint), home.objects()
+    assert home.run().batches == 0
+    assert (home.below(checkpoint), home.objects()) == before
+    home.assert_holds(landed + later)
+    home.assert_clean()
+
+
+def test_a_run_goes_on_from_a_checkpoint_on_s3_when_it_failed_after_its_commit(home: S3Home) -> None:
+    home.declare(max_files=1)
+    landed = Landed()
+    for number in range(3):
+        landed += home.land(f"orders/{number}.jsonl", orders(number * 10, 6))
+
+    def fail(receipt: Receipt) -> None:
+        if receipt.batch_id == 1:
+            raise OSError("no space left for a log line")
+
+    with pytest.raises(OSError, match="no space left"):
+        home.run(progress=fail)
+    assert home.run().batches == 1
+    home.assert_holds(landed)
+    home.assert_clean()
+
+
+def test_an_object_overwritten_while_it_is_read_is_not_delivered(home: S3Home) -> None:
+    home.land("orders/a.jsonl", orders(0, 6))
+    new: list[Landed] = []
+
+    def meanwhile(step: Step) -> None:
+        if step == Step.STAGED and not new:  # of the same size, and perhaps within the same second
+            new.append(home.land("orders/a.jsonl", orders(1, 6)))
+
+    steps.listen(meanwhile)
+    try:
+        with pytest.raises(InputsChanged, match=r"orders/a\.jsonl") as stop:
+            home.run()
+    finally:
+        steps.listen(None)
+    assert "sluice recover orders" in stop.value.remedy
+    home.assert_holds(Landed())
+    recover(home.place, home.pipeline())
+    assert home.run().rows_in == 6
+    home.assert_holds(new[0])
+    home.assert_clean()
+
+
+def test_an_object_overwritten_between_listing_and_its_batch_is_not_delivered(home: S3Home) -> None:
+    home.declare(max_files=1)
+    landed = {name: home.land(f"orders/{name}.jsonl", orders(n * 10, 6)) for n, name in enumerate("ab")}
+    before = {name: home.time(f"orders/{name}.jsonl") for name in landed}
+    done: list[str] = []
+
+    def overwrite(receipt: Receipt) -> None:
+        [(path,)] = home.ask("SELECT path FROM sluice.delivery_input")
+        done.append(path.removeprefix("orders/").removesuffix(".jsonl"))
+        [other] = landed.keys() - set(done)
+        path = f"orders/{other}.jsonl"
+        while home.time(path) == before[other]:  # Spark's listing knows nothing but whole seconds
+            landed[other] = home.land(path, orders(50, 6))
+
+    with pytest.raises(InputsChanged, match="was changed after it was listed"):
+        home.run(progress=overwrite)
+    home.assert_holds(landed[done[0]])
+    recover(home.place, home.pipeline())
+    assert home.run().rows_in == 6
+    home.assert_holds(landed["a"] + landed["b"])
+    home.assert_clean()
+
+
+def test_an_object_removed_before_its_batch_stops_the_run(home: S3Home) -> None:
+    landed = home.land("orders/a.jsonl", orders(0, 6))
+
+    def meanwhile(step: Step) -> None:
+        if step == Step.STAGED:
+            home.client.delete_object(Bucket=home.bucket, Key=home.key("orders/a.jsonl"))
+
+    steps.listen(meanwhile)
+    try:
+        with pytest.raises(InputsChanged, match=r"orders/a\.jsonl is gone"):
+            home.run()
+    finally:
+        steps.listen(None)
+    home.assert_holds(Landed())
+    home.land("orders/a.jsonl", landed.orders)
+    recover(home.place, home.pipeline())
+    home.run()
+    home.assert_holds(landed)
+
+
+def test_a_checkpoint_on_s3_that_is_gone_is_replaced_by_recover(home: S3Home) -> None:
+    landed = Landed()
+    for number, name in enumerate(NAMES):
+        landed += home.land(f"orders/{name}", orders(number * 20, 9))
+    lost = home.run().stream
+    home.remove(checkpoint_of(home, lost))
+    late = home.land("orders/late.csv", orders(100, 5))
+    refused = home.sluice("run", "orders")
+    assert refused.returncode == CheckpointLost.exit_code, refused.stderr
+    assert "next: `sluice recover orders`" in refused.stderr
+    home.assert_holds(landed)
+    mended = home.sluice("recover", "orders")
+    assert mended.returncode == 0, mended.stderr
+    assert f"knows the {len(NAMES)} delivered files" in mended.stdout
+    done = home.run()
+    assert (done.rows_in, done.stream == lost) == (5, False)
+    home.assert_holds(landed + late)
+    assert home.run().batches == 0
+    home.assert_clean()
