@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from etl.source import Source
 
 REPORT = "report binary"
+# Spark's own formats end at milliseconds.
+NESTED = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +86,7 @@ def output(frame: DataFrame) -> DataFrame:
     def plain(name: str, kind: Any) -> Column:
         column = F.col(f"`{name.replace('`', '``')}`")
         nested = isinstance(kind, ArrayType | MapType | StructType | VariantType)
-        return F.to_json(column).alias(name) if nested else column
+        return F.to_json(column, NESTED).alias(name) if nested else column
 
     return frame.select(*(plain(field.name, field.dataType) for field in frame.schema.fields))
 

@@ -284,6 +284,10 @@ class Reader:
         query = "SELECT path FROM sluice.delivered_file WHERE pipeline = %s AND kind = %s"
         listed = [path for (path,) in ask(self.dsn, query, (self.pipeline, kind))]
         assert sorted(paths) == sorted(listed), "the ledger's files are not the snapshot's"
+        return self.rows_in(paths, names)
+
+    def rows_in(self, paths: Sequence[str], names: list[str]) -> Rows:
+        """The rows of some Parquet files."""
         found: Rows = Counter()
         store = self.store
         for path in paths:
