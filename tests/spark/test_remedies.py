@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -104,6 +105,24 @@ def test_a_batch_that_broke_its_contract_is_delivered_as_decided(home: Home, cas
     assert "next: `sluice run orders`" in decided.stdout
     assert home.run().rows_in == len(made)
     assert_decided(home, made, case)
+
+
+def test_the_command_exits_3_at_a_broken_contract_and_0_once_it_is_decided_on(home: Home) -> None:
+    made = [*orders(0, 12, negative=[3]), Order(id=None)]
+    landed = home.land("orders/a.jsonl", made)
+    stopped = home.sluice("run", "orders")
+    assert stopped.returncode == 3, stopped.stderr
+    assert "Batch 0 of orders broke its contract, and nothing of it was delivered" in stopped.stderr
+    assert "sluice decide orders --batch 0" in stopped.stderr
+    home.assert_holds(Landed())
+    words = ("decide", "orders", "--batch", "0", "--quarantine-all", "--why", "seen by hand")
+    decided = home.sluice(*words)
+    assert decided.returncode == 0, decided.stderr
+    done = home.sluice("run", "orders", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["rows_in"], summary["quarantined"], summary["outcome"]) == (13, 2, "done")
+    home.assert_holds(landed)
 
 
 def assert_decided(home: Home, made: list[Order], case: Decided) -> None:
