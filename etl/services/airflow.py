@@ -8,65 +8,37 @@ which the last ones are found.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import secrets
-import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
-from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from urllib.parse import quote, urlencode
 
 import psutil
 import psycopg2
 from psycopg2 import sql
-from psycopg2.extensions import parse_dsn
 
 from etl import services
 from etl.airflow_api import heartbeats
-from etl.environment import same_place
 from etl.errors import ServiceAway, SetupError
 from etl.services import Services
-from etl.services.process import (
-    HOST,
-    by_no_proxy,
-    choose_port,
-    make_folder,
-    only_one,
-    recall,
-    remember,
-    tail,
-    write_secret,
-)
-from etl.settings import Settings, config_file
+from etl.services.airflow_environment import DATABASE, MARK, URL_VARIABLE, environment, write_secrets
+from etl.services.process import HOST, choose_port, make_folder, only_one, recall, remember, tail
+from etl.settings import Settings
 
-DATABASE = "airflow"
-URL_VARIABLE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
-MARK = "AIRFLOW_LOCAL_STACK"  # in the environment of every process of the stack: its folder
-COMPONENTS = {
-    "scheduler": (
-        "scheduler",
-        "--skip-serve-logs",
-    ),  # first to be stopped: its tasks report to the api-server
+COMPONENTS = {  # name: its command
+    "scheduler": ("scheduler", "--skip-serve-logs"),
     "triggerer": ("triggerer", "--skip-serve-logs"),
     "dag-processor": ("dag-processor",),
     "api-server": ("api-server",),
 }
 SUPERVISOR = "supervisor"
-USERS = {"admin": "admin", "viewer": "viewer"}  # name: role
-KEYS = {  # option: its file and how many random bytes it is
-    "AIRFLOW__CORE__FERNET_KEY": ("airflow-fernet-key", 32),
-    "AIRFLOW__API_AUTH__JWT_SECRET": ("airflow-jwt-secret", 64),
-    "AIRFLOW__API__SECRET_KEY": ("airflow-secret-key", 64),
-}
 HEALTHY_WITHIN = 180  # seconds
 TASKS_END_WITHIN = 20  # seconds; a task's own on_kill has 5
 ENDS_WITHIN = 15  # seconds
@@ -189,22 +161,22 @@ def _found(settings: Settings, folder: Path, port: int) -> Airflow:
 
 def _launch(airflow: Airflow, settings: Settings, found: Services) -> None:
     make_folder(airflow.folder / "logs", 0o700)
-    _write_secrets(airflow)
-    environment = _environment(airflow, settings, found)
+    write_secrets(airflow)
+    variables = environment(airflow, settings, found)
     if settings.embedded_postgres:
-        _migrate_embedded(airflow, found.postgres, environment)
+        _migrate_embedded(airflow, found.postgres, variables)
     else:
-        _migrate(airflow, environment)
+        _migrate(airflow, variables)
     since = datetime.now(UTC)
     for component, words in COMPONENTS.items():
-        child = _airflow_process(words, environment, airflow.log(component))
+        child = _airflow_process(words, variables, airflow.log(component))
         child.returncode = 0  # it may outlive this command: no warning when the handle is dropped
         remember(airflow.note(component), psutil.Process(child.pid), airflow.port)
     _wait_until_healthy(airflow, since)
 
 
 def _airflow_process(
-    words: tuple[str, ...], environment: Mapping[str, str], log: Path
+    words: tuple[str, ...], variables: Mapping[str, str], log: Path
 ) -> subprocess.Popen[bytes]:
     with log.open("w") as output:
         return subprocess.Popen(
@@ -212,96 +184,12 @@ def _airflow_process(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=variables,
             start_new_session=True,
         )
 
 
-def _write_secrets(airflow: Airflow) -> None:
-    """The passwords and keys, made on the first start and kept: another Fernet key could read no connection."""
-    folder = make_folder(airflow.login.parent, 0o700)
-    if not airflow.login.is_file():
-        write_secret(airflow.login, json.dumps({user: secrets.token_urlsafe(18) for user in USERS}))
-    for name, size in KEYS.values():
-        if not (folder / name).is_file():
-            write_secret(folder / name, urlsafe_b64encode(secrets.token_bytes(size)).decode())
-
-
-def _environment(airflow: Airflow, settings: Settings, found: Services) -> dict[str, str]:
-    """What every process of the stack is given. It holds no secret of ours, only the files that have them."""
-    ours = _airflow_variables(airflow, settings)
-    if settings.embedded_postgres:
-        ours[URL_VARIABLE] = _database_url(found.postgres)
-    taken = {_option(name) for name in ours}
-    kept = {name: value for name, value in os.environ.items() if _option(name) not in taken}
-    if settings.embedded_postgres:
-        kept = {name: kept[name] for name in kept if not name.startswith("AIRFLOW__DATABASE__")}
-    file = config_file()
-    paths = same_place(settings.model_copy(update={"postgres": None}))  # it is in the file, or inherited
-    return {
-        **kept,
-        **found.environment,
-        **paths,
-        **({"SLUICE_CONFIG": str(file)} if file else {}),
-        **ours,
-        MARK: str(airflow.folder),
-        "SPT_NOENV": "1",  # else setproctitle writes over the environment, and the mark is lost
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}",
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": HOST,
-        **by_no_proxy(),
-        "GX_ANALYTICS_ENABLED": "false",
-    }
-
-
-def _option(name: str) -> str:
-    """The name without the endings by which Airflow takes an option's value from elsewhere."""
-    return name.removesuffix("_CMD").removesuffix("_SECRET")
-
-
-def _airflow_variables(airflow: Airflow, settings: Settings) -> dict[str, str]:
-    keys = airflow.login.parent
-    return {
-        "AIRFLOW_HOME": str(airflow.folder),
-        "AIRFLOW_CONFIG": str(airflow.folder / "airflow.cfg"),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(settings.dags),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(airflow.folder / "plugins"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
-        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        "AIRFLOW__CORE__PARALLELISM": "4",  # tasks at once; each may be a Spark driver
-        "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",  # the default asks the DNS
-        "AIRFLOW__CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager"
-        ".SimpleAuthManager",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{n}:{role}" for n, role in USERS.items()),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "false",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow.login),
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{airflow.address}/execution/",
-        "AIRFLOW__API__HOST": HOST,
-        "AIRFLOW__API__PORT": str(airflow.port),
-        "AIRFLOW__API__BASE_URL": airflow.address,
-        "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__API__ENABLE_SWAGGER_UI": "false",  # its page loads scripts from elsewhere
-        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "false",  # it listens on all interfaces
-        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",  # seconds until a new file is seen
-        "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
-        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(airflow.folder / "logs"),
-        "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(
-            airflow.folder / "logs" / "dag_processor"
-        ),
-        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "false",
-        # a command, so that the key is not in the environment of every task
-        **{f"{option}_CMD": shlex.join(["cat", str(keys / name)]) for option, (name, _) in KEYS.items()},
-    }
-
-
-def _database_url(dsn: str) -> str:
-    """SQLAlchemy's form of the connection string; the password is in the passfile, for both drivers."""
-    known = parse_dsn(dsn)
-    where = f"{quote(known['user'])}@{known['host']}:{known['port']}/{DATABASE}"
-    return f"postgresql+psycopg2://{where}?{urlencode({'passfile': known['passfile']}, quote_via=quote)}"
-
-
-def _migrate_embedded(airflow: Airflow, dsn: str, environment: Mapping[str, str]) -> None:
+def _migrate_embedded(airflow: Airflow, dsn: str, variables: Mapping[str, str]) -> None:
     """Create and migrate Airflow's database unless its comment says that this very version did."""
     done = f"migrated by apache-airflow {version('apache-airflow')}"
     connection = psycopg2.connect(dsn)
@@ -314,14 +202,14 @@ def _migrate_embedded(airflow: Airflow, dsn: str, environment: Mapping[str, str]
         if found is None:
             cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
         if found != (done,):
-            _migrate(airflow, environment)
+            _migrate(airflow, variables)
             comment = sql.SQL("COMMENT ON DATABASE {} IS {}")
             cursor.execute(comment.format(sql.Identifier(DATABASE), sql.Literal(done)))
 
 
-def _migrate(airflow: Airflow, environment: Mapping[str, str]) -> None:
+def _migrate(airflow: Airflow, variables: Mapping[str, str]) -> None:
     log = airflow.log("migrate")
-    if _airflow_process(("db", "migrate"), environment, log).wait() != 0:
+    if _airflow_process(("db", "migrate"), variables, log).wait() != 0:
         raise SetupError(f"Airflow's database could not be migrated: {tail(log)}", remedy=f"look into {log}")
 
 
@@ -377,7 +265,7 @@ def _stop(folder: Path) -> bool:
     noted = {component: recall(_note(folder, component)) for component in COMPONENTS}
     live = {component: found[0] for component, found in noted.items() if found is not None}
     scheduler = live.pop("scheduler", None)
-    if scheduler is not None:
+    if scheduler is not None:  # first: while its tasks end, they report to the api-server
         with contextlib.suppress(ProcessLookupError):
             os.killpg(scheduler.pid, signal.SIGTERM)
         psutil.wait_procs([scheduler], timeout=TASKS_END_WITHIN)

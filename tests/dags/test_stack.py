@@ -19,6 +19,7 @@ from etl.airflow_api import Api, Refused, heartbeats, sign_in
 from etl.errors import SetupError
 from etl.services import airflow as stack
 from etl.services.airflow import COMPONENTS, Airflow
+from etl.services.airflow_environment import URL_VARIABLE
 from etl.services.process import recall
 from etl.settings import Settings
 from tests.dags.conftest import Home
@@ -166,9 +167,9 @@ def test_detached_it_is_left_running_healthy_until_down(home: Home) -> None:
 def test_with_a_postgresql_of_your_own_airflow_wants_a_database_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(stack.URL_VARIABLE, raising=False)
+    monkeypatch.delenv(URL_VARIABLE, raising=False)
     own = Settings(home=tmp_path / "home", dags=tmp_path, postgres="host=127.0.0.1")
-    with pytest.raises(SetupError, match=stack.URL_VARIABLE):
+    with pytest.raises(SetupError, match=URL_VARIABLE):
         stack.up(own)
     assert not own.home.exists()
 
