@@ -1,0 +1,80 @@
+"""A run on a Spark cluster: a real standalone master and a worker, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from etl.audit import audit
+from etl.services import Services
+from etl.settings import Settings
+from tests.spark.runs import Home, Landed, orders
+
+PACKAGE = find_spec("pyspark")
+assert PACKAGE is not None and PACKAGE.origin is not None
+SPARK = Path(PACKAGE.origin).parent
+PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
+
+
+@contextmanager
+def spark_process(name: str, *words: str, log: Path, says: str, env: dict[str, str]) -> Iterator[str]:
+    """One of Spark's own daemons, once its log has said what is waited for; yields what it said."""
+    command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while (said := re.search(says, log.read_text())) is None:
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
+            time.sleep(0.1)
+        yield said[0]
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+@pytest.fixture
+def home(
+    tmp_path: Path, dsn: str, services: Services, lake_uri: str, settings_for: Callable[..., Settings]
+) -> Iterator[Home]:
+    own = {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "512m"}
+    env = {**os.environ, **own, "SPARK_SCALA_VERSION": "2.13", "PYSPARK_PYTHON": sys.executable}
+    at = ("--host", "127.0.0.1", "--webui-port", "0")
+    with (
+        spark_process(
+            "master.Master", *at, "--port", "0", log=tmp_path / "master.log", says=r"spark://\S+:\d+", env=env
+        ) as master,
+        spark_process(
+            "worker.Worker",
+            *at,
+            *("--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work"), master),
+            log=tmp_path / "worker.log",
+            says="Successfully registered with master",
+            env=env,
+        ),
+    ):
+        yield Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for, spark_master=master)
+
+
+@pytest.mark.timeout(300)
+def test_a_run_on_a_cluster_delivers_exactly_once(home: Home, tmp_path: Path) -> None:
+    landed = Landed()
+    for number in range(3):
+        start = number * 100
+        landed += home.land(f"orders/{number}.jsonl", orders(start, 9, negative=[start + 4]), ["{broken"])
+    done = home.sluice("run", "orders")
+    assert done.returncode == 0, done.stderr[-3000:]
+    home.assert_holds(landed)
+    report = audit(home.place, home.pipeline())
+    assert report.clean, list(report.lines())
+    executors = list((tmp_path / "work").glob("app-*/*/stderr"))
+    assert executors, "the executors ran in the worker"
