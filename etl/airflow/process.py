@@ -6,6 +6,7 @@ kills the command with its parent, the JVM ends with the pipe to the command, th
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -59,10 +61,11 @@ class Command:
             return
         family = _family(self._process.pid)
         self._process.terminate()
-        _, left = psutil.wait_procs(family, GRACE_SECONDS)
-        for process in left:
-            process.kill()
-        psutil.wait_procs(left, GRACE_SECONDS)
+        if not _wait(family):
+            for process in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            _wait(family)
 
 
 def _start(words: Sequence[str], environment: Mapping[str, str], result: IO[str]) -> subprocess.Popen[str]:
@@ -101,6 +104,26 @@ def _family(pid: int) -> list[psutil.Process]:
         return [head, *head.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _wait(family: Sequence[psutil.Process]) -> bool:
+    """Whether all of them end in time.
+
+    The command itself is left to be reaped by `run`, which this may interrupt: its exit code is for that alone.
+    """
+    deadline = time.monotonic() + GRACE_SECONDS
+    while any(_lives(process) for process in family):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _json(text: str) -> Any:
