@@ -20,6 +20,9 @@ from etl.services import airflow as stack
 from etl.services.airflow import Airflow
 from etl.settings import Settings
 from tests.conftest import JARS
+from tests.dags.orders_stack import orders_stack
+
+__all__ = ["orders_stack"]
 
 ENDS_WITHIN = 120  # seconds
 HELLO = """

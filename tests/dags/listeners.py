@@ -1,0 +1,86 @@
+"""Two servers on 127.0.0.1 that alerts are sent to: they take what comes and keep it."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class Inbox:
+    """What has come, in its order."""
+
+    port: int = 0
+    found: list[Any] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def put(self, message: Any) -> None:
+        with self.changed:
+            self.found.append(message)
+            self.changed.notify_all()
+
+    def wait_for(self, wanted: Any, within: float) -> Any:
+        """The first message for which `wanted` holds."""
+        with self.changed:
+            came = self.changed.wait_for(lambda: any(map(wanted, self.found)), within)
+            assert came, f"it did not come; these did: {self.found}"
+            return next(message for message in self.found if wanted(message))
+
+
+@contextmanager
+def webhook() -> Iterator[Inbox]:
+    """Keeps the JSON of each POST."""
+    inbox = Inbox()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            inbox.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """The inbox says what came."""
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler), inbox) as found:
+        yield found
+
+
+@contextmanager
+def mail() -> Iterator[Inbox]:
+    """Keeps the text of each mail; as much of RFC 5321 as a client needs."""
+    inbox = Inbox()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.say("220 ready")
+            for line in self.rfile:
+                word = line[:4].strip().upper()
+                if word == b"DATA":
+                    self.say("354 go on")
+                    inbox.put(b"".join(iter(self.rfile.readline, b".\r\n")).decode())
+                self.say("221 bye" if word == b"QUIT" else "250 ok")
+                if word == b"QUIT":
+                    return
+
+        def say(self, words: str) -> None:
+            self.wfile.write(f"{words}\r\n".encode())
+
+    with serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler), inbox) as found:
+        yield found
+
+
+@contextmanager
+def serving(server: socketserver.TCPServer, inbox: Inbox) -> Iterator[Inbox]:
+    inbox.port = server.server_address[1]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield inbox
+    finally:
+        server.shutdown()
+        server.server_close()

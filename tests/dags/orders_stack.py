@@ -1,0 +1,158 @@
+"""A whole Airflow over one user's pipeline `orders`, for all tests of this folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import psutil
+import pytest
+
+from etl import services
+from etl.airflow_api import Api, sign_in
+from etl.audit import audit
+from etl.run import Place
+from etl.services import airflow
+from etl.settings import Settings
+from tests.conftest import JARS
+from tests.dags.listeners import Inbox, mail, webhook
+from tests.spark.runs import DECLARATION, NAME, RULES, SHOPS, Home, Landed, orders
+
+PATIENCE = 240  # seconds; nothing is decided by it, a test that waits so long has failed
+WATCHED = (
+    DECLARATION.format(name=NAME, max_files=None, share=1.0)
+    .replace("from etl.pipeline", "from datetime import timedelta\nfrom etl.pipeline")
+    .replace(
+        "    max_quarantine_share",
+        "    alert_quarantine_share=0.15, deadline=timedelta(seconds=10),\n    max_quarantine_share",
+    )
+)
+
+
+@dataclass(kw_only=True)
+class Stack:
+    """A local Airflow over one user's pipeline `orders`."""
+
+    home: Home
+    found: airflow.Airflow
+    landed: Landed
+    posted: Inbox
+    mailed: Inbox
+    number: int = 0
+
+    @property
+    def api(self) -> Api:
+        return sign_in(self.found.address, self.found.login)
+
+    def land(self) -> None:
+        """One more file, with a row to be held and a malformed record."""
+        self.number += 1
+        start = self.number * 1000
+        made = orders(start, 9, negative=[start + 4])
+        self.landed += self.home.land(f"orders/{self.number}.jsonl", made, ["{broken"])
+
+    def run(self) -> str:
+        return self.api.trigger(NAME)
+
+    def ended(self, run: str) -> str:
+        """The state in which the run ends."""
+        for _ in self.api.follow(NAME, run, within=PATIENCE):
+            pass
+        return self.api.state(NAME, run)
+
+    def call(self, method: str, path: str, **body: Any) -> Any:
+        headers = {"Authorization": f"Bearer {self.api.token}"}
+        answer = httpx.request(
+            method, f"{self.found.address}/api/v2{path}", json=body, headers=headers, timeout=20
+        )
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def set_failed(self, run: str) -> None:
+        self.call("PATCH", f"/dags/{NAME}/dagRuns/{quote(run, safe='')}", state="failed")
+
+    def clear(self, run: str) -> None:
+        body = {"dag_run_id": run, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
+        self.call("POST", f"/dags/{NAME}/clearTaskInstances", **body)
+
+    def command(self) -> psutil.Process:
+        """The `sluice run` that is at work."""
+        [found] = [one for one in psutil.process_iter(["cmdline"]) if self._is_command(one)]
+        return found
+
+    def _is_command(self, process: psutil.Process) -> bool:
+        words = process.info["cmdline"] or []
+        if words[1:5] != ["-m", "etl.cli", "run", NAME]:
+            return False
+        with suppress(psutil.NoSuchProcess):
+            return process.environ().get("SLUICE_HOME") == str(self.home.place.settings.home)
+        return False
+
+    def assert_exactly_once(self) -> None:
+        self.home.assert_holds(self.landed)
+        report = audit(self.home.place, self.home.pipeline())
+        assert report.clean, list(report.lines())
+
+
+@pytest.fixture(scope="package", name="stack")
+def orders_stack() -> Iterator[Stack]:
+    with pytest.MonkeyPatch.context() as monkeypatch, webhook() as posted, mail() as mailed:
+        yield from started(monkeypatch, posted, mailed)
+
+
+def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> Iterator[Stack]:
+    """A folder of a user's own with its embedded services, and Airflow over it."""
+    root = Path(tempfile.mkdtemp(prefix="sluice-"))
+    root.chmod(0o711)
+    mine, ours, landing = (root / name for name in ("my pipelines", "our-suites", "landing"))
+    for folder in (mine, ours, landing / "orders"):
+        folder.mkdir(parents=True)
+    settings = Settings(
+        home=root / "home",
+        jars=JARS,
+        pipelines=(mine,),
+        suites=(ours,),
+        landing=str(landing),
+        spark_master="local[2]",
+        alert_webhook=f"http://127.0.0.1:{posted.port}/hook",
+        alert_email="oncall@example.org",
+    )
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SMTP_DEFAULT",
+        json.dumps(
+            {
+                "conn_type": "smtp",
+                "host": "127.0.0.1",
+                "port": mailed.port,
+                "extra": {"disable_ssl": True, "disable_tls": True},
+            }
+        ),
+    )
+    found = services.up(settings)
+    for name, value in found.environment.items():  # this store's credentials, not the session's
+        monkeypatch.setenv(name, value)
+    home = Home(root=root, place=Place(settings=settings, services=found), spark=None)
+    home.write("reference/shops.csv", SHOPS)
+    home.declare(text=WATCHED)
+    home.judge(*RULES)
+    try:
+        stack = Stack(home=home, found=airflow.up(settings), landed=Landed(), posted=posted, mailed=mailed)
+        deadline = time.monotonic() + PATIENCE
+        while not stack.api.dag_is_known(NAME):
+            assert time.monotonic() < deadline, stack.api.import_errors()
+            time.sleep(0.5)
+        stack.api.unpause(NAME)
+        yield stack
+    finally:
+        airflow.stop(settings)
+        services.down(settings)
+    shutil.rmtree(root)

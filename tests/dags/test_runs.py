@@ -1,0 +1,168 @@
+"""A pipeline run by a whole Airflow: delivered exactly once, whatever is killed in the middle of a batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import psycopg2
+import pytest
+
+from etl.services import airflow
+from etl.services.process import recall
+from tests.dags.orders_stack import PATIENCE, Stack
+from tests.spark.runs import NAME, Order
+
+GONE_WITHIN = 10  # seconds
+pytestmark = pytest.mark.timeout(600)
+
+
+@contextmanager
+def held_in_the_commit(stack: Stack) -> Iterator[None]:
+    """Runs stop within their transaction, before the merge, until the block is left."""
+    connection = psycopg2.connect(stack.home.dsn)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"LOCK TABLE warehouse.{NAME} IN SHARE MODE")
+            yield
+    finally:
+        connection.close()
+
+
+def wait_for_the_commit(stack: Stack) -> list[psutil.Process]:
+    """All processes of the run that now waits within its transaction: the driver first."""
+    query = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE wait_event_type = 'Lock' AND query ~ 'INSERT INTO \"warehouse\"'"
+    )
+    deadline = time.monotonic() + PATIENCE
+    while stack.home.ask(query) == [(0,)]:
+        assert time.monotonic() < deadline, "no run came to its commit"
+        time.sleep(0.2)
+    driver = stack.command()
+    family = [driver, *driver.children(recursive=True)]
+    assert {"java"} <= {one.name() for one in family}
+    return family
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    _, left = psutil.wait_procs(processes, GONE_WITHIN)
+    assert left == []
+
+
+def test_a_triggered_run_delivers_and_says_what_it_did(stack: Stack) -> None:
+    stack.land()
+    run = stack.run()
+    assert stack.ended(run) == "success"
+    stack.assert_exactly_once()
+    summary = stack.api.xcom(NAME, run, "run", "summary")
+    assert (summary["batches"], summary["delivered"], summary["quarantined"]) == (1, 8, 2)
+    said = "\n".join(stack.api.log(NAME, run, "run"))
+    assert "orders batch 0: 8 rows delivered, 2 quarantined" in said
+    events = stack.call("GET", "/assets/events")["asset_events"]
+    told = {one["uri"]: one["extra"] for one in events if one["source_run_id"] == run}
+    assert set(told) == {"x-sluice://orders/postgresql", "x-sluice://orders/lake"}
+    assert all(extra["deliveries"] == summary["deliveries"] for extra in told.values())
+    assert all(extra["rows"] == 8 for extra in told.values())
+    assert stack.home.ask(
+        "SELECT run_type, try_number, batch_id FROM sluice.airflow_delivery WHERE dag_run_id = %s", run
+    ) == [("manual", 1, 0)]
+
+
+def test_marked_failed_in_a_batch_it_is_gone_and_cleared_it_delivers_once(stack: Stack) -> None:
+    stack.land()
+    with held_in_the_commit(stack):
+        run = stack.run()
+        family = wait_for_the_commit(stack)
+        stack.set_failed(run)
+        assert_gone(family)
+    stack.clear(run)
+    assert stack.ended(run) == "success"
+    stack.assert_exactly_once()
+    tries = stack.home.ask(
+        "SELECT clear_number, outcome = 'done' FROM sluice.airflow_try WHERE dag_run_id = %s ORDER BY try_number",
+        run,
+    )
+    assert [number for number, _ in tries] == [0, 1]
+    assert tries[-1][1]
+
+
+def test_of_two_runs_at_once_one_waits(stack: Stack) -> None:
+    stack.land()
+    with held_in_the_commit(stack):
+        first = stack.run()
+        wait_for_the_commit(stack)
+        second = stack.run()
+        assert stack.api.state(NAME, first) == "running"
+        assert stack.api.state(NAME, second) == "queued"
+    assert [stack.ended(first), stack.ended(second)] == ["success", "success"]
+    stack.assert_exactly_once()
+
+
+def test_after_a_task_runner_was_killed_the_retry_delivers_once(stack: Stack) -> None:
+    stack.land()
+    with held_in_the_commit(stack):
+        run = stack.run()
+        family = wait_for_the_commit(stack)
+        runner = family[0].parent()
+        assert runner is not None
+        runner.kill()
+        assert_gone(family)
+    assert stack.ended(run) == "success"
+    stack.assert_exactly_once()
+    tries = stack.home.ask("SELECT try_number FROM sluice.airflow_try WHERE dag_run_id = %s ORDER BY 1", run)
+    assert tries == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("component", ["scheduler", "api-server"])
+def test_after_a_component_was_killed_and_airflow_started_again_it_delivers_once(
+    stack: Stack, component: str
+) -> None:
+    stack.land()
+    with held_in_the_commit(stack):
+        run = stack.run()
+        wait_for_the_commit(stack)
+        recalled = recall(stack.found.note(component))
+        assert recalled is not None
+        recalled[0].kill()
+        recalled[0].wait(PATIENCE)
+    stack.found = airflow.up(stack.home.place.settings)
+    assert stack.ended(run) == "success"
+    stack.assert_exactly_once()
+
+
+def test_a_broken_contract_fails_at_once_and_is_told_and_after_a_decision_the_batch_is_delivered(
+    stack: Stack,
+) -> None:
+    nobody = Order(id=None)
+    stack.landed += stack.home.land("orders/nobody.jsonl", [nobody, Order(id=77_777)])
+    run = stack.run()
+    assert stack.ended(run) == "failed"
+    [task] = stack.api.tasks(NAME, run)
+    assert task.tries == 1
+    assert stack.api.xcom(NAME, run, "run", "summary")["exit_code"] == 3
+    told = stack.posted.wait_for(lambda one: one["kind"] == "failed", PATIENCE)
+    assert "broke its contract" in told["text"]
+    assert stack.mailed.wait_for(lambda text: "Subject: Sluice: orders (failed)" in text, PATIENCE)
+    batch = stack.home.ask("SELECT max(batch_id) FROM sluice.stopped_batch")[0][0]
+    decided = stack.home.sluice("decide", NAME, "--batch", str(batch), "--quarantine-all", "--why", "no id")
+    assert decided.returncode == 0, decided.stderr
+    assert stack.ended(stack.run()) == "success"
+    stack.assert_exactly_once()
+
+
+def test_more_quarantine_than_declared_is_told(stack: Stack) -> None:
+    told = stack.posted.wait_for(lambda one: one["kind"] == "quarantine", PATIENCE)
+    assert told["text"] == "orders holds 20.00% of a run's records in quarantine, more than 15.00%"
+    assert stack.mailed.wait_for(lambda text: "Subject: Sluice: orders (quarantine)" in text, PATIENCE)
+
+
+def test_a_missed_deadline_is_told(stack: Stack) -> None:
+    told = stack.posted.wait_for(lambda one: one["kind"] == "deadline", PATIENCE)
+    assert told == {
+        "kind": "deadline",
+        "pipeline": NAME,
+        "text": "orders has not ended within 0:00:10 of being queued",
+    }
