@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test test-fast check model bench up down lock
+.PHONY: help install dev demo browser test test-fast check model bench up down lock
 
 PYTHON ?= python3
 VENV := .venv
@@ -38,8 +38,13 @@ demo: install  ## land real flights, run them through Airflow to the end, stop e
 	@trap '$(BIN)/sluice down' EXIT; $(BIN)/sluice land flights && $(BIN)/sluice airflow --detach && $(BIN)/sluice trigger flights
 	@echo "make up      brings up Airflow's pages over the same data"
 
-test: dev  ## the whole test suite; TESTS=… narrows it
+test: dev browser  ## the whole test suite; TESTS=… narrows it
 	$(BIN)/pytest -m "not slow" $(TESTS)
+
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends chromium >/dev/null; } \
+		|| { echo "the tests need Chromium: install Debian's package chromium, or put a chromium on PATH" >&2; exit 2; }
 
 test-fast: dev  ## without Spark and without crashes
 	$(BIN)/pytest -m "not slow" tests/unit tests/service
