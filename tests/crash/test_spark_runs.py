@@ -19,17 +19,40 @@ import pytest
 from etl.audit import audit
 from etl.services import Services
 from etl.settings import Settings
+from etl.steps import Step
 from tests.spark.runs import Home, Landed, orders
 
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
 
-# (step, how often it is passed before, batches that readers see afterwards): each run goes on from the last
+DRIVER, JVM = "the driver", "its JVM alone"
+NO_TABLE = None  # readers see none yet
+
+# (step, in which batch, batches that readers see afterwards, what is killed): each run goes on from the last
 KILLS = (
-    ("rows-copied", 0, 0),  # on an executor, in the middle of staging batch 0
-    ("rows-merged", 1, 1),  # in the transaction of batch 1
-    ("committed", 1, 3),  # batch 2 is committed, and Spark has not marked it as done
+    ("lease-taken", 0, NO_TABLE, DRIVER),
+    ("attempt-opened", 0, 0, DRIVER),
+    ("object-opened", 0, 0, DRIVER),  # on an executor, as rows-copied and task-committed
+    ("rows-copied", 0, 0, DRIVER),
+    ("committed", 0, 1, DRIVER),  # batch 0 is committed, and Spark has not marked it as done
+    ("task-committed", 1, 1, JVM),
+    ("staged", 1, 1, DRIVER),
+    ("rows-merged", 1, 1, DRIVER),  # its transaction is under way
+    ("quarantine-merged", 1, 2, JVM),  # so it is, and needs no JVM to come to its end
+    ("judged", 2, 2, DRIVER),
+    ("manifest-written", 2, 2, DRIVER),
+    ("pipeline-locked", 2, 2, DRIVER),
+    ("inputs-inserted", 2, 2, DRIVER),
+    ("pointer-swapped", 2, 2, DRIVER),
+    ("pointer-drafted", 3, 3, DRIVER),  # batch 2 is done by the same run
+    ("delivery-inserted", 3, 3, DRIVER),
+    ("quality-inserted", 3, 3, DRIVER),
+    ("batch-done", 3, 4, DRIVER),  # after the last batch there is nothing but Spark's mark
 )
 BATCHES = 4
+
+
+def test_every_step_of_the_code_has_its_kill() -> None:
+    assert {step for step, *_ in KILLS} == {str(step) for step in Step}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +66,7 @@ class Runs:
 
     def start(self, step: str, passes: int) -> subprocess.Popen[bytes]:
         words = ["-m", "tests.crash.spark_run", "orders", step, str(passes), str(self.folder)]
-        with (self.folder / "log").open("ab") as log:
+        with (self.folder / "log").open("wb") as log:
             run = subprocess.Popen(
                 [sys.executable, *words],
                 env=self.home.environment,
@@ -91,16 +114,26 @@ def runs(
     os.close(reached)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_run_killed_at_any_point_is_finished_by_the_next_one(runs: Runs) -> None:
     batches = landed_batches(runs.home)
-    for step, passes, visible in KILLS:
-        process = runs.start(step, passes)
+    delivered = 0
+    for step, batch, visible, victim in KILLS:
+        marker = runs.folder / f"{step}.marker"
+        process = runs.start(step, batch - delivered)
         stopped = runs.wait_for_step(process)
-        assert (runs.folder / f"{step}.marker").exists()
-        kill(process, stopped)
+        assert marker.exists()
+        if victim == JVM:
+            kill_jvm(process, stopped, runs)
+        else:
+            kill(process, stopped)
+        marker.unlink()  # of every worker: none lives that could write it again
         runs.forget()
-        runs.home.assert_rows(sum(batches[:visible], Landed()))
+        if visible is NO_TABLE:
+            assert runs.home.ask("SELECT to_regclass('warehouse.orders')") == [(None,)]
+        else:
+            runs.home.assert_rows(sum(batches[:visible], Landed()))
+            delivered = visible
     last = runs.start("none", 0)
     assert last.wait(PATIENCE) == 0, runs.log
     assert_none_left(processes_of(last))
@@ -139,15 +172,34 @@ def processes_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 def kill(run: subprocess.Popen[bytes], stopped: int) -> None:
     """SIGKILL to the driver, then to its JVM; none of the run's processes is left."""
-    others = [one for one in processes_of(run) if one.pid != run.pid]
-    named = {one.pid: one.name() for one in others}
-    [jvm] = [one for one in others if named[one.pid] == "java"]
-    assert stopped in [run.pid, *(one.pid for one in others)]
+    others, java = others_of(run, stopped)
     os.kill(run.pid, signal.SIGKILL)
     assert run.wait(PATIENCE) == -signal.SIGKILL
-    with suppress(psutil.NoSuchProcess):  # it may have seen that its driver is gone
-        jvm.kill()
+    for jvm in java:
+        with suppress(psutil.NoSuchProcess):  # it may have seen that its driver is gone
+            jvm.kill()
     assert_none_left(others)
+
+
+def kill_jvm(run: subprocess.Popen[bytes], stopped: int, runs: Runs) -> None:
+    """SIGKILL to the JVM: the driver goes on from its step as far as it can, ends by itself and says why."""
+    others, [jvm] = others_of(run, stopped)
+    jvm.kill()
+    if stopped == run.pid:
+        (runs.folder / "wait").write_text("")
+    assert run.wait(PATIENCE) == 1, runs.log
+    assert "Spark's JVM is gone" in runs.log
+    assert_none_left(others)
+
+
+def others_of(
+    run: subprocess.Popen[bytes], stopped: int
+) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """All of the run's processes but the driver, and its JVM, which a run that is at its lease has not yet."""
+    others = [one for one in processes_of(run) if one.pid != run.pid]
+    named = {one.pid: one.name() for one in others}
+    assert stopped in [run.pid, *named]
+    return others, [one for one in others if named[one.pid] == "java"]
 
 
 def assert_none_left(processes: list[psutil.Process]) -> None:
