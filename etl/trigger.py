@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from etl.airflow_api import Api, Refused
@@ -14,6 +15,7 @@ from etl.run import Summary
 TASK = "run"
 KNOWN_WITHIN = 60  # seconds; the DAG processor looks every few
 LONGEST = 24 * 3600  # seconds
+BEFORE_THE_SCHEDULE = timedelta(days=400)  # longer than any schedule's interval
 
 
 class RunFailed(SluiceError):
@@ -31,9 +33,10 @@ def trigger(api: Api, name: str, say: Callable[[str], None]) -> Summary:
     """
     _await_dag(api, name)
     paused = api.is_paused(name)
-    run = api.trigger(name)
+    # Unpaused, the DAG begins with its schedule's last interval, if nothing that waits is older.
+    run = api.trigger(name, run_after=datetime.now(UTC) - BEFORE_THE_SCHEDULE if paused else None)
     try:
-        if paused:  # after the trigger, so that this run comes before the schedule's own
+        if paused:
             api.unpause(name)
         _follow(api, name, run, say)
     finally:

@@ -38,3 +38,5 @@ COMMENT ON VIEW sluice.airflow_delivery IS 'Which batch was delivered by which t
 
 -- The delivery that a held row names has its pipeline checked already; a second check costs each row as much as the first.
 ALTER TABLE sluice.quarantine DROP CONSTRAINT quarantine_pipeline_fkey;
+
+COMMENT ON VIEW sluice.delivered_file IS 'The committed Parquet files of live deliveries; of a table that each batch replaces, those of earlier batches too (`sluice files` leaves these out)';
