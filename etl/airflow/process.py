@@ -41,7 +41,7 @@ class Command:
 
     words: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)  # beside this process' own
-    _process: subprocess.Popen[str] | None = None
+    _process: subprocess.Popen[str] | None = field(default=None, init=False)
 
     def run(self, log: Callable[[str], None]) -> Finished:
         """Start it and pass each line of its log to `log`, to its end."""

@@ -116,6 +116,8 @@ def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> It
     mine, ours, landing = (root / name for name in ("my pipelines", "our-suites", "landing"))
     for folder in (mine, ours, landing / "orders"):
         folder.mkdir(parents=True)
+    # a secret reaches Airflow's processes as it would a user's: inherited, or by a file
+    monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{posted.port}/hook")
     settings = Settings(
         home=root / "home",
         jars=JARS,
@@ -123,7 +125,6 @@ def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> It
         suites=(ours,),
         landing=str(landing),
         spark_master="local[2]",
-        alert_webhook=f"http://127.0.0.1:{posted.port}/hook",
         alert_email="oncall@example.org",
     )
     monkeypatch.setenv(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import psutil
 import psycopg2
@@ -151,6 +152,18 @@ def test_a_broken_contract_fails_at_once_and_is_told_and_after_a_decision_the_ba
     assert decided.returncode == 0, decided.stderr
     assert stack.ended(stack.run()) == "success"
     stack.assert_exactly_once()
+
+
+def test_maintenance_audits_and_then_sweeps(stack: Stack) -> None:
+    name = "sluice_maintenance"
+    run = stack.api.trigger(
+        name, run_after=datetime.now(UTC) - timedelta(days=9)
+    )  # before its schedule's own
+    stack.api.unpause(name)
+    for _ in stack.api.follow(name, run, within=PATIENCE):
+        pass
+    states = {task.task: task.state for task in stack.api.tasks(name, run)}
+    assert states == {"audit_orders": "success", "sweep_orders": "success"}
 
 
 def test_more_quarantine_than_declared_is_told(stack: Stack) -> None:
