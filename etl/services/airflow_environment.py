@@ -103,6 +103,8 @@ def _airflow_variables(airflow: Airflow, settings: Settings) -> dict[str, str]:
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__ENABLE_SWAGGER_UI": "false",  # its page loads scripts from elsewhere
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "false",  # it listens on all interfaces
+        # a task whose runner or component died is tried again within about a minute, not after five
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",  # seconds until a new file is seen
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(airflow.folder / "logs"),

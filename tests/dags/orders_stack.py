@@ -27,7 +27,7 @@ from tests.conftest import JARS
 from tests.dags.listeners import Inbox, mail, webhook
 from tests.spark.runs import DECLARATION, NAME, RULES, SHOPS, Home, Landed, orders
 
-PATIENCE = 240  # seconds; nothing is decided by it, a test that waits so long has failed
+PATIENCE = 420  # seconds; nothing is decided by it, a test that waits so long has failed
 WATCHED = (
     DECLARATION.format(name=NAME, max_files=None, share=1.0)
     .replace("from etl.pipeline", "from datetime import timedelta\nfrom etl.pipeline")

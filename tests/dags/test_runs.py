@@ -18,7 +18,7 @@ from tests.dags.orders_stack import PATIENCE, Stack
 from tests.spark.runs import NAME, Order
 
 GONE_WITHIN = 10  # seconds
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 @contextmanager
