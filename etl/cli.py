@@ -76,12 +76,18 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
 
 def _unexpected(error: Exception) -> NoReturn:
     logging.getLogger("sluice").debug("unexpected", exc_info=error)
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    err.print(f"sluice: unexpected {type(error).__name__}: {first}", style="red", markup=False)
+    err.print(f"sluice: unexpected {type(error).__name__}: {_in_short(error)}", style="red", markup=False)
     err.print(
         "  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger", markup=False
     )
     sys.exit(70)
+
+
+def _in_short(error: Exception) -> str:
+    """The first line of its message; of a worker's error also the line that ends the worker's traceback."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    ends = [line for line in lines[1:] if not line[0].isspace() and not line.startswith(("Traceback", "JVM "))]
+    return f"{lines[0]} {ends[-1]}" if lines[0].endswith(":") and ends else lines[0]
 
 
 @app.callback()
