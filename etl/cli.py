@@ -86,7 +86,9 @@ def _unexpected(error: Exception) -> NoReturn:
 def _in_short(error: Exception) -> str:
     """The first line of its message; of a worker's error also the line that ends the worker's traceback."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    ends = [line for line in lines[1:] if not line[0].isspace() and not line.startswith(("Traceback", "JVM "))]
+    ends = [
+        line for line in lines[1:] if not line[0].isspace() and not line.startswith(("Traceback", "JVM "))
+    ]
     return f"{lines[0]} {ends[-1]}" if lines[0].endswith(":") and ends else lines[0]
 
 

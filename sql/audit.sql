@@ -29,8 +29,8 @@ FROM sluice.attempt a WHERE a.delivery_id = ANY(%(deliveries)s)
 COPY (SELECT {columns} FROM {target}) TO STDOUT WITH (FORMAT csv, ENCODING 'UTF8')
 
 -- name: copy_quarantine
--- Every held row of the pipeline.
-COPY (SELECT {columns} FROM sluice.quarantine WHERE pipeline = {pipeline}) TO STDOUT WITH (FORMAT csv, ENCODING 'UTF8')
+-- Every row of the pipeline that a live delivery held, released and discarded ones included, as on the lake.
+COPY (SELECT {columns} FROM sluice.quarantine WHERE pipeline = {pipeline} AND status <> 'superseded') TO STDOUT WITH (FORMAT csv, ENCODING 'UTF8')
 
 -- name: exact_plain
 -- A value whose own text is exact.

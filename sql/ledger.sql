@@ -30,20 +30,21 @@ INSERT INTO sluice.run (run_id, pipeline, holder) VALUES (%(run)s, %(pipeline)s,
 UPDATE sluice.pipeline SET lease_token = %(run)s WHERE name = %(pipeline)s
 
 -- name: fence_attempts
--- Closes every attempt that is still open, for its run lost the lease; returns their delivery ids.
-UPDATE sluice.attempt SET closed_at = now(), outcome = 'fenced'
-WHERE pipeline = %(pipeline)s AND closed_at IS NULL
-RETURNING delivery_id, lease_token::text
+-- Closes every attempt of the stream that is still open, for its run lost the lease; returns their delivery ids.
+UPDATE sluice.attempt a SET closed_at = now(), outcome = 'fenced' FROM sluice.run r
+WHERE a.pipeline = %(pipeline)s AND a.closed_at IS NULL AND r.run_id = a.lease_token AND r.kind = 'stream'
+RETURNING a.delivery_id, a.lease_token::text
 
 -- name: close_dead_runs
 -- Ends, on paper, the runs that were killed.
 UPDATE sluice.run SET ended_at = now(), outcome = 'lost its lease'
-WHERE pipeline = %(pipeline)s AND ended_at IS NULL AND run_id <> %(run)s
+WHERE pipeline = %(pipeline)s AND ended_at IS NULL AND run_id <> %(run)s AND kind = 'stream'
 
 -- name: heartbeat
--- Shows that the holder lives; changes no row when the lease was taken away.
+-- Shows that the holder lives; changes no row when the lease was taken away, or a run beside the stream was ended.
 UPDATE sluice.run r SET seen_at = now() FROM sluice.pipeline p
-WHERE r.run_id = %(run)s AND p.name = %(pipeline)s AND p.lease_token = r.run_id
+WHERE r.run_id = %(run)s AND p.name = %(pipeline)s
+  AND (p.lease_token = r.run_id OR (r.kind <> 'stream' AND r.ended_at IS NULL))
 
 -- name: give_lease_back
 -- Ends the holder's lease; changes no row when it was taken away.
@@ -67,9 +68,9 @@ UPDATE sluice.pipeline SET current_stream = %(stream)s WHERE name = %(pipeline)s
 UPDATE sluice.run SET stream_id = %(stream)s WHERE run_id = %(run)s
 
 -- name: stream_row
--- A stream, with the last batch that is live in the ledger (null: none yet).
+-- A stream, with the last batch that was delivered (null: none yet), whatever took its place since.
 SELECT s.stream_id::text, s.pipeline, s.checkpoint, s.first_batch,
-       (SELECT max(d.batch_id) FROM sluice.delivery d WHERE d.stream_id = s.stream_id AND d.live) AS last_batch
+       (SELECT max(d.batch_id) FROM sluice.delivery d WHERE d.stream_id = s.stream_id) AS last_batch
 FROM sluice.stream s WHERE s.stream_id = %(stream)s
 
 -- name: open_attempt
@@ -84,9 +85,9 @@ UPDATE sluice.attempt SET closed_at = now(), outcome = %(outcome)s
 WHERE delivery_id = %(delivery)s AND closed_at IS NULL
 
 -- name: delivery_of_batch
--- The live delivery of a batch, if there is one.
+-- The delivery of a batch, if there is one, whatever took its place since.
 SELECT delivery_id, commit_seq, rows_in, delivered, quarantined, malformed
-FROM sluice.delivery WHERE stream_id = %(stream)s AND batch_id = %(batch)s AND live
+FROM sluice.delivery WHERE stream_id = %(stream)s AND batch_id = %(batch)s
 
 -- name: delivery_exists
 -- One row when the delivery is committed.
@@ -113,10 +114,11 @@ WITH next AS (
 )
 INSERT INTO sluice.delivery (delivery_id, pipeline, stream_id, batch_id, commit_seq, run_id, rows_in, delivered,
     quarantined, malformed, checksum, quarantine_checksum, suite_digest, lookups, manifest, previous_delivery,
-    metadata_location, quarantine_metadata_location, snapshot_id)
+    metadata_location, quarantine_metadata_location, snapshot_id, kind, released_from)
 SELECT %(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, next.commit_seq, %(run)s, %(rows_in)s, %(delivered)s,
     %(quarantined)s, %(malformed)s, %(checksum)s, %(quarantine_checksum)s, %(suite_digest)s, %(lookups)s,
-    %(manifest)s, %(previous)s, %(metadata_location)s, %(quarantine_metadata_location)s, %(snapshot_id)s
+    %(manifest)s, %(previous)s, %(metadata_location)s, %(quarantine_metadata_location)s, %(snapshot_id)s,
+    %(kind)s, %(released_from)s
 FROM next
 RETURNING commit_seq
 
@@ -157,14 +159,14 @@ WHERE stream_id = %(stream)s AND batch_id = %(batch)s AND decision IS NOT NULL
 -- Records a decision on a stopped batch that was not delivered; changes no row when there is none.
 UPDATE sluice.stopped_batch s SET decision = %(decision)s, decided_by = %(who)s, why = %(why)s, decided_at = now()
 WHERE s.pipeline = %(pipeline)s AND s.stream_id = %(stream)s AND s.batch_id = %(batch)s
-  AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id) AND d.live)
+  AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id))
 RETURNING stops
 
 -- name: open_stops
 -- Stopped batches of a pipeline that were not delivered since.
 SELECT s.stream_id::text, s.batch_id, s.stops, s.decision, s.stopped_at FROM sluice.stopped_batch s
 WHERE s.pipeline = %(pipeline)s
-  AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id) AND d.live)
+  AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id))
 ORDER BY s.stopped_at
 
 -- name: pointer
@@ -208,7 +210,8 @@ SELECT setval('sluice.delivery_number', greatest(%(number)s, (SELECT last_value 
 
 -- name: last_run
 -- How the pipeline's last ended run came out.
-SELECT outcome FROM sluice.run WHERE pipeline = %(pipeline)s AND ended_at IS NOT NULL AND run_id <> %(run)s
+SELECT outcome FROM sluice.run
+WHERE pipeline = %(pipeline)s AND ended_at IS NOT NULL AND run_id <> %(run)s AND kind = 'stream'
 ORDER BY started_at DESC LIMIT 1
 
 -- name: totals
