@@ -109,7 +109,7 @@ class Home:
         return [socket for process in self.processes() for socket in process.net_connections("inet")]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
     """Nothing is started yet; at the end nothing is left."""
     folder = Path(tempfile.mkdtemp(prefix="sluice-"))

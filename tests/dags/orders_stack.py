@@ -103,8 +103,9 @@ class Stack:
         assert report.clean, list(report.lines())
 
 
-@pytest.fixture(scope="package", name="stack")
+@pytest.fixture(scope="session", name="stack")
 def orders_stack() -> Iterator[Stack]:
+    """Until the end of all tests: until then its store's keys are those of the environment, so these come last."""
     with pytest.MonkeyPatch.context() as monkeypatch, webhook() as posted, mail() as mailed:
         yield from started(monkeypatch, posted, mailed)
 
