@@ -21,6 +21,7 @@ class AirflowTry:
     clear_number: int
     interval_start: str | None = None  # ISO 8601
     interval_end: str | None = None  # exclusive
+    deliveries: str | None = None  # to be replayed, A..B, as the form says
 
     @classmethod
     def parse(cls, text: str) -> AirflowTry:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from etl.apart import Apart
 from etl.inputs import Input
 from etl.lake import Lake, LakeTable
 from etl.ledger import Lease
@@ -44,11 +45,12 @@ class Session:
     lease: Lease
     stream_id: str
     first_batch: int  # of the stream
-    checkpoint: str  # of the stream
+    checkpoint: str | None  # of the stream; None: beside it
     suite_digest: str
     words: int  # of flags
     rules: tuple[StageRule, ...]
     lookups: Mapping[str, Any] = field(default_factory=dict)  # name -> evidence of its files
+    apart: Apart | None = None  # beside the stream; None: the stream's next batch
     on_step: Listener | None = None  # carried to the executors
 
 
@@ -135,3 +137,6 @@ class Receipt:
     inputs: int = 0  # files that were read
     files: int = 0  # Parquet files of the table
     seconds: float = 0.0
+
+    def json(self) -> dict[str, Any]:
+        return vars(self)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import getpass
-import json
 import logging
-import os
 import shlex
 import signal
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from etl import cli_airflow
+from etl import cli_airflow, cli_quarantine, cli_replay
+from etl.command import AsJson, PipelineName, here, load, print_json, who
 from etl.errors import SluiceError
-from etl.settings import Settings, load_settings, with_spark_conf
+from etl.settings import load_settings, with_spark_conf
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -32,9 +30,6 @@ app = typer.Typer(
 )
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
-
-PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The declared name.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 
 
 class Stopped(BaseException):
@@ -101,31 +96,10 @@ def options(
         logging.getLogger("sluice").setLevel(logging.DEBUG)
 
 
-def _place(settings: Settings | None = None) -> Place:
-    """The settings and running services; from here on the AWS chain finds the embedded credentials."""
-    from etl import services
-    from etl.run import Place
-
-    settings = settings or load_settings()
-    found = services.up(settings)
-    os.environ.update(found.environment)
-    return Place(settings=settings, services=found)
-
-
-def _pipeline(name: str, settings: Settings) -> Pipeline:
-    from etl.pipeline import load_pipeline
-
-    return load_pipeline(name, settings.pipelines)
-
-
-def _print_json(content: Any) -> None:
-    typer.echo(json.dumps(content, indent=2, default=str))
-
-
 @app.command()
 def up() -> None:
     """Start the embedded services; they run until `sluice down`."""
-    place = _place()
+    place = here()
     out.print(f"PostgreSQL  {_without_secrets(place.services.postgres)}")
     out.print(f"S3          {place.services.lake} at {place.services.s3_endpoint or 'AWS'}")
     out.print('next: `sluice run PIPELINE`; `eval "$(sluice env)"` lets psql, boto3 and DuckDB in')
@@ -143,6 +117,8 @@ def down() -> None:
 
 
 app.command()(cli_airflow.airflow)
+app.command()(cli_replay.replay)
+app.add_typer(cli_quarantine.app, name="quarantine")
 
 
 def _without_secrets(dsn: str) -> str:
@@ -157,7 +133,7 @@ def env() -> None:
     """Print shell exports of the settings in force. They include passwords and keys: for `eval` only."""
     from etl.environment import exports
 
-    for name, value in exports(_place()).items():
+    for name, value in exports(here()).items():
         typer.echo(f"export {name}={shlex.quote(value)}")
 
 
@@ -174,7 +150,7 @@ def land(
         raise SetupError(f"There is no data set {dataset!r}", remedy="`sluice land flights`")
     settings = load_settings()
     if settings.landing.startswith("s3a://"):
-        _place(settings)
+        here(settings)
     landed = land_flights(settings, parse_days(days))
     done = f"{landed.written:,} written" if landed.written else "nothing was new"
     out.print(
@@ -198,22 +174,22 @@ def run(
 ) -> None:
     """Deliver all that has landed, batch by batch, and stop."""
     from etl.airflow_try import AirflowTry
+    from etl.asked import run_asked
     from etl.progress import watching
     from etl.run import Summary
-    from etl.run import run as run_pipeline
 
     asked = AirflowTry.parse(airflow) if airflow else None
-    place = _place(with_spark_conf(load_settings(), conf or []))
-    pipeline = _pipeline(name, place.settings)
+    place = here(with_spark_conf(load_settings(), conf or []))
+    pipeline = load(name, place.settings)
     try:
         with watching(place, pipeline, err) as progress:
-            summary = run_pipeline(place, pipeline, progress=progress, asked=asked)
+            summary = run_asked(place, pipeline, asked, progress, lambda line: err.print(line, markup=False))
     except SluiceError as error:
         if as_json and isinstance(error.done, Summary):
-            _print_json(error.done.json())
+            print_json(error.done.json())
         raise
     if as_json:
-        _print_json(summary.json())
+        print_json(summary.json())
     else:
         _print_summary(place, pipeline, summary)
 
@@ -226,8 +202,8 @@ def trigger(name: PipelineName) -> None:
     from etl.services import airflow as stack
     from etl.trigger import trigger as trigger_pipeline
 
-    place = _place()
-    pipeline = _pipeline(name, place.settings)
+    place = here()
+    pipeline = load(name, place.settings)
     found = stack.running(place.settings)
     if found is None:
         raise SetupError(
@@ -255,10 +231,10 @@ def status(
     """Show where each pipeline stands and what it waits for."""
     from etl.status import states
 
-    place = _place()
+    place = here()
     found = states(place, name)
     if as_json:
-        _print_json([state.json() for state in found])
+        print_json([state.json() for state in found])
         return
     table = Table("pipeline", "table", "deliveries", "rows", "quarantined", "last delivery", "state", "next")
     for state in found:
@@ -273,10 +249,10 @@ def audit(name: PipelineName, as_json: AsJson = False) -> None:
     """Recount both sinks and compare them with each other and with the ledger; exit 1 on a difference."""
     from etl.audit import audit as audit_pipeline
 
-    place = _place()
-    report = audit_pipeline(place, _pipeline(name, place.settings))
+    place = here()
+    report = audit_pipeline(place, load(name, place.settings))
     if as_json:
-        _print_json(report.json())
+        print_json(report.json())
     else:
         for line in report.lines():
             out.print(line, markup=False)
@@ -289,10 +265,10 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
     """List exactly the committed Parquet files of live deliveries."""
     from etl.read import committed_files
 
-    place = _place()
-    found = committed_files(place, _pipeline(name, place.settings))
+    place = here()
+    found = committed_files(place, load(name, place.settings))
     if as_json:
-        _print_json(found.json())
+        print_json(found.json())
         return
     for file in found.files:
         out.print(file.path, markup=False)
@@ -303,8 +279,8 @@ def recover(name: PipelineName) -> None:
     """Mend a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or doubled."""
     from etl.recover import recover as recover_pipeline
 
-    place = _place()
-    done = recover_pipeline(place, _pipeline(name, place.settings))
+    place = here()
+    done = recover_pipeline(place, load(name, place.settings))
     if done.problem is None:
         out.print(f"{name}: nothing to recover; checkpoint and ledger fit together")
         return
@@ -314,6 +290,8 @@ def recover(name: PipelineName) -> None:
             f"  put back from the lake: delivery {receipt.delivery_id}, batch {receipt.batch_id},"
             f" {receipt.delivered:,} rows"
         )
+    for words in done.again:
+        out.print(f"  lost with PostgreSQL's last state: {words}", markup=False)
     out.print(f"  new stream {done.stream}, whose checkpoint knows the {done.seen:,} delivered files")
     out.print(f"next: `sluice run {name}`")
 
@@ -338,19 +316,12 @@ def decide(
 
     if quarantine_all == accept:
         raise SetupError("Say one of --quarantine-all and --accept", remedy="`sluice decide --help`")
-    place = _place()
+    place = here()
     action = "accept" if accept else "quarantine-all"
     decided = record_decision(
-        place, _pipeline(name, place.settings), batch=batch, stream=stream, action=action, who=_who(), why=why
+        place, load(name, place.settings), batch=batch, stream=stream, action=action, who=who(), why=why
     )
     out.print(decided, markup=False)
-
-
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except OSError:
-        return f"uid {os.getuid()}"
 
 
 @app.command()
@@ -361,8 +332,8 @@ def sweep(
     """Remove what fenced and failed attempts left behind, once it is older than the backup horizon."""
     from etl.sweep import sweep as sweep_pipeline
 
-    place = _place()
-    report = sweep_pipeline(place, _pipeline(name, place.settings), dry_run=dry_run)
+    place = here()
+    report = sweep_pipeline(place, load(name, place.settings), dry_run=dry_run)
     for line in report.lines():
         out.print(line, markup=False)
 

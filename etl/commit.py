@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg2
 
-from etl import ledger, warehouse
+from etl import apart, ledger, warehouse
 from etl.batch import Batch, Receipt, Session, Staged
 from etl.checksum import MODULUS
 from etl.database import TIMEOUTS, Cursor, connect, is_lost, session, transaction
@@ -130,10 +130,12 @@ def _transact(it: Commit, drafts: Drafts) -> None:
 def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     """What one transaction commits: all of these, or none."""
     entry, tables = it.entry, it.task.tables
-    ledger.lock_for_commit(cursor, it.run.lease, entry.stream_id, entry.batch_id)
+    _lock(cursor, it.run, entry)
     reached(Step.PIPELINE_LOCKED)
     ledger.insert_delivery(cursor, entry)
     reached(Step.DELIVERY_INSERTED)
+    if it.run.apart is not None:
+        apart.take_place(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline, entry.delivery_id)
     ledger.insert_inputs(cursor, entry, it.batch.inputs)
     ledger.insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     ledger.insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
@@ -150,6 +152,13 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     ledger.close_attempt(cursor, entry.delivery_id, "delivered")
     warehouse.drop_idle_staging(cursor, [tables.data, tables.quarantine])
     reached(Step.POINTER_SWAPPED)
+
+
+def _lock(cursor: Cursor, run: Session, entry: Entry) -> None:
+    if run.apart is None:
+        ledger.lock_for_commit(cursor, run.lease, entry.stream_id, entry.batch_id)
+    else:
+        apart.lock_for_commit(cursor, run.lease, entry.delivery_id)
 
 
 def _merge(cursor: Cursor, it: Commit) -> None:
@@ -191,16 +200,19 @@ def _draft(it: Commit) -> Drafts:
         "sluice.manifest": entry.manifest,
     }
     replacing = isinstance(sinks.pipeline.sink, Replace)
+    leaving = it.run.apart.files if it.run.apart else {}
 
     def data() -> Draft | None:
-        if not it.staged.data_files and not replacing:
+        files, without = it.staged.data_files, leaving.get("data", frozenset())
+        if not (files or without or replacing):
             return None
-        return sinks.table.draft(bases[0], it.staged.data_files, properties=properties, replace=replacing)
+        return sinks.table.draft(bases[0], files, properties=properties, without=without, replace=replacing)
 
     def quarantine() -> Draft | None:
-        if not it.staged.quarantine_files:
+        files, without = it.staged.quarantine_files, leaving.get("quarantine", frozenset())
+        if not (files or without):
             return None
-        return sinks.quarantine.draft(bases[1], it.staged.quarantine_files, properties=properties)
+        return sinks.quarantine.draft(bases[1], files, properties=properties, without=without)
 
     with ThreadPoolExecutor(2) as both:
         first, second = both.submit(data), both.submit(quarantine)
@@ -231,6 +243,8 @@ def _entry(
         metadata_location="",
         quarantine_metadata_location="",
         snapshot_id=None,
+        kind=run.apart.kind if run.apart else "stream",
+        released_from=run.apart.released_from if run.apart else None,
     )
 
 
@@ -260,6 +274,7 @@ def _manifest(it: Commit) -> dict[str, Any]:
         "checkpoint": it.run.checkpoint,
         **{name: value for name, value in entry.items() if name not in unknown_yet},
         "inputs": [one.__dict__ for one in it.batch.inputs],
+        "supersedes": list(it.run.apart.supersedes) if it.run.apart else [],
         "data": files(it.staged.data_files),
         "quarantine": files(it.staged.quarantine_files),
         "success": it.verdict.success,

@@ -19,7 +19,7 @@ from dataclasses import replace
 import psycopg2
 import pyarrow as pa
 
-from etl import ledger, warehouse
+from etl import apart, ledger, warehouse
 from etl.batch import Batch, Receipt, Session, Sinks
 from etl.columns import sink_problems
 from etl.commit import commit, report_text
@@ -104,16 +104,30 @@ def deliver(run: Session, batch: Batch) -> Receipt:
         # Before anything is written: in a ledger that went back in time the attempt's number may be an old one.
         ledger.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
         decision = ledger.decision(cursor, run.stream_id, batch.batch_id)
+    receipt = _attempt_twice(run, batch, decision)
+    reached(Step.BATCH_DONE)
+    return replace(receipt, seconds=time.monotonic() - started)
+
+
+def deliver_apart(run: Session, batch: Batch) -> Receipt:
+    """Deliver a replay or a release, and take out of force what it names, together; or raise with nothing changed."""
+    assert run.apart is not None
+    started = time.monotonic()
+    with session(run.sinks.dsn) as cursor:
+        apart.require_in_force(cursor, run.apart, run.lease.pipeline)
+    receipt = _attempt_twice(run, batch, None)
+    reached(Step.BATCH_DONE)
+    return replace(receipt, seconds=time.monotonic() - started)
+
+
+def _attempt_twice(run: Session, batch: Batch, decision: Decision | None) -> Receipt:
     for staging in range(STAGINGS):
         try:
-            receipt = _attempt(run, batch, _hold(run, decision), decision)
+            return _attempt(run, batch, _hold(run, decision), decision)
         except StagingLost:
             if staging == STAGINGS - 1:
                 raise
             log.warning("batch %s: PostgreSQL lost its staged rows; staging again", batch.batch_id)
-        else:
-            reached(Step.BATCH_DONE)
-            return replace(receipt, seconds=time.monotonic() - started)
     raise AssertionError("the loop returns or raises")
 
 
@@ -243,6 +257,13 @@ def _decided(
 
 def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
     pipeline = run.lease.pipeline
+    if run.apart is not None:
+        return ContractBroken(
+            f"The {run.apart.kind} of {pipeline} broke its contract, and nothing was changed: "
+            + "; ".join(verdict.stops),
+            remedy=f"mend the suite or the transform, then the same command again (`sluice whatif {pipeline}`"
+            " shows what a suite would do)",
+        )
     with session(run.sinks.dsn) as cursor:
         ledger.record_stop(
             cursor, pipeline, run.stream_id, batch.batch_id, verdict.stops, report_text(verdict)

@@ -48,6 +48,25 @@ class Lost:
         return int(self.manifest["delivery_id"])
 
     @property
+    def of_the_stream(self) -> bool:
+        return str(self.manifest.get("kind", "stream")) == "stream"
+
+    @property
+    def again(self) -> str:
+        """Of a replay or a release, which can't be put back by itself: how to have it again."""
+        pipeline, number = self.manifest["pipeline"], self.delivery_id
+        if self.manifest["kind"] == "release":
+            return (
+                f"release {number}: its rows are held again, by delivery {self.manifest['released_from']}:"
+                f" `sluice quarantine list {pipeline} --delivery {self.manifest['released_from']}`"
+            )
+        old = self.manifest["supersedes"]
+        return (
+            f"replay {number}: what it had replaced is in force again:"
+            f" `sluice replay {pipeline} --deliveries {min(old)}..{max(old)}`"
+        )
+
+    @property
     def stream_id(self) -> str:
         return str(self.manifest["stream_id"])
 

@@ -58,7 +58,7 @@ from pyiceberg.types import (
 
 from etl.bounds import provable
 from etl.database import Cursor, run
-from etl.errors import TableRefused
+from etl.errors import NeedsPerson, TableRefused
 from etl.objects import FileSpec, ObjectStore, Partitioning, StagedFile
 from etl.pipeline import Partition
 
@@ -264,9 +264,11 @@ class LakeTable:
         files: Sequence[StagedFile],
         *,
         properties: Mapping[str, str],
+        without: frozenset[str] = frozenset(),
         replace: bool = False,
     ) -> Draft:
-        """Metadata that adds `files` (or has nothing but them) to the table as of `base`.
+        """Metadata that adds `files` to the table as of `base`, and has the objects `without` no longer
+        (`replace`: none but `files`).
 
         Old snapshots are expired in the same step; no object is deleted.
         """
@@ -274,10 +276,10 @@ class LakeTable:
         table = self.at(base, name)
         with table.transaction() as change:
             update = change.update_snapshot(snapshot_properties=dict(properties))
-            if replace:
+            if replace or without:
                 with update.overwrite(commit_uuid=name) as snapshot:
-                    for task in table.scan().plan_files():
-                        snapshot.delete_data_file(task.file)
+                    for file in self._leaving(table, without or None):
+                        snapshot.delete_data_file(file)
                     for file in data_files(table.metadata, files):
                         snapshot.append_data_file(file)
             else:
@@ -292,6 +294,21 @@ class LakeTable:
         return Draft(
             base=base, location=table.metadata_location, snapshot_id=current.snapshot_id if current else None
         )
+
+    def _leaving(self, table: Table, uris: frozenset[str] | None) -> list[DataFile]:
+        """The table's entries of these objects, or NeedsPerson where one is missing; None: all entries."""
+        present = [task.file for task in table.scan().plan_files()]
+        if uris is None:
+            return present
+        found = [file for file in present if file.file_path in uris]
+        if len(found) != len(uris):
+            raise NeedsPerson(
+                f"{len(uris) - len(found)} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
+                f" {self.namespace}.{self.name}: another replay was quicker, or the table is not as the ledger says."
+                " Nothing was changed",
+                remedy="the same command again; if it stays, `sluice audit` shows where ledger and table differ",
+            )
+        return found
 
     def swap(self, cursor: Cursor, draft: Draft) -> bool:
         """Publish a draft with the caller's transaction; False when the pointer is not at its base."""

@@ -42,9 +42,9 @@ class StreamState:
 
     stream_id: str
     pipeline: str
-    checkpoint: str
+    checkpoint: str | None  # None: beside the stream
     first_batch: int
-    last_batch: int | None  # the newest live delivery; None: none yet
+    last_batch: int | None  # the newest that was delivered; None: none yet
 
     @property
     def next_batch(self) -> int:
@@ -83,6 +83,8 @@ class Entry:
     metadata_location: str
     quarantine_metadata_location: str
     snapshot_id: int | None
+    kind: str = "stream"  # or replay, or release
+    released_from: int | None = None  # of a release: the delivery that had held its rows
 
 
 def holder() -> str:
@@ -122,7 +124,7 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
     values = {"pipeline": pipeline, "silence": SILENCE, "run": str(uuid.uuid4()), "holder": holder()}
     lock(cursor, pipeline)
     held = row(run(cursor, "ledger", "lease", values))
-    if held and held["fresh"] and not _is_dead(held["holder"]):
+    if held and held["fresh"] and not is_dead(held["holder"]):
         raise Busy(
             f"Pipeline {pipeline} is run by {held['holder']}, seen within the last {SILENCE}",
             remedy="wait for that run to end, or stop it; then run again",
@@ -134,7 +136,7 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
     return Lease(pipeline=pipeline, run_id=values["run"], fenced=fenced)
 
 
-def _is_dead(lease_holder: str) -> bool:
+def is_dead(lease_holder: str) -> bool:
     """Whether the holder was a process of this host that has ended, reaped by its parent or not."""
     host, _, pid = lease_holder.partition("/")
     if host != socket.gethostname():
@@ -161,7 +163,7 @@ def _of(lease: Lease) -> dict[str, object]:
 
 
 def register_stream(
-    cursor: Cursor, pipeline: str, stream_id: str, *, checkpoint: str, first_batch: int
+    cursor: Cursor, pipeline: str, stream_id: str, *, checkpoint: str | None, first_batch: int
 ) -> None:
     """Make `stream_id` the pipeline's current stream: from now on no other may commit."""
     values = {"pipeline": pipeline, "stream": stream_id, "checkpoint": checkpoint, "first_batch": first_batch}

@@ -30,6 +30,7 @@ class Recovered:
     pipeline: str
     problem: str | None  # what was wrong; None: nothing, and nothing was done
     put_back: tuple[Receipt, ...] = ()  # deliveries that only the lake still had
+    again: tuple[str, ...] = ()  # replays and releases that PostgreSQL lost, and how to have each again
     stream: str | None = None  # the new stream
     seen: int = 0  # inputs that the new checkpoint will not read again
 
@@ -48,9 +49,12 @@ def _recover(place: Place, pipeline: Pipeline, lease: Lease) -> Recovered:
     if problem is None:
         return Recovered(pipeline=pipeline.name, problem=None)
     lost = lost_deliveries(dsn, place.lake, pipeline)
-    receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost)
+    receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost if one.of_the_stream)
+    again = tuple(one.again for one in lost if not one.of_the_stream)
     stream_id, seen = seeded_stream(dsn, place.checkpoints(pipeline.name), pipeline)
-    return Recovered(pipeline=pipeline.name, problem=problem, put_back=receipts, stream=stream_id, seen=seen)
+    return Recovered(
+        pipeline=pipeline.name, problem=problem, put_back=receipts, again=again, stream=stream_id, seen=seen
+    )
 
 
 def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:

@@ -20,12 +20,11 @@ from pyarrow import fs
 
 from etl import ledger, warehouse
 from etl.airflow_try import AirflowTry
-from etl.batch import Receipt, Session
+from etl.batch import Receipt
 from etl.bucket import ensure_bucket
 from etl.checkpoint import open_checkpoint
-from etl.columns import common_schema
 from etl.database import migrate, session
-from etl.deliver import deliver, open_sinks, staging_tables
+from etl.deliver import deliver, staging_tables
 from etl.errors import SluiceError
 from etl.lake import Lake
 from etl.ledger import Lease, StreamState
@@ -66,6 +65,7 @@ class Summary:
     outcome: str = "done"
     unreported: list[int] = field(default_factory=list)  # deliveries that no Airflow run has told of yet
     snapshot_id: int | None = None  # of the newest of them
+    replaced: list[int] = field(default_factory=list)  # deliveries whose place a replay took
 
     def add(self, receipt: Receipt) -> None:
         if receipt.delivered_before:
@@ -161,7 +161,7 @@ def _deliver_all(
     if nothing_new(pipeline, place.checkpoints(pipeline.name).of(stream_id), place.settings.landing):
         return _ended(summary, started)
     try:
-        with _spark(place, spark) as found:
+        with a_session(place, spark) as found:
             _query(place, pipeline, found, lease, stream, received, on_step)
     except SluiceError as error:
         summary.outcome = type(error).__name__
@@ -242,7 +242,8 @@ def _drop_fenced(dsn: str, lease: Lease) -> None:
 
 
 @contextmanager
-def _spark(place: Place, given: SparkSession | None) -> Iterator[SparkSession]:
+def a_session(place: Place, given: SparkSession | None) -> Iterator[SparkSession]:
+    """The session that is given, left running; or one of our own, stopped at the end."""
     if given is not None:
         yield given
         return
@@ -275,27 +276,11 @@ def _query(
     received: Progress,
     on_step: Listener | None,
 ) -> None:
-    from etl.source import open_source
-    from etl.sparkbatch import SparkBatch, compile_rules, output, refuse_state
+    from etl.opened import open_pipeline
+    from etl.sparkbatch import SparkBatch
 
-    source = open_source(spark, pipeline, place.settings)
-    frame = output(pipeline.transform(source.frame, **source.lookups))
-    refuse_state(pipeline, frame)
-    rules = compile_rules(pipeline, frame, place.settings)
-    columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
-    sinks = open_sinks(pipeline, columns, dsn=place.services.postgres, lake=place.lake)
-    run = Session(
-        sinks=sinks,
-        lease=lease,
-        stream_id=stream.stream_id,
-        first_batch=stream.first_batch,
-        checkpoint=stream.checkpoint,
-        suite_digest=rules.suite.digest,
-        words=rules.words,
-        rules=rules.stage_rules,
-        lookups={name: [one.__dict__ for one in files] for name, files in source.lookup_versions.items()},
-        on_step=on_step,
-    )
+    opened = open_pipeline(place, pipeline, spark)
+    run = opened.session(lease, stream, on_step)
     checkpoints = place.checkpoints(pipeline.name)
     failure: list[BaseException] = []
 
@@ -303,13 +288,13 @@ def _query(
         try:
             checkpoint = checkpoints.of(stream.stream_id)  # read anew: Spark has just written to it
             require_same(checkpoint, stream.stream_id, pipeline.name)
-            micro = SparkBatch.of(found, number, checkpoint, source, rules, place.settings)
+            micro = SparkBatch.of(found, number, checkpoint, opened.source, opened.rules, place.settings)
             received(deliver(run, micro))
         except BaseException as error:
             failure.append(error)
             raise
 
-    writer = frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
+    writer = opened.frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
     _await(writer.trigger(availableNow=True).start(), failure)
 
 

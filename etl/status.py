@@ -92,7 +92,7 @@ def record_decision(
     """Record the decision on a stopped batch, for the next run to act on; returns what it will do."""
     if not why.strip():
         raise SetupError("A decision needs its reason", remedy='add --why "…"')
-    if stream is not None and not _is_uuid(stream):
+    if stream is not None and not is_uuid(stream):
         raise SetupError(f"--stream {stream} is no stream's id", remedy="`sluice status --json` shows them")
     migrate(place.services.postgres)
     with session(place.services.postgres) as cursor:
@@ -115,7 +115,7 @@ def record_decision(
     return f"batch {batch} ({stops}): {will}\nnext: `sluice run {pipeline.name}`"
 
 
-def _is_uuid(text: str) -> bool:
+def is_uuid(text: str) -> bool:
     try:
         uuid.UUID(text)
     except ValueError:

@@ -56,6 +56,14 @@ def _end(dsn: str, values: dict[str, object]) -> None:
         log.warning("the outcome of this try could not be recorded: %s", error)
 
 
+def runs_before_clear(dsn: str, asked: AirflowTry) -> tuple[str, ...]:
+    """What the same DAG run had become before it was last cleared, if it had succeeded; else nothing."""
+    with session(dsn) as cursor:
+        found = run(cursor, "ledger", "runs_before_clear", dataclasses.asdict(asked)).fetchall()
+    succeeded = bool(found) and found[-1][1] == "done"
+    return tuple(run_id for run_id, _ in found if run_id) if succeeded else ()
+
+
 def unreported(dsn: str, pipeline: str, run_id: str) -> tuple[list[int], int | None]:
     """Deliveries, this run's included, that no successful try has told of, and the newest snapshot of the lake.
 

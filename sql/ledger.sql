@@ -251,3 +251,9 @@ WHERE d.pipeline = %(pipeline)s AND d.live AND r.started_at > coalesce(
     (SELECT max(told.started_at) FROM sluice.airflow_try t JOIN sluice.run told ON told.run_id = t.run_id
      WHERE t.pipeline = %(pipeline)s AND t.outcome = 'done' AND t.run_id <> %(run)s), '-infinity')
 ORDER BY d.commit_seq
+
+-- name: runs_before_clear
+-- The runs of this task in this DAG run before it was last cleared, and how each try ended; in their order.
+SELECT run_id::text, outcome FROM sluice.airflow_try
+WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s
+  AND clear_number < %(clear_number)s ORDER BY try_number

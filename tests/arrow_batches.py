@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from etl import ledger
+from etl import apart, ledger
+from etl.apart import Apart
 from etl.batch import Session, Staged
 from etl.database import session
 from etl.deliver import open_sinks
@@ -75,6 +76,23 @@ def start(
     )
 
 
+def start_apart(dsn: str, lake: Lake, declared: Pipeline, change: Apart) -> Session:
+    """Begin a run beside the stream and open the sinks, as a replay and a release do."""
+    with session(dsn) as cursor:
+        lease = apart.begin(cursor, declared.name, change.kind, who=change.who, why=change.why)
+    return Session(
+        sinks=open_sinks(declared, oracle.COLUMNS, dsn=dsn, lake=lake),
+        lease=lease,
+        stream_id=lease.run_id,
+        first_batch=0,
+        checkpoint=None,
+        suite_digest="digest",
+        words=1,
+        rules=RULES,
+        apart=change,
+    )
+
+
 def passed(counts: Counts) -> Verdict:
     return Verdict(success=True, stops=(), results=(), quarantined=counts.held, suite_digest="digest")
 
@@ -115,6 +133,7 @@ class ArrowBatch:
     batch_id: int
     parts: Sequence[Iterable[pa.RecordBatch]]
     paths: Sequence[str] = ()
+    files: Sequence[Input] | None = None  # None: those of `paths`
     malformed: Sequence[pa.RecordBatch] = ()
     judged: Judge = passed
     run_task: StagePart = here
@@ -123,6 +142,8 @@ class ArrowBatch:
 
     @property
     def inputs(self) -> Sequence[Input]:
+        if self.files is not None:
+            return self.files
         return [file(path) for path in self.paths or (f"events/{self.batch_id}.jsonl",)]
 
     def stage(self, task: StageTask) -> Staged:

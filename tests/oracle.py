@@ -41,6 +41,7 @@ RULE_COLUMNS = {NEGATIVE: "x", UNNAMED: "name", ODD: "id"}
 HOLDING = frozenset({NEGATIVE, UNNAMED})
 NUL, TOO_EARLY, TOO_FAR = "postgres_nul(name)", "postgres_range(at)", "lake_partition(at)"
 MALFORMED = "malformed"
+MENDED = "mended"  # the name that a nameless row is given
 
 _EPOCH_2013 = 1_356_998_400_000_000  # microseconds
 _HOUR = 3_600_000_000
@@ -128,6 +129,23 @@ class Expected:
 def make(seed: int, *, batches: int, rows: int = 120) -> list[MadeBatch]:
     """The same batches for the same seed, anywhere."""
     return [_make_batch(random.Random(f"{seed}/{number}"), number, rows) for number in range(batches)]
+
+
+def merged(batches: Sequence[MadeBatch]) -> MadeBatch:
+    """The same rows and files as one batch, as a replay delivers them."""
+    return MadeBatch(
+        batch_id=0,
+        paths=tuple(path for batch in batches for path in batch.paths),
+        rows=tuple(row for batch in batches for row in batch.rows),
+        malformed=tuple(one for batch in batches for one in batch.malformed),
+    )
+
+
+def mended(batch: MadeBatch) -> Rows:
+    """The rows that only lacked a name, with one, as a release delivers them."""
+    nameless = [row.values for row in batch.rows if row.reasons == (UNNAMED,)]
+    place = COLUMNS.get_field_index("name")
+    return Counter((*_plain((*row[:place], MENDED, *row[place + 1 :])), 0) for row in nameless)
 
 
 def expected(batches: Sequence[MadeBatch]) -> Expected:
@@ -243,7 +261,10 @@ class Reader:
         )
 
     def held_in_postgres(self) -> Rows:
-        query = "SELECT reasons, source_path, raw, row, batch_id FROM sluice.quarantine WHERE pipeline = %s"
+        query = (
+            "SELECT reasons, source_path, raw, row, batch_id FROM sluice.quarantine"
+            " WHERE pipeline = %s AND status <> 'superseded'"
+        )
         found: Rows = Counter()
         for reasons, path, raw, row, batch in ask(self.dsn, query, (self.pipeline,)):
             values = None if row is None else tuple(plain(value) for value in json.loads(row).values())

@@ -47,7 +47,15 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
                 pattern=r"^[1-9][0-9]*[mg]$",
                 title="Memory of Spark's driver",
                 description="For this run alone, such as 4g; empty: as the settings say.",
-            )
+            ),
+            "deliveries": Param(
+                None,
+                type=["null", "string"],
+                pattern=r"^[0-9]+([.][.][0-9]+)?$",
+                title="Replay deliveries",
+                description="Such as 4..7: delivered again, from the same inputs, in their own place;"
+                " empty: what has landed since.",
+            ),
         },
         deadline=deadline(pipeline) or None,
         default_args={
@@ -59,6 +67,7 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
             task_id="run",
             pipeline=pipeline.name,
             driver_memory="{{ params.driver_memory or '' }}",
+            deliveries="{{ params.deliveries or '' }}",
             alert_quarantine_share=pipeline.alert_quarantine_share,
             outlets=list(assets(pipeline.name)),
             pool=pool(pipeline),

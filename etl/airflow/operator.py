@@ -69,11 +69,13 @@ def assets(pipeline: str) -> tuple[Asset, Asset]:
 class SluiceRunOperator(BaseOperator):
     """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
 
+    A backfill, the clear of a run that had succeeded, and deliveries named in the form are replays (etl/asked.py).
+
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last one.
     """
 
-    template_fields = ("pipeline", "driver_memory")
+    template_fields = ("pipeline", "driver_memory", "deliveries")
     ui_color = "#d5e8d4"
 
     def __init__(
@@ -81,6 +83,7 @@ class SluiceRunOperator(BaseOperator):
         *,
         pipeline: str,
         driver_memory: str | None = None,
+        deliveries: str | None = None,
         alert_quarantine_share: float | None = None,
         **kwargs: Any,
     ) -> None:
@@ -88,10 +91,11 @@ class SluiceRunOperator(BaseOperator):
         self.alert_quarantine_share = alert_quarantine_share
         self.pipeline = pipeline
         self.driver_memory = driver_memory
+        self.deliveries = deliveries
         self._command: Command | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        asked = asked_by(context)
+        asked = asked_by(context, self.deliveries or None)
         words = ["run", self.pipeline, "--json", "--airflow", asked.json()]
         if self.driver_memory:
             words += ["--conf", f"spark.driver.memory={self.driver_memory}"]
@@ -157,7 +161,7 @@ class SluiceTaskOperator(BaseOperator):
             self._command.kill()
 
 
-def asked_by(context: Context) -> AirflowTry:
+def asked_by(context: Context, deliveries: str | None = None) -> AirflowTry:
     """Who asks, in Airflow's own terms; nothing is read out of the text of a run id."""
     ti, dag_run = context["ti"], context["dag_run"]
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
@@ -170,6 +174,7 @@ def asked_by(context: Context) -> AirflowTry:
         clear_number=dag_run.clear_number or 0,
         interval_start=start.isoformat() if start else None,
         interval_end=end.isoformat() if end else None,
+        deliveries=deliveries,
     )
 
 
@@ -183,7 +188,8 @@ def failure(done: Finished) -> RunFailed:
 def told(summary: dict[str, Any]) -> dict[str, Any]:
     """What an asset event says: the deliveries that no event has named before, and the lake's snapshot."""
     return {
-        "action": "delivered",
+        "action": "replaced" if summary["replaced"] else "delivered",
+        "replaced": summary["replaced"],
         "deliveries": summary["unreported"],
         "batches": summary["batches"],
         "rows": summary["delivered"],

@@ -21,16 +21,19 @@ import psycopg2
 import pyarrow as pa
 
 from etl import steps, warehouse
+from etl.apart import Apart
 from etl.batch import Session
 from etl.database import session
-from etl.deliver import deliver, staging_tables
+from etl.deliver import deliver, deliver_apart, staging_tables
 from etl.errors import SluiceError
 from etl.lake import Lake
 from etl.objects import ObjectStore
+from etl.quarantine import Chosen, held_rows
+from etl.release import typed
 from etl.stage import StageTask, TaskReport, stage
 from etl.steps import Step, reached
 from tests import oracle
-from tests.arrow_batches import TASKS, of, pipeline, start
+from tests.arrow_batches import TASKS, ArrowBatch, of, pipeline, start, start_apart
 
 PIPELINE = "events"
 WORKERS = 2
@@ -48,6 +51,7 @@ class Case:
     stream_id: str
     seed: int
     batches: int
+    act: str = "run"  # or replay, or release
     step: str | None = None  # None: nobody is killed
     batch: int = 0
 
@@ -148,6 +152,9 @@ def drive(case: Case, events: int) -> None:
     stopping = Killable(case=case, events=events, batch=case.batch)
     steps.listen(stopping)
     lake = Lake(case.warehouse, ObjectStore(endpoint=case.endpoint, region=case.region))
+    if case.act != "run":
+        {"replay": replay, "release": release}[case.act](case, lake, workers)
+        return
     run = start(case.dsn, lake, pipeline(PIPELINE), stream_id=case.stream_id)
     reached(Step.LEASE_TAKEN)
     drop_fenced(run)
@@ -160,6 +167,57 @@ def drive(case: Case, events: int) -> None:
         batch.run_task = workers.run
         deliver(run, batch)
         mark.touch()
+
+
+def replay(case: Case, lake: Lake, workers: Workers) -> None:
+    """Put one delivery in the place of batches 0 and 1, unless a try before did."""
+    old = oracle.ask(
+        case.dsn,
+        "SELECT delivery_id, delivered FROM sluice.delivery WHERE live AND kind = 'stream' AND batch_id < 2",
+    )
+    if not old:
+        return
+    numbers = [number for number, _ in old]
+    files = oracle.ask(
+        case.dsn, "SELECT kind, path FROM sluice.delivery_file WHERE delivery_id = ANY(%s)", [numbers]
+    )
+    change = Apart(
+        kind="replay",
+        supersedes=tuple(numbers),
+        removed=sum(count for _, count in old),
+        files={k: frozenset(path for of, path in files if of == k) for k in ("data", "quarantine")},
+        who="tests",
+        why="",
+    )
+    made = oracle.make(case.seed, batches=case.batches)
+    _deliver_apart(case, lake, workers, change, of(oracle.merged(made[:2]), partitions=WORKERS))
+
+
+def release(case: Case, lake: Lake, workers: Workers) -> None:
+    """Let the nameless rows of batch 1 out of quarantine, under a name."""
+    nameless = [
+        one
+        for one in held_rows(case.dsn, PIPELINE, Chosen(reason=oracle.UNNAMED))
+        if one.batch_id == 1 and one.reasons == [oracle.UNNAMED]
+    ]
+    if not nameless:
+        return
+    values = [{**(one.values or {}), "name": oracle.MENDED} for one in nameless]
+    ids = tuple(one.quarantine_id for one in nameless)
+    rows = typed(values, oracle.COLUMNS, ids).append_column("_flags0", pa.array([0] * len(ids), pa.int64()))
+    change = Apart(
+        kind="release", files={}, released_from=nameless[0].delivery_id, rows=ids, who="tests", why="mended"
+    )
+    halves = rows.slice(0, len(ids) // 2), rows.slice(len(ids) // 2)
+    batch = ArrowBatch(batch_id=0, parts=[half.to_batches() for half in halves], files=())
+    _deliver_apart(case, lake, workers, change, batch)
+
+
+def _deliver_apart(case: Case, lake: Lake, workers: Workers, change: Apart, batch: ArrowBatch) -> None:
+    run = start_apart(case.dsn, lake, pipeline(PIPELINE), change)
+    drop_fenced(run)
+    batch.run_task = workers.run
+    deliver_apart(run, batch)
 
 
 def drop_fenced(run: Session) -> None:

@@ -216,6 +216,34 @@ def test_killed_and_run_again(launcher: Launcher, case: Case, step: str, batch: 
     assert_delivered_once(case)
 
 
+BESIDE = [(act, step) for act in ("replay", "release") for step in (*ON_THE_DRIVER, *ON_EXECUTORS)]
+
+
+@pytest.mark.parametrize(("act", "step"), BESIDE)
+def test_killed_beside_the_stream_nothing_is_changed_or_all_is(
+    launcher: Launcher, case: Case, act: str, step: str
+) -> None:
+    run_to_the_end(launcher, case)
+    made = oracle.make(case.seed, batches=case.batches)
+    before, after = oracle.expected(made), oracle.expected([oracle.merged(made[:2]), *made[2:]])
+    if act == "release":
+        after = replace(before, delivered=before.delivered + oracle.mended(made[1]))
+    eyes = oracle.Reader(dsn=case.dsn, endpoint=case.endpoint, region=case.region, pipeline=PIPELINE)
+    beside = replace(case, act=act)
+    seen = stop_at(launcher, beside, step, FIRST)
+    kill([seen.driver])
+    launcher.follow(seen, until_ended=True)
+    kill(seen.workers)
+    wait_until_alone(case)
+    committed = step in ("committed", "batch-done")
+    assert eyes.difference(after if committed else before) == ""
+    run_to_the_end(launcher, beside)
+    assert eyes.difference(after) == ""
+    assert oracle.ask(case.dsn, "SELECT delivery_id FROM sluice.attempt WHERE closed_at IS NULL") == []
+    run_to_the_end(launcher, case)
+    assert eyes.difference(after) == "", "the stream goes on as if nothing had been"
+
+
 @pytest.mark.parametrize("step", ON_EXECUTORS)
 def test_only_the_worker_is_killed_and_its_task_runs_elsewhere(
     launcher: Launcher, case: Case, step: str

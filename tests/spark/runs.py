@@ -327,7 +327,7 @@ class Home:
             f" (SELECT count(*) FROM warehouse.{eyes.pipeline} w WHERE w._delivery_id = d.delivery_id"
             "   AND w._stream_id = d.stream_id AND w._batch_id = d.batch_id) AS rows,"
             " (SELECT count(*) FROM sluice.quarantine q WHERE q.delivery_id = d.delivery_id) AS held"
-            " FROM sluice.delivery d WHERE d.pipeline = %s) found"
+            " FROM sluice.delivery d WHERE d.live AND d.pipeline = %s) found"
             " WHERE rows <> delivered OR held <> quarantined OR rows_in <> rows + held",
             eyes.pipeline,
         )

@@ -1,0 +1,108 @@
+"""Deliveries beside the stream: a replay takes the place of earlier deliveries, a release lets rows out of quarantine.
+
+Each is one batch of a stream of its own, staged and judged like any other and committed by the same transaction,
+under the same lock of the pipeline's row. It neither takes the stream's lease nor loses anything to it: what it
+may commit hangs on its attempt, which is closed when its run was given up, and on what it replaces, which must
+still be in force in the very transaction.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from psycopg2.extras import Json
+
+from etl import ledger
+from etl.database import Cursor, rows, run
+from etl.errors import Fenced, NeedsPerson
+from etl.ledger import Lease
+from etl.statements import statement
+from etl.warehouse import Warehouse
+
+Kind = Literal["replay", "release"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apart:
+    """What a delivery beside the stream changes besides adding its rows."""
+
+    kind: Kind
+    supersedes: tuple[int, ...] = ()  # live deliveries whose place it takes
+    removed: int = 0  # rows that they have in the warehouse
+    files: Mapping[str, frozenset[str]]  # data and quarantine: their objects, which leave the tables
+    released_from: int | None = None  # the delivery that holds the rows
+    rows: tuple[int, ...] = ()  # quarantine ids that are let out
+    who: str
+    why: str
+
+
+def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | None, plan: Any = None) -> Lease:
+    """Record the run; those beside the stream whose processes died are ended, and their attempts fenced.
+
+    The lease that is returned is of its own stream alone, which has the same id.
+    """
+    values: dict[str, Any] = {"pipeline": pipeline, "silence": ledger.SILENCE, "run": str(uuid.uuid4())}
+    ledger.lock(cursor, pipeline)
+    others = rows(run(cursor, "apart", "others", values))
+    dead = [one["run_id"] for one in others if not one["fresh"] or ledger.is_dead(one["holder"])]
+    run(cursor, "apart", "end_dead", {"dead": dead})
+    fenced = tuple(run(cursor, "apart", "fence", values).fetchall())
+    values |= {"holder": ledger.holder(), "kind": kind, "who": who, "why": why, "plan": plan and Json(plan)}
+    run(cursor, "apart", "begin", values)
+    run(cursor, "apart", "on_its_stream", values)
+    return Lease(pipeline=pipeline, run_id=values["run"], fenced=fenced)
+
+
+def lock_for_commit(cursor: Cursor, lease: Lease, delivery_id: int) -> None:
+    """Lock the pipeline's row and make sure that this attempt may still be committed, or raise Fenced."""
+    ledger.lock(cursor, lease.pipeline)
+    if run(cursor, "apart", "is_open", {"delivery": delivery_id, "run": lease.run_id}).fetchone() is None:
+        raise Fenced(
+            f"Delivery {delivery_id} of {lease.pipeline} was not committed: its run was given up, or PostgreSQL"
+            " went back in time",
+            remedy="run the same command again",
+        )
+
+
+def require_in_force(cursor: Cursor, apart: Apart, pipeline: str) -> None:
+    """Before anything is staged: what it replaces or releases is still there to be replaced or released."""
+    if apart.supersedes:
+        live = run(cursor, "apart", "live", {"deliveries": list(apart.supersedes)}).rowcount
+        _require(live, apart.supersedes, "live", pipeline)
+    if apart.rows:
+        held = run(cursor, "apart", "held", {"rows": list(apart.rows)}).rowcount
+        _require(held, apart.rows, "held", pipeline)
+
+
+def take_place(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str, delivery_id: int) -> None:
+    """Take out of force, and out of the warehouse, what this delivery replaces or releases; all, or it raises."""
+    values = {"pipeline": pipeline, "delivery": delivery_id}
+    if apart.supersedes:
+        old = {**values, "deliveries": list(apart.supersedes)}
+        _require(run(cursor, "apart", "supersede", old).rowcount, apart.supersedes, "live", pipeline)
+        run(cursor, "apart", "supersede_inputs", old)
+        run(cursor, "apart", "supersede_held", old)
+        cursor.execute(statement("apart", "remove_rows", target=warehouse.target), old)
+        if cursor.rowcount != apart.removed:
+            raise NeedsPerson(
+                f"{pipeline}: the deliveries to be replaced have {cursor.rowcount} rows in"
+                f" {warehouse.table_schema}.{warehouse.table_name}; the ledger says {apart.removed}. Nothing was changed",
+                remedy=f"`sluice audit {pipeline}` shows which rows differ",
+            )
+    if apart.released_from is not None:
+        held = {**values, "origin": apart.released_from, "rows": list(apart.rows)}
+        held |= {"who": apart.who, "why": apart.why}
+        _require(run(cursor, "apart", "release", held).rowcount, apart.rows, "held", pipeline)
+
+
+def _require(found: int, wanted: Sequence[int], state: str, pipeline: str) -> None:
+    if found != len(wanted):
+        what = "deliveries to be replaced" if state == "live" else "rows to be released"
+        raise NeedsPerson(
+            f"{pipeline}: {len(wanted) - found} of the {len(wanted)} {what} are no longer {state}: somebody was"
+            " quicker. Nothing was changed",
+            remedy=f"see what is there now: `sluice {'status' if state == 'live' else 'quarantine list'} {pipeline}`",
+        )

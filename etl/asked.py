@@ -1,0 +1,95 @@
+"""What an Airflow run asks for: the stream's next batches, or a replay.
+
+- *Trigger* with deliveries named in the form replays these.
+- *Backfill* replays the deliveries with a row in its interval.
+- *Clear* of a run that had succeeded replays exactly what that run delivered; of one that had not, it goes on
+  from where the stream is.
+
+It is decided by the run's type, how often it was cleared, its form and the ledger; never by the text of its id.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from typing import TYPE_CHECKING
+
+from etl import tries
+from etl.airflow_try import AirflowTry
+from etl.database import migrate
+from etl.errors import SetupError
+from etl.replay import Chosen, Replayed, plan, replay
+from etl.run import Place, Progress, Summary
+from etl.run import run as run_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from etl.pipeline import Pipeline
+
+WHO = "airflow"
+
+
+def run_asked(
+    place: Place, pipeline: Pipeline, asked: AirflowTry | None, progress: Progress, say: Callable[[str], None]
+) -> Summary:
+    """Do what is asked for; None: nobody but a person asks, and the stream's next batches are delivered."""
+    chosen = meant(place, pipeline, asked) if asked else None
+    if asked is None or chosen is None:
+        return run_stream(place, pipeline, progress=progress, asked=asked)
+    started, dsn = time.monotonic(), place.services.postgres
+    with tries.recorded(dsn, pipeline.name, asked) as became:
+        planned = plan(place, pipeline, chosen)
+        for line in planned.lines():
+            say(line)
+        done = replay(place, pipeline, planned, who=WHO, why=_why(asked), began=became)
+        summary = _summary(done, started)
+        if done.receipt is not None:
+            progress(done.receipt)
+            summary.unreported, summary.snapshot_id = tries.unreported(dsn, pipeline.name, summary.run)
+    return summary
+
+
+def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
+    """The deliveries to be replayed, or None: the stream's next batches are asked for."""
+    if asked.deliveries:
+        return Chosen(deliveries=_range(asked.deliveries))
+    if asked.run_type == "backfill":
+        return Chosen(interval=_interval(pipeline, asked))
+    if asked.clear_number == 0:
+        return None
+    dsn = place.services.postgres
+    migrate(dsn)
+    runs = tries.runs_before_clear(dsn, asked)
+    return Chosen(runs=runs) if runs else None
+
+
+def _range(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    if found is None:
+        raise SetupError(f"{text!r} names no deliveries", remedy="write them as A..B, or as one number")
+    return int(found[1]), int(found[2] or found[1])
+
+
+def _interval(pipeline: Pipeline, asked: AirflowTry) -> tuple[dt.datetime, dt.datetime]:
+    if asked.interval_start is None or asked.interval_end is None:
+        raise SetupError(
+            f"The backfill of {pipeline.name} has no interval",
+            remedy="give the pipeline a schedule of intervals",
+        )
+    return dt.datetime.fromisoformat(asked.interval_start), dt.datetime.fromisoformat(asked.interval_end)
+
+
+def _why(asked: AirflowTry) -> str:
+    cleared = f", cleared {asked.clear_number} times" if asked.clear_number else ""
+    return f"{asked.run_type} run {asked.dag_run_id} of {asked.dag_id}{cleared}"
+
+
+def _summary(done: Replayed, started: float) -> Summary:
+    summary = Summary(pipeline=done.plan.pipeline, stream=done.run or "", run=done.run or "")
+    if done.receipt is not None:
+        summary.add(done.receipt)
+        summary.replaced = list(done.plan.numbers)
+    summary.seconds = round(time.monotonic() - started, 3)
+    return summary

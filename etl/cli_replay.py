@@ -1,0 +1,137 @@
+"""`sluice replay`: says what it would replace, then replaces exactly that."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from etl.command import AsJson, PipelineName, here, load, print_json, who
+from etl.errors import SetupError
+
+if TYPE_CHECKING:
+    from etl.replay import Chosen, Replayed
+
+ONE_WAY = "say one of --deliveries, --batches, --run and --interval"
+
+
+def replay(
+    name: PipelineName,
+    deliveries: Annotated[
+        str | None, typer.Option(metavar="A..B", help="Delivery ids, or a single one.")
+    ] = None,
+    batches: Annotated[str | None, typer.Option(metavar="A..B", help="Batch ids of one stream.")] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="The batches' stream; the current one by default.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(metavar="RUN_ID", help="Whatever this run delivered.")] = None,
+    interval: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="START END",
+            help="Every delivery with a row in it, by the interval column; END is exclusive.",
+        ),
+    ] = None,
+    plan_only: Annotated[bool, typer.Option("--plan", help="Say what would be replaced, and stop.")] = False,
+    accept_changed: Annotated[
+        bool,
+        typer.Option("--accept-changed", help="Take inputs that have changed, or are gone, as they are now."),
+    ] = False,
+    releases: Annotated[
+        str | None, typer.Option(metavar="drop", help="What becomes of rows that were released since.")
+    ] = None,
+    why: Annotated[str | None, typer.Option(help="The reason, kept with the run.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver batches again, from the same inputs, in place of what they delivered before."""
+    from etl.replay import plan
+    from etl.replay import replay as replay_deliveries
+
+    chosen = _chosen(deliveries, batches, stream, run, interval)
+    if releases not in (None, "drop"):
+        raise SetupError(f"--releases {releases} is not known", remedy="--releases drop")
+    place = here()
+    pipeline = load(name, place.settings)
+    planned = plan(place, pipeline, chosen)
+    for line in planned.lines():
+        typer.echo(line, err=not plan_only or as_json)
+    if plan_only:
+        if as_json:
+            print_json(planned.json())
+        return
+    done = replay_deliveries(
+        place,
+        pipeline,
+        planned,
+        who=who(),
+        why=why,
+        accept_changed=accept_changed,
+        releases="drop" if releases else None,
+    )
+    _say(done, as_json=as_json)
+
+
+def _say(done: Replayed, *, as_json: bool) -> None:
+    if as_json:
+        print_json(done.json())
+    elif done.receipt is not None:
+        one, name = done.receipt, done.plan.pipeline
+        typer.echo(
+            f"{name}: delivery {one.delivery_id} took the place of {len(done.plan.numbers)} deliveries:"
+            f" {one.delivered:,} rows delivered (before: {done.plan.rows:,}),"
+            f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
+        )
+        typer.echo(
+            f"next: `sluice audit {name}` recounts both sinks; the view sluice.replaced lists what was replaced"
+        )
+
+
+def _chosen(
+    deliveries: str | None,
+    batches: str | None,
+    stream: str | None,
+    run: str | None,
+    interval: tuple[str, str] | None,
+) -> Chosen:
+    from etl.replay import Chosen
+    from etl.status import is_uuid
+
+    if sum(one is not None for one in (deliveries, batches, run, interval)) != 1:
+        raise SetupError("It must be clear what is to be replayed", remedy=ONE_WAY)
+    if stream is not None and batches is None:
+        raise SetupError("--stream goes with --batches", remedy=ONE_WAY)
+    for option, value in (("--stream", stream), ("--run", run)):
+        if value is not None and not is_uuid(value):
+            raise SetupError(f"{option} {value} is no id", remedy="`sluice status --json` shows them")
+    if deliveries is not None:
+        return Chosen(deliveries=_range("--deliveries", deliveries))
+    if batches is not None:
+        return Chosen(batches=_range("--batches", batches), stream=stream)
+    if interval is not None:
+        return Chosen(interval=_interval(interval))
+    return Chosen(runs=(str(run),))
+
+
+def _range(option: str, text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    if found is None:
+        raise SetupError(f"{option} {text} is neither A..B nor a number", remedy=f"such as {option} 4..7")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if last < first:
+        raise SetupError(f"{option} {text}: {last} comes before {first}", remedy=f"{option} {last}..{first}")
+    return first, last
+
+
+def _interval(texts: tuple[str, str]) -> tuple[dt.datetime, dt.datetime]:
+    try:
+        start, end = (dt.datetime.fromisoformat(text) for text in texts)
+    except ValueError as error:
+        raise SetupError(
+            f"--interval {' '.join(texts)}: {error}", remedy="such as --interval 2013-03-01 2013-04-01"
+        ) from error
+    start, end = (one if one.tzinfo else one.replace(tzinfo=dt.UTC) for one in (start, end))
+    if end <= start:
+        raise SetupError(f"--interval {' '.join(texts)} is empty", remedy="the end is exclusive")
+    return start, end

@@ -1,0 +1,47 @@
+"""What the commands of `sluice` share: the place they work at, and the words that they take and print."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from etl.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from etl.pipeline import Pipeline
+    from etl.run import Place
+
+PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The declared name.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+
+
+def here(settings: Settings | None = None) -> Place:
+    """The settings and running services; from here on the AWS chain finds the embedded credentials."""
+    from etl import services
+    from etl.run import Place
+
+    settings = settings or load_settings()
+    found = services.up(settings)
+    os.environ.update(found.environment)
+    return Place(settings=settings, services=found)
+
+
+def load(name: str, settings: Settings) -> Pipeline:
+    from etl.pipeline import load_pipeline
+
+    return load_pipeline(name, settings.pipelines)
+
+
+def print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2, default=str))
+
+
+def who() -> str:
+    try:
+        return getpass.getuser()
+    except OSError:
+        return f"uid {os.getuid()}"

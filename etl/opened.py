@@ -1,0 +1,75 @@
+"""A pipeline opened in a Spark session: its source, its transform's output, its compiled suite and both sinks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl.apart import Apart
+from etl.batch import Session, Sinks
+from etl.columns import common_schema
+from etl.deliver import open_sinks
+from etl.ledger import Lease, StreamState
+from etl.pipeline import Pipeline
+from etl.source import Source, open_source
+from etl.sparkbatch import Rules, compile_rules, output, refuse_state
+from etl.steps import Listener
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.run import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """What every run of a pipeline works with."""
+
+    pipeline: Pipeline
+    source: Source
+    frame: DataFrame  # streaming: the transform's output
+    rules: Rules
+    sinks: Sinks
+
+    def session(self, lease: Lease, stream: StreamState, on_step: Listener | None) -> Session:
+        """Of a run of the stream."""
+        return self._session(lease, stream.stream_id, stream.first_batch, stream.checkpoint, None, on_step)
+
+    def session_apart(self, lease: Lease, apart: Apart, on_step: Listener | None) -> Session:
+        """Of a run beside the stream, whose own stream has the run's id."""
+        return self._session(lease, lease.run_id, 0, None, apart, on_step)
+
+    def _session(
+        self,
+        lease: Lease,
+        stream_id: str,
+        first_batch: int,
+        checkpoint: str | None,
+        apart: Apart | None,
+        on_step: Listener | None,
+    ) -> Session:
+        versions = self.source.lookup_versions
+        return Session(
+            sinks=self.sinks,
+            lease=lease,
+            stream_id=stream_id,
+            first_batch=first_batch,
+            checkpoint=checkpoint,
+            suite_digest=self.rules.suite.digest,
+            words=self.rules.words,
+            rules=self.rules.stage_rules,
+            lookups={name: [one.__dict__ for one in files] for name, files in versions.items()},
+            apart=apart,
+            on_step=on_step,
+        )
+
+
+def open_pipeline(place: Place, pipeline: Pipeline, spark: SparkSession) -> Opened:
+    """Check folders, lookups, suite and tables, and open them; no input is read yet."""
+    source = open_source(spark, pipeline, place.settings)
+    frame = output(pipeline.transform(source.frame, **source.lookups))
+    refuse_state(pipeline, frame)
+    rules = compile_rules(pipeline, frame, place.settings)
+    columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
+    sinks = open_sinks(pipeline, columns, dsn=place.services.postgres, lake=place.lake)
+    return Opened(pipeline=pipeline, source=source, frame=frame, rules=rules, sinks=sinks)

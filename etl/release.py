@@ -1,0 +1,195 @@
+"""`sluice quarantine release`: held rows, corrected or not, judged again and let into both sinks.
+
+The rows of each delivery that holds some become one delivery of their own, which names it. A row is let out only
+while it is held, in the transaction that delivers it: a second release of the same rows does nothing. What still
+breaks a rule is held once more, with today's reasons, under the new delivery. Rules about a whole batch do not
+apply to a handful of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from etl import apart
+from etl.apart import Apart
+from etl.batch import Receipt, Staged
+from etl.database import migrate, session
+from etl.deliver import deliver_apart
+from etl.errors import ContractBroken, SetupError
+from etl.inputs import Input
+from etl.pipeline import Pipeline, Replace
+from etl.quarantine import HeldRow
+from etl.run import a_session, leased
+from etl.stage import StageTask
+from etl.steps import Listener
+from etl.verdict import Counts, Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.opened import Opened
+    from etl.run import Place
+    from etl.sparkbatch import SparkBatch
+
+Corrections = Mapping[int, Mapping[str, Any]]  # quarantine id -> column -> value as in JSON
+
+
+def release(
+    place: Place,
+    pipeline: Pipeline,
+    held: Sequence[HeldRow],
+    corrections: Corrections,
+    *,
+    who: str,
+    why: str,
+    spark: SparkSession | None = None,
+    on_step: Listener | None = None,
+) -> list[Receipt]:
+    """Deliver these rows, or raise; what was delivered before the error stays delivered."""
+    _refuse(pipeline, held, corrections)
+    dsn = place.services.postgres
+    migrate(dsn)
+    with session(dsn) as cursor:
+        lease = apart.begin(cursor, pipeline.name, "release", who=who, why=why)
+    receipts = []
+    with leased(dsn, lease), a_session(place, spark) as found:
+        from etl.opened import open_pipeline
+
+        opened = open_pipeline(place, pipeline, found)
+        for number, (origin, rows) in enumerate(_by_delivery(held)):
+            ids = tuple(one.quarantine_id for one in rows)
+            change = Apart(kind="release", files={}, released_from=origin, rows=ids, who=who, why=why)
+            batch = ReleaseBatch(micro=_micro(opened, number, rows, corrections, place))
+            receipts.append(deliver_apart(opened.session_apart(lease, change, on_step), batch))
+    return receipts
+
+
+def _by_delivery(held: Sequence[HeldRow]) -> Iterator[tuple[int, list[HeldRow]]]:
+    for origin, rows in groupby(sorted(held, key=lambda one: one.delivery_id), lambda one: one.delivery_id):
+        yield origin, list(rows)
+
+
+def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Corrections) -> None:
+    name = pipeline.name
+    if isinstance(pipeline.sink, Replace):
+        raise SetupError(
+            f"Each batch of {name} replaces the whole table, so no row can be released into it",
+            remedy="mend the transform or the suite, then run again",
+        )
+    lost = [one for one in held if one.row is None and one.quarantine_id not in corrections]
+    if lost:
+        raise SetupError(
+            f"{len(lost)} of these rows never became rows, for their records are malformed; such as"
+            f" {lost[0].quarantine_id}: {(lost[0].raw or '')[:200]!r}",
+            remedy=f"give their columns in a file of corrections: `sluice quarantine export {name}`, then"
+            " release with --corrections FILE",
+        )
+
+
+def _micro(
+    opened: Opened, number: int, rows: Sequence[HeldRow], corrections: Corrections, place: Place
+) -> SparkBatch:
+    from etl.sparkbatch import SparkBatch
+
+    values = [{**(one.values or {}), **corrections.get(one.quarantine_id, {})} for one in rows]
+    table = typed(values, opened.rules.arrow_schema, [one.quarantine_id for one in rows])
+    return SparkBatch(
+        batch_id=number,
+        frame=_frame(opened, table),
+        inputs=(),
+        stale=(),
+        source=opened.source,
+        rules=opened.rules,
+        settings=place.settings,
+    )
+
+
+def _frame(opened: Opened, table: pa.Table) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    from etl.source import OBSERVATION
+
+    frame = opened.source.spark.createDataFrame(table, opened.rules.schema)
+    rows, malformed = F.count(F.lit(1)).alias("rows"), F.count(F.lit(None)).alias("malformed")
+    return frame.observe(OBSERVATION, rows, malformed)
+
+
+def typed(values: Sequence[Mapping[str, Any]], columns: pa.Schema, ids: Sequence[int]) -> pa.Table:
+    """Rows whose values are as JSON has them, in the columns' types. SetupError names the row that does not fit."""
+    for number, row in zip(ids, values, strict=True):
+        if unknown := sorted(row.keys() - set(columns.names)):
+            raise SetupError(
+                f"Row {number} is given columns that the pipeline has not: {', '.join(unknown)}",
+                remedy=f"its columns are {', '.join(columns.names)}",
+            )
+    arrays = [_column(field, [row.get(field.name) for row in values], ids) for field in columns]
+    return pa.Table.from_arrays(arrays, schema=columns)
+
+
+def _column(field: pa.Field, values: Sequence[Any], ids: Sequence[int]) -> pa.Array:
+    found = []
+    for number, value in zip(ids, values, strict=True):
+        try:
+            found.append(_value(value, field.type))
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise SetupError(
+                f"Row {number}: {value!r} is no value of column {field.name} ({field.type}): {error}",
+                remedy="correct it in the file of corrections",
+            ) from error
+    return pa.concat_arrays(found)
+
+
+def _value(value: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(value, str) and pa.types.is_binary(kind):
+        return pa.array([bytes.fromhex(value)], kind)
+    if isinstance(value, str) and _beyond(value) and pa.types.is_temporal(kind):
+        unit: Any = "D" if pa.types.is_date32(kind) else kind.unit
+        moment = np.datetime64(value.replace(" ", "T").removesuffix("Z"), unit).astype("int64")
+        return pa.array([moment.item()], pa.int32() if unit == "D" else pa.int64()).view(kind)
+    if isinstance(value, str) and not pa.types.is_string(kind):
+        return pa.array([value]).cast(kind)
+    return pa.array([value], kind)
+
+
+def _beyond(moment: str) -> bool:
+    """Whether its year has not four digits: Arrow writes such moments and does not read them."""
+    year = moment.lstrip("-").partition("-")[0]
+    return moment.startswith("-") or (year.isdigit() and len(year) > 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseBatch:
+    """Rows that were held, as a batch."""
+
+    micro: SparkBatch
+
+    @property
+    def batch_id(self) -> int:
+        return self.micro.batch_id
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return ()
+
+    def stage(self, task: StageTask) -> Staged:
+        """As any batch; ContractBroken when none of the rows would be delivered."""
+        staged = self.micro.stage(task)
+        if not sum(report.delivered for report in staged.all):
+            reasons = ", ".join(f"{reason} ({count})" for reason, count in staged.reasons.most_common())
+            raise ContractBroken(
+                f"All of these rows would be held again: {reasons}. Nothing was changed",
+                remedy="correct them (--corrections FILE), or mend the suite, then release again",
+            )
+        return staged
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:
+        return replace(self.micro.judge(counts, staged), stops=())
+
+    def changed(self) -> Sequence[str]:
+        return ()

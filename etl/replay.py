@@ -1,0 +1,306 @@
+"""`sluice replay`: delivered batches again, from the same inputs, with today's code and today's suite.
+
+It says first what it would replace. Then everything is staged, beside the running stream, and one transaction
+takes the old deliveries out of both sinks and out of quarantine and puts the new one in their place: a reader of
+either sink sees all of the old or all of the new. Nothing of it is seen when it fails.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from psycopg2 import sql
+
+from etl import apart, ledger
+from etl import inputs as evidence
+from etl.apart import Apart
+from etl.batch import Receipt, Staged
+from etl.database import Cursor, migrate, rows, run, session
+from etl.deliver import deliver_apart
+from etl.errors import InputsChanged, NeedsPerson, SetupError
+from etl.inputs import Input
+from etl.pipeline import Append, Pipeline
+from etl.run import a_session, leased
+from etl.stage import StageTask
+from etl.statements import statement
+from etl.steps import Listener
+from etl.verdict import Counts, Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl.opened import Opened
+    from etl.run import Place
+    from etl.sparkbatch import SparkBatch
+
+Releases = Literal["drop"]
+SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Which deliveries are to be replayed; exactly one of these."""
+
+    deliveries: tuple[int, int] | None = None  # first and last number
+    batches: tuple[int, int] | None = None  # first and last id, of `stream`
+    stream: str | None = None  # None: the current one
+    runs: tuple[str, ...] = ()  # whatever these runs delivered
+    interval: tuple[dt.datetime, dt.datetime] | None = (
+        None  # start, and end exclusive, by the interval column
+    )
+
+    def words(self) -> str:
+        if self.deliveries:
+            return f"deliveries {self.deliveries[0]} to {self.deliveries[1]}"
+        if self.batches:
+            return f"batches {self.batches[0]} to {self.batches[1]}"
+        if self.interval:
+            return f"interval {self.interval[0].isoformat()} to {self.interval[1].isoformat()}"
+        return f"what {len(self.runs)} runs delivered"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a replay would replace, and from what."""
+
+    pipeline: str
+    chosen: str
+    deliveries: Sequence[Mapping[str, Any]]  # in force, in the order of their commits
+    releases: Sequence[Mapping[str, Any]]  # live deliveries of rows that those had held
+    inputs: Sequence[Input]  # as they are now
+    changed: Sequence[str]  # what is different since they were delivered, one sentence each
+    gone: Sequence[Input]  # as they were recorded
+    objects: Mapping[str, frozenset[str]]  # data and quarantine: URIs that leave the tables
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Of the deliveries that are replaced, releases included."""
+        return tuple(one["delivery_id"] for one in (*self.deliveries, *self.releases))
+
+    @property
+    def rows(self) -> int:
+        """In the warehouse, to be replaced."""
+        return sum(one["delivered"] for one in (*self.deliveries, *self.releases))
+
+    @property
+    def held(self) -> int:
+        return sum(one["quarantined"] for one in (*self.deliveries, *self.releases))
+
+    def json(self) -> dict[str, Any]:
+        found = asdict(self)
+        found["objects"] = {kind: sorted(uris) for kind, uris in self.objects.items()}
+        found["deliveries"] = [
+            {**one, "committed_at": one["committed_at"].isoformat()} for one in self.deliveries
+        ]
+        return {**found, "rows": self.rows, "held": self.held}
+
+    def lines(self) -> list[str]:
+        """The plan for people."""
+        if not self.deliveries:
+            return [f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"]
+        first, last = self.deliveries[0]["delivery_id"], self.deliveries[-1]["delivery_id"]
+        data, quarantine = (len(self.objects[kind]) for kind in ("data", "quarantine"))
+        size = sum(one.size for one in self.inputs)
+        found = [
+            f"{self.pipeline}: {self.chosen}: {len(self.deliveries)} deliveries ({first} to {last}) are replaced by one",
+        ]
+        found.append(
+            f"  replaced   {self.rows:,} rows of PostgreSQL and {data:,} Parquet files;"
+            f" {self.held:,} rows of quarantine and {quarantine:,} of its files"
+        )
+        found.append(
+            f"  read       {len(self.inputs):,} input files, {size:,} bytes;"
+            f" {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
+        )
+        found += [f"    {one}" for one in self.changed[:SHOWN]]
+        for one in self.releases[:SHOWN]:
+            found.append(
+                f"  release    delivery {one['delivery_id']}: {one['delivered']:,} rows that delivery"
+                f" {one['released_from']} had held"
+            )
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """What a replay did."""
+
+    plan: Plan
+    receipt: Receipt | None  # None: there was nothing to do
+    run: str | None = None
+
+    def json(self) -> dict[str, Any]:
+        return {"run": self.run, "plan": self.plan.json(), "delivery": self.receipt and self.receipt.json()}
+
+
+def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
+    """Say what a replay would replace; nothing is changed."""
+    dsn = place.services.postgres
+    migrate(dsn)
+    with session(dsn) as cursor:
+        numbers = _numbers(cursor, pipeline, chosen)
+        deliveries = rows(run(cursor, "replay", "in_force", {"deliveries": numbers}))
+        values: dict[str, Any] = {"deliveries": [one["delivery_id"] for one in deliveries]}
+        releases = rows(run(cursor, "replay", "releases", values))
+        recorded = [Input(**one) for one in rows(run(cursor, "replay", "inputs", values))]
+        values["deliveries"] += [one["delivery_id"] for one in releases]
+        files = run(cursor, "replay", "files", values).fetchall()
+    now = _look(recorded, place)
+    there = {(one.source, one.path) for one in now}
+    return Plan(
+        pipeline=pipeline.name,
+        chosen=chosen.words(),
+        deliveries=deliveries,
+        releases=releases,
+        inputs=now,
+        changed=evidence.changed(recorded, now),
+        gone=[one for one in recorded if (one.source, one.path) not in there],
+        objects={
+            kind: frozenset(path for of, path in files if of == kind) for kind in ("data", "quarantine")
+        },
+    )
+
+
+def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
+    if ledger.last_delivery(cursor, pipeline.name) is None:
+        return []
+    values: dict[str, Any] = {"pipeline": pipeline.name, "runs": list(chosen.runs)}
+    values["first"], values["last"] = chosen.deliveries or chosen.batches or chosen.interval or (None, None)
+    if chosen.deliveries:
+        run(cursor, "replay", "by_deliveries", values)
+    elif chosen.batches:
+        known = ledger.current_stream(cursor, pipeline.name)
+        values["stream"] = chosen.stream or (known.stream_id if known else None)
+        run(cursor, "replay", "by_batches", values)
+    elif chosen.interval:
+        cursor.execute(_by_interval(pipeline), values)
+    else:
+        run(cursor, "replay", "by_runs", values)
+    return [number for (number,) in cursor.fetchall()]
+
+
+def _by_interval(pipeline: Pipeline) -> sql.Composed:
+    if pipeline.interval is None:
+        raise SetupError(
+            f"Pipeline {pipeline.name} declares no interval column, so no interval of it can be replayed",
+            remedy=f"declare interval=…, or name deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
+        )
+    schema, _, table = pipeline.table.rpartition(".")
+    names = {"target": sql.Identifier(schema, table), "column": sql.Identifier(pipeline.interval)}
+    return statement("replay", "by_interval", **names)
+
+
+def _look(recorded: Sequence[Input], place: Place) -> list[Input]:
+    found: list[Input] = []
+    for source in sorted({one.source for one in recorded}):
+        uris = [one.uri for one in recorded if one.source == source]
+        found += evidence.look(uris, landing=place.settings.landing, source=source)
+    return found
+
+
+def replay(
+    place: Place,
+    pipeline: Pipeline,
+    planned: Plan,
+    *,
+    who: str,
+    why: str | None = None,
+    accept_changed: bool = False,
+    releases: Releases | None = None,
+    spark: SparkSession | None = None,
+    began: Callable[[str], None] = lambda _: None,
+    on_step: Listener | None = None,
+) -> Replayed:
+    """Replace what `planned` names by one new delivery of the same inputs, in both sinks at once, or raise.
+
+    `began` is told the run's id.
+    """
+    if not planned.deliveries:
+        return Replayed(plan=planned, receipt=None)
+    refuse(pipeline, planned, accept_changed=accept_changed, releases=releases)
+    dsn = place.services.postgres
+    with session(dsn) as cursor:
+        lease = apart.begin(cursor, pipeline.name, "replay", who=who, why=why, plan=planned.json())
+    began(lease.run_id)
+    with leased(dsn, lease), a_session(place, spark) as found:
+        from etl.opened import open_pipeline
+
+        opened = open_pipeline(place, pipeline, found)
+        change = Apart(
+            kind="replay",
+            supersedes=planned.numbers,
+            removed=planned.rows,
+            files=planned.objects,
+            who=who,
+            why=why or "",
+        )
+        batch = ReplayBatch(micro=_static(opened, planned, place), gone=planned.gone)
+        receipt = deliver_apart(opened.session_apart(lease, change, on_step), batch)
+    return Replayed(plan=planned, receipt=receipt, run=lease.run_id)
+
+
+def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases: Releases | None) -> None:
+    """Raise where a replay would have to guess; nothing was changed."""
+    name = pipeline.name
+    if not isinstance(pipeline.sink, Append):
+        raise SetupError(
+            f"Pipeline {name} delivers by {type(pipeline.sink).__name__.lower()}: what its batches overwrote"
+            " can't be had back batch by batch",
+            remedy="land the corrected input as new files; the next run delivers them",
+        )
+    if planned.changed and not accept_changed:
+        some = "; ".join(planned.changed[:SHOWN])
+        raise InputsChanged(
+            f"{name}, not replayed: {len(planned.changed)} of the inputs are not as they were delivered: {some}",
+            remedy="put them back as they were, or take them as they are now with --accept-changed",
+        )
+    if planned.releases and releases is None:
+        count = sum(one["delivered"] for one in planned.releases)
+        raise NeedsPerson(
+            f"{name}, not replayed: {count:,} rows that these batches had held were released since, by"
+            f" deliveries {', '.join(str(one['delivery_id']) for one in planned.releases[:SHOWN])}",
+            remedy="--releases drop takes them out with the rest, and today's suite judges their batches anew",
+        )
+
+
+def _static(opened: Opened, planned: Plan, place: Place) -> SparkBatch:
+    from etl.sparkbatch import SparkBatch, output
+
+    records = opened.source.again([one.uri for one in planned.inputs], broken=())
+    return SparkBatch(
+        batch_id=0,
+        frame=output(opened.pipeline.transform(records, **opened.source.lookups)),
+        inputs=planned.inputs,
+        stale=(),
+        source=opened.source,
+        rules=opened.rules,
+        settings=place.settings,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayBatch:
+    """The inputs of several deliveries as one batch."""
+
+    micro: SparkBatch
+    gone: Sequence[Input]  # stay on record: a file that no delivery has would look lost
+
+    @property
+    def batch_id(self) -> int:
+        return self.micro.batch_id
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return [*self.micro.inputs, *self.gone]
+
+    def stage(self, task: StageTask) -> Staged:
+        return self.micro.stage(task)
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:
+        return self.micro.judge(counts, staged)
+
+    def changed(self) -> Sequence[str]:
+        return self.micro.changed()

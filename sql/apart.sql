@@ -1,0 +1,62 @@
+-- name: begin
+-- Records a run beside the stream, and the stream of its one batch; the caller holds the pipeline's lock.
+WITH run AS (
+    INSERT INTO sluice.run (run_id, pipeline, holder, kind, who, why, plan)
+    VALUES (%(run)s, %(pipeline)s, %(holder)s, %(kind)s, %(who)s, %(why)s, %(plan)s)
+)
+INSERT INTO sluice.stream (stream_id, pipeline, first_batch) VALUES (%(run)s, %(pipeline)s, 0)
+
+-- name: on_its_stream
+-- Notes the stream of a run that has just begun.
+UPDATE sluice.run SET stream_id = run_id WHERE run_id = %(run)s
+
+-- name: others
+-- The runs beside the stream that have not ended, and whether each was seen lately.
+SELECT run_id::text, holder, seen_at > now() - %(silence)s::interval AS fresh FROM sluice.run
+WHERE pipeline = %(pipeline)s AND kind <> 'stream' AND ended_at IS NULL AND run_id <> %(run)s
+
+-- name: end_dead
+-- Ends, on paper, runs beside the stream that died.
+UPDATE sluice.run SET ended_at = now(), outcome = 'died' WHERE run_id = ANY(%(dead)s::uuid[]) AND ended_at IS NULL
+
+-- name: fence
+-- Closes what runs beside the stream left open when they ended; returns their delivery ids.
+UPDATE sluice.attempt a SET closed_at = now(), outcome = 'fenced' FROM sluice.run r
+WHERE a.pipeline = %(pipeline)s AND a.closed_at IS NULL
+  AND r.run_id = a.lease_token AND r.kind <> 'stream' AND r.ended_at IS NOT NULL
+RETURNING a.delivery_id, a.lease_token::text
+
+-- name: is_open
+-- One row while the attempt may be committed: it was not fenced, and PostgreSQL did not lose it.
+SELECT FROM sluice.attempt WHERE delivery_id = %(delivery)s AND lease_token = %(run)s AND closed_at IS NULL
+
+-- name: supersede
+-- Takes live deliveries out of force; the row count is how many were.
+UPDATE sluice.delivery SET live = false, superseded_by = %(delivery)s
+WHERE pipeline = %(pipeline)s AND delivery_id = ANY(%(deliveries)s) AND live
+
+-- name: supersede_inputs
+-- Their inputs may be in another live delivery from here on.
+UPDATE sluice.delivery_input SET live = false WHERE delivery_id = ANY(%(deliveries)s) AND live
+
+-- name: supersede_held
+-- What they held is no longer waiting for anybody.
+UPDATE sluice.quarantine SET status = 'superseded' WHERE delivery_id = ANY(%(deliveries)s)
+
+-- name: remove_rows
+-- Removes what deliveries brought; the row count is the number of rows.
+DELETE FROM {target} WHERE _delivery_id = ANY(%(deliveries)s)
+
+-- name: release
+-- Lets rows out of quarantine, each only while it is held; the row count is how many were.
+UPDATE sluice.quarantine SET status = 'released', released_by = %(delivery)s, decided_by = %(who)s, why = %(why)s,
+    decided_at = now()
+WHERE pipeline = %(pipeline)s AND delivery_id = %(origin)s AND quarantine_id = ANY(%(rows)s) AND status = 'held'
+
+-- name: live
+-- Which of these deliveries are in force.
+SELECT FROM sluice.delivery WHERE delivery_id = ANY(%(deliveries)s) AND live
+
+-- name: held
+-- Which of these rows are held.
+SELECT FROM sluice.quarantine WHERE quarantine_id = ANY(%(rows)s) AND status = 'held'

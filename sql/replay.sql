@@ -1,0 +1,45 @@
+-- name: by_deliveries
+-- Deliveries by their numbers, released ones left out: they go with what held them.
+SELECT delivery_id FROM sluice.delivery
+WHERE pipeline = %(pipeline)s AND delivery_id BETWEEN %(first)s AND %(last)s AND kind <> 'release'
+
+-- name: by_batches
+-- Deliveries by batch ids of one stream.
+SELECT delivery_id FROM sluice.delivery
+WHERE pipeline = %(pipeline)s AND stream_id = %(stream)s AND batch_id BETWEEN %(first)s AND %(last)s
+
+-- name: by_runs
+-- Deliveries of these runs.
+SELECT delivery_id FROM sluice.delivery
+WHERE pipeline = %(pipeline)s AND run_id = ANY(%(runs)s::uuid[]) AND kind <> 'release'
+
+-- name: by_interval
+-- Deliveries that have a row in the interval; of released rows, the delivery that had held them.
+SELECT DISTINCT coalesce(d.released_from, d.delivery_id)
+FROM (SELECT DISTINCT _delivery_id FROM {target} WHERE {column} >= %(first)s AND {column} < %(last)s) t
+JOIN sluice.delivery d ON d.delivery_id = t._delivery_id
+
+-- name: in_force
+-- What of these deliveries is in force today: they themselves, or what took their place; in the order of commits.
+WITH RECURSIVE chain AS (
+    SELECT delivery_id, superseded_by FROM sluice.delivery WHERE delivery_id = ANY(%(deliveries)s)
+    UNION
+    SELECT d.delivery_id, d.superseded_by FROM sluice.delivery d JOIN chain c ON d.delivery_id = c.superseded_by
+)
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.rows_in, d.delivered, d.quarantined,
+       d.suite_digest, d.committed_at
+FROM chain JOIN sluice.delivery d USING (delivery_id) WHERE d.live ORDER BY d.commit_seq
+
+-- name: releases
+-- Live releases of rows that these deliveries had held.
+SELECT delivery_id, released_from, delivered, quarantined FROM sluice.delivery
+WHERE live AND released_from = ANY(%(deliveries)s) ORDER BY delivery_id
+
+-- name: inputs
+-- The recorded inputs of these deliveries.
+SELECT path, uri, size, mtime_ms, etag, source FROM sluice.delivery_input
+WHERE delivery_id = ANY(%(deliveries)s) ORDER BY path
+
+-- name: files
+-- The objects of these deliveries.
+SELECT kind, path FROM sluice.delivery_file WHERE delivery_id = ANY(%(deliveries)s)

@@ -1,0 +1,206 @@
+"""Held rows have one way back: judged again, corrected or not, they are delivered exactly once, or held once more."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from etl.audit import audit
+from etl.batch import Receipt
+from etl.errors import ContractBroken, NeedsPerson, SetupError
+from etl.quarantine import Chosen, discard, held_rows
+from etl.release import release
+from etl.replay import Chosen as Batches
+from etl.replay import plan, replay
+from tests.spark.runs import CITIES, NEGATIVE, NO_ID, RULES, Home, orders
+
+COUNT = "SELECT count(*) FROM warehouse.orders"
+
+
+def two_batches(home: Home) -> None:
+    """Two files, one a batch: three orders of each are negative, and one record is malformed."""
+    home.declare(max_files=1)
+    for number in range(2):
+        start = number * 10
+        home.land(
+            f"orders/{number}.jsonl", orders(start, 10, negative=[start, start + 1, start + 2]), ["{broken"]
+        )
+    home.run()
+
+
+def let_out(home: Home, chosen: Chosen, corrections: dict[int, Any] | None = None) -> list[Receipt]:
+    held = held_rows(home.dsn, "orders", chosen)
+    return release(
+        home.place, home.pipeline(), held, corrections or {}, who="tests", why="looked at", spark=home.spark
+    )
+
+
+def ids(home: Home, **chosen: Any) -> tuple[int, ...]:
+    return tuple(one.quarantine_id for one in held_rows(home.dsn, "orders", Chosen(**chosen)))
+
+
+def assert_clean(home: Home) -> None:
+    home.assert_one_history()
+    report = audit(home.place, home.pipeline())
+    assert report.clean, list(report.lines())
+
+
+def test_rows_pass_a_changed_suite_and_are_delivered_as_deliveries_that_name_their_batches(
+    home: Home,
+) -> None:
+    two_batches(home)
+    before = home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY 1")
+    home.judge(*RULES[1:])
+    done = let_out(home, Chosen(reason=NEGATIVE))
+    assert [(one.delivered, one.quarantined) for one in done] == [(3, 0), (3, 0)]
+    assert home.ask(COUNT) == [(20,)]
+    assert home.ask("SELECT released_from FROM sluice.delivery WHERE kind = 'release' ORDER BY 1") == before
+    kept = home.ask(
+        "SELECT DISTINCT status, decided_by, why FROM sluice.quarantine WHERE %s = ANY(reasons)", NEGATIVE
+    )
+    assert kept == [("released", "tests", "looked at")]
+    moment = "SELECT DISTINCT at = timestamptz '2020-01-01' + id * interval '3600000001 microseconds' FROM warehouse.orders"
+    assert home.ask(moment) == [(True,)], "each value came back exactly"
+    assert_clean(home)
+
+
+def test_a_second_release_does_nothing(home: Home) -> None:
+    two_batches(home)
+    home.judge(*RULES[1:])
+    rows = held_rows(home.dsn, "orders", Chosen(reason=NEGATIVE))
+    options: dict[str, Any] = {"who": "tests", "why": "again", "spark": home.spark}
+    release(home.place, home.pipeline(), rows, {}, **options)
+    with pytest.raises(NeedsPerson, match="3 of the 3 rows to be released are no longer held"):
+        release(home.place, home.pipeline(), rows, {}, **options)
+    assert home.ask(COUNT) == [(20,)]
+    assert_clean(home)
+
+
+def test_rows_are_corrected_one_by_one_and_what_still_fails_is_held_again(home: Home) -> None:
+    two_batches(home)
+    first = held_rows(home.dsn, "orders", Chosen(delivery=1))
+    negative = [one for one in first if one.row is not None]
+    [malformed] = [one for one in first if one.row is None]
+    corrections = {
+        negative[0].quarantine_id: {"amount": 12.5},
+        negative[1].quarantine_id: {"id": None},
+        malformed.quarantine_id: {
+            "id": 77,
+            "shop": "B",
+            "amount": 3,
+            "at": "2020-02-01 10:00:00Z",
+            "city": CITIES["B"],
+        },
+    }
+    [done] = let_out(home, Chosen(delivery=1), corrections)
+    assert (done.delivered, done.quarantined) == (2, 2)
+    assert done.reasons == {NEGATIVE: 2, NO_ID: 1}
+    assert home.ask("SELECT amount, city FROM warehouse.orders WHERE id IN (0, 77) ORDER BY id") == [
+        (12.5, "Aarhus"),
+        (3.0, "Köln"),
+    ]
+    again = held_rows(home.dsn, "orders", Chosen(delivery=done.delivery_id))
+    assert [one.values and one.values["id"] for one in again] == [None, 2]
+    assert_clean(home)
+
+
+def test_nothing_is_changed_when_nothing_would_pass(home: Home) -> None:
+    two_batches(home)
+    before = home.ask("SELECT * FROM sluice.quarantine ORDER BY 1")
+    with pytest.raises(ContractBroken, match=r"would be held again: amount is not negative \(3\)"):
+        let_out(home, Chosen(delivery=1, ids=ids(home, delivery=1, reason=NEGATIVE)))
+    with pytest.raises(SetupError, match="never became rows"):
+        let_out(home, Chosen(delivery=1))
+    number = ids(home, reason=NEGATIVE)[0]
+    with pytest.raises(SetupError, match=f"Row {number}: 'soon' is no value of column at"):
+        let_out(home, Chosen(ids=(number,)), {number: {"at": "soon"}})
+    with pytest.raises(SetupError, match="columns that the pipeline has not: prize"):
+        let_out(home, Chosen(ids=(number,)), {number: {"prize": 1}})
+    assert home.ask("SELECT * FROM sluice.quarantine ORDER BY 1") == before
+    assert_clean(home)
+
+
+def test_of_two_releases_at_once_one_delivers(home: Home) -> None:
+    two_batches(home)
+    home.judge(*RULES[1:])
+    rows = held_rows(home.dsn, "orders", Chosen(delivery=1, reason=NEGATIVE))
+    start, outcomes = threading.Barrier(2), []
+
+    def one() -> None:
+        start.wait()
+        try:
+            outcomes.append(release(home.place, pipeline, rows, {}, who="t", why="t", spark=home.spark))
+        except NeedsPerson as error:
+            outcomes.append(error)
+
+    pipeline = home.pipeline()
+    both = [threading.Thread(target=one) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert sorted(type(one).__name__ for one in outcomes) == ["NeedsPerson", "list"]
+    assert home.ask(COUNT) == [(17,)]
+    assert_clean(home)
+
+
+def test_a_discarded_row_stays_on_record_and_is_not_released(home: Home) -> None:
+    two_batches(home)
+    rows = held_rows(home.dsn, "orders", Chosen(reason=NEGATIVE))
+    assert discard(home.dsn, "orders", rows, who="tests", why="a test of the vendor's") == 6
+    with pytest.raises(NeedsPerson, match="no longer held"):
+        discard(home.dsn, "orders", rows, who="tests", why="again")
+    with pytest.raises(NeedsPerson, match="no longer held"):
+        release(home.place, home.pipeline(), rows, {}, who="t", why="t", spark=home.spark)
+    assert home.ask("SELECT count(*) FROM sluice.quarantine WHERE status = 'discarded'") == [(6,)]
+    assert_clean(home)
+
+
+def test_a_replay_says_what_was_released_and_takes_it_along_when_told_to(home: Home) -> None:
+    two_batches(home)
+    number = ids(home, delivery=1, reason=NEGATIVE)[0]
+    let_out(home, Chosen(ids=(number,)), {number: {"amount": 1}})
+    said = plan(home.place, home.pipeline(), Batches(batches=(0, 0)))
+    assert [one["released_from"] for one in said.releases] == [1]
+    with pytest.raises(NeedsPerson, match="1 rows that these batches had held were released since"):
+        replay(home.place, home.pipeline(), said, who="t", spark=home.spark)
+    done = replay(home.place, home.pipeline(), said, who="t", releases="drop", spark=home.spark).receipt
+    assert done is not None
+    assert (done.delivered, done.quarantined) == (7, 4)
+    assert home.ask(COUNT) == [(14,)]
+    assert_clean(home)
+
+
+def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
+    two_batches(home)
+    listed = home.sluice("quarantine", "list", "orders")
+    assert f"6  {NEGATIVE}" in listed.stdout
+    assert "2  malformed" in listed.stdout
+    number = ids(home, reason=NEGATIVE)[0]
+    assert "sluice quarantine show orders" in listed.stdout
+    shown = home.sluice("quarantine", "show", "orders", str(number))
+    assert f"reasons      {NEGATIVE}" in shown.stdout
+
+    file = home.root / "corrections.jsonl"
+    exported = home.sluice("quarantine", "export", "orders", "--reason", NEGATIVE, "-o", str(file))
+    assert "6 rows in" in exported.stdout, exported.stderr
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        line["row"]["amount"] = abs(line["row"]["amount"])
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    vague = home.sluice("quarantine", "release", "orders", "--why", "x")
+    assert vague.returncode == 2
+    assert "--all" in vague.stderr
+    done = home.sluice(
+        "quarantine", "release", "orders", "--corrections", str(file), "--why", "sign was lost"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("3 rows released") == 2
+    gone = home.sluice("quarantine", "discard", "orders", "--all", "--why", "not records")
+    assert "2 rows discarded" in gone.stdout
+    assert "no row is held" in home.sluice("quarantine", "list", "orders").stdout
+    assert home.ask(COUNT) == [(20,)]
+    assert_clean(home)

@@ -1,0 +1,263 @@
+"""A replay replaces exactly what its plan says, in both sinks at once, beside the stream and never against it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from etl.audit import audit
+from etl.batch import Receipt
+from etl.errors import InputsChanged, NeedsPerson, SetupError
+from etl.replay import Chosen, Plan, Replayed, plan, replay
+from etl.steps import Step
+from tests.spark.runs import CITIES, NEGATIVE, NO_CITY, RULES, START, Home, Landed, orders, rule
+
+HELD_CITY = rule("column_values_to_not_be_null", NO_CITY, "warning", column="city")
+IN_THE_SWAP = (
+    Step.STAGED,
+    Step.JUDGED,
+    Step.MANIFEST_WRITTEN,
+    Step.POINTER_DRAFTED,
+    Step.PIPELINE_LOCKED,
+    Step.DELIVERY_INSERTED,
+    Step.INPUTS_INSERTED,
+    Step.ROWS_MERGED,
+    Step.QUARANTINE_MERGED,
+    Step.QUALITY_INSERTED,
+    Step.POINTER_SWAPPED,
+)
+
+
+def planned(home: Home, chosen: Chosen) -> Plan:
+    return plan(home.place, home.pipeline(), chosen)
+
+
+def again(home: Home, chosen: Chosen, **options: Any) -> Replayed:
+    return replay(
+        home.place, home.pipeline(), planned(home, chosen), who="tests", spark=home.spark, **options
+    )
+
+
+def four_batches(home: Home) -> Landed:
+    """One file a batch; each has one order that is held and two of a shop that nobody knows."""
+    home.declare(max_files=1)
+    landed = Landed()
+    for number in range(4):
+        start = number * 8
+        landed += home.land(f"orders/{number}.jsonl", orders(start, 8, negative=[start + 1]))
+    home.run()
+    home.assert_holds(landed)
+    return landed
+
+
+def assert_clean(home: Home) -> None:
+    report = audit(home.place, home.pipeline())
+    assert report.clean, list(report.lines())
+
+
+def test_batches_are_judged_anew_and_replaced_in_both_sinks_and_nothing_else_is(home: Home) -> None:
+    four_batches(home)
+    chosen = Chosen(batches=(1, 2))
+    others = home.ask("SELECT count(*), sum(id) FROM warehouse.orders WHERE _batch_id IN (0, 3)")
+    home.judge(RULES[0], RULES[1], HELD_CITY)
+    said = planned(home, chosen)
+    assert (said.rows, said.held, len(said.inputs), said.changed) == (14, 2, 2, [])
+    assert len(said.objects["data"]) > 0
+    assert any("14 rows of PostgreSQL" in line for line in said.lines())
+
+    done = again(home, chosen).receipt
+    assert done is not None
+    assert (done.rows_in, done.delivered, done.quarantined) == (16, 10, 6)
+    assert done.reasons == {NEGATIVE: 2, NO_CITY: 4}
+    home.assert_one_history()
+    assert_clean(home)
+    assert home.ask("SELECT count(*), sum(id) FROM warehouse.orders WHERE _batch_id IN (0, 3)")[0][0] >= 14
+    kept = "SELECT count(*), sum(id) FROM warehouse.orders WHERE _delivery_id <> %s"
+    assert home.ask(kept, done.delivery_id) == others
+    replaced = home.ask("SELECT batch_id, superseded_by FROM sluice.replaced ORDER BY batch_id")
+    assert replaced == [(1, done.delivery_id), (2, done.delivery_id)]
+
+
+def test_the_stream_goes_on_after_its_newest_batch_was_replayed(home: Home) -> None:
+    landed = four_batches(home)
+    again(home, Chosen(batches=(2, 3)))
+    assert home.run().batches == 0
+    landed += home.land("orders/4.jsonl", orders(32, 8))
+    assert home.run().batches == 1
+    home.assert_holds(landed)
+    assert_clean(home)
+
+
+def test_a_replay_can_be_replayed_and_follows_what_took_a_batchs_place(home: Home) -> None:
+    landed = four_batches(home)
+    first = again(home, Chosen(batches=(0, 1))).receipt
+    second = again(home, Chosen(batches=(0, 0))).receipt
+    assert first is not None
+    assert second is not None
+    assert second.rows_in == 16, "batch 1 came with it, for one delivery has both"
+    home.assert_holds(landed)
+    assert_clean(home)
+
+
+def test_zero_rows_can_take_the_place_of_many(home: Home) -> None:
+    four_batches(home)
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    home.declare(text=text.replace("return df.join(", 'return df.where("id < 8").join('))
+    done = again(home, Chosen(batches=(1, 3))).receipt
+    assert done is not None
+    assert (done.rows_in, done.files) == (0, 0)
+    home.assert_one_history()
+    assert home.ask("SELECT count(*) FROM warehouse.orders") == [(7,)]
+    assert_clean(home)
+
+
+def test_a_changed_or_vanished_input_stops_a_replay_until_it_is_accepted(home: Home) -> None:
+    landed = four_batches(home)
+    changed, gone = home.landing / "orders/1.jsonl", home.landing / "orders/2.jsonl"
+    fewer = orders(8, 3)
+    changed.write_text("".join(order.json + "\n" for order in fewer))
+    gone.unlink()
+    before = home.history()
+    with pytest.raises(InputsChanged, match=r"2 of the inputs .* orders/2.jsonl is gone") as caught:
+        again(home, Chosen(batches=(1, 2)))
+    assert "--accept-changed" in caught.value.remedy
+    assert home.history() == before
+
+    again(home, Chosen(batches=(1, 2)), accept_changed=True)
+    landed.orders = [order for order in landed.orders if not 8 <= (order.id or 0) < 24] + fewer
+    home.assert_holds(landed)
+    landed += home.land("orders/4.jsonl", orders(32, 8))
+    home.run()
+    home.assert_holds(landed)
+    assert_clean(home)
+
+
+def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
+    landed = four_batches(home)
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
+    base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
+    hours = (base + dt.timedelta(hours=7), base + dt.timedelta(hours=9, minutes=30))
+    said = planned(home, Chosen(interval=hours))
+    assert [one["batch_id"] for one in said.deliveries] == [0, 1]
+    again(home, Chosen(interval=hours))
+    home.assert_holds(landed)
+    nowhere = (base - dt.timedelta(days=2), base - dt.timedelta(days=1))
+    nothing = again(home, Chosen(interval=nowhere))
+    assert nothing.receipt is None
+    assert "nothing to do" in nothing.plan.lines()[0]
+
+
+def test_of_two_replays_of_one_batch_one_takes_place(home: Home) -> None:
+    landed = four_batches(home)
+    said = planned(home, Chosen(batches=(1, 1)))
+    pipeline = home.pipeline()
+    replay(home.place, pipeline, said, who="one", spark=home.spark)
+    before = home.history()
+    with pytest.raises(NeedsPerson, match="1 of the 1 deliveries to be replaced are no longer live"):
+        replay(home.place, pipeline, said, who="two", spark=home.spark)
+    found = home.history()
+    assert {**found, "attempt": 0, "objects": 0} == {**before, "attempt": 0, "objects": 0}
+    home.assert_holds(landed)
+    assert_clean(home)
+
+
+def test_a_replay_and_the_stream_do_not_disturb_each_other(home: Home) -> None:
+    landed = four_batches(home)
+    landed += home.land("orders/4.jsonl", orders(32, 8))
+    landed += home.land("orders/5.jsonl", orders(40, 8))
+    replays: list[Replayed] = []
+
+    def meanwhile(receipt: Receipt) -> None:
+        replays.append(again(home, Chosen(batches=(receipt.batch_id - 4, receipt.batch_id - 4))))
+
+    done = home.run(progress=meanwhile)
+    assert (done.batches, len(replays)) == (2, 2)
+    home.assert_holds(landed)
+    assert_clean(home)
+
+
+def test_the_stream_may_deliver_while_a_replay_is_staged(home: Home) -> None:
+    landed = four_batches(home)
+    landed += home.land("orders/4.jsonl", orders(32, 8))
+    seen: list[int] = []
+
+    def run_the_stream(step: Step) -> None:
+        if step == Step.POINTER_DRAFTED and not seen:
+            seen.append(1)
+            listen(None)
+            home.run()
+            listen(run_the_stream)
+
+    from etl.steps import listen
+
+    listen(run_the_stream)
+    try:
+        again(home, Chosen(batches=(0, 3)))
+    finally:
+        listen(None)
+    assert seen
+    home.assert_holds(landed)
+    assert_clean(home)
+
+
+class _Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("step", IN_THE_SWAP)
+def test_an_error_at_any_step_changes_nothing_and_the_next_try_replaces_all(home: Home, step: Step) -> None:
+    from etl.steps import listen
+
+    home.declare(max_files=1)
+    landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))
+    landed += home.land("orders/1.jsonl", orders(8, 8, negative=[9]))
+    home.run()
+
+    def stop(at: Step) -> None:
+        if at == step:
+            raise _Stopped
+
+    listen(stop)
+    try:
+        with pytest.raises(_Stopped):
+            again(home, Chosen(batches=(0, 1)))
+    finally:
+        listen(None)
+    home.assert_holds(landed)
+    again(home, Chosen(batches=(0, 1)))
+    home.assert_holds(landed)
+    assert home.ask("SELECT count(*) FROM sluice.delivery WHERE live") == [(1,)]
+
+
+def test_a_sink_that_overwrites_is_refused(home: Home) -> None:
+    four_batches(home)
+    said = planned(home, Chosen(batches=(0, 0)))
+    from etl.pipeline import Replace
+
+    with pytest.raises(SetupError, match="delivers by replace"):
+        replay(home.place, replace(home.pipeline(), sink=Replace()), said, who="tests", spark=home.spark)
+
+
+def test_the_command_says_its_plan_first_and_can_stop_there(home: Home) -> None:
+    landed = four_batches(home)
+    before = home.history()
+    said = home.sluice("replay", "orders", "--batches", "1..2", "--plan")
+    assert said.returncode == 0, said.stderr
+    assert "2 deliveries" in said.stdout
+    assert "14 rows of PostgreSQL" in said.stdout
+    assert home.history() == before
+    wrong = home.sluice("replay", "orders", "--batches", "2..1")
+    assert wrong.returncode == 2
+    assert "--batches 1..2" in wrong.stderr
+    done = home.sluice("replay", "orders", "--batches", "1..2", "--why", "the vendor's file was bad")
+    assert done.returncode == 0, done.stderr
+    assert "14 rows of PostgreSQL" in done.stderr
+    assert "took the place of 2 deliveries: 14 rows delivered (before: 14)" in done.stdout
+    home.assert_holds(landed)
+    kept = home.ask("SELECT why, plan ->> 'rows', outcome FROM sluice.run WHERE kind = 'replay'")
+    assert kept == [("the vendor's file was bad", "14", "done")]
+    assert set(CITIES)
