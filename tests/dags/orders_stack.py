@@ -63,11 +63,27 @@ class Stack:
     def run(self) -> str:
         return self.api.trigger(NAME)
 
-    def ended(self, run: str) -> str:
+    def ended(self, run: str, dag: str = NAME) -> str:
         """The state in which the run ends."""
-        for _ in self.api.follow(NAME, run, within=PATIENCE):
+        for _ in self.api.follow(dag, run, within=PATIENCE):
             pass
-        return self.api.state(NAME, run)
+        return self.api.state(dag, run)
+
+    def wait_for_dag(self, name: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not self.api.dag_is_known(name):
+            assert time.monotonic() < deadline, self.api.import_errors()
+            time.sleep(0.5)
+
+    def backfilled(self, dag: str, count: int) -> list[str]:
+        """The runs of a backfill, once there are so many."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            runs = self.call("GET", f"/dags/{dag}/dagRuns?run_type=backfill")["dag_runs"]
+            if len(runs) == count:
+                return [run["dag_run_id"] for run in runs]
+            assert time.monotonic() < deadline, runs
+            time.sleep(0.5)
 
     def call(self, method: str, path: str, **body: Any) -> Any:
         headers = {"Authorization": f"Bearer {self.api.token}"}
@@ -148,10 +164,7 @@ def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> It
     home.judge(*RULES)
     try:
         stack = Stack(home=home, found=airflow.up(settings), landed=Landed(), posted=posted, mailed=mailed)
-        deadline = time.monotonic() + PATIENCE
-        while not stack.api.dag_is_known(NAME):
-            assert time.monotonic() < deadline, stack.api.import_errors()
-            time.sleep(0.5)
+        stack.wait_for_dag(NAME)
         stack.api.unpause(NAME)
         yield stack
     finally:

@@ -113,8 +113,11 @@ def test_the_page_of_a_dag_says_what_the_pipelines_file_says(bag: Any) -> None:
 
 
 def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
-    [(name, param)] = bag["dags"]["flights"]["params"]
-    assert (name, param["schema"]["__var"]["pattern"]) == ("driver_memory", "^[1-9][0-9]*[mg]$")
+    params = bag["dags"]["flights"]["params"]
+    assert {name: param["schema"]["__var"]["pattern"] for name, param in params} == {
+        "driver_memory": "^[1-9][0-9]*[mg]$",
+        "deliveries": "^[0-9]+([.][.][0-9]+)?$",
+    }
 
 
 def test_a_broken_declaration_is_an_import_error_and_the_others_keep_their_dags(tmp_path: Path) -> None:

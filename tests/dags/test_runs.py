@@ -15,7 +15,7 @@ import pytest
 from etl.services import airflow
 from etl.services.process import recall
 from tests.dags.orders_stack import PATIENCE, Stack
-from tests.spark.runs import NAME, Order
+from tests.spark.runs import DECLARATION, NAME, Order, orders
 
 GONE_WITHIN = 10  # seconds
 pytestmark = pytest.mark.timeout(900)
@@ -89,6 +89,63 @@ def test_marked_failed_in_a_batch_it_is_gone_and_cleared_it_delivers_once(stack:
     )
     assert [number for number, _ in tries] == [0, 1]
     assert tries[-1][1]
+
+
+def test_a_run_that_succeeded_and_is_cleared_is_delivered_again_in_its_own_place(stack: Stack) -> None:
+    stack.land()
+    run = stack.run()
+    assert stack.ended(run) == "success"
+    before = stack.api.xcom(NAME, run, "run", "summary")
+    stack.clear(run)
+    assert stack.ended(run) == "success"
+    stack.assert_exactly_once()
+    summary = stack.api.xcom(NAME, run, "run", "summary")
+    assert summary["replaced"] == before["deliveries"]
+    assert (summary["delivered"], summary["quarantined"]) == (8, 2)
+    said = "\n".join(stack.api.log(NAME, run, "run", attempt=2))
+    assert "8 rows of PostgreSQL and 1 Parquet files" in said
+    events = stack.call("GET", "/assets/events?order_by=-timestamp&limit=2")["asset_events"]
+    assert {(one["extra"]["action"], *one["extra"]["replaced"]) for one in events} == {
+        ("replaced", *before["deliveries"])
+    }
+
+
+def test_deliveries_named_in_the_form_are_replayed(stack: Stack) -> None:
+    stack.land()
+    first = stack.run()
+    assert stack.ended(first) == "success"
+    [delivery] = stack.api.xcom(NAME, first, "run", "summary")["deliveries"]
+    run = stack.api.trigger(NAME, {"deliveries": str(delivery)})
+    assert stack.ended(run) == "success"
+    stack.assert_exactly_once()
+    assert stack.api.xcom(NAME, run, "run", "summary")["replaced"] == [delivery]
+
+
+def test_a_backfill_replays_each_interval(stack: Stack) -> None:
+    """Two days of a pipeline of its own, one file a day; the stream has delivered both."""
+    name, home = "history", stack.home
+    home.land(f"{name}/1.jsonl", orders(48, 12))  # one an hour from 2020-01-03 on
+    home.land(f"{name}/2.jsonl", orders(72, 12))
+    text = DECLARATION.format(name=name, max_files=1, share=1.0)
+    home.declare(
+        name, text=text.replace('suite="orders",', 'suite="orders", interval="at", schedule="@daily",')
+    )
+    stack.wait_for_dag(name)
+    stack.api.unpause(name)
+    first = stack.api.trigger(name)
+    assert stack.ended(first, name) == "success"
+    before = home.ask("SELECT delivery_id FROM sluice.delivery WHERE pipeline = %s ORDER BY batch_id", name)
+    days = {"from_date": "2020-01-03T00:00:00Z", "to_date": "2020-01-04T00:00:00Z"}
+    asked = {**days, "dag_id": name, "max_active_runs": 1, "run_backwards": False, "dag_run_conf": {}}
+    stack.call("POST", "/backfills", **asked, reprocess_behavior="completed")
+    for run in stack.backfilled(name, count=2):
+        assert stack.ended(run, name) == "success"
+    replaced = home.ask(
+        "SELECT t.interval_start::date::text, r.delivery_id FROM sluice.airflow_delivery t"
+        " JOIN sluice.replaced r ON r.superseded_by = t.delivery_id WHERE t.run_type = 'backfill' ORDER BY 1"
+    )
+    assert replaced == [("2020-01-03", *before[0]), ("2020-01-04", *before[1])]
+    home.assert_one_history(name)
 
 
 def test_of_two_runs_at_once_one_waits(stack: Stack) -> None:
