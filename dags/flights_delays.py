@@ -31,6 +31,7 @@ def flights_delays() -> None:
         """Flights and mean departure delay by carrier, of the deliveries that are new."""
         events = triggering_asset_events[LAKE]
         deliveries = {delivery for event in events for delivery in event.extra["deliveries"]}
+        deliveries -= {delivery for event in events for delivery in event.extra["replaced"]}
         if not deliveries:
             raise AirflowSkipException("the run delivered nothing new")
         return mean_delays(deliveries)
