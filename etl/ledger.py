@@ -330,8 +330,6 @@ def insert_files(cursor: Cursor, delivery_id: int, kind: str, files: Sequence[St
 
 
 def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: str) -> None:
-    values = {"delivery": delivery_id, "success": verdict.success, "report": report}
-    run(cursor, "ledger", "insert_quality", values)
     results = [
         (
             delivery_id,
@@ -348,6 +346,8 @@ def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: s
     ]
     if results:
         execute_values(cursor, statement("ledger", "insert_quality_rules"), results)
+    values = {"delivery": delivery_id, "success": verdict.success, "report": report}
+    run(cursor, "ledger", "insert_quality", values)
 
 
 def record_stop(

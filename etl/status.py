@@ -12,6 +12,7 @@ from etl.database import Cursor, migrate, row, rows, run, session
 from etl.errors import SetupError
 from etl.pipeline import Pipeline, load_pipeline, load_pipelines
 from etl.run import Place
+from etl.standing import Standing, Stop, standing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ def _state(cursor: Cursor, pipeline: Pipeline) -> State:
     name = pipeline.name
     totals = row(run(cursor, "ledger", "totals", {"pipeline": name})) or {}
     known = ledger.current_stream(cursor, name)
-    state, following = _what(cursor, name)
+    found = _what(cursor, name)
     return State(
         pipeline=name,
         table=pipeline.table,
@@ -60,30 +61,25 @@ def _state(cursor: Cursor, pipeline: Pipeline) -> State:
         delivered=totals["delivered"],
         quarantined=totals["quarantined"],
         last=totals["last"],
-        state=state,
-        next=following,
+        state=found.state,
+        next=found.next,
     )
 
 
-def _what(cursor: Cursor, name: str) -> tuple[str, str]:
+def _what(cursor: Cursor, name: str) -> Standing:
     values = {"pipeline": name, "silence": ledger.SILENCE, "run": "00000000-0000-0000-0000-000000000000"}
     lease = row(run(cursor, "ledger", "lease", values))
-    if lease and lease["fresh"]:
-        return f"running ({lease['holder']})", "-"
     stops = rows(run(cursor, "ledger", "open_stops", values))
-    if stops:
-        stop = stops[-1]
-        if stop["decision"]:
-            return f"batch {stop['batch_id']} stopped, decided: {stop['decision']}", f"sluice run {name}"
-        what = f"batch {stop['batch_id']} stopped: {'; '.join(stop['stops'])}"
-        return what, f"sluice decide {name} --batch {stop['batch_id']} …"
     outcome = run(cursor, "ledger", "last_run", values).fetchone()
-    if outcome is None:
-        return "new", f"sluice run {name}"
-    if outcome[0] == "done":
-        return "idle", f"sluice run {name}"
-    remedies = {"CheckpointLost", "CheckpointDamaged", "LedgerBehind", "LedgerAhead", "InputsChanged"}
-    return f"last run: {outcome[0]}", f"sluice {'recover' if outcome[0] in remedies else 'run'} {name}"
+    stop = stops[-1] if stops else None
+    return standing(
+        name,
+        holder=lease["holder"] if lease and lease["fresh"] else None,
+        stop=Stop(batch_id=stop["batch_id"], stops=stop["stops"], decision=stop["decision"])
+        if stop
+        else None,
+        outcome=outcome[0] if outcome else None,
+    )
 
 
 def record_decision(

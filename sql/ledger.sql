@@ -131,8 +131,18 @@ INSERT INTO sluice.delivery_input (delivery_id, pipeline, path, uri, size, mtime
 INSERT INTO sluice.delivery_file (delivery_id, kind, path, rows, bytes) VALUES %s
 
 -- name: insert_quality
--- The verdict on a delivery.
-INSERT INTO sluice.quality (delivery_id, success, report) VALUES (%(delivery)s, %(success)s, %(report)s)
+-- The verdict on a delivery, and what it means for whoever reads the rows; its rules are there already.
+INSERT INTO sluice.quality (delivery_id, success, report, pipeline, commit_seq, state)
+SELECT d.delivery_id, %(success)s, %(report)s, d.pipeline, d.commit_seq, CASE
+        WHEN d.delivered > 0 AND (
+            EXISTS (SELECT FROM sluice.quality_rule r WHERE r.delivery_id = d.delivery_id AND NOT r.success
+                    AND r.severity <> 'info' AND r.unexpected_count IS NULL)
+            OR EXISTS (SELECT FROM sluice.stopped_batch s WHERE s.decision = 'accept'
+                       AND (s.stream_id, s.batch_id) = (d.stream_id, d.batch_id))) THEN 'flawed'
+        WHEN d.quarantined > 0 THEN 'held'
+        WHEN NOT %(success)s THEN 'noted'
+        ELSE 'good' END
+FROM sluice.delivery d WHERE d.delivery_id = %(delivery)s
 
 -- name: insert_quality_rules
 -- The verdict rule by rule.

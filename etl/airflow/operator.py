@@ -9,6 +9,7 @@ from airflow.sdk import Asset, BaseOperator, ExceptionRetryPolicy, RetryAction, 
 from airflow.sdk.exceptions import AirflowException
 
 from etl.airflow.alerts import QUARANTINE, notifiers
+from etl.airflow.links import QualityLink
 from etl.airflow.process import Command, Finished
 from etl.airflow_try import AirflowTry
 
@@ -77,6 +78,7 @@ class SluiceRunOperator(BaseOperator):
 
     template_fields = ("pipeline", "driver_memory", "deliveries")
     ui_color = "#d5e8d4"
+    operator_extra_links = (QualityLink(),)
 
     def __init__(
         self,

@@ -1,14 +1,17 @@
-"""Airflow's entry point: creates each pipeline's pool before its tasks are scheduled.
+"""Airflow's entry point: creates each pipeline's pool before its tasks are scheduled, and shows the Data quality pages.
 
 A task whose pool is missing would stay scheduled for ever, without a word.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
+
+from etl.airflow.links import PAGES, QualityLink, place_of
 
 PREFIX = "sluice_"
 
@@ -40,6 +43,40 @@ def create_pool(name: str) -> None:
             )
 
 
+class Pages:
+    """The Data quality pages, built at their first request: every process of Airflow loads this plugin."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await _pages()(scope, receive, send)
+
+
+@cache
+def _pages() -> Any:
+    from etl.ui.app import build
+
+    return build()
+
+
+def view(destination: str, href: str) -> dict[str, str]:
+    return {
+        "name": "Data quality",
+        "destination": destination,
+        "href": place_of() + href,
+        "url_route": f"data-quality-{destination}".replace("_", "-"),
+    }
+
+
 class SluicePlugin(AirflowPlugin):
+    """Airflow reads the attributes."""
+
     name = "sluice"
-    listeners = [Pools()]  # noqa: RUF012 - Airflow reads the attribute
+    listeners = [Pools()]  # noqa: RUF012
+    fastapi_apps = [{"app": Pages(), "url_prefix": PAGES, "name": "Sluice: data quality"}]  # noqa: RUF012
+    external_views = [  # noqa: RUF012
+        view("nav", "/") | {"category": "browse"},
+        view("dag", "/{DAG_ID}/"),
+        view("dag_run", "/{DAG_ID}/run?run_id={RUN_ID}"),
+        view("task", "/{DAG_ID}/"),
+        view("task_instance", "/{DAG_ID}/run?run_id={RUN_ID}&task_id={TASK_ID}"),
+    ]
+    operator_extra_links = [QualityLink()]  # noqa: RUF012

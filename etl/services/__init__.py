@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from etl.errors import ServiceAway
 from etl.services import postgres, s3
 from etl.services.jarsets import JarSet, jars, java
 from etl.services.process import only_one
 from etl.settings import Settings
 
-__all__ = ["JarSet", "Services", "Status", "down", "jars", "java", "status", "up"]
+__all__ = ["JarSet", "Services", "Status", "down", "find_postgres", "jars", "java", "status", "up"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,17 @@ def down(settings: Settings) -> tuple[str, ...]:
     with only_one(settings.home):
         stopped = {"postgres": postgres.stop(_postgres(settings)), "s3": s3.stop(_s3(settings))}
     return tuple(name for name, ran in stopped.items() if ran)
+
+
+def find_postgres(settings: Settings) -> str:
+    """The connection string of a PostgreSQL that runs, or ServiceAway; starts nothing."""
+    if settings.postgres is not None:
+        return settings.postgres.get_secret_value()
+    database = _postgres(settings)
+    port = postgres.running(database)
+    if port is None:
+        raise ServiceAway("the embedded PostgreSQL does not run", remedy="`sluice up`, then again")
+    return database.dsn(port)
 
 
 def status(settings: Settings) -> tuple[Status, ...]:

@@ -1,0 +1,31 @@
+"""Where the Data quality pages are, and the task's link to the page of its run: light to import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+PAGES = "/data-quality"  # below Airflow's own address
+
+
+def place_of() -> str:
+    """The path of the pages as a browser asks for it: Airflow may live below a path of its own."""
+    address = str(conf.get("api", "base_url", fallback=""))
+    return urlsplit(address).path.rstrip("/") + PAGES
+
+
+class QualityLink(BaseOperatorLink):
+    """What this run delivered, and whether it is good."""
+
+    name = "Data quality"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        run, task = quote(ti_key.run_id, safe=""), quote(ti_key.task_id, safe="")
+        return f"{place_of()}/{quote(ti_key.dag_id, safe='')}/run?run_id={run}&task_id={task}"

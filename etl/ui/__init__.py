@@ -1,0 +1,9 @@
+"""The Data quality pages inside Airflow's UI: read only, drawn by the server, with no script and no outside host.
+
+    app       routes, behind Airflow's own sign-in and each DAG's own permission
+    pages     one function a page: a cursor in, HTML out; knows nothing of Airflow
+    records   what sql/pages.sql returns
+    heatmap, charts, report, words   what a page is made of
+
+Only `app` imports FastAPI and Airflow.
+"""

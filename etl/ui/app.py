@@ -1,0 +1,237 @@
+"""The pages as a FastAPI application, mounted by the Airflow plugin.
+
+Nobody sees anything without Airflow's own sign-in, and of a pipeline only whoever may read the runs of the DAG
+of its name: the application asks for the user, and each route below a pipeline's name for that right.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
+
+import psycopg2
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
+from airflow.models.dag import DagModel
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from psycopg2 import errorcodes
+from starlette.exceptions import HTTPException
+
+from etl.database import Cursor
+from etl.errors import SluiceError
+from etl.services import find_postgres
+from etl.settings import load_settings
+from etl.ui import pages
+from etl.ui.pages import Frame, NotThere, Page, Wanted
+from etl.ui.records import LAST, reading
+
+log = logging.getLogger("sluice")
+
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "private, no-store",
+}
+POLICY = (
+    "default-src 'none'; script-src 'none'; style-src 'nonce-{nonce}'; img-src 'self' data:; "
+    "form-action 'self'; frame-ancestors 'self'; base-uri 'none'"
+)
+AWAY = "PostgreSQL, in which the ledger is, does not answer"
+
+Number = Annotated[int, Path(ge=1, le=LAST)]
+Before = Annotated[int, Query(ge=1, le=LAST)]
+Text = Annotated[str, Query(max_length=2_000, pattern="^[^\0]*$")]  # PostgreSQL's text holds no NUL
+Name = Annotated[str, Path(max_length=250, pattern="^[^\0]*$")]
+Place = Annotated[str, Query(pattern="^[0-9]{1,18}-[0-9]{1,18}$")]
+
+router = APIRouter(dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
+
+
+def build() -> FastAPI:
+    app = FastAPI(
+        title="Sluice: data quality",
+        dependencies=[Depends(get_user)],
+        default_response_class=HTMLResponse,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_api_route("/", overview, methods=["GET"])
+    app.include_router(router)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _misread)
+    app.add_exception_handler(Exception, _failed)
+    return app
+
+
+def overview(request: Request, user: Annotated[BaseUser, Depends(get_user)]) -> HTMLResponse:
+    return _answer(request, lambda cursor, frame: pages.overview(cursor, _permitted(user), frame))
+
+
+@router.get("/{dag_id}/")
+def pipeline(request: Request, dag_id: Name, before: Before = LAST) -> HTMLResponse:
+    return _answer(request, lambda cursor, frame: pages.pipeline(cursor, dag_id, frame, before=before))
+
+
+@router.get("/{dag_id}/run")
+def dag_run(
+    request: Request, dag_id: Name, run_id: Text, task_id: Text | None = None, before: Before = LAST
+) -> HTMLResponse:
+    return _answer(
+        request,
+        lambda cursor, frame: pages.dag_run(
+            cursor, dag_id, frame, run_id=run_id, task_id=task_id, before=before
+        ),
+    )
+
+
+@router.get("/{dag_id}/rule")
+def rule(request: Request, dag_id: Name, name: Text, before: Before = LAST) -> HTMLResponse:
+    return _answer(
+        request, lambda cursor, frame: pages.rule(cursor, dag_id, frame, reason=name, before=before)
+    )
+
+
+@router.get("/{dag_id}/batch/{delivery_id}")
+def batch(request: Request, dag_id: Name, delivery_id: Number) -> HTMLResponse:
+    return _answer(
+        request,
+        lambda cursor, frame: pages.batch(cursor, dag_id, frame, delivery=delivery_id),
+        up="../",
+    )
+
+
+@router.get("/{dag_id}/stopped")
+def stopped(request: Request, dag_id: Name) -> HTMLResponse:
+    return _answer(request, lambda cursor, frame: pages.stopped(cursor, dag_id, frame))
+
+
+# Release and discard belong here, as POST routes of their own, for whoever may trigger the DAG.
+@router.get("/{dag_id}/quarantine")
+def quarantine(
+    request: Request,
+    dag_id: Name,
+    rule: Text = "",
+    batch: Annotated[str, Query(pattern="^[0-9]{0,18}$")] = "",
+    status: Literal["held", "released", "discarded", "all"] = "held",
+    since: dt.date | Literal[""] = "",
+    until: dt.date | Literal[""] = "",
+    before: Place | None = None,
+) -> HTMLResponse:
+    commit, _, row = (before or f"{LAST}-{LAST}").partition("-")
+    wanted = Wanted(
+        rule=rule or None,
+        batch=int(batch) if batch else None,
+        status=None if status == "all" else status,
+        since=since or None,
+        until=until or None,
+        before=(int(commit), int(row)),
+    )
+    return _answer(request, lambda cursor, frame: pages.quarantine(cursor, dag_id, frame, wanted=wanted))
+
+
+@router.get("/{dag_id}/quarantine/{row_id}")
+def held_row(request: Request, dag_id: Name, row_id: Number) -> HTMLResponse:
+    return _answer(
+        request, lambda cursor, frame: pages.held_row(cursor, dag_id, frame, number=row_id), up="../"
+    )
+
+
+def _permitted(user: BaseUser) -> Callable[[list[str]], list[str]]:
+    """Keeps the pipelines whose DAG's runs the user may read."""
+
+    def keep(names: list[str]) -> list[str]:
+        manager, teams = get_auth_manager(), DagModel.get_dag_id_to_team_name_mapping(names)
+        return [
+            name
+            for name in names
+            if manager.is_authorized_dag(
+                method="GET",
+                access_entity=DagAccessEntity.RUN,
+                details=DagDetails(id=name, team_name=teams.get(name)),
+                user=user,
+            )
+        ]
+
+    return keep
+
+
+def _answer(request: Request, make: Callable[[Cursor, Frame], Page], *, up: str = "") -> HTMLResponse:
+    # the application's own mount is the last part of the path; what is before it is Airflow's
+    airflow = str(request.scope.get("root_path", "")).rpartition("/")[0]
+    with _told(request), reading(find_postgres(load_settings())) as cursor:
+        return _html(make(cursor, Frame(airflow=airflow, up=up)))
+
+
+@contextmanager
+def _told(request: Request) -> Iterator[None]:
+    """What keeps a page from being made, as an answer that a person can act on."""
+    try:
+        yield
+    except NotThere as missing:
+        raise HTTPException(404, str(missing)) from missing
+    except SluiceError as error:
+        raise HTTPException(503, error.seen, {"X-Remedy": error.remedy}) from error
+    except psycopg2.Error as error:
+        if error.pgcode in (errorcodes.UNDEFINED_TABLE, errorcodes.UNDEFINED_COLUMN):
+            seen, remedy = "The ledger is not there yet, or older than these pages", "sluice status"
+        elif error.pgcode == errorcodes.QUERY_CANCELED:
+            seen, remedy = "The ledger did not answer within 10 s", "a narrower choice, or again later"
+        else:
+            log.exception("a page of %s could not be read", request.url.path)
+            seen, remedy = AWAY, "sluice doctor"
+        raise HTTPException(503, seen, {"X-Remedy": remedy}) from error
+
+
+TITLES = {
+    401: "Sign in to Airflow first",
+    403: "You may not see this pipeline",
+    404: "There is no such page",
+    503: "This can't be shown now",
+}
+
+
+async def _refused(request: Request, error: Any) -> HTMLResponse:  # noqa: ARG001 - FastAPI's signature
+    headers = dict(error.headers or {})
+    remedy = headers.pop("X-Remedy", "")
+    if error.status_code == 404 and error.detail == "Not Found":
+        text = "The address is wrong, or the page has gone."
+    elif error.status_code in (401, 403):
+        text = (
+            "Airflow decides who may: it takes the right to read the runs of the DAG of the pipeline's name."
+        )
+    else:
+        text = str(error.detail)
+    title = TITLES.get(error.status_code, "This can't be shown")
+    answer = _html(pages.problem(Frame(), title=title, text=text, remedy=remedy), error.status_code)
+    answer.headers.update(headers)
+    return answer
+
+
+async def _misread(request: Request, error: Any) -> HTMLResponse:  # noqa: ARG001 - FastAPI's signature
+    places = ", ".join(str(one["loc"][-1]) for one in error.errors())
+    page = pages.problem(Frame(), title="The address is not one of these pages", text=f"wrong: {places}")
+    return _html(page, 422)
+
+
+async def _failed(request: Request, error: Exception) -> HTMLResponse:
+    log.error("the page %s could not be made", request.url.path, exc_info=error)
+    page = pages.problem(
+        Frame(), title="This page has a fault", text="What went wrong is in the log of Airflow's api-server."
+    )
+    return _html(page, 500)
+
+
+def _html(page: Page, status: int = 200) -> HTMLResponse:
+    # a lone surrogate, which JSON may hold, has no UTF-8
+    body = page.html.encode("utf-8", "replace")
+    policy = {"Content-Security-Policy": POLICY.format(nonce=page.nonce)}
+    return HTMLResponse(body, status, headers=HEADERS | policy)

@@ -1,0 +1,124 @@
+"""Bars over batches as one SVG path a series; the figures that a reader needs are written beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+
+from etl.ui.records import BatchRow, VerdictRow
+from etl.ui.words import day, number, share, span
+
+WIDTH, HEIGHT = 480, 96  # of the drawing area, in SVG's own units
+BATCHES = 240  # in one chart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    name: str
+    kind: str  # class of style.css
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    title: str
+    series: tuple[Series, ...]
+    top: str  # what the upper edge stands for
+    last: str  # the newest value
+    first_at: str
+    last_at: str
+    summary: str  # the chart in one sentence, for those who can't see it
+
+
+def volume(batches: Sequence[BatchRow]) -> Chart:
+    """Rows of each batch, oldest first: delivered, and held on top of them."""
+    highest = max((batch.rows_in for batch in batches), default=0)
+    delivered = [batch.delivered for batch in batches]
+    held = [batch.quarantined for batch in batches]
+    return _chart(
+        "Rows per batch",
+        batches,
+        [
+            ("delivered", "delivered", delivered, [0] * len(batches)),
+            ("held", "held", held, delivered),
+        ],
+        highest,
+        number,
+        batches[-1].rows_in if batches else None,
+    )
+
+
+def held_share(batches: Sequence[BatchRow]) -> Chart:
+    values = [batch.held_share or 0 for batch in batches]
+    return _chart(
+        "Share held", batches, [("held", "held", values, [0] * len(batches))], max(values, default=0), share
+    )
+
+
+def gaps(batches: Sequence[BatchRow]) -> Chart:
+    """Time since the batch before: how fresh the data was kept."""
+    moments = [batch.committed_at for batch in batches]
+    waited = [(later - earlier).total_seconds() for earlier, later in pairwise(moments)]
+    seconds = [0.0, *waited]
+    return _chart(
+        "Time between batches",
+        batches,
+        [("since the batch before", "delivered", seconds, [0] * len(batches))],
+        max(seconds, default=0),
+        lambda value: "–" if value is None else _seconds(value),
+    )
+
+
+def rule_share(verdicts: Sequence[VerdictRow]) -> Chart:
+    """One rule, oldest first; where a rule about the table failed, its bar is full."""
+    values = [
+        verdict.share or 0 if verdict.unexpected_count is not None else float(not verdict.success)
+        for verdict in verdicts
+    ]
+    series = [("rows that break it", "held", values, [0] * len(values))]
+    return _chart("Share of rows that break the rule", verdicts, series, max(values, default=0), share)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s" if value < 60 else span(timedelta(seconds=value))
+
+
+def _chart(
+    title: str,
+    batches: Sequence[BatchRow] | Sequence[VerdictRow],
+    series: Sequence[tuple[str, str, Sequence[float], Sequence[float]]],
+    highest: float,
+    write: Callable[[float | None], str],
+    last: float | None = None,
+) -> Chart:
+    newest = last if last is not None else (series[0][2][-1] if batches else None)
+    top, now = write(highest), write(newest)
+    return Chart(
+        title=title,
+        series=tuple(
+            Series(name=name, kind=kind, path=_bars(values, below, highest))
+            for name, kind, values, below in series
+        ),
+        top=top,
+        last=now,
+        first_at=day(batches[0].committed_at) if batches else "",
+        last_at=day(batches[-1].committed_at) if batches else "",
+        summary=f"{title}: {len(batches)} batches, at most {top}, last {now}",
+    )
+
+
+def _bars(values: Sequence[float], below: Sequence[float], highest: float) -> str:
+    """A bar for each value on top of the one below it; what is not nothing is at least one unit high."""
+    if not values or not highest:
+        return ""
+    step = WIDTH / max(len(values), 24)
+    wide = f"{step * 0.8:.1f}"
+    parts = []
+    for place, (value, base) in enumerate(zip(values, below, strict=True)):
+        if value:
+            tall = max(1.0, value / highest * HEIGHT)
+            foot = HEIGHT - base / highest * HEIGHT
+            parts.append(f"M{place * step:.1f} {max(foot - tall, 0):.1f}h{wide}v{tall:.1f}h-{wide}z")
+    return "".join(parts)

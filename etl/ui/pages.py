@@ -1,0 +1,530 @@
+"""One function a page: reads the ledger through a cursor and returns HTML with every value escaped.
+
+No page runs more than ten statements or grows with the history: maps, charts and lists show a bounded part,
+and links lead on from where it ends. A value that is long is cut where it is shown.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from etl.database import Cursor
+from etl.ui import charts, words
+from etl.ui.heatmap import COLUMNS, Heatmap, heatmap, width
+from etl.ui.records import (
+    LAST,
+    LONGEST_REPORT,
+    MOST_COUNTED,
+    BatchRow,
+    DeliveryRow,
+    FileRow,
+    HeldRow,
+    HeldWhole,
+    InputRow,
+    LatestRow,
+    PipelineRow,
+    ReasonRow,
+    RuleRow,
+    StatusRow,
+    StopRow,
+    TryRow,
+    VerdictRow,
+    found,
+    pipeline_names,
+    standings,
+)
+from etl.ui.report import Observed, Report, read_report
+
+FOLDER = Path(__file__).parent / "templates"
+STRIP = 30  # batches of each pipeline in the overview
+HELD_LOOKED_AT = 10_000  # the newest held rows, of which the page of a pipeline counts the rules
+LISTED = 20  # batches, files or inputs in a list
+SAMPLES = 10  # quarantined rows on a batch's page
+ROWS = 50  # quarantined rows on a page
+SHOWN_COLUMNS = 12  # of a quarantined row in a list
+LONGEST_ROW = 4_000  # characters of a quarantined row that a list reads
+LONGEST_WHOLE = 60_000  # and its own page
+LONGEST_CELL = 2_000  # characters of one of its values there
+MOST_VERDICTS = 60  # expectations on a batch's page; the broken ones come first
+MALFORMED = "malformed"  # why a record is held that could not be parsed
+
+STATES = {  # state: its mark and what it says
+    "good": ("✓", "Good"),
+    "noted": ("✓", "Good, with remarks"),
+    "held": ("◐", "Good, with rows held"),
+    "flawed": ("▲", "Delivered with a broken rule"),
+    "stopped": ("■", "Stopped"),
+    "new": ("○", "Nothing delivered yet"),
+}
+
+
+class NotThere(Exception):
+    """There is no such pipeline, batch or row; the argument says what was looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    html: str
+    nonce: str  # of its only style element
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What every page is drawn with."""
+
+    airflow: str = ""  # path of Airflow's own UI, without a slash at its end
+    up: str = ""  # from the page to the pipeline's folder of pages: "" or "../"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which quarantined rows to show."""
+
+    rule: str | None = None
+    batch: int | None = None  # a delivery id
+    status: str | None = "held"  # None: all
+    since: dt.date | None = None
+    until: dt.date | None = None
+    before: tuple[int, int] = (LAST, LAST)  # (commit_seq, quarantine_id) of the last row seen
+
+    def query(self) -> Mapping[str, object]:
+        """As the address has it."""
+        values = {"rule": self.rule, "batch": self.batch, "since": self.since, "until": self.until}
+        return {name: value for name, value in values.items() if value is not None} | {
+            "status": self.status or "all"
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One expectation as a batch's page shows it."""
+
+    number: int
+    reason: str
+    kind: str
+    severity: str
+    success: bool
+    element_count: int | None
+    unexpected_count: int | None
+    where: str
+    observed: Observed
+
+    @property
+    def share(self) -> float | None:
+        return words.ratio(self.unexpected_count, self.element_count)
+
+    @property
+    def broken(self) -> bool:
+        return not self.success or bool(self.unexpected_count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Quarantined rows as one table; `marked` says which values break a rule."""
+
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    left_out: int = 0  # columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    row: HeldRow
+    values: tuple[tuple[str, bool], ...]  # text, and whether a rule that it breaks speaks of it
+    raw: str | None  # instead of values, where the record could not be parsed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    name: str
+    text: str
+    broken: tuple[str, ...]  # rules that the row breaks and that speak of this column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conservation:
+    """input = delivered + quarantined, in the units of a bar 100 wide."""
+
+    delivered: float
+    quarantined: float
+    adds_up: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """One line of the page of all pipelines."""
+
+    row: PipelineRow
+    strip: Sequence[LatestRow] = field(default_factory=tuple)  # oldest first
+
+
+def overview(cursor: Cursor, permitted: Callable[[list[str]], list[str]], frame: Frame) -> Page:
+    """All pipelines that the reader may see; those in trouble first."""
+    names = permitted(pipeline_names(cursor))
+    rows = standings(cursor, names)
+    latest = found(cursor, "latest", LatestRow, {"pipelines": names, "limit": STRIP})
+    strips: dict[str, list[LatestRow]] = {}
+    for one in reversed(latest):
+        strips.setdefault(one.pipeline, []).append(one)
+    worst = ["stopped", "flawed", "held", "new", "noted", "good"]
+    lines = [Overview(row=row, strip=strips.get(row.pipeline, ())) for row in rows]
+    lines.sort(key=lambda line: (worst.index(line.row.shown), line.row.pipeline))
+    return render("overview.html", frame, lines=lines)
+
+
+def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> Page:
+    """A pipeline: is it good, since when, which rules, what waits; the map of its rules, and its charts."""
+    row = _standing(cursor, name)
+    batches = found(
+        cursor, "batches", BatchRow, {"pipeline": name, "before": before, "limit": charts.BATCHES}
+    )
+    shown = heatmap(batches[:COLUMNS], _rules(cursor, batches[:COLUMNS]))
+    held = found(cursor, "held_by_reason", ReasonRow, {"pipeline": name, "most": HELD_LOOKED_AT})
+    old_first = batches[::-1]
+    return render(
+        "pipeline.html",
+        frame,
+        row=row,
+        map=shown,
+        pager=_pager(shown, batches, row),
+        failing=_failing(shown, row),
+        batches=batches[:LISTED],
+        held=held,
+        drawn=[charts.volume(old_first), charts.held_share(old_first), charts.gaps(old_first)],
+    )
+
+
+def dag_run(
+    cursor: Cursor, name: str, frame: Frame, *, run_id: str, task_id: str | None = None, before: int = LAST
+) -> Page:
+    """What one Airflow run delivered, and what became of its tries."""
+    row = _standing(cursor, name)
+    values = {"pipeline": name, "dag_run": run_id, "before": before, "limit": COLUMNS + 1}
+    tries = found(cursor, "tries", TryRow, values)
+    batches = found(cursor, "batches_of_run", BatchRow, values)
+    shown = heatmap(batches[:COLUMNS], _rules(cursor, batches[:COLUMNS]))
+    columns = len(shown.batches)
+    return render(
+        "run.html",
+        frame,
+        row=row,
+        run_id=run_id,
+        task_id=task_id,
+        tries=tries,
+        map=shown,
+        batches=batches[:columns],
+        older=batches[columns - 1].commit_seq if 0 < columns < len(batches) else None,
+        worst=_worst(batches),
+    )
+
+
+def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = LAST) -> Page:
+    """One rule over time."""
+    row = _standing(cursor, name)
+    values = {"pipeline": name, "reason": reason, "before": before, "limit": charts.BATCHES}
+    verdicts = found(cursor, "rule_history", VerdictRow, values)
+    if not verdicts and before == LAST:
+        raise NotThere(
+            f"The last {charts.BATCHES} batches of {name} were judged by no rule {words.cut(reason)!r}"
+        )
+    broken = [one for one in verdicts if not one.success or one.unexpected_count]
+    streak = next(
+        (place for place, one in enumerate(verdicts) if one.success and not one.unexpected_count),
+        len(verdicts),
+    )
+    return render(
+        "rule.html",
+        frame,
+        row=row,
+        reason=reason,
+        verdicts=verdicts[: 2 * LISTED],
+        broken=len(broken),
+        seen=len(verdicts),
+        since=verdicts[streak - 1] if streak else None,
+        older=verdicts[-1].commit_seq if len(verdicts) == charts.BATCHES else None,
+        drawn=charts.rule_share(verdicts[::-1]),
+    )
+
+
+def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
+    """One delivered batch: every expectation, its rows accounted for, where they came from and went."""
+    values = {"pipeline": name, "delivery": delivery, "longest": LONGEST_REPORT, "limit": LISTED}
+    about = found(cursor, "delivery", DeliveryRow, values)
+    if not about:
+        raise NotThere(f"{name} has no delivery {delivery}")
+    [it] = about
+    report = read_report(it.report)
+    verdicts = _verdicts(
+        found(cursor, "rules", RuleRow, {"deliveries": [delivery]}),
+        report,
+    )
+    samples = _held(cursor, name, Wanted(batch=delivery, status=None), SAMPLES)
+    return render(
+        "batch.html",
+        frame,
+        name=name,
+        it=it,
+        shown=it.state or "new",
+        decision=report.decision,
+        verdicts=sorted(verdicts, key=lambda one: (not one.broken, one.success, one.number)),
+        failing=[one for one in verdicts if one.broken],
+        conservation=_conservation(it),
+        inputs=found(cursor, "inputs", InputRow, values),
+        files=found(cursor, "files", FileRow, values),
+        statuses=found(cursor, "statuses", StatusRow, values),
+        samples=_table(samples, {one.reason: one.observed.columns for one in verdicts}),
+    )
+
+
+def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
+    """The batch that broke its contract and waits: why, what was seen, and the ways on."""
+    row = _standing(cursor, name)
+    stops = found(cursor, "open_stop", StopRow, {"pipeline": name, "longest": LONGEST_REPORT})
+    report = read_report(stops[0].report if stops else None)
+    verdicts = [
+        Verdict(
+            number=number,
+            reason=observed.reason,
+            kind=observed.kind,
+            severity=observed.severity,
+            success=bool(observed.success),
+            element_count=observed.element_count,
+            unexpected_count=observed.unexpected_count,
+            where="",
+            observed=observed,
+        )
+        for number, observed in report.by_number.items()
+    ]
+    return render(
+        "stopped.html",
+        frame,
+        row=row,
+        stop=stops[0] if stops else None,
+        verdicts=sorted(verdicts, key=lambda one: (not one.broken, one.success, one.number)),
+    )
+
+
+def quarantine(cursor: Cursor, name: str, frame: Frame, *, wanted: Wanted) -> Page:
+    """Quarantined rows, newest batch first, by rule, batch, status and time."""
+    row = _standing(cursor, name)
+    rows = _held(cursor, name, wanted, ROWS + 1)
+    rules = [one for (one,) in _plain(cursor, "reasons_of_last", {"pipeline": name})]
+    columns = _columns_by_rule(cursor, name, rows)
+    return render(
+        "quarantine.html",
+        frame,
+        row=row,
+        wanted=wanted,
+        table=_table(rows[:ROWS], columns),
+        older=(rows[ROWS - 1].commit_seq, rows[ROWS - 1].quarantine_id) if len(rows) > ROWS else None,
+        rules=rules if wanted.rule is None or wanted.rule in rules else [wanted.rule, *rules],
+    )
+
+
+def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
+    """One quarantined row whole: every column, the record as it was read, and why it is held."""
+    values = {"pipeline": name, "row": number, "longest": LONGEST_WHOLE, "longest_report": LONGEST_REPORT}
+    about = found(cursor, "held_row", HeldWhole, values)
+    if not about:
+        raise NotThere(f"{name} has no quarantined row {number}")
+    [it] = about
+    rules = found(cursor, "rules", RuleRow, {"deliveries": [it.delivery_id]})
+    by_reason = {one.reason: one for one in _verdicts(rules, read_report(it.report))}
+    content = _content(it.row)
+    return render(
+        "row.html",
+        frame,
+        name=name,
+        it=it,
+        reasons=[(reason, by_reason.get(reason)) for reason in it.reasons],
+        values=[
+            Value(
+                name=words.cut(column, 200),
+                text=words.cut(value, LONGEST_CELL),
+                broken=tuple(
+                    reason
+                    for reason in it.reasons
+                    if reason in by_reason and column in by_reason[reason].observed.columns
+                ),
+            )
+            for column, value in list(content.items())[:500]
+        ],
+        unread=it.row is not None and not content,
+        cut=(it.row_length or 0) > LONGEST_WHOLE,
+        raw_cut=(it.raw_length or 0) > LONGEST_WHOLE,
+    )
+
+
+def problem(frame: Frame, *, title: str, text: str, remedy: str = "") -> Page:
+    """What stands in for a page that can't be shown."""
+    return render("problem.html", frame, title=title, text=text, remedy=remedy)
+
+
+def render(template: str, frame: Frame, **values: Any) -> Page:
+    nonce = secrets.token_urlsafe(16)
+    html = _environment().get_template(template).render(nonce=nonce, frame=frame, **values)
+    return Page(html=html, nonce=nonce)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("number", "share", "moment", "day", "span", "size", "cut", "as_json"):
+        environment.filters[name] = getattr(words, name)
+    environment.globals["STATES"] = STATES
+    environment.globals["MOST_COUNTED"] = MOST_COUNTED
+    environment.globals["LISTED"] = LISTED
+    environment.globals["HELD_LOOKED_AT"] = HELD_LOOKED_AT
+    environment.globals["MOST_VERDICTS"] = MOST_VERDICTS
+    return environment
+
+
+def _standing(cursor: Cursor, name: str) -> PipelineRow:
+    known = standings(cursor, [name])
+    if not known:
+        raise NotThere(f"{name} is no pipeline that Sluice has run")
+    return known[0]
+
+
+def _rules(cursor: Cursor, batches: Sequence[BatchRow]) -> list[RuleRow]:
+    return found(cursor, "rules", RuleRow, {"deliveries": [one.delivery_id for one in batches]})
+
+
+def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    from etl.database import run
+
+    return run(cursor, "pages", name, values).fetchall()
+
+
+def _failing(shown: Heatmap, row: PipelineRow) -> list[tuple[str, str, str]]:
+    """The rules that the last batch of the map breaks: name, text of its cell, severity."""
+    if not shown.batches or shown.batches[-1].delivery_id != row.delivery_id:
+        return []
+    found_ = []
+    for line in shown.lines:
+        last = line.cells[-1]
+        if last is not None and last.shade != "h0":
+            found_.append((line.reason, last.title, line.severity))
+    return found_
+
+
+def _pager(
+    shown: Heatmap, batches: Sequence[BatchRow], row: PipelineRow
+) -> tuple[int | None, int | None, bool]:
+    """(`before` of the older map, `before` of the newer one, whether this is the newest)."""
+    if not shown.batches:
+        return None, None, True
+    columns = len(shown.batches)
+    older = shown.batches[0].commit_seq if len(batches) > columns else None
+    newest = shown.batches[-1].commit_seq
+    is_newest = row.delivery_id is None or any(one.delivery_id == row.delivery_id for one in shown.batches)
+    return older, None if is_newest else newest + 1 + width(len(shown.lines) + shown.left_out), is_newest
+
+
+def _worst(batches: Sequence[BatchRow]) -> str:
+    order = ["flawed", "held", "noted", "good"]
+    states = {one.state for one in batches if one.live}
+    return next((state for state in order if state in states), "new")
+
+
+def _verdicts(rules: Sequence[RuleRow], report: Report) -> list[Verdict]:
+    return [
+        Verdict(
+            number=one.number,
+            reason=one.reason,
+            kind=one.expectation,
+            severity=one.severity,
+            success=one.success,
+            element_count=one.element_count,
+            unexpected_count=one.unexpected_count,
+            where=one.evaluated,
+            observed=report.of(one.number),
+        )
+        for one in rules
+    ]
+
+
+def _conservation(it: DeliveryRow) -> Conservation:
+    whole = it.rows_in or 1
+    return Conservation(
+        delivered=100 * it.delivered / whole,
+        quarantined=100 * it.quarantined / whole,
+        adds_up=it.delivered + it.quarantined == it.rows_in,
+    )
+
+
+def _held(cursor: Cursor, name: str, wanted: Wanted, limit: int) -> list[HeldRow]:
+    values = {
+        "pipeline": name,
+        "status": wanted.status,
+        "reason": wanted.rule,
+        "delivery": wanted.batch,
+        "since": wanted.since,
+        "until": wanted.until + dt.timedelta(days=1) if wanted.until else None,
+        "before_commit": wanted.before[0],
+        "before_row": wanted.before[1],
+        "limit": limit,
+        "longest": LONGEST_ROW,
+    }
+    return found(cursor, "held_rows", HeldRow, values)
+
+
+def _columns_by_rule(cursor: Cursor, name: str, rows: Sequence[HeldRow]) -> dict[str, tuple[str, ...]]:
+    """Which columns each rule speaks of, by the report of the newest batch among the rows."""
+    if not rows:
+        return {}
+    newest = rows[0].delivery_id
+    values = {"pipeline": name, "delivery": newest, "longest": LONGEST_REPORT}
+    [it] = found(cursor, "delivery", DeliveryRow, values)
+    rules = found(cursor, "rules", RuleRow, {"deliveries": [newest]})
+    return {one.reason: one.observed.columns for one in _verdicts(rules, read_report(it.report))}
+
+
+def _table(rows: Sequence[HeldRow], columns: Mapping[str, tuple[str, ...]]) -> Table:
+    """The columns that rules speak of come first, then the others as they are in the row."""
+    contents = [_content(row.row) for row in rows]
+    broken = [{name for reason in row.reasons for name in columns.get(reason, ())} for row in rows]
+    names = list(dict.fromkeys(name for content in contents for name in content))
+    marked = set().union(*broken)
+    names.sort(key=lambda name: name not in marked)
+    shown = names[:SHOWN_COLUMNS]
+    return Table(
+        columns=tuple(words.cut(name, 60) for name in shown),
+        lines=tuple(
+            Line(
+                row=row,
+                values=tuple(
+                    (words.cut(content[name], 80) if name in content else "", name in bad) for name in shown
+                ),
+                raw=words.cut(row.raw or row.row or "", 300)
+                if MALFORMED in row.reasons or not content
+                else None,
+            )
+            for row, content, bad in zip(rows, contents, broken, strict=True)
+        ),
+        left_out=len(names) - len(shown),
+    )
+
+
+def _content(text: str | None) -> dict[str, Any]:
+    """A row's JSON; nothing where it was cut or is no object."""
+    try:
+        content = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

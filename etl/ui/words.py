@@ -1,0 +1,72 @@
+"""How the pages write figures, moments and values: short, and never more than fits."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+LONGEST_VALUE = 120  # characters of one value in a table
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def share(value: float | None) -> str:
+    """A part of one as per cent, to be read at a glance: never 0 % or 100 % unless it is."""
+    if value is None:
+        return "–"
+    if 0 < value < 0.001:
+        return "< 0.1 %"
+    if 0.999 < value < 1:
+        return "> 99.9 %"
+    return f"{value:.0%}".replace("%", " %") if value in (0, 1) else f"{value:.1%}".replace("%", " %")
+
+
+def ratio(part: int | None, whole: int | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def moment(value: dt.datetime | None) -> str:
+    return value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC") if value else "–"
+
+
+def day(value: dt.datetime) -> str:
+    return value.astimezone(dt.UTC).strftime("%d %b %H:%M")
+
+
+def span(length: dt.timedelta) -> str:
+    """In its largest two units."""
+    minutes = int(max(length, dt.timedelta()).total_seconds() // 60)
+    if minutes < 1:
+        return "less than a minute"
+    days, hours = divmod(minutes // 60, 24)
+    if days >= 60:
+        return f"{days:,} days"
+    if days:
+        return f"{days} d {hours} h" if hours else f"{days} d"
+    if hours and minutes % 60:
+        return f"{hours} h {minutes % 60} min"
+    return f"{hours} h" if hours else f"{minutes} min"
+
+
+def size(value: int) -> str:
+    amount, unit = float(value), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 1000 or unit == "TB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def cut(value: object, longest: int = LONGEST_VALUE) -> str:
+    """A value as text, its end left out where it is long."""
+    text = value if isinstance(value, str) else as_json(value)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def as_json(value: Any) -> str:
+    return "null" if value is None else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,170 @@
+-- name: begin
+-- A page waits for nobody: bounds its own transaction, which reads and nothing else.
+SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', '2s', true)
+
+-- name: pipelines
+-- The names of all pipelines that ever ran.
+SELECT name FROM sluice.pipeline ORDER BY name
+
+-- name: standing
+-- Where each of the pipelines stands: its last batch, since when it is good or not, what it waits for.
+-- Held rows are counted up to a limit.
+SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", now() AS now,
+       s.delivery_id, s.batch_id, s.committed_at, s.state, s.state_since,
+       d.rows_in, d.delivered, d.quarantined, d.malformed,
+       (SELECT count(*) FROM (SELECT FROM sluice.quarantine q WHERE q.pipeline = p.name AND q.status = 'held'
+                              LIMIT %(most)s + 1) AS counted) AS held,
+       lease.holder, coalesce(lease.fresh, false) AS running, ended.outcome,
+       stop.batch_id AS stop_batch, stop.stream_id::text AS stop_stream, stop.stops, stop.stopped_at, stop.decision,
+       coalesce(stop.stream_id = p.current_stream, true) AS stop_is_current
+FROM sluice.pipeline p
+JOIN sluice.quality_pipeline s ON s.pipeline = p.name
+LEFT JOIN sluice.delivery d ON d.delivery_id = s.delivery_id
+LEFT JOIN LATERAL (SELECT r.holder, r.seen_at > now() - %(silence)s::interval AS fresh
+                   FROM sluice.run r WHERE r.run_id = p.lease_token) lease ON true
+LEFT JOIN LATERAL (SELECT r.outcome FROM sluice.run r WHERE r.pipeline = p.name AND r.ended_at IS NOT NULL
+                   ORDER BY r.started_at DESC LIMIT 1) ended ON true
+LEFT JOIN LATERAL (SELECT b.* FROM sluice.stopped_batch b
+                   WHERE b.pipeline = p.name AND NOT EXISTS (SELECT FROM sluice.delivery d
+                       WHERE (d.stream_id, d.batch_id) = (b.stream_id, b.batch_id) AND d.live)
+                   ORDER BY b.stopped_at DESC LIMIT 1) stop ON true
+WHERE p.name = ANY (%(pipelines)s) ORDER BY p.name
+
+-- name: latest
+-- The states of each pipeline's last live batches, newest first.
+SELECT p.name AS pipeline, b.delivery_id, b.batch_id, b.state, b.committed_at
+FROM unnest(%(pipelines)s) AS p (name)
+CROSS JOIN LATERAL (
+    SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, q.state
+    FROM sluice.delivery d JOIN sluice.quality q USING (delivery_id)
+    WHERE d.pipeline = p.name AND d.live ORDER BY d.commit_seq DESC LIMIT %(limit)s) b
+ORDER BY p.name, b.commit_seq DESC
+
+-- name: batches
+-- Batches before a place in the order of commits, newest first.
+SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
+       d.malformed, d.suite_digest, q.state, q.success
+FROM sluice.delivery d LEFT JOIN sluice.quality q USING (delivery_id)
+WHERE d.pipeline = %(pipeline)s AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
+
+-- name: batches_of_run
+-- What an Airflow run delivered, newest first; superseded batches too.
+SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
+       d.malformed, d.suite_digest, q.state, q.success
+FROM (SELECT DISTINCT t.run_id FROM sluice.airflow_try t
+      WHERE t.dag_id = %(pipeline)s AND t.dag_run_id = %(dag_run)s AND t.run_id IS NOT NULL) t
+JOIN sluice.delivery d ON d.run_id = t.run_id
+LEFT JOIN sluice.quality q USING (delivery_id)
+WHERE d.pipeline = %(pipeline)s AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
+
+-- name: tries
+-- The tries of an Airflow run, newest first.
+SELECT t.task_id, t.try_number, t.run_type, t.started_at, t.ended_at, t.outcome, t.interval_start, t.interval_end,
+       t.run_id::text
+FROM sluice.airflow_try t
+WHERE t.dag_id = %(pipeline)s AND t.dag_run_id = %(dag_run)s ORDER BY t.started_at DESC LIMIT 20
+
+-- name: rules
+-- The verdict rule by rule on some deliveries.
+SELECT r.delivery_id, r.number, left(r.reason, 300) AS reason, r.expectation, r.severity, r.success, r.element_count,
+       r.unexpected_count, r.evaluated
+FROM sluice.quality_rule r WHERE r.delivery_id = ANY (%(deliveries)s) ORDER BY r.delivery_id, r.number
+
+-- name: rule_history
+-- One rule's verdicts before a place in the order of commits, newest first.
+SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, d.live, r.expectation, r.severity, r.success,
+       r.element_count, r.unexpected_count
+FROM (SELECT * FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.commit_seq < %(before)s
+      ORDER BY d.commit_seq DESC LIMIT %(limit)s) d
+JOIN sluice.quality_rule r ON r.delivery_id = d.delivery_id AND r.reason = %(reason)s
+ORDER BY d.commit_seq DESC
+
+-- name: delivery
+-- One delivery whole, its neighbours, and the delivery that is live in its place.
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered,
+       d.quarantined, d.malformed, d.suite_digest, d.manifest, d.snapshot_id, q.state, q.success,
+       CASE WHEN octet_length(q.report) <= %(longest)s THEN q.report END AS report, octet_length(q.report) AS report_bytes,
+       (SELECT l.delivery_id FROM sluice.delivery l WHERE l.stream_id = d.stream_id AND l.batch_id = d.batch_id AND l.live)
+           AS live_delivery,
+       before.delivery_id AS previous, before.suite_digest AS previous_digest, after.delivery_id AS following,
+       r.outcome, r.started_at, t.dag_id, t.dag_run_id, t.task_id, t.try_number,
+       stop.stops, stop.decision, stop.decided_by, stop.why, stop.decided_at
+FROM sluice.delivery d
+LEFT JOIN sluice.quality q USING (delivery_id)
+LEFT JOIN sluice.run r ON r.run_id = d.run_id
+LEFT JOIN LATERAL (SELECT t.* FROM sluice.airflow_try t WHERE t.run_id = d.run_id LIMIT 1) t ON true
+LEFT JOIN sluice.stopped_batch stop ON (stop.stream_id, stop.batch_id) = (d.stream_id, d.batch_id)
+LEFT JOIN LATERAL (SELECT b.delivery_id, b.suite_digest FROM sluice.delivery b
+                   WHERE b.pipeline = d.pipeline AND b.commit_seq < d.commit_seq
+                   ORDER BY b.commit_seq DESC LIMIT 1) before ON true
+LEFT JOIN LATERAL (SELECT b.delivery_id FROM sluice.delivery b
+                   WHERE b.pipeline = d.pipeline AND b.commit_seq > d.commit_seq
+                   ORDER BY b.commit_seq LIMIT 1) after ON true
+WHERE d.delivery_id = %(delivery)s AND d.pipeline = %(pipeline)s
+
+-- name: inputs
+-- The first files that a delivery was read from, and how many there are.
+SELECT left(i.uri, 500) AS uri, i.size, i.mtime_ms, count(*) OVER () AS all
+FROM sluice.delivery_input i WHERE i.delivery_id = %(delivery)s ORDER BY i.path LIMIT %(limit)s
+
+-- name: files
+-- The first Parquet files of a delivery, and how many there are.
+SELECT f.kind, left(f.path, 500) AS path, f.rows, f.bytes, count(*) OVER () AS all
+FROM sluice.delivery_file f WHERE f.delivery_id = %(delivery)s ORDER BY f.kind, f.path LIMIT %(limit)s
+
+-- name: statuses
+-- What has become of a delivery's quarantined rows, and under which rules they were held.
+SELECT q.status, count(*) AS rows FROM sluice.quarantine q WHERE q.delivery_id = %(delivery)s GROUP BY q.status
+
+-- name: held_rows
+-- Quarantined rows before a place (batch in the order of commits, row), newest batch first. Long values are cut.
+SELECT d.commit_seq, d.committed_at, d.batch_id, q.quarantine_id, q.delivery_id, q.reasons[1:20] AS reasons, q.status,
+       left(q.source_path, 300) AS source_path, left(q.raw, %(longest)s) AS raw, left(q.row, %(longest)s) AS "row"
+FROM sluice.delivery d
+CROSS JOIN LATERAL (
+    SELECT q.* FROM sluice.quarantine q
+    WHERE q.delivery_id = d.delivery_id AND q.pipeline = d.pipeline
+      AND (%(status)s::text IS NULL OR q.status = %(status)s)
+      AND (%(reason)s::text IS NULL OR %(reason)s = ANY (q.reasons))
+      AND (d.commit_seq < %(before_commit)s OR q.quarantine_id < %(before_row)s)
+    ORDER BY q.quarantine_id DESC LIMIT %(limit)s) q
+WHERE d.pipeline = %(pipeline)s AND d.quarantined > 0 AND d.commit_seq <= %(before_commit)s
+  AND (%(delivery)s::bigint IS NULL OR d.delivery_id = %(delivery)s)
+  AND (%(reason)s::text IS NULL OR NOT EXISTS (
+      SELECT FROM sluice.quality_rule r
+      WHERE r.delivery_id = d.delivery_id AND r.reason = %(reason)s AND r.unexpected_count = 0))
+  AND (%(since)s::timestamptz IS NULL OR d.committed_at >= %(since)s)
+  AND (%(until)s::timestamptz IS NULL OR d.committed_at < %(until)s)
+ORDER BY d.commit_seq DESC, q.quarantine_id DESC LIMIT %(limit)s
+
+-- name: reasons_of_last
+-- The rules of a pipeline's last batch, to choose from.
+SELECT left(r.reason, 300) AS reason FROM sluice.quality_rule r
+WHERE r.delivery_id = (SELECT q.delivery_id FROM sluice.quality q WHERE q.pipeline = %(pipeline)s
+                       ORDER BY q.commit_seq DESC LIMIT 1)
+ORDER BY r.number LIMIT 200
+
+-- name: held_row
+-- One quarantined row whole, with the report of the batch that it came in.
+SELECT q.quarantine_id, q.delivery_id, q.stream_id::text, q.batch_id, q.reasons, q.status, q.source_path,
+       left(q.raw, %(longest)s) AS raw, length(q.raw) AS raw_length, left(q.row, %(longest)s) AS "row",
+       length(q.row) AS row_length, d.committed_at, d.commit_seq, d.live,
+       CASE WHEN octet_length(v.report) <= %(longest_report)s THEN v.report END AS report
+FROM sluice.quarantine q JOIN sluice.delivery d USING (delivery_id) LEFT JOIN sluice.quality v USING (delivery_id)
+WHERE q.quarantine_id = %(row)s AND q.pipeline = %(pipeline)s
+
+-- name: held_by_reason
+-- Held rows of a pipeline by rule, of its newest rows up to a limit.
+SELECT left(reason, 300) AS reason, count(*) AS rows
+FROM (SELECT q.reasons FROM sluice.quarantine q WHERE q.pipeline = %(pipeline)s AND q.status = 'held'
+      ORDER BY q.delivery_id DESC, q.quarantine_id DESC LIMIT %(most)s) newest, unnest(newest.reasons) AS reason
+GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 100
+
+-- name: open_stop
+-- The newest stopped batch of a pipeline that was not delivered since, with its report.
+SELECT s.stream_id::text, s.batch_id, s.stops, s.stopped_at, s.decision, s.decided_by, s.why, s.decided_at,
+       CASE WHEN octet_length(s.report) <= %(longest)s THEN s.report END AS report
+FROM sluice.stopped_batch s
+WHERE s.pipeline = %(pipeline)s AND NOT EXISTS (
+    SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id) AND d.live)
+ORDER BY s.stopped_at DESC LIMIT 1
