@@ -1,0 +1,109 @@
+"""What a batch's state promises about the delivered rows, through real commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from etl import ledger
+from etl.database import session
+from etl.errors import ContractBroken
+from etl.lake import Lake
+from etl.pipeline import Append
+from etl.services import Services
+from etl.status import record_decision
+from etl.ui import pages
+from etl.ui.records import PipelineRow, reading, standings
+from etl.verdict import Counts, RuleResult, Severity, Verdict
+from tests import oracle
+from tests.service.delivering import Delivering
+
+ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
+Judge = Callable[[Counts], Verdict]
+
+
+def failed(severity: Severity, *, about_rows: bool) -> Judge:
+    def judge(counts: Counts) -> Verdict:
+        result = RuleResult(
+            number=0,
+            reason="the rule",
+            expectation_type="expect_something",
+            severity=severity,
+            success=False,
+            element_count=counts.rows if about_rows else None,
+            unexpected_count=1 if about_rows else None,
+            where="pass",
+            stops=severity is Severity.CRITICAL,
+            result={},
+        )
+        stops = ("the rule failed",) if result.stops else ()
+        return Verdict(
+            success=False, stops=stops, results=(result,), quarantined=counts.held, suite_digest="d"
+        )
+
+    return judge
+
+
+@pytest.fixture
+def at(services: Services, dsn: str, lake: Lake, short_home: Path, tmp_path: Path) -> Delivering:
+    return Delivering.start(services, dsn, lake, tmp_path / "home", ROWS.schema, Append())
+
+
+def stands(at: Delivering) -> PipelineRow:
+    with reading(at.dsn) as cursor:
+        [row] = standings(cursor, [at.pipeline.name])
+    return row
+
+
+@pytest.mark.parametrize(
+    ("judged", "bad", "state"),
+    [
+        (None, (), "good"),
+        (failed(Severity.INFO, about_rows=True), (), "noted"),
+        (failed(Severity.INFO, about_rows=False), (), "noted"),
+        (failed(Severity.WARNING, about_rows=True), (3,), "held"),
+        (failed(Severity.INFO, about_rows=True), (3,), "held"),
+        (failed(Severity.WARNING, about_rows=False), (), "flawed"),
+        (failed(Severity.WARNING, about_rows=False), (3,), "flawed"),
+        (failed(Severity.WARNING, about_rows=False), range(10), "held"),  # nothing of it was delivered
+    ],
+)
+def test_a_batch_says_whether_its_delivered_rows_are_good(
+    at: Delivering, judged: Judge | None, bad: tuple[int, ...], state: str
+) -> None:
+    at.deliver(ROWS, bad, **({"judged": judged} if judged else {}))
+    assert stands(at).shown == state
+
+
+def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: Delivering) -> None:
+    at.deliver(ROWS)
+    critical = failed(Severity.CRITICAL, about_rows=True)
+    with pytest.raises(ContractBroken):
+        at.deliver(ROWS, (1,), judged=critical)
+    with session(at.dsn) as cursor:
+        ledger.end_run(cursor, at.session.lease, "ContractBroken")
+    stopped = stands(at)
+    assert (stopped.shown, stopped.state, stopped.stop_batch) == ("stopped", "good", 1)
+    assert stopped.standing.next == "sluice decide events --batch 1 …"
+    record_decision(
+        at.place, at.pipeline, batch=1, stream=at.session.stream_id, action="accept", who="Ada", why="known"
+    )
+    assert stands(at).standing.next == "sluice run events"
+    at.restart()
+    at.deliver(ROWS, (1,), judged=critical)
+    assert stands(at).shown == "flawed"
+    with reading(at.dsn) as cursor:
+        page = pages.batch(cursor, "events", pages.Frame(up="../"), delivery=stands(at).delivery_id or 0)
+    assert "<b>Ada</b> decided <b>accept</b>" in page.html
+
+
+def test_since_when_counts_from_the_first_batch_that_was_not_good(at: Delivering) -> None:
+    for bad in ((), (1,), (), (2,), (3,), (4,)):
+        at.deliver(ROWS, bad)
+    first = oracle.ask(at.dsn, "SELECT committed_at FROM sluice.delivery WHERE batch_id = 3")
+    assert [(stands(at).state_since,)] == first
+    at.deliver(ROWS)
+    assert stands(at).state_since == stands(at).committed_at
