@@ -25,6 +25,7 @@ class Cell:
     title: str
     delivery_id: int
     number: int  # the rule's place in the suite of that batch
+    tolerated: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class Line:
     reason: str
     severity: str
     broken: int  # batches of the map in which rows broke it, or it failed
+    failed: int  # of them, those in which it failed: `mostly` is considered
     cells: tuple[Cell | None, ...]  # None: the batch's suite had no such rule
 
 
@@ -59,15 +61,17 @@ def heatmap(batches: Sequence[BatchRow], rules: Sequence[RuleRow]) -> Heatmap:
             found.setdefault(rule.reason, []).append(rule)
     lines = sorted(
         (_line(reason, verdicts, columns) for reason, verdicts in found.items()),
-        key=lambda line: (
-            -line.broken,
-            SEVERITIES.index(line.severity) if line.severity in SEVERITIES else 9,
-        ),
+        key=_importance,
     )
     most = max(1, MOST_CELLS // max(len(columns), 1))
     return Heatmap(
         batches=tuple(reversed(newest)), lines=tuple(lines[:most]), left_out=max(0, len(lines) - most)
     )
+
+
+def _importance(line: Line) -> tuple[int, int, int]:
+    severity = SEVERITIES.index(line.severity) if line.severity in SEVERITIES else len(SEVERITIES)
+    return (-line.failed, -line.broken, severity)
 
 
 def _line(reason: str, verdicts: Sequence[RuleRow], columns: dict[int, int]) -> Line:
@@ -79,6 +83,7 @@ def _line(reason: str, verdicts: Sequence[RuleRow], columns: dict[int, int]) -> 
         reason=reason,
         severity=newest.severity,
         broken=sum(verdict.broken for verdict in verdicts),
+        failed=sum(not verdict.success for verdict in verdicts),
         cells=tuple(cells),
     )
 
@@ -90,6 +95,7 @@ def cell(rule: RuleRow) -> Cell:
         title=_title(rule),
         delivery_id=rule.delivery_id,
         number=rule.number,
+        tolerated=rule.tolerated,
     )
 
 

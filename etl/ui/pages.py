@@ -276,7 +276,8 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
         shown=it.state or "new",
         decision=report.decision,
         verdicts=sorted(verdicts, key=lambda one: (not one.broken, one.success, one.number)),
-        failing=[one for one in verdicts if one.broken],
+        failed=sum(not one.success for one in verdicts),
+        tolerated=sum(one.success and one.broken for one in verdicts),
         conservation=_conservation(it),
         inputs=found(cursor, "inputs", InputRow, values),
         files=found(cursor, "files", FileRow, values),
@@ -412,13 +413,13 @@ def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[A
 
 
 def _failing(shown: Heatmap, row: PipelineRow) -> list[tuple[str, str, str]]:
-    """The rules that the last batch of the map breaks: name, text of its cell, severity."""
+    """The rules that failed in the pipeline's last batch: name, text of its cell, severity."""
     if not shown.batches or shown.batches[-1].delivery_id != row.delivery_id:
         return []
     found_ = []
     for line in shown.lines:
         last = line.cells[-1]
-        if last is not None and last.shade != "h0":
+        if last is not None and last.shade != "h0" and not last.tolerated:
             found_.append((line.reason, last.title, line.severity))
     return found_
 
@@ -460,10 +461,11 @@ def _verdicts(rules: Sequence[RuleRow], report: Report) -> list[Verdict]:
 
 
 def _conservation(it: DeliveryRow) -> Conservation:
-    whole = it.rows_in or 1
+    least = 0.7 if it.quarantined else 0  # a single held row is to be seen, too
+    held = max(least, 100 * it.quarantined / (it.rows_in or 1))
     return Conservation(
-        delivered=100 * it.delivered / whole,
-        quarantined=100 * it.quarantined / whole,
+        delivered=100 - held if it.delivered else 0,
+        quarantined=held,
         adds_up=it.delivered + it.quarantined == it.rows_in,
     )
 

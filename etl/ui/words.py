@@ -42,7 +42,7 @@ def span(length: dt.timedelta) -> str:
     """In its largest two units."""
     minutes = int(max(length, dt.timedelta()).total_seconds() // 60)
     if minutes < 1:
-        return "less than a minute"
+        return "< 1 min"
     days, hours = divmod(minutes // 60, 24)
     if days >= 60:
         return f"{days:,} days"

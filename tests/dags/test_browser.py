@@ -10,10 +10,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import FrameLocator, Page, expect, sync_playwright
 
 from tests.dags.orders_stack import PATIENCE, Stack
-from tests.spark.runs import NAME
+from tests.spark.runs import NAME, NEGATIVE
 
 BROWSER = shutil.which("chromium")
 OPTIONS = (
@@ -91,3 +91,60 @@ def test_a_viewer_can_look_and_not_trigger(stack: Stack, page: Page) -> None:
 def test_a_stranger_is_asked_to_sign_in(stack: Stack, page: Page) -> None:
     page.goto(f"/dags/{NAME}")
     page.wait_for_url(re.compile("/auth/login"))
+
+
+def quality(page: Page) -> FrameLocator:
+    """The Data quality page within Airflow's own."""
+    return page.frame_locator('iframe[title="Data quality"]')
+
+
+def test_the_data_quality_tabs_show_what_was_held_and_why(stack: Stack, page: Page, tmp_path: Path) -> None:
+    stack.land()
+    run = stack.run()
+    assert stack.ended(run) == "success"
+    [(batch,)] = stack.home.ask("SELECT max(batch_id) FROM sluice.delivery WHERE live")
+    refused: list[str] = []
+    page.on("console", lambda said: refused.append(said.text) if "Content Security" in said.text else None)
+    sign_in(page, stack, "viewer")
+
+    page.goto(f"/dags/{NAME}")
+    page.get_by_role("link", name="Data quality").first.click()
+    shown = quality(page)
+    expect(shown.get_by_role("strong").first).to_have_text("◐ Good, with rows held")
+    expect(shown.get_by_role("link", name=NEGATIVE).first).to_be_visible()
+    expect(shown.locator('.map a[href^="batch/"][title*="of "]').first).to_be_visible()
+    page.screenshot(path=tmp_path / "pipeline.png")
+
+    page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}")
+    page.get_by_role("link", name="Data quality").first.click()
+    expect(quality(page).get_by_text("10 rows in = 8 delivered + 2 held")).to_be_visible()
+    page.screenshot(path=tmp_path / "run.png")
+
+    page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}/tasks/run")
+    page.get_by_role("link", name="Data quality").first.click()
+    shown = quality(page)
+    expect(shown.get_by_role("heading", name="Task run of run")).to_be_visible()
+    shown.locator("td").get_by_role("link", name=str(batch), exact=True).click()
+    expect(shown.get_by_role("heading", name=f"Batch {batch} of {NAME}")).to_be_visible()
+    expect(shown.locator("td.bad").first).to_be_visible()
+    page.screenshot(path=tmp_path / "batch.png")
+    shown.get_by_role("link", name="All 2 of this batch").click()
+    expect(shown.get_by_text("{broken")).to_be_visible()
+    page.screenshot(path=tmp_path / "quarantine.png")
+    shown.locator("tr", has=shown.locator("td.bad")).get_by_role("link").first.click()
+    expect(shown.get_by_role("heading", name="Quarantined row")).to_be_visible()
+    page.screenshot(path=tmp_path / "row.png")
+
+    page.goto("/plugin/data-quality-nav")
+    expect(quality(page).get_by_role("heading", name="Data quality of all pipelines")).to_be_visible()
+    quality(page).get_by_role("link", name=NAME, exact=True).click()
+    expect(quality(page).get_by_role("heading", name=f"Data quality of {NAME}")).to_be_visible()
+    assert refused == []
+
+
+def test_the_tasks_link_leads_to_its_runs_page(stack: Stack, page: Page) -> None:
+    [(run,)] = stack.home.ask("SELECT dag_run_id FROM sluice.airflow_try ORDER BY started_at DESC LIMIT 1")
+    sign_in(page, stack, "viewer")
+    found = stack.api.get(f"/api/v2/dags/{NAME}/dagRuns/{quote(run, safe='')}/taskInstances/run/links")
+    page.goto(found["extra_links"]["Data quality"])
+    expect(page.get_by_role("heading", name="Task run of run")).to_be_visible()
