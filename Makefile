@@ -60,6 +60,7 @@ model: dev  ## the long form of the protocol's model
 bench: dev  ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.dags
+	$(BIN)/python -m benchmarks.pages
 
 up: install  ## start Airflow and the services it needs, until Ctrl-C
 	$(BIN)/sluice airflow

@@ -413,13 +413,14 @@ def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[A
 
 
 def _failing(shown: Heatmap, row: PipelineRow) -> list[tuple[str, str, str]]:
-    """The rules that failed in the pipeline's last batch: name, text of its cell, severity."""
+    """The rules that failed in the pipeline's last batch, or for which rows of it are held: name, what was seen,
+    severity."""
     if not shown.batches or shown.batches[-1].delivery_id != row.delivery_id:
         return []
     found_ = []
     for line in shown.lines:
         last = line.cells[-1]
-        if last is not None and last.shade != "h0" and not last.tolerated:
+        if last is not None and last.shade != "h0" and not (last.tolerated and line.severity == "info"):
             found_.append((line.reason, last.title, line.severity))
     return found_
 

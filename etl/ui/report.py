@@ -111,7 +111,7 @@ def _observed(entry: Mapping[str, Any]) -> Observed:
             if not isinstance(value, Sequence | dict) or isinstance(value, str) or name == "observed_value"
             if name not in NO_OBSERVATIONS
         ),
-        samples=tuple(cut(value, LONGEST_SAMPLE) for value in samples[:MOST_SAMPLES])
+        samples=tuple(dict.fromkeys(cut(value, LONGEST_SAMPLE) for value in samples[:MOST_SAMPLES]))
         if isinstance(samples, list)
         else (),
         raw=cut(raw, LONGEST_RESULT),
