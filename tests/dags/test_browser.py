@@ -128,7 +128,7 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(stack: Stack, page: Pa
     expect(shown.get_by_role("heading", name=f"Batch {batch} of {NAME}")).to_be_visible()
     expect(shown.locator("td.bad").first).to_be_visible()
     page.screenshot(path=tmp_path / "batch.png")
-    shown.get_by_role("link", name="All 2 of this batch").click()
+    shown.get_by_role("link", name="All 2 in the quarantine").click()
     expect(shown.get_by_text("{broken")).to_be_visible()
     page.screenshot(path=tmp_path / "quarantine.png")
     shown.locator("tr", has=shown.locator("td.bad")).get_by_role("link").first.click()
