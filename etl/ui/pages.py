@@ -382,6 +382,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
+        auto_reload=False,  # templates of another version than the code would not fit it
         trim_blocks=True,
         lstrip_blocks=True,
     )
