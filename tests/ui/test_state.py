@@ -14,6 +14,7 @@ from etl.errors import ContractBroken
 from etl.lake import Lake
 from etl.pipeline import Append
 from etl.services import Services
+from etl.statements import SQL_FOLDER
 from etl.status import record_decision
 from etl.ui import pages
 from etl.ui.records import PipelineRow, reading, standings
@@ -107,3 +108,32 @@ def test_since_when_counts_from_the_first_batch_that_was_not_good(at: Delivering
     assert [(stands(at).state_since,)] == first
     at.deliver(ROWS)
     assert stands(at).state_since == stands(at).committed_at
+
+
+def test_a_ledger_of_before_is_given_the_states_that_its_commits_would_have_written(at: Delivering) -> None:
+    at.deliver(ROWS)
+    at.deliver(ROWS, (1,))
+    at.deliver(ROWS, judged=failed(Severity.INFO, about_rows=True))
+    at.deliver(ROWS, judged=failed(Severity.WARNING, about_rows=False))
+    query = "SELECT delivery_id, pipeline, commit_seq, state, good FROM sluice.quality ORDER BY 1"
+    written = oracle.ask(at.dsn, query)
+    oracle.ask(at.dsn, BEFORE)
+    oracle.ask(at.dsn, (SQL_FOLDER / "migrations" / "0004.quality.sql").read_text())
+    assert oracle.ask(at.dsn, query) == written
+    assert [state for _, _, _, state, _ in written] == ["good", "held", "noted", "flawed"]
+
+
+BEFORE = """
+DROP VIEW sluice.quality_pipeline, sluice.quality_batch, sluice.quality_rule_history, sluice.quarantine_count;
+ALTER TABLE sluice.quality DROP good, DROP state, DROP commit_seq, DROP pipeline;
+DROP INDEX sluice.delivery_by_run, sluice.stopped_by_pipeline, sluice.run_by_pipeline;
+"""
+
+
+def test_every_column_of_the_views_for_dashboards_is_documented(dsn: str) -> None:
+    query = """SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+               WHERE c.relnamespace = 'sluice'::regnamespace AND c.relkind = 'v' AND c.relname ~ '^qua'
+                 AND col_description(c.oid, a.attnum) IS NULL"""
+    assert oracle.ask(dsn, query) == []
+    counted = "SELECT count(*) FROM pg_class WHERE relkind = 'v' AND relname ~ '^qua'"
+    assert oracle.ask(dsn, counted + " AND relnamespace = 'sluice'::regnamespace") == [(4,)]
