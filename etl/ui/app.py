@@ -72,8 +72,14 @@ def build() -> FastAPI:
     return app
 
 
-def overview(request: Request, user: Annotated[BaseUser, Depends(get_user)]) -> HTMLResponse:
-    return _answer(request, lambda cursor, frame: pages.overview(cursor, _permitted(user), frame))
+def overview(
+    request: Request,
+    user: Annotated[BaseUser, Depends(get_user)],
+    start: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> HTMLResponse:
+    return _answer(
+        request, lambda cursor, frame: pages.overview(cursor, _permitted(user), frame, start=start)
+    )
 
 
 @router.get("/{dag_id}/")

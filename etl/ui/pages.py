@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from etl.ui.report import Observed, Report, read_report
 
 FOLDER = Path(__file__).parent / "templates"
 STRIP = 30  # batches of each pipeline in the overview
+PIPELINES = 100  # on one page of it
 HELD_LOOKED_AT = 10_000  # the newest held rows, of which the page of a pipeline counts the rules
 LISTED = 20  # batches, files or inputs in a list
 SAMPLES = 10  # quarantined rows on a batch's page
@@ -65,6 +67,8 @@ STATES = {  # state: its mark and what it says
     "stopped": ("■", "Stopped"),
     "new": ("○", "Nothing delivered yet"),
 }
+
+WORST_FIRST = ("stopped", "flawed", "held", "new", "noted", "good")
 
 
 class NotThere(Exception):
@@ -164,21 +168,33 @@ class Overview:
     """One line of the page of all pipelines."""
 
     row: PipelineRow
-    strip: Sequence[LatestRow] = field(default_factory=tuple)  # oldest first
+    strip: Sequence[LatestRow]  # oldest first
+
+    @property
+    def summary(self) -> str:
+        """The strip in words."""
+        counted = Counter(STATES[one.state][1].lower() for one in self.strip)
+        return f"last {len(self.strip)} batches: " + ", ".join(f"{n} {state}" for state, n in counted.items())
 
 
-def overview(cursor: Cursor, permitted: Callable[[list[str]], list[str]], frame: Frame) -> Page:
-    """All pipelines that the reader may see; those in trouble first."""
-    names = permitted(pipeline_names(cursor))
-    rows = standings(cursor, names)
+def overview(
+    cursor: Cursor, permitted: Callable[[list[str]], list[str]], frame: Frame, *, start: int = 0
+) -> Page:
+    """All pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit."""
+    rows = standings(cursor, permitted(pipeline_names(cursor)))
+    rows.sort(key=lambda row: (WORST_FIRST.index(row.shown), row.pipeline))
+    listed = rows[start : start + PIPELINES]
+    names = [row.pipeline for row in listed]
     latest = found(cursor, "latest", LatestRow, {"pipelines": names, "limit": STRIP})
     strips: dict[str, list[LatestRow]] = {}
     for one in reversed(latest):
         strips.setdefault(one.pipeline, []).append(one)
-    worst = ["stopped", "flawed", "held", "new", "noted", "good"]
-    lines = [Overview(row=row, strip=strips.get(row.pipeline, ())) for row in rows]
-    lines.sort(key=lambda line: (worst.index(line.row.shown), line.row.pipeline))
-    return render("overview.html", frame, lines=lines)
+    return render(
+        "overview.html",
+        frame,
+        lines=[Overview(row=row, strip=strips.get(row.pipeline, ())) for row in listed],
+        following=start + PIPELINES if len(rows) > start + PIPELINES else None,
+    )
 
 
 def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> Page:
@@ -440,9 +456,8 @@ def _pager(
 
 
 def _worst(batches: Sequence[BatchRow]) -> str:
-    order = ["flawed", "held", "noted", "good"]
     states = {one.state for one in batches if one.live}
-    return next((state for state in order if state in states), "new")
+    return next((state for state in WORST_FIRST if state in states), "new")
 
 
 def _verdicts(rules: Sequence[RuleRow], report: Report) -> list[Verdict]:

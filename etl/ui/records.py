@@ -13,7 +13,7 @@ from etl.ledger import SILENCE
 from etl.standing import Standing, Stop, standing
 from etl.ui.words import ratio
 
-MOST_COUNTED = 100_000  # held rows of a pipeline; more are "more than"
+MOST_COUNTED = 20_000  # held rows of a pipeline; more are "more than"
 LONGEST_REPORT = 8_000_000  # bytes of a batch's report that a page reads
 LAST = 2**63 - 1
 

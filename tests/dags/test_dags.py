@@ -68,6 +68,15 @@ def test_loading_the_folder_adds_few_imports(tmp_path: Path) -> None:
     assert set(asked(LOADED, *files, home=tmp_path)) <= ALLOWED
 
 
+def test_the_plugin_loads_no_page_before_one_is_asked_for(tmp_path: Path) -> None:
+    heavy = ("pyspark", "great_expectations", "pandas", "pyiceberg", "etl.ui")
+    code = f"""import json, sys
+from airflow.plugins_manager import get_fastapi_plugins
+[mounted] = [one for one in get_fastapi_plugins()[0] if one["url_prefix"] == "/data-quality"]
+print(json.dumps([name for name in {heavy!r} if name in sys.modules]))"""
+    assert asked(code, home=tmp_path) == []
+
+
 def test_every_declared_pipeline_has_its_dag(bag: Any) -> None:
     assert bag["errors"] == {}
     declared = {path.stem for path in (ROOT / "etl/pipelines").glob("[!_]*.py")}

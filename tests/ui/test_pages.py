@@ -151,6 +151,26 @@ def test_what_is_another_pipelines_is_not_there(history: str) -> None:
             draw(history, make)
 
 
+def test_a_hundred_pipelines_and_more_are_paged_with_those_in_trouble_first(history: str) -> None:
+    names = [f"p{number:03}" for number in range(149)]
+    with psycopg2.connect(history, cursor_factory=Counting) as connection, connection.cursor() as cursor:
+        for name in names:
+            cursor.execute(
+                "INSERT INTO sluice.pipeline (name, table_schema, table_name) VALUES (%s, 'w', %s)",
+                [name] * 2,
+            )
+        cursor.executed = 0
+        first = pages.overview(cursor, lambda known: known, Frame())
+        assert cursor.executed + TRANSACTION <= MOST_QUERIES
+        second = pages.overview(cursor, lambda known: known, Frame(), start=100)
+        connection.rollback()
+    listed = [re.findall(r'<a href="(\w+)/"><b>', page.html) for page in (first, second)]
+    assert (len(listed[0]), len(listed[1])) == (100, 51)
+    assert listed[0][0] == "feed"  # its last batch has held rows; the others are new
+    assert sorted(listed[0] + listed[1]) == sorted([*names, "feed", "wide"])
+    assert len(first.html) <= MOST_BYTES
+
+
 def test_only_permitted_pipelines_are_in_the_overview(history: str) -> None:
     page, _ = draw(history, lambda cursor: pages.overview(cursor, lambda names: ["wide"], Frame()))
     assert 'href="wide/"' in page.html

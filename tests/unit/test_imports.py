@@ -59,6 +59,10 @@ def test_the_rooms_of_the_path_of_a_row_import_downwards() -> None:
         ("from etl.pipeline import load_pipelines", ("pyspark", "pyiceberg", "great_expectations", "pandas")),
         ("import etl.stage", ("pyspark", "pyiceberg", "great_expectations", "pandas")),
         ("import etl.deliver", ("pyspark", "great_expectations")),
+        (
+            "import etl.ui.pages",
+            ("airflow", "fastapi", "pyspark", "pyiceberg", "great_expectations", "pandas"),
+        ),
         ("import etl.cli", ("pyspark", "pyiceberg", "great_expectations")),
     ],
 )
