@@ -7,7 +7,6 @@ and links lead on from where it ends. A value that is long is cut where it is sh
 from __future__ import annotations
 
 import datetime as dt
-import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +42,11 @@ from etl.ui.records import (
     pipeline_names,
     standings,
 )
-from etl.ui.report import Observed, Report, read_report
+from etl.ui.report import read_report
+from etl.ui.rows import content_of
+from etl.ui.rows import table as table_of
+from etl.ui.rows import values as values_of
+from etl.ui.verdicts import broken_first, of_report, verdicts_of
 
 FOLDER = Path(__file__).parent / "templates"
 STRIP = 30  # batches of each pipeline in the overview
@@ -52,12 +55,9 @@ HELD_LOOKED_AT = 10_000  # the newest held rows, of which the page of a pipeline
 LISTED = 20  # batches, files or inputs in a list
 SAMPLES = 10  # quarantined rows on a batch's page
 ROWS = 50  # quarantined rows on a page
-SHOWN_COLUMNS = 12  # of a quarantined row in a list
 LONGEST_ROW = 4_000  # characters of a quarantined row that a list reads
 LONGEST_WHOLE = 60_000  # and its own page
-LONGEST_CELL = 2_000  # characters of one of its values there
 MOST_VERDICTS = 60  # expectations on a batch's page; the broken ones come first
-MALFORMED = "malformed"  # why a record is held that could not be parsed
 
 STATES = {  # state: its mark and what it says
     "good": ("✓", "Good"),
@@ -106,52 +106,6 @@ class Wanted:
         return {name: value for name, value in values.items() if value is not None} | {
             "status": self.status or "all"
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """One expectation as a batch's page shows it."""
-
-    number: int
-    reason: str
-    kind: str
-    severity: str
-    success: bool
-    element_count: int | None
-    unexpected_count: int | None
-    where: str
-    observed: Observed
-
-    @property
-    def share(self) -> float | None:
-        return words.ratio(self.unexpected_count, self.element_count)
-
-    @property
-    def broken(self) -> bool:
-        return not self.success or bool(self.unexpected_count)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Quarantined rows as one table; `marked` says which values break a rule."""
-
-    columns: tuple[str, ...]
-    lines: tuple[Line, ...]
-    left_out: int = 0  # columns
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    row: HeldRow
-    values: tuple[tuple[str, bool], ...]  # text, and whether a rule that it breaks speaks of it
-    raw: str | None  # instead of values, where the record could not be parsed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Value:
-    name: str
-    text: str
-    broken: tuple[str, ...]  # rules that the row breaks and that speak of this column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +233,7 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
         raise NotThere(f"{name} has no delivery {delivery}")
     [it] = about
     report = read_report(it.report)
-    verdicts = _verdicts(
+    verdicts = verdicts_of(
         found(cursor, "rules", RuleRow, {"deliveries": [delivery]}),
         report,
     )
@@ -291,14 +245,14 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
         it=it,
         shown=it.state or "new",
         decision=report.decision,
-        verdicts=sorted(verdicts, key=lambda one: (not one.broken, one.success, one.number)),
+        verdicts=broken_first(verdicts),
         failed=sum(not one.success for one in verdicts),
         tolerated=sum(one.success and one.broken for one in verdicts),
         conservation=_conservation(it),
         inputs=found(cursor, "inputs", InputRow, values),
         files=found(cursor, "files", FileRow, values),
         statuses=found(cursor, "statuses", StatusRow, values),
-        samples=_table(samples, {one.reason: one.observed.columns for one in verdicts}),
+        samples=table_of(samples, {one.reason: one.observed.columns for one in verdicts}),
     )
 
 
@@ -307,26 +261,12 @@ def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
     row = _standing(cursor, name)
     stops = found(cursor, "open_stop", StopRow, {"pipeline": name, "longest": LONGEST_REPORT})
     report = read_report(stops[0].report if stops else None)
-    verdicts = [
-        Verdict(
-            number=number,
-            reason=observed.reason,
-            kind=observed.kind,
-            severity=observed.severity,
-            success=bool(observed.success),
-            element_count=observed.element_count,
-            unexpected_count=observed.unexpected_count,
-            where="",
-            observed=observed,
-        )
-        for number, observed in report.by_number.items()
-    ]
     return render(
         "stopped.html",
         frame,
         row=row,
         stop=stops[0] if stops else None,
-        verdicts=sorted(verdicts, key=lambda one: (not one.broken, one.success, one.number)),
+        verdicts=broken_first(of_report(report)),
     )
 
 
@@ -341,7 +281,7 @@ def quarantine(cursor: Cursor, name: str, frame: Frame, *, wanted: Wanted) -> Pa
         frame,
         row=row,
         wanted=wanted,
-        table=_table(rows[:ROWS], columns),
+        table=table_of(rows[:ROWS], columns),
         older=(rows[ROWS - 1].commit_seq, rows[ROWS - 1].quarantine_id) if len(rows) > ROWS else None,
         rules=rules if wanted.rule is None or wanted.rule in rules else [wanted.rule, *rules],
     )
@@ -355,26 +295,15 @@ def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
         raise NotThere(f"{name} has no quarantined row {number}")
     [it] = about
     rules = found(cursor, "rules", RuleRow, {"deliveries": [it.delivery_id]})
-    by_reason = {one.reason: one for one in _verdicts(rules, read_report(it.report))}
-    content = _content(it.row)
+    by_reason = {one.reason: one for one in verdicts_of(rules, read_report(it.report))}
+    content = content_of(it.row)
     return render(
         "row.html",
         frame,
         name=name,
         it=it,
         reasons=[(reason, by_reason.get(reason)) for reason in it.reasons],
-        values=[
-            Value(
-                name=words.cut(column, 200),
-                text=words.cut(value, LONGEST_CELL),
-                broken=tuple(
-                    reason
-                    for reason in it.reasons
-                    if reason in by_reason and column in by_reason[reason].observed.columns
-                ),
-            )
-            for column, value in list(content.items())[:500]
-        ],
+        values=values_of(content, it.reasons, by_reason),
         unread=it.row is not None and not content,
         cut=(it.row_length or 0) > LONGEST_WHOLE,
         raw_cut=(it.raw_length or 0) > LONGEST_WHOLE,
@@ -460,23 +389,6 @@ def _worst(batches: Sequence[BatchRow]) -> str:
     return next((state for state in WORST_FIRST if state in states), "new")
 
 
-def _verdicts(rules: Sequence[RuleRow], report: Report) -> list[Verdict]:
-    return [
-        Verdict(
-            number=one.number,
-            reason=one.reason,
-            kind=one.expectation,
-            severity=one.severity,
-            success=one.success,
-            element_count=one.element_count,
-            unexpected_count=one.unexpected_count,
-            where=one.evaluated,
-            observed=report.of(one.number),
-        )
-        for one in rules
-    ]
-
-
 def _conservation(it: DeliveryRow) -> Conservation:
     least = 0.7 if it.quarantined else 0  # a single held row is to be seen, too
     held = max(least, 100 * it.quarantined / (it.rows_in or 1))
@@ -511,39 +423,4 @@ def _columns_by_rule(cursor: Cursor, name: str, rows: Sequence[HeldRow]) -> dict
     values = {"pipeline": name, "delivery": newest, "longest": LONGEST_REPORT}
     [it] = found(cursor, "delivery", DeliveryRow, values)
     rules = found(cursor, "rules", RuleRow, {"deliveries": [newest]})
-    return {one.reason: one.observed.columns for one in _verdicts(rules, read_report(it.report))}
-
-
-def _table(rows: Sequence[HeldRow], columns: Mapping[str, tuple[str, ...]]) -> Table:
-    """The columns that rules speak of come first, then the others as they are in the row."""
-    contents = [_content(row.row) for row in rows]
-    broken = [{name for reason in row.reasons for name in columns.get(reason, ())} for row in rows]
-    names = list(dict.fromkeys(name for content in contents for name in content))
-    marked = set().union(*broken)
-    names.sort(key=lambda name: name not in marked)
-    shown = names[:SHOWN_COLUMNS]
-    return Table(
-        columns=tuple(words.cut(name, 60) for name in shown),
-        lines=tuple(
-            Line(
-                row=row,
-                values=tuple(
-                    (words.cut(content[name], 80) if name in content else "", name in bad) for name in shown
-                ),
-                raw=words.cut(row.raw or row.row or "", 300)
-                if MALFORMED in row.reasons or not content
-                else None,
-            )
-            for row, content, bad in zip(rows, contents, broken, strict=True)
-        ),
-        left_out=len(names) - len(shown),
-    )
-
-
-def _content(text: str | None) -> dict[str, Any]:
-    """A row's JSON; nothing where it was cut or is no object."""
-    try:
-        content = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return {one.reason: one.observed.columns for one in verdicts_of(rules, read_report(it.report))}

@@ -343,6 +343,8 @@ def test_no_page_has_a_hostile_value_raw(poisoned: str) -> None:
     for number, text in enumerate(PLAIN, start=1):
         for page in [*every_page(poisoned, number, text), stopped_page(poisoned, stream, text)]:
             expected |= Structure(page.html).found
+    assert not {tag for tag, _ in expected} & {"script", "iframe", "object", "embed", "img", "link", "base"}
+    assert not [name for _, names in expected for name in names if name == "style" or name.startswith("on")]
     for number, text in enumerate(HOSTILE, start=1 + len(PLAIN)):
         told = 0
         for page in [*every_page(poisoned, number, text), stopped_page(poisoned, stream, text)]:
