@@ -10,7 +10,7 @@ SELECT name FROM sluice.pipeline ORDER BY name
 -- Where each of the pipelines stands: its last batch, since when it is good or not, what it waits for.
 -- Held rows are counted up to a limit.
 SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", now() AS now,
-       s.delivery_id, s.batch_id, s.committed_at, s.state, s.state_since,
+       s.delivery_id, s.batch_id, d.kind, s.committed_at, s.state, s.state_since,
        d.rows_in, d.delivered, d.quarantined, d.malformed,
        (SELECT count(*) FROM (SELECT FROM sluice.quarantine q WHERE q.pipeline = p.name AND q.status = 'held'
                               LIMIT %(most)s + 1) AS counted) AS held,
@@ -22,11 +22,11 @@ JOIN sluice.quality_pipeline s ON s.pipeline = p.name
 LEFT JOIN sluice.delivery d ON d.delivery_id = s.delivery_id
 LEFT JOIN LATERAL (SELECT r.holder, r.seen_at > now() - %(silence)s::interval AS fresh
                    FROM sluice.run r WHERE r.run_id = p.lease_token) lease ON true
-LEFT JOIN LATERAL (SELECT r.outcome FROM sluice.run r WHERE r.pipeline = p.name AND r.ended_at IS NOT NULL
+LEFT JOIN LATERAL (SELECT r.outcome FROM sluice.run r WHERE r.pipeline = p.name AND r.ended_at IS NOT NULL AND r.kind = 'stream'
                    ORDER BY r.started_at DESC LIMIT 1) ended ON true
 LEFT JOIN LATERAL (SELECT b.* FROM sluice.stopped_batch b
                    WHERE b.pipeline = p.name AND NOT EXISTS (SELECT FROM sluice.delivery d
-                       WHERE (d.stream_id, d.batch_id) = (b.stream_id, b.batch_id) AND d.live)
+                       WHERE (d.stream_id, d.batch_id) = (b.stream_id, b.batch_id))
                    ORDER BY b.stopped_at DESC LIMIT 1) stop ON true
 WHERE p.name = ANY (%(pipelines)s) ORDER BY p.name
 
@@ -37,19 +37,25 @@ FROM unnest(%(pipelines)s) AS p (name)
 CROSS JOIN LATERAL (
     SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, q.state
     FROM sluice.delivery d JOIN sluice.quality q USING (delivery_id)
-    WHERE d.pipeline = p.name AND d.live ORDER BY d.commit_seq DESC LIMIT %(limit)s) b
+    WHERE d.pipeline = p.name AND d.live AND d.kind <> 'release' ORDER BY d.commit_seq DESC LIMIT %(limit)s) b
 ORDER BY p.name, b.commit_seq DESC
 
 -- name: batches
--- Batches before a place in the order of commits, newest first.
-SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
+-- Live batches before a place in the order of commits, newest first.
+SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
        d.malformed, d.suite_digest, q.state, q.success
 FROM sluice.delivery d LEFT JOIN sluice.quality q USING (delivery_id)
-WHERE d.pipeline = %(pipeline)s AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
+WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
+
+-- name: newer
+-- The place after so many live batches from here on; null when there are none.
+SELECT max(d.commit_seq) + 1 FROM (
+    SELECT d.commit_seq FROM sluice.delivery d
+    WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq > %(newest)s ORDER BY d.commit_seq LIMIT %(limit)s) d
 
 -- name: batches_of_run
 -- What an Airflow run delivered, newest first; superseded batches too.
-SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
+SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
        d.malformed, d.suite_digest, q.state, q.success
 FROM (SELECT DISTINCT t.run_id FROM sluice.airflow_try t
       WHERE t.dag_id = %(pipeline)s AND t.dag_run_id = %(dag_run)s AND t.run_id IS NOT NULL) t
@@ -72,22 +78,25 @@ FROM sluice.quality_rule r WHERE r.delivery_id = ANY (%(deliveries)s) ORDER BY r
 
 -- name: rule_history
 -- One rule's verdicts before a place in the order of commits, newest first.
-SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, d.live, r.expectation, r.severity, r.success,
+SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, r.expectation, r.severity, r.success,
        r.element_count, r.unexpected_count
-FROM (SELECT * FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.commit_seq < %(before)s
+FROM (SELECT * FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s
       ORDER BY d.commit_seq DESC LIMIT %(limit)s) d
 JOIN sluice.quality_rule r ON r.delivery_id = d.delivery_id AND r.reason = %(reason)s
 ORDER BY d.commit_seq DESC
 
 -- name: delivery
 -- One delivery whole, its neighbours, and the delivery that is live in its place.
-SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered,
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.released_from, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered,
        d.quarantined, d.malformed, d.suite_digest, d.manifest, d.snapshot_id, q.state, q.success,
        CASE WHEN octet_length(q.report) <= %(longest)s THEN q.report END AS report, octet_length(q.report) AS report_bytes,
-       (SELECT l.delivery_id FROM sluice.delivery l WHERE l.stream_id = d.stream_id AND l.batch_id = d.batch_id AND l.live)
-           AS live_delivery,
+       d.superseded_by,
+       ARRAY(SELECT o.delivery_id FROM sluice.delivery o WHERE o.superseded_by = d.delivery_id
+             ORDER BY o.delivery_id LIMIT 20) AS supersedes,
+       ARRAY(SELECT o.delivery_id FROM sluice.delivery o WHERE o.released_from = d.delivery_id
+             ORDER BY o.delivery_id DESC LIMIT 20) AS releases,
        before.delivery_id AS previous, before.suite_digest AS previous_digest, after.delivery_id AS following,
-       r.outcome, r.started_at, t.dag_id, t.dag_run_id, t.task_id, t.try_number,
+       r.outcome, r.started_at, r.who, r.why AS run_why, t.dag_id, t.dag_run_id, t.task_id, t.try_number,
        stop.stops, stop.decision, stop.decided_by, stop.why, stop.decided_at
 FROM sluice.delivery d
 LEFT JOIN sluice.quality q USING (delivery_id)
@@ -95,10 +104,10 @@ LEFT JOIN sluice.run r ON r.run_id = d.run_id
 LEFT JOIN LATERAL (SELECT t.* FROM sluice.airflow_try t WHERE t.run_id = d.run_id LIMIT 1) t ON true
 LEFT JOIN sluice.stopped_batch stop ON (stop.stream_id, stop.batch_id) = (d.stream_id, d.batch_id)
 LEFT JOIN LATERAL (SELECT b.delivery_id, b.suite_digest FROM sluice.delivery b
-                   WHERE b.pipeline = d.pipeline AND b.commit_seq < d.commit_seq
+                   WHERE b.pipeline = d.pipeline AND b.live AND b.commit_seq < d.commit_seq
                    ORDER BY b.commit_seq DESC LIMIT 1) before ON true
 LEFT JOIN LATERAL (SELECT b.delivery_id FROM sluice.delivery b
-                   WHERE b.pipeline = d.pipeline AND b.commit_seq > d.commit_seq
+                   WHERE b.pipeline = d.pipeline AND b.live AND b.commit_seq > d.commit_seq
                    ORDER BY b.commit_seq LIMIT 1) after ON true
 WHERE d.delivery_id = %(delivery)s AND d.pipeline = %(pipeline)s
 
@@ -118,7 +127,7 @@ SELECT q.status, count(*) AS rows FROM sluice.quarantine q WHERE q.delivery_id =
 
 -- name: held_rows
 -- Quarantined rows before a place (batch in the order of commits, row), newest batch first. Long values are cut.
-SELECT d.commit_seq, d.committed_at, d.batch_id, q.quarantine_id, q.delivery_id, q.reasons[1:20] AS reasons, q.status,
+SELECT d.commit_seq, d.committed_at, d.batch_id, d.kind, q.quarantine_id, q.delivery_id, q.reasons[1:20] AS reasons, q.status,
        left(q.source_path, 300) AS source_path, left(q.raw, %(longest)s) AS raw, left(q.row, %(longest)s) AS "row"
 FROM sluice.delivery d
 CROSS JOIN LATERAL (
@@ -148,7 +157,8 @@ ORDER BY r.number LIMIT 200
 -- One quarantined row whole, with the report of the batch that it came in.
 SELECT q.quarantine_id, q.delivery_id, q.stream_id::text, q.batch_id, q.reasons, q.status, q.source_path,
        left(q.raw, %(longest)s) AS raw, length(q.raw) AS raw_length, left(q.row, %(longest)s) AS "row",
-       length(q.row) AS row_length, d.committed_at, d.commit_seq, d.live,
+       length(q.row) AS row_length, d.committed_at, d.commit_seq, d.live, d.kind,
+       q.released_by, q.decided_by, q.why, q.decided_at,
        CASE WHEN octet_length(v.report) <= %(longest_report)s THEN v.report END AS report
 FROM sluice.quarantine q JOIN sluice.delivery d USING (delivery_id) LEFT JOIN sluice.quality v USING (delivery_id)
 WHERE q.quarantine_id = %(row)s AND q.pipeline = %(pipeline)s
@@ -166,5 +176,5 @@ SELECT s.stream_id::text, s.batch_id, s.stops, s.stopped_at, s.decision, s.decid
        CASE WHEN octet_length(s.report) <= %(longest)s THEN s.report END AS report
 FROM sluice.stopped_batch s
 WHERE s.pipeline = %(pipeline)s AND NOT EXISTS (
-    SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id) AND d.live)
+    SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id))
 ORDER BY s.stopped_at DESC LIMIT 1

@@ -127,7 +127,7 @@ def quarantine(
     dag_id: Name,
     rule: Text = "",
     batch: Annotated[str, Query(pattern="^[0-9]{0,18}$")] = "",
-    status: Literal["held", "released", "discarded", "all"] = "held",
+    status: Literal["held", "released", "discarded", "superseded", "all"] = "held",
     since: dt.date | Literal[""] = "",
     until: dt.date | Literal[""] = "",
     before: Place | None = None,

@@ -165,7 +165,7 @@ def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> 
         frame,
         row=row,
         map=shown,
-        pager=_pager(shown, batches, row),
+        pager=_pager(cursor, shown, batches, row, first=before == LAST),
         failing=_failing(shown, row),
         batches=batches[:LISTED],
         held=held,
@@ -333,6 +333,8 @@ def _environment() -> Environment:
     )
     for name in ("number", "share", "moment", "day", "span", "size", "cut", "as_json"):
         environment.filters[name] = getattr(words, name)
+    environment.globals["name_of"] = words.name_of
+    environment.globals["titled"] = words.titled
     environment.globals["STATES"] = STATES
     environment.globals["MOST_COUNTED"] = MOST_COUNTED
     environment.globals["LISTED"] = LISTED
@@ -372,16 +374,18 @@ def _failing(shown: Heatmap, row: PipelineRow) -> list[tuple[str, str, str]]:
 
 
 def _pager(
-    shown: Heatmap, batches: Sequence[BatchRow], row: PipelineRow
-) -> tuple[int | None, int | None, bool]:
-    """(`before` of the older map, `before` of the newer one, whether this is the newest)."""
+    cursor: Cursor, shown: Heatmap, batches: Sequence[BatchRow], row: PipelineRow, *, first: bool
+) -> tuple[int | None, int | None]:
+    """`before` of the older map and of the newer one; None where there is none."""
     if not shown.batches:
-        return None, None, True
-    columns = len(shown.batches)
-    older = shown.batches[0].commit_seq if len(batches) > columns else None
-    newest = shown.batches[-1].commit_seq
-    is_newest = row.delivery_id is None or any(one.delivery_id == row.delivery_id for one in shown.batches)
-    return older, None if is_newest else newest + 1 + width(len(shown.lines) + shown.left_out), is_newest
+        return None, None
+    older = shown.batches[0].commit_seq if len(batches) > len(shown.batches) else None
+    if first:
+        return older, None
+    newest, limit = shown.batches[-1].commit_seq, width(len(shown.lines) + shown.left_out)
+    values = {"pipeline": row.pipeline, "newest": newest, "limit": limit}
+    [(newer,)] = _plain(cursor, "newer", values)
+    return older, newer
 
 
 def _worst(batches: Sequence[BatchRow]) -> str:

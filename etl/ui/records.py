@@ -29,6 +29,7 @@ class PipelineRow:
     now: dt.datetime  # of the database
     delivery_id: int | None  # its last live delivery; None before the first
     batch_id: int | None
+    kind: str | None
     committed_at: dt.datetime | None
     state: str | None  # of that batch: good, noted, held, flawed; None: nothing has judged it
     state_since: dt.datetime | None
@@ -86,6 +87,7 @@ class BatchRow:
 
     delivery_id: int
     batch_id: int
+    kind: str
     commit_seq: int
     committed_at: dt.datetime
     live: bool
@@ -136,6 +138,7 @@ class VerdictRow:
 
     delivery_id: int
     batch_id: int
+    kind: str
     commit_seq: int
     committed_at: dt.datetime
     live: bool
@@ -172,6 +175,8 @@ class DeliveryRow:
     delivery_id: int
     stream_id: str
     batch_id: int
+    kind: str
+    released_from: int | None
     commit_seq: int
     committed_at: dt.datetime
     live: bool
@@ -186,12 +191,16 @@ class DeliveryRow:
     success: bool | None
     report: str | None  # None: there is none, or it is longer than LONGEST_REPORT
     report_bytes: int | None
-    live_delivery: int | None  # what is live in its place
+    superseded_by: int | None
+    supersedes: Sequence[int]
+    releases: Sequence[int]  # deliveries of rows that it had held
     previous: int | None
     previous_digest: str | None
     following: int | None
     outcome: str | None
     started_at: dt.datetime | None
+    who: str | None  # asked for the replay or the release
+    run_why: str | None
     dag_id: str | None
     dag_run_id: str | None
     task_id: str | None
@@ -258,6 +267,7 @@ class HeldRow:
     commit_seq: int
     committed_at: dt.datetime
     batch_id: int
+    kind: str
     quarantine_id: int
     delivery_id: int
     reasons: Sequence[str]
@@ -285,6 +295,11 @@ class HeldWhole:
     committed_at: dt.datetime
     commit_seq: int
     live: bool
+    kind: str
+    released_by: int | None
+    decided_by: str | None
+    why: str | None
+    decided_at: dt.datetime | None
     report: str | None
 
 

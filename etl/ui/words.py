@@ -70,3 +70,13 @@ def cut(value: object, longest: int = LONGEST_VALUE) -> str:
 
 def as_json(value: Any) -> str:
     return "null" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def name_of(kind: str | None, batch_id: int | None, delivery_id: int | None) -> str:
+    """A batch by its number in its stream; what is beside the stream has none of its own, but its delivery's."""
+    return str(batch_id) if kind in ("stream", None) else f"{kind} {delivery_id}"
+
+
+def titled(kind: str, batch_id: int, delivery_id: int) -> str:
+    name = name_of(kind, batch_id, delivery_id)
+    return f"batch {name}" if kind == "stream" else name

@@ -27,6 +27,7 @@ COMMENT ON COLUMN sluice.quality.good IS 'state is good or noted';
 CREATE INDEX quality_in_order ON sluice.quality (pipeline, good, commit_seq);
 CREATE INDEX delivery_by_run ON sluice.delivery (run_id);
 CREATE INDEX stopped_by_pipeline ON sluice.stopped_batch (pipeline, stopped_at);
+CREATE INDEX delivery_superseded_by ON sluice.delivery (superseded_by) WHERE superseded_by IS NOT NULL;
 CREATE INDEX run_by_pipeline ON sluice.run (pipeline, started_at);
 
 -- Held rows are browsed batch by batch; within one by their own number.
@@ -36,8 +37,8 @@ DROP INDEX sluice.quarantine_held;
 CREATE INDEX quarantine_held ON sluice.quarantine (pipeline, delivery_id, quarantine_id) WHERE status = 'held';
 
 CREATE VIEW sluice.quality_batch AS
-    SELECT d.pipeline, d.delivery_id, d.stream_id, d.batch_id, d.commit_seq, d.committed_at, d.live, q.state, q.success,
-           d.rows_in, d.delivered, d.quarantined, d.malformed,
+    SELECT d.pipeline, d.delivery_id, d.stream_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live,
+           q.state, q.success, d.rows_in, d.delivered, d.quarantined, d.malformed,
            d.quarantined::double precision / nullif(d.rows_in, 0) AS quarantined_share,
            d.suite_digest, d.run_id, t.dag_id, t.dag_run_id
     FROM sluice.delivery d
@@ -48,6 +49,7 @@ COMMENT ON COLUMN sluice.quality_batch.pipeline IS 'The pipeline';
 COMMENT ON COLUMN sluice.quality_batch.delivery_id IS 'The delivery; delivered rows carry it as _delivery_id';
 COMMENT ON COLUMN sluice.quality_batch.stream_id IS 'The stream';
 COMMENT ON COLUMN sluice.quality_batch.batch_id IS 'Spark''s batch id within the stream';
+COMMENT ON COLUMN sluice.quality_batch.kind IS 'stream: a batch of the stream; replay: it took the place of others; release: rows let out of quarantine';
 COMMENT ON COLUMN sluice.quality_batch.commit_seq IS 'Order of the pipeline''s commits';
 COMMENT ON COLUMN sluice.quality_batch.committed_at IS 'When it was delivered';
 COMMENT ON COLUMN sluice.quality_batch.live IS 'False once a later delivery took its place';
@@ -64,7 +66,7 @@ COMMENT ON COLUMN sluice.quality_batch.dag_id IS 'Airflow''s DAG; null when no D
 COMMENT ON COLUMN sluice.quality_batch.dag_run_id IS 'Airflow''s run of the DAG';
 
 CREATE VIEW sluice.quality_rule_history AS
-    SELECT d.pipeline, r.reason, r.number, d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, d.live,
+    SELECT d.pipeline, r.reason, r.number, d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live,
            r.expectation, r.severity, r.success, r.element_count, r.unexpected_count,
            r.unexpected_count::double precision / nullif(r.element_count, 0) AS unexpected_share, r.evaluated
     FROM sluice.quality_rule r JOIN sluice.delivery d USING (delivery_id);
@@ -74,6 +76,7 @@ COMMENT ON COLUMN sluice.quality_rule_history.reason IS 'The rule''s name, which
 COMMENT ON COLUMN sluice.quality_rule_history.number IS 'Its place in the suite, from 0';
 COMMENT ON COLUMN sluice.quality_rule_history.delivery_id IS 'The delivery';
 COMMENT ON COLUMN sluice.quality_rule_history.batch_id IS 'Spark''s batch id within the stream';
+COMMENT ON COLUMN sluice.quality_rule_history.kind IS 'stream, replay or release; see sluice.delivery.kind';
 COMMENT ON COLUMN sluice.quality_rule_history.commit_seq IS 'Order of the pipeline''s commits';
 COMMENT ON COLUMN sluice.quality_rule_history.committed_at IS 'When the batch was delivered';
 COMMENT ON COLUMN sluice.quality_rule_history.live IS 'False once a later delivery took the batch''s place';
@@ -89,21 +92,22 @@ CREATE VIEW sluice.quality_pipeline AS
     SELECT p.name AS pipeline, last.delivery_id, last.batch_id, last.committed_at, last.state,
            turn.committed_at AS state_since,
            EXISTS (SELECT FROM sluice.stopped_batch s WHERE s.pipeline = p.name AND NOT EXISTS (
-               SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id) AND d.live))
+               SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id)))
                AS stopped
     FROM sluice.pipeline p
     LEFT JOIN LATERAL (
         SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, q.state, q.good
         FROM sluice.delivery d JOIN sluice.quality q USING (delivery_id)
-        WHERE d.pipeline = p.name AND d.live ORDER BY d.commit_seq DESC LIMIT 1) last ON true
+        WHERE d.pipeline = p.name AND d.live AND d.kind <> 'release' ORDER BY d.commit_seq DESC LIMIT 1) last ON true
     LEFT JOIN LATERAL (
         SELECT q.commit_seq FROM sluice.quality q JOIN sluice.delivery d USING (delivery_id)
-        WHERE q.pipeline = p.name AND q.good = (NOT last.good) AND d.live ORDER BY q.commit_seq DESC LIMIT 1) other ON true
+        WHERE q.pipeline = p.name AND q.good = (NOT last.good) AND d.live AND d.kind <> 'release'
+        ORDER BY q.commit_seq DESC LIMIT 1) other ON true
     LEFT JOIN LATERAL (
         SELECT d.committed_at FROM sluice.quality q JOIN sluice.delivery d USING (delivery_id)
-        WHERE q.pipeline = p.name AND q.good = last.good AND d.live AND q.commit_seq > coalesce(other.commit_seq, 0)
-        ORDER BY q.commit_seq LIMIT 1) turn ON true;
-COMMENT ON VIEW sluice.quality_pipeline IS 'One row a pipeline: its last batch, whether that is good, and since when';
+        WHERE q.pipeline = p.name AND q.good = last.good AND d.live AND d.kind <> 'release'
+          AND q.commit_seq > coalesce(other.commit_seq, 0) ORDER BY q.commit_seq LIMIT 1) turn ON true;
+COMMENT ON VIEW sluice.quality_pipeline IS 'One row a pipeline: its last batch, whether that is good, and since when; what was released from quarantine is not counted';
 COMMENT ON COLUMN sluice.quality_pipeline.pipeline IS 'The pipeline';
 COMMENT ON COLUMN sluice.quality_pipeline.delivery_id IS 'Its last delivery; null before the first';
 COMMENT ON COLUMN sluice.quality_pipeline.batch_id IS 'The batch of its last delivery';
@@ -121,5 +125,5 @@ COMMENT ON COLUMN sluice.quarantine_count.pipeline IS 'The pipeline';
 COMMENT ON COLUMN sluice.quarantine_count.delivery_id IS 'The delivery whose batch they came in';
 COMMENT ON COLUMN sluice.quarantine_count.batch_id IS 'Spark''s batch id within the stream';
 COMMENT ON COLUMN sluice.quarantine_count.reason IS 'The rule that they break; malformed for records that could not be parsed';
-COMMENT ON COLUMN sluice.quarantine_count.status IS 'held, released or discarded';
+COMMENT ON COLUMN sluice.quarantine_count.status IS 'held, released, discarded or superseded';
 COMMENT ON COLUMN sluice.quarantine_count.rows IS 'How many';

@@ -141,6 +141,35 @@ def test_a_batch_shows_all_that_came_in_and_went_out(history: str) -> None:
     assert page.html.count('<td class="bad">') == 2 * 5  # both rules of each of the five held rows
 
 
+def test_what_took_the_place_of_a_batch_and_what_was_let_out_of_it_is_told(history: str) -> None:
+    connection = psycopg2.connect(history, cursor_factory=Counting)
+    try:
+        with connection.cursor() as cursor:  # rolled back
+            for change in (
+                """UPDATE sluice.delivery SET kind = 'replay' WHERE delivery_id = 9998;
+                   UPDATE sluice.run SET who = 'Ada', why = 'late files'
+                   WHERE run_id = (SELECT run_id FROM sluice.delivery WHERE delivery_id = 9998)""",
+                "UPDATE sluice.delivery SET live = false, superseded_by = 9998 WHERE delivery_id IN (9990, 9991)",
+                "UPDATE sluice.delivery SET kind = 'release', released_from = 9997 WHERE delivery_id = 10000",
+            ):
+                cursor.execute(change)
+            old, new, origin, release = (
+                shown(pages.batch(cursor, "feed", BELOW, delivery=number))
+                for number in (9990, 9998, 9997, 10000)
+            )
+            whole = pages.pipeline(cursor, "feed", Frame())
+    finally:
+        connection.close()
+    assert "superseded by delivery 9998" in old
+    assert "Replay 9998 of feed" in new
+    assert "It took the place of delivery 9990 , delivery 9991 ; asked for by Ada : late files" in new
+    assert "Rows that it held were let out by delivery 10000" in origin
+    assert "It let rows out of the quarantine of delivery 9997" in release
+    drawn = re.findall(r'<th><a href="batch/(\d+)"', whole.html)
+    assert {"9990", "9991"}.isdisjoint(drawn)  # the map has what is in force
+    assert "Last batch 9998" in shown(whole)  # a release is no fresh data
+
+
 def test_what_is_another_pipelines_is_not_there(history: str) -> None:
     for make in (
         lambda cursor: pages.batch(cursor, "wide", BELOW, delivery=BATCHES),
@@ -293,6 +322,9 @@ def poison(cursor: psycopg2.extensions.cursor, delivery: int, text: str) -> None
         """INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row)
            SELECT 'feed', delivery_id, stream_id, batch_id, ARRAY[%(text)s], %(text)s, %(text)s, %(row)s
            FROM sluice.delivery WHERE delivery_id = %(delivery)s""",
+        "UPDATE sluice.quarantine SET decided_by = %(text)s, why = %(text)s, decided_at = now() WHERE delivery_id = %(delivery)s",
+        """UPDATE sluice.run SET who = %(text)s, why = %(text)s, holder = %(text)s, outcome = %(text)s
+           WHERE run_id = md5('feed' || 0)::uuid""",
         """INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report, decision, decided_by, why,
                                              decided_at)
            SELECT stream_id, batch_id, 'feed', ARRAY[%(text)s], %(report)s, 'accept', %(text)s, %(text)s, now()

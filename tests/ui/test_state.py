@@ -126,7 +126,7 @@ def test_a_ledger_of_before_is_given_the_states_that_its_commits_would_have_writ
 BEFORE = """
 DROP VIEW sluice.quality_pipeline, sluice.quality_batch, sluice.quality_rule_history, sluice.quarantine_count;
 ALTER TABLE sluice.quality DROP good, DROP state, DROP commit_seq, DROP pipeline;
-DROP INDEX sluice.delivery_by_run, sluice.stopped_by_pipeline, sluice.run_by_pipeline;
+DROP INDEX sluice.delivery_by_run, sluice.delivery_superseded_by, sluice.stopped_by_pipeline, sluice.run_by_pipeline;
 """
 
 
