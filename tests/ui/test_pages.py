@@ -322,7 +322,8 @@ def poison(cursor: psycopg2.extensions.cursor, delivery: int, text: str) -> None
         """INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row)
            SELECT 'feed', delivery_id, stream_id, batch_id, ARRAY[%(text)s], %(text)s, %(text)s, %(row)s
            FROM sluice.delivery WHERE delivery_id = %(delivery)s""",
-        "UPDATE sluice.quarantine SET decided_by = %(text)s, why = %(text)s, decided_at = now() WHERE delivery_id = %(delivery)s",
+        """UPDATE sluice.quarantine SET decided_by = %(text)s, why = %(text)s, decided_at = now()
+           WHERE delivery_id = %(delivery)s""",
         """UPDATE sluice.run SET who = %(text)s, why = %(text)s, holder = %(text)s, outcome = %(text)s
            WHERE run_id = md5('feed' || 0)::uuid""",
         """INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report, decision, decided_by, why,
