@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from etl.settings import load_settings
 from etl.trigger import trigger
 from tests.compose.conftest import variables_of
 from tests.compose.native import HOST, Native
+from tests.conftest import FOREIGN
 from tests.spark.runs import DECLARATION, NAME, RULES, SHOPS, Landed, orders
 from tests.spark.s3_home import S3Home
 
@@ -57,9 +59,13 @@ def _started(made_env: Path) -> Iterator[Set]:
     )
     (mine / f"{NAME}.py").write_text(DECLARATION.format(name=NAME, max_files=2, share=1.0))
     with pytest.MonkeyPatch.context() as monkeypatch:
+        for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+            monkeypatch.delenv(name)
         for name, value in native.environment(EYES).items():
-            if name.startswith(("SLUICE_", "AWS_", "PG")):
+            if name.startswith(FOREIGN):
                 monkeypatch.setenv(name, value)
+        (root / "sluice.toml").touch()
+        monkeypatch.setenv("SLUICE_CONFIG", str(root / "sluice.toml"))  # not one further up
         settings = load_settings()
         found = services.up(settings)
         for name, value in found.environment.items():
