@@ -59,9 +59,7 @@ def test_the_dag_downstream_reads_exactly_the_batches_of_each_run(flights: Stack
         dag_test(flights, "flights")
         run = next_run(flights, seen)
         seen.add(run)
-        for _ in flights.api.follow(DOWNSTREAM, run, within=PATIENCE):
-            pass
-        assert flights.api.state(DOWNSTREAM, run) == "success"
+        assert flights.ended(run, DOWNSTREAM) == "success"
         found = flights.api.xcom(DOWNSTREAM, run, "by_carrier")
         wanted = flights.home.ask(
             "SELECT carrier, count(*), avg(dep_delay)::float8 FROM warehouse.flights"
