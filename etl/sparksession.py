@@ -32,6 +32,7 @@ def retained_batches(horizon: timedelta) -> int:
 
 def configuration(settings: Settings, services: Services) -> dict[str, str]:
     """Spark's settings in force; the user's own come last, but for those that could lose rows."""
+    _check(settings)
     local = settings.spark_master.startswith("local")
     found = {
         "spark.master": settings.spark_master,
@@ -49,13 +50,21 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         found["spark.sql.shuffle.partitions"] = cores if cores.isdigit() else str(os.cpu_count() or 1)
         found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     found |= _s3a(settings, services, local=local)
+    kept = {name: found[name] for name in ("spark.sql.streaming.minBatchesToRetain",)}
+    return found | settings.spark_conf | KEEP_EVERYTHING | kept
+
+
+def _check(settings: Settings) -> None:
+    if settings.spark_conf.get("spark.submit.deployMode", "client") != "client":
+        raise SetupError(
+            "SLUICE_SPARK_CONF asks for cluster mode: the driver would outlive the command that answers for it",
+            remedy="leave spark.submit.deployMode out; docs/airflow.md says how the command itself runs in the cluster",
+        )
     if shown := sorted(name for name in settings.spark_conf if SECRET.search(name)):
         raise SetupError(
             f"SLUICE_SPARK_CONF holds what looks like secrets, and Spark's settings show in `ps`: {', '.join(shown)}",
             remedy="leave credentials to the standard AWS chain and to password files",
         )
-    kept = {name: found[name] for name in ("spark.sql.streaming.minBatchesToRetain",)}
-    return found | settings.spark_conf | KEEP_EVERYTHING | kept
 
 
 SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
@@ -100,8 +109,11 @@ def start(settings: Settings, services: Services) -> SparkSession:
     java()  # one line about a missing or old Java, before Spark's own report of it
     if settings.spark_master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its default is whatever python3 is on PATH
-    conf = SparkConf().setAll(list(configuration(settings, services).items()))
+    found = configuration(settings, services)
+    # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
+    python = found.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = python
+    conf = SparkConf().setAll(list(found.items()))
     log = log_file(settings)
     make_folder(log.parent)
     with log.open("w") as out:

@@ -1,7 +1,7 @@
 """The named steps of the delivery protocol, in their order.
 
-The protocol's model and the crash tests speak of the same names. In production `reached` does nothing;
-a crash test installs a listener that stops the process there.
+The protocol's model and the crash tests speak of the same names. In a log `reached` does nothing; a terminal
+shows where a batch is, and a crash test installs a listener that stops the process there.
 """
 
 from __future__ import annotations

@@ -71,8 +71,12 @@ def test_a_run_on_a_cluster_delivers_exactly_once(home: Home, tmp_path: Path) ->
     for number in range(3):
         start = number * 100
         landed += home.land(f"orders/{number}.jsonl", orders(start, 9, negative=[start + 4]), ["{broken"])
-    done = home.sluice("run", "orders")
+    python, used = tmp_path / "python", tmp_path / "used"
+    python.write_text(f'#!/bin/sh\ntouch "{used}"\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    done = home.sluice("run", "orders", "--conf", f"spark.pyspark.python={python}")
     assert done.returncode == 0, done.stderr[-3000:]
+    assert used.exists(), "executors run the Python that they were told to"
     home.assert_holds(landed)
     report = audit(home.place, home.pipeline())
     assert report.clean, list(report.lines())

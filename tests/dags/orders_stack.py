@@ -135,6 +135,7 @@ def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> It
         folder.mkdir(parents=True)
     # a secret reaches Airflow's processes as it would a user's: inherited, or by a file
     monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{posted.port}/hook")
+    monkeypatch.setenv("AIRFLOW__CORE__DEFAULT_TASK_EXECUTION_TIMEOUT", "3600")  # seconds
     settings = Settings(
         home=root / "home",
         jars=JARS,

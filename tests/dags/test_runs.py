@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -171,6 +172,22 @@ def test_after_a_task_runner_was_killed_the_retry_delivers_once(stack: Stack) ->
         assert_gone(family)
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
+    tries = stack.home.ask("SELECT try_number FROM sluice.airflow_try WHERE dag_run_id = %s ORDER BY 1", run)
+    assert tries == [(1,), (2,)]
+
+
+def test_timed_out_in_a_batch_it_is_gone_and_the_retry_delivers_once(stack: Stack) -> None:
+    stack.land()
+    with held_in_the_commit(stack):
+        run = stack.run()
+        family = wait_for_the_commit(stack)
+        runner = family[0].parent()
+        assert runner is not None
+        runner.send_signal(signal.SIGALRM)  # the clock of execution_timeout, an hour early
+        assert_gone(family)
+    assert stack.ended(run) == "success"
+    stack.assert_exactly_once()
+    assert "Process timed out" in stack.api.log(NAME, run, "run", 1)
     tries = stack.home.ask("SELECT try_number FROM sluice.airflow_try WHERE dag_run_id = %s ORDER BY 1", run)
     assert tries == [(1,), (2,)]
 

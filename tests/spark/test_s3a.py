@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import boto3
 import pytest
@@ -15,68 +12,16 @@ from botocore.config import Config
 from pyspark.sql import SparkSession
 
 from etl import steps
-from etl.audit import audit
 from etl.batch import Receipt
 from etl.errors import CheckpointLost, InputsChanged
 from etl.recover import recover
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Step
-from tests.spark.runs import NAME, Home, Landed, orders
+from tests.spark.runs import NAME, Landed, orders
+from tests.spark.s3_home import S3Home
 
 NAMES = ("dt=2020-01-01/a.jsonl", "b b ü%20+.csv", "c/d/e&'(.jsonl", "f.csv")
-
-
-@dataclass(kw_only=True)
-class S3Home(Home):
-    """A home whose landing and checkpoints are on S3; objects have a time of the server's, in whole seconds."""
-
-    @property
-    def client(self) -> Any:
-        services = self.place.services
-        config = Config(s3={"addressing_style": "path"})
-        return boto3.client("s3", endpoint_url=services.s3_endpoint, config=config)
-
-    @property
-    def bucket(self) -> str:
-        return self.place.settings.landing.removeprefix("s3a://").partition("/")[0]
-
-    def key(self, path: str) -> str:
-        return f"{self.place.settings.landing.removeprefix(f's3a://{self.bucket}/')}/{path}"
-
-    def write(self, path: str, content: str | bytes) -> Path:
-        body = content.encode() if isinstance(content, str) else content
-        self.client.put_object(Bucket=self.bucket, Key=self.key(path), Body=body)
-        return Path(path)
-
-    def uri(self, path: str) -> str:
-        return f"s3a://{self.bucket}/" + "".join(
-            quote(char, safe="/=+&'(") if char.isascii() else char for char in self.key(path)
-        )
-
-    def make_folder(self, name: str) -> None:
-        """S3 has no folders."""
-
-    def time(self, path: str) -> object:
-        return self.client.head_object(Bucket=self.bucket, Key=self.key(path))["LastModified"]
-
-    def below(self, place: str) -> dict[str, str]:
-        """The etag of every object below `s3a://bucket/prefix`."""
-        bucket, _, prefix = place.removeprefix("s3a://").partition("/")
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
-        return {one["Key"]: one["ETag"] for page in pages for one in page.get("Contents", ())}
-
-    def remove(self, place: str) -> None:
-        """Delete every object below a place."""
-        found = self.below(place)
-        assert found
-        for key in found:
-            self.client.delete_object(Bucket=place.removeprefix("s3a://").partition("/")[0], Key=key)
-
-    def assert_clean(self) -> None:
-        report = audit(self.place, self.pipeline())
-        assert report.clean, list(report.lines())
-        assert report.changed_inputs == []
 
 
 @pytest.fixture

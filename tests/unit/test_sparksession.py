@@ -1,0 +1,27 @@
+"""What of Spark's own settings is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from etl.errors import SetupError
+from etl.services import Services
+from etl.settings import Settings
+from etl.sparksession import configuration
+
+NOWHERE = Services(postgres="", lake="s3://b", s3_endpoint=None, s3_region="r", environment={})
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("spark.submit.deployMode", "asks for cluster mode"),
+        ("spark.hadoop.fs.s3a.secret.key", "show in `ps`: spark.hadoop.fs.s3a.secret.key$"),
+    ],
+)
+def test_a_setting_that_breaks_a_promise_is_refused(tmp_path: Path, name: str, seen: str) -> None:
+    settings = Settings(home=tmp_path, spark_conf={name: "cluster"})
+    with pytest.raises(SetupError, match=f"(?m){seen}"):
+        configuration(settings, NOWHERE)
