@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from etl import cli_airflow, cli_quarantine, cli_replay
+from etl import cli_airflow, cli_quarantine, cli_replay, cli_suites
 from etl.command import AsJson, PipelineName, here, load, print_json, who
 from etl.errors import SluiceError
 from etl.settings import load_settings, with_spark_conf
@@ -119,6 +119,7 @@ def down() -> None:
 app.command()(cli_airflow.airflow)
 app.command()(cli_replay.replay)
 app.add_typer(cli_quarantine.app, name="quarantine")
+app.command()(cli_suites.whatif)
 
 
 def _without_secrets(dsn: str) -> str:

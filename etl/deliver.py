@@ -166,7 +166,7 @@ def _is_fenced(run: Session) -> bool:
 def _hold(run: Session, decision: Decision | None) -> Hold:
     if decision and decision.action == "accept":
         return Hold(rules=())
-    return Hold(rules=tuple(rule for rule in run.rules if rule.quarantines))
+    return Hold.by(run.rules)
 
 
 def _attempt(run: Session, batch: Batch, hold: Hold, decision: Decision | None) -> Receipt:

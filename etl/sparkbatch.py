@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -55,6 +56,25 @@ class Rules:
     def words(self) -> int:
         return len(self.suite.flags)
 
+    def flagged(self, frame: DataFrame) -> DataFrame:
+        """The output with the suite's flags beside it, and what `observe` must count of it."""
+        if self.suite.aggregates:
+            frame = frame.observe("suite", *self.suite.aggregates)
+        return frame.select("*", *self.suite.flags)
+
+    def aggregates(self, job: DataFrame) -> Mapping[str, Any]:
+        """What was observed in the job that was run on exactly this frame."""
+        from etl.source import observed
+
+        return observed(job, "suite") if self.suite.aggregates else {}
+
+    def judge(self, counts: Counts, rows: Callable[[], DataFrame]) -> Verdict:
+        """The suite's verdict; rules that the pass can't answer are asked of GX on all of the output's `rows`."""
+        from etl.quality import evaluate_elsewhere, judge
+
+        elsewhere = evaluate_elsewhere(self.suite, rows()) if self.suite.elsewhere else {}
+        return judge(self.suite, counts, elsewhere, max_quarantine_share=self.pipeline.max_quarantine_share)
+
 
 def suite_path(pipeline: Pipeline, settings: Settings) -> Any:
     """The file of the pipeline's suite, in the first folder that has it."""
@@ -69,11 +89,21 @@ def suite_path(pipeline: Pipeline, settings: Settings) -> Any:
     )
 
 
-def compile_rules(pipeline: Pipeline, frame: DataFrame, settings: Settings) -> Rules:
-    """The suite over the output's columns; a pipeline without one is judged by an empty suite."""
+def compile_rules(
+    pipeline: Pipeline,
+    frame: DataFrame,
+    settings: Settings,
+    *,
+    instead: Path | Mapping[str, Any] | None = None,
+) -> Rules:
+    """The suite over the output's columns; a pipeline without one is judged by an empty suite.
+
+    `instead` is a suite, or its file, to judge by instead of the pipeline's own.
+    """
     from etl.quality import compile_suite
 
-    suite = suite_path(pipeline, settings) if pipeline.suite else {"name": "none", "expectations": []}
+    none = {"name": "none", "expectations": []}
+    suite = instead or (suite_path(pipeline, settings) if pipeline.suite else none)
     compiled = compile_suite(suite, frame.schema, frame.sparkSession)
     return Rules(pipeline=pipeline, suite=compiled, schema=frame.schema)
 
@@ -165,8 +195,7 @@ class SparkBatch:
             uris = [one.uri for one in self.inputs]
             malformed = _collect(self._staging(self._malformed(uris, unreadable), task))
             self._require_all(malformed, observed(job, "source")["malformed"], unreadable)
-        aggregates = observed(job, "suite") if self.rules.suite.aggregates else {}
-        return Staged(reports=reports, malformed=malformed, aggregates=aggregates)
+        return Staged(reports=reports, malformed=malformed, aggregates=self.rules.aggregates(job))
 
     def _refuse_stale(self) -> None:
         """Not before the ledger was asked: the files of a batch that is delivered already may be gone."""
@@ -197,9 +226,7 @@ class SparkBatch:
         return output(self.rules.pipeline.transform(records, **self.source.lookups))
 
     def _job(self, frame: DataFrame, task: StageTask) -> DataFrame:
-        if self.rules.suite.aggregates:
-            frame = frame.observe("suite", *self.rules.suite.aggregates)
-        return self._staging(frame.select("*", *self.rules.suite.flags), task)
+        return self._staging(self.rules.flagged(frame), task)
 
     def _staging(self, frame: DataFrame, task: StageTask) -> DataFrame:
         """At most `pg_connections` tasks write at a time; each opens one connection."""
@@ -235,13 +262,7 @@ class SparkBatch:
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
         """The suite's verdict; rules that the pass can't answer are asked of GX on the staged rows."""
-        from etl.quality import evaluate_elsewhere, judge
-
-        elsewhere: Mapping[int, Any] = {}
-        if self.rules.suite.elsewhere:
-            elsewhere = evaluate_elsewhere(self.rules.suite, self._staged_rows(staged))
-        share = self.rules.pipeline.max_quarantine_share
-        return judge(self.rules.suite, counts, elsewhere, max_quarantine_share=share)
+        return self.rules.judge(counts, lambda: self._staged_rows(staged))
 
     def _staged_rows(self, staged: Staged) -> DataFrame:
         """The transform's whole output, read back from what was staged of it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,23 @@ class Hold:
     rules: tuple[StageRule, ...]  # a row that breaks one of these is held
     whole: str | None = None  # hold every row, for this reason
 
+    @classmethod
+    def by(cls, rules: Iterable[StageRule]) -> Hold:
+        """As the suite says, nobody having decided otherwise."""
+        return cls(rules=tuple(rule for rule in rules if rule.quarantines))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sieve:
+    """What tells the rows to deliver from those to hold."""
+
+    columns: pa.Schema  # the transform's output in the common types
+    words: int  # how many int64 columns of flags follow the columns
+    sampled: tuple[StageRule, ...]  # rules whose failing values are reported
+    hold: Hold
+    keys: tuple[str, ...]  # of an upsert sink: a row without one of them is held
+    partitioned_by: str | None  # the column that partitions the lake
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageTask:
@@ -55,6 +72,17 @@ class StageTask:
     tables: StagingTables
     on_step: steps.Listener | None = None
 
+    @property
+    def sieve(self) -> Sieve:
+        return Sieve(
+            columns=self.columns,
+            words=self.words,
+            sampled=self.sampled,
+            hold=self.hold,
+            keys=self.keys,
+            partitioned_by=self.data.partitioning.column if self.data.partitioning else None,
+        )
+
 
 @dataclass(kw_only=True)
 class TaskReport:
@@ -72,6 +100,12 @@ class TaskReport:
     checksum: int = 0
     quarantine_checksum: int = 0
 
+    @classmethod
+    def of(cls, sieve: Sieve, *, partition: int, number: int) -> TaskReport:
+        """A report of no rows yet."""
+        words = tuple(Counter[int]() for _ in range(sieve.words))
+        return cls(partition=partition, task=number, histograms=words)
+
 
 def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int, number: int) -> TaskReport:
     """Write every row of `batches` to exactly one of the two tables, on S3 and in staging, or raise.
@@ -80,8 +114,7 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int,
     open objects' buffers, whatever the partition's size.
     """
     steps.listen(task.on_step)
-    report = TaskReport(partition=partition, task=number)
-    report.histograms = tuple(Counter() for _ in range(task.words))
+    report = TaskReport.of(task.sieve, partition=partition, number=number)
     data = ObjectWriter(task.data, task.store, task.delivery_id, partition)
     quarantine = ObjectWriter(task.quarantine, task.store, task.delivery_id, partition)
     try:
@@ -107,10 +140,10 @@ def _delivered(
     staging: StagingWriter,
 ) -> Iterator[pa.RecordBatch]:
     """Split each batch, write both halves to S3 and the held one to staging; yield the delivered one."""
-    names = task.columns.names
+    names, sieve = task.columns.names, task.sieve
     for batch in batches:
         rows = conform(batch, task.columns)
-        held, reasons = _held(task, batch, rows, report)
+        held, reasons = sift(sieve, batch, rows, report)
         if held is not None:
             bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons)
             report.quarantined += bad.num_rows
@@ -136,24 +169,26 @@ def conform(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _held(
-    task: StageTask, batch: pa.RecordBatch, rows: pa.RecordBatch, report: TaskReport
+def sift(
+    sieve: Sieve, batch: pa.RecordBatch, rows: pa.RecordBatch, report: TaskReport
 ) -> tuple[pa.Array | None, list[list[str]]]:
-    """Which rows are held (None: none is), and the reasons of each held row, in order."""
-    words = [batch.column(f"_flags{word}") for word in range(task.words)]
+    """Which rows are held (None: none is), and the reasons of each held row, in order.
+
+    `rows` are the batch's own columns in the common types. Flags, reasons and samples go into the report.
+    """
+    words = [batch.column(f"_flags{word}") for word in range(sieve.words)]
     for word, histogram in zip(words, report.histograms, strict=True):
         for entry in pc.value_counts(word).to_pylist():
             histogram[entry["values"]] += entry["counts"]
-    _take_samples(task, rows, words, report)
+    _take_samples(sieve, rows, words, report)
     found: list[tuple[str, pa.Array]] = []
     if RAW in batch.schema.names:
         found.append((MALFORMED, pa.repeat(True, batch.num_rows)))
     else:
-        found += [(rule.reason, hit) for rule in task.hold.rules if (hit := _hits(rule, words)) is not None]
-        by = task.data.partitioning
-        found += breaches(rows, keys=task.keys, partitioned_by=by.column if by else None)
-    if task.hold.whole is not None:
-        found.append((task.hold.whole, pa.repeat(True, batch.num_rows)))
+        found += [(rule.reason, hit) for rule in sieve.hold.rules if (hit := _hits(rule, words)) is not None]
+        found += breaches(rows, keys=sieve.keys, partitioned_by=sieve.partitioned_by)
+    if sieve.hold.whole is not None:
+        found.append((sieve.hold.whole, pa.repeat(True, batch.num_rows)))
     if not found:
         return None, []
     held = found[0][1]
@@ -173,8 +208,8 @@ def _hits(rule: StageRule, words: list[pa.Array]) -> pa.Array | None:
     return hit if hit.true_count else None
 
 
-def _take_samples(task: StageTask, rows: pa.RecordBatch, words: list[pa.Array], report: TaskReport) -> None:
-    for rule in task.sampled:
+def _take_samples(sieve: Sieve, rows: pa.RecordBatch, words: list[pa.Array], report: TaskReport) -> None:
+    for rule in sieve.sampled:
         taken = report.samples.setdefault(rule.number, [])
         if len(taken) < SAMPLES_PER_RULE and (hit := _hits(rule, words)) is not None:
             some = rows.select(list(rule.columns)).filter(hit).slice(0, SAMPLES_PER_RULE - len(taken))

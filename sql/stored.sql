@@ -1,0 +1,18 @@
+-- name: batches
+-- The newest live deliveries of a pipeline in the order of their commits, each with its Parquet files.
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.committed_at, d.suite_digest, d.malformed,
+       coalesce(f.data, ARRAY[]::text[]) AS data, coalesce(f.quarantine, ARRAY[]::text[]) AS quarantine
+FROM (SELECT * FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live ORDER BY commit_seq DESC LIMIT %(last)s) d,
+     LATERAL (SELECT array_agg(path ORDER BY path) FILTER (WHERE kind = 'data') AS data,
+                     array_agg(path ORDER BY path) FILTER (WHERE kind = 'quarantine') AS quarantine
+              FROM sluice.delivery_file WHERE delivery_id = d.delivery_id) f
+ORDER BY d.commit_seq
+
+-- name: rules
+-- What the suite said of a delivery when it was judged, rule by rule.
+SELECT number, reason, expectation, severity, success, element_count, unexpected_count
+FROM sluice.quality_rule WHERE delivery_id = %(delivery)s ORDER BY number
+
+-- name: report
+-- The whole report on a delivery.
+SELECT report FROM sluice.quality WHERE delivery_id = %(delivery)s
