@@ -1,4 +1,4 @@
-"""`sluice whatif`: suites over batches that are delivered already."""
+"""`sluice whatif`, `suggest` and `docs`: suites and verdicts of batches that are delivered already."""
 
 from __future__ import annotations
 
@@ -28,3 +28,28 @@ def whatif(
         return
     for line in found.lines():
         typer.echo(line)
+
+
+def suggest(
+    name: PipelineName,
+    last: Last = 20,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to; standard output by default.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Draft a suite from the last batches, each expectation with its evidence in its notes."""
+    from etl.suggest import exists, write
+    from etl.suggest import suggest as draw
+
+    if output is not None and output.exists() and not force:
+        raise exists(output)
+    place = here()
+    found = draw(place, load(name, place.settings), last=last)
+    if output is None:
+        typer.echo(found.text, nl=False)
+        return
+    write(found, output, force=force)
+    rules = len(found.suite["expectations"])
+    typer.echo(f"{rules} expectations from {found.rows:,} rows of {found.batches:,} batches in {output}")
+    typer.echo(f"next: `sluice whatif {name} --suite {output}`")
