@@ -53,3 +53,19 @@ def suggest(
     rules = len(found.suite["expectations"])
     typer.echo(f"{rules} expectations from {found.rows:,} rows of {found.batches:,} batches in {output}")
     typer.echo(f"next: `sluice whatif {name} --suite {output}`")
+
+
+def docs(
+    name: PipelineName,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to; below SLUICE_HOME by default.")
+    ] = None,
+    last: Last = 20,
+) -> None:
+    """Build Great Expectations' Data Docs of the last batches: static pages with nothing in them that runs."""
+    from etl.datadocs import build_docs
+
+    place = here()
+    folder = output or Path(place.settings.home) / "docs" / name
+    found = build_docs(place, load(name, place.settings), folder, last=last)
+    typer.echo(f"{len(found):,} batches in {folder / 'index.html'}")
