@@ -68,6 +68,7 @@ model: dev  ## the long form of the protocol's model
 
 bench: dev  ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.elsewhere
 	$(BIN)/python -m benchmarks.dags
 	$(BIN)/python -m benchmarks.pages
 

@@ -160,7 +160,10 @@ class Planner:
         """A key for the rows that GX would keep for these arguments, and their condition (None: all)."""
         from pyspark.sql import functions as F
 
-        filters = self.recorder.get_domain_records(domain_kwargs=dict(kwargs)).filters
+        try:
+            filters = self.recorder.get_domain_records(domain_kwargs=dict(kwargs)).filters
+        except ValueError as wrong:  # GX's word for what its engine for Spark can't do
+            raise Refused(_first_line(wrong)) from wrong
         condition: Column | None = None
         for one in filters:
             step = F.expr(one) if isinstance(one, str) else one
