@@ -55,7 +55,10 @@ class SaidOfRule:
 
 
 def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[StoredBatch]:
-    """The last live deliveries, oldest first; of a table that each batch replaces the last one only."""
+    """The last live batches, oldest first; of a table that each batch replaces the last one only.
+
+    A release from quarantine is none: its rows are those of the batch that held them.
+    """
     if last < 1:
         raise SetupError(f"--last {last} leaves no batch", remedy="give a number from 1 on")
     migrate(dsn)

@@ -13,6 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.errors import ContractBroken, SetupError
+from etl.quarantine import Chosen
+from etl.quarantine import held_rows as held_rows_of
+from etl.release import release
 from etl.services import Services
 from etl.settings import Settings
 from etl.whatif import BatchChange, WhatIf, what_if
@@ -144,10 +147,14 @@ def assert_crossings(batch: BatchChange, then: dict[int, list[str]], now: dict[i
     assert {one.reason: one.newly_delivered for one in batch.rules if one.newly_delivered} == freed
 
 
-def test_the_suite_in_force_changes_nothing(home: Home) -> None:
+def test_the_suite_in_force_changes_nothing_and_a_release_is_no_batch(home: Home) -> None:
     deliver_three_batches(home)
+    rows = held_rows_of(home.dsn, "orders", Chosen(reason=NEGATIVE, limit=1))
+    corrected = {rows[0].quarantine_id: {"amount": 1.0}}
+    release(home.place, home.pipeline(), rows, corrected, who="t", why="t", spark=home.spark)
+    streamed = home.ask("SELECT delivery_id FROM sluice.delivery WHERE kind = 'stream' ORDER BY commit_seq")
     found = tried(home, *RULES, last=2)
-    assert len(found.batches) == 2
+    assert [(batch.delivery_id,) for batch in found.batches] == streamed[-2:]
     assert found.totals["batches_that_differ"] == 0
     assert {one.status for batch in found.batches for one in batch.rules} == {"same"}
     assert found.lines()[-1] == "  2 batches would be as they are"
