@@ -44,6 +44,7 @@ class Drafted:
     kwargs: dict[str, Any]
     evidence: str
     about_rows: bool = True
+    may_hold: bool = True  # False: at most info, for more of the same is no mistake
     severity: str = "warning"  # until it was judged
 
     def json(self) -> dict[str, Any]:
@@ -188,6 +189,7 @@ def _set(column: ColumnProfile, seen: str) -> Drafted:
         kind="expect_column_values_to_be_in_set",
         name=f"{column.name} is one of the known",
         kwargs={"column": column.name, "value_set": sorted(values)},
+        may_hold=column.texts is not None,
         evidence=f"{len(values)} values in {seen}: {counts}{more}.",
     )
 
@@ -234,21 +236,21 @@ def _pattern(column: ColumnProfile, seen: str) -> Iterator[Drafted]:
             kind="expect_column_values_to_match_regex",
             name=f"{column.name} has a known pattern",
             kwargs={"column": column.name, "regex": regex},
-            evidence=f"{len(shapes)} patterns of letters and digits in {seen}.",
+            evidence=f"Patterns of letters and digits, {len(shapes)} in all, in {seen}.",
         )
-    lengths = {"min_value": texts.shortest, "max_value": texts.longest}
-    if texts.shortest == texts.longest:
+    elif texts.shortest == texts.longest:
         yield Drafted(
             kind="expect_column_value_lengths_to_equal",
             name=f"{column.name} has its length",
             kwargs={"column": column.name, "value": texts.longest},
             evidence=f"Each text has {texts.longest} characters in {seen}.",
         )
-    elif not shapes:
+    else:
         yield Drafted(
             kind="expect_column_value_lengths_to_be_between",
             name=f"{column.name} is of usual length",
-            kwargs={"column": column.name, **lengths},
+            kwargs={"column": column.name, "min_value": texts.shortest, "max_value": texts.longest},
+            may_hold=False,
             evidence=f"{texts.shortest} to {texts.longest} characters in {seen}.",
         )
 
@@ -263,7 +265,7 @@ def _as_judged(number: int, draft: Drafted, weighed: Sequence[Weighed]) -> Draft
         return None
     judged, broken = (sum(getattr(r, f"{name}_count") or 0 for r in results) for name in COUNTS)
     good = sum(one.held_by[draft.name] for one in weighed)
-    loud = good == 0 and judged >= FEW_ROWS
+    loud = draft.may_hold and good == 0 and judged >= FEW_ROWS
     evidence = (
         f"{draft.evidence} {broken:,} of all {judged:,} rows break it, {good:,} of these were delivered."
     )

@@ -57,7 +57,12 @@ class RuleChange:
 
     @property
     def differs(self) -> bool:
-        return self.then != self.now or bool(self.newly_held or self.newly_delivered)
+        """Rows would change sides, or the rule would come out otherwise; of a rule in one suite only: it fails."""
+        if self.newly_held or self.newly_delivered:
+            return True
+        if self.then is not None and self.now is not None:
+            return self.then != self.now
+        return any(not one.success for one in (self.then, self.now) if one is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
