@@ -33,6 +33,7 @@ class Apart:
     supersedes: tuple[int, ...] = ()  # live deliveries whose place it takes
     removed: int = 0  # rows that they have in the warehouse
     files: Mapping[str, frozenset[str]]  # data and quarantine: their objects, which leave the tables
+    kept: tuple[int, ...] = ()  # releases from those, which stay
     released_from: int | None = None  # the delivery that holds the rows
     rows: tuple[int, ...] = ()  # quarantine ids that are let out
     who: str
@@ -96,6 +97,24 @@ def take_place(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str
         held = {**values, "origin": apart.released_from, "rows": list(apart.rows)}
         held |= {"who": apart.who, "why": apart.why}
         _require(run(cursor, "apart", "release", held).rowcount, apart.rows, "held", pipeline)
+
+
+def keep_releases(cursor: Cursor, apart: Apart, pipeline: str, delivery_id: int) -> None:
+    """What was released from the replaced deliveries stays, and is held no second time; or it raises.
+
+    A released row that today's suite does not hold would be there twice.
+    """
+    values = {"delivery": delivery_id, "kept": list(apart.kept), "deliveries": list(apart.supersedes)}
+    run(cursor, "apart", "released_rows", values)
+    [(released,)] = cursor.fetchall()
+    again = run(cursor, "apart", "keep_releases", values).rowcount
+    if again != released:
+        raise NeedsPerson(
+            f"{pipeline}, not replayed: of {released} rows that had been released from these batches, the replay"
+            f" delivers {released - again}, and they would be there twice. Nothing was changed",
+            remedy="the same command with --releases drop",
+        )
+    _require(run(cursor, "apart", "follow", values).rowcount, apart.kept, "live", pipeline)
 
 
 def _require(found: int, wanted: Sequence[int], state: str, pipeline: str) -> None:

@@ -90,6 +90,6 @@ def _summary(done: Replayed, started: float) -> Summary:
     summary = Summary(pipeline=done.plan.pipeline, stream=done.run or "", run=done.run or "")
     if done.receipt is not None:
         summary.add(done.receipt)
-        summary.replaced = list(done.plan.numbers)
+        summary.replaced = list(done.replaced)
     summary.seconds = round(time.monotonic() - started, 3)
     return summary

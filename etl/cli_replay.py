@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -12,7 +12,7 @@ from etl.command import AsJson, PipelineName, here, load, print_json, who
 from etl.errors import SetupError
 
 if TYPE_CHECKING:
-    from etl.replay import Chosen, Replayed
+    from etl.replay import Chosen, Releases, Replayed
 
 ONE_WAY = "say one of --deliveries, --batches, --run and --interval"
 
@@ -40,7 +40,7 @@ def replay(
         typer.Option("--accept-changed", help="Take inputs that have changed, or are gone, as they are now."),
     ] = False,
     releases: Annotated[
-        str | None, typer.Option(metavar="drop", help="What becomes of rows that were released since.")
+        str | None, typer.Option(metavar="keep|drop", help="What becomes of rows that were released since.")
     ] = None,
     why: Annotated[str | None, typer.Option(help="The reason, kept with the run.")] = None,
     as_json: AsJson = False,
@@ -50,8 +50,8 @@ def replay(
     from etl.replay import replay as replay_deliveries
 
     chosen = _chosen(deliveries, batches, stream, run, interval)
-    if releases not in (None, "drop"):
-        raise SetupError(f"--releases {releases} is not known", remedy="--releases drop")
+    if releases not in (None, "keep", "drop"):
+        raise SetupError(f"--releases {releases} is not known", remedy="--releases keep or --releases drop")
     place = here()
     pipeline = load(name, place.settings)
     planned = plan(place, pipeline, chosen)
@@ -68,7 +68,7 @@ def replay(
         who=who(),
         why=why,
         accept_changed=accept_changed,
-        releases="drop" if releases else None,
+        releases=cast("Releases | None", releases),
     )
     _say(done, as_json=as_json)
 
@@ -79,7 +79,7 @@ def _say(done: Replayed, *, as_json: bool) -> None:
     elif done.receipt is not None:
         one, name = done.receipt, done.plan.pipeline
         typer.echo(
-            f"{name}: delivery {one.delivery_id} took the place of {len(done.plan.numbers)} deliveries:"
+            f"{name}: delivery {one.delivery_id} took the place of {len(done.replaced)} deliveries:"
             f" {one.delivered:,} rows delivered (before: {done.plan.rows:,}),"
             f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
         )

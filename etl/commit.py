@@ -141,6 +141,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     ledger.insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
     _merge(cursor, it)
+    if it.run.apart is not None and it.run.apart.kept:
+        apart.keep_releases(cursor, it.run.apart, entry.pipeline, entry.delivery_id)
     ledger.insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
     reached(Step.QUALITY_INSERTED)
     for table, draft in (

@@ -131,7 +131,8 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
     yield f"Parquet   {place.lake.table(pipeline.table).location}/data/   listed by `{sluice} files {pipeline.name}`"
     yield f'next      eval "$({sluice} env)"      starts the services where needed, and lets psql, boto3 and DuckDB in'
     yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
-    yield "          psql -c 'SELECT reasons, row FROM sluice.quarantine LIMIT 5'"
+    if held:
+        yield f"          {sluice} quarantine list {pipeline.name}      shows what is held; release and discard let it go"
     yield f"          {sluice} audit {pipeline.name}      recounts both sinks"
 
 

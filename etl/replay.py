@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from etl.run import Place
     from etl.sparkbatch import SparkBatch
 
-Releases = Literal["drop"]
+Releases = Literal["keep", "drop"]
+KINDS = ("data", "quarantine")
 SHOWN = 10
 
 
@@ -69,29 +70,45 @@ class Plan:
     pipeline: str
     chosen: str
     deliveries: Sequence[Mapping[str, Any]]  # in force, in the order of their commits
-    releases: Sequence[Mapping[str, Any]]  # live deliveries of rows that those had held
+    releases: Sequence[
+        Mapping[str, Any]
+    ]  # live deliveries of rows that those had held, or that such releases had
     inputs: Sequence[Input]  # as they are now
     changed: Sequence[str]  # what is different since they were delivered, one sentence each
     gone: Sequence[Input]  # as they were recorded
-    objects: Mapping[str, frozenset[str]]  # data and quarantine: URIs that leave the tables
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Of the deliveries that are replaced, releases included."""
-        return tuple(one["delivery_id"] for one in (*self.deliveries, *self.releases))
+    files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
 
     @property
     def rows(self) -> int:
-        """In the warehouse, to be replaced."""
-        return sum(one["delivered"] for one in (*self.deliveries, *self.releases))
+        """In the warehouse, to be replaced; of releases not."""
+        return sum(one["delivered"] for one in self.deliveries)
 
     @property
     def held(self) -> int:
-        return sum(one["quarantined"] for one in (*self.deliveries, *self.releases))
+        return sum(one["quarantined"] for one in self.deliveries)
+
+    def leaving(self, kind: str, deliveries: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+        """The objects of these deliveries: data, or quarantine."""
+        numbers = {one["delivery_id"] for one in deliveries}
+        return frozenset(uri for number, of, uri in self.files if number in numbers and of == kind)
+
+    def change(self, releases: Releases | None, *, who: str, why: str) -> Apart:
+        """What the transaction does to what is there."""
+        dropped = [*self.deliveries, *(self.releases if releases == "drop" else ())]
+        replaced = {one["delivery_id"] for one in self.deliveries}
+        kept = [one["delivery_id"] for one in self.releases if one["released_from"] in replaced]
+        return Apart(
+            kind="replay",
+            supersedes=tuple(one["delivery_id"] for one in dropped),
+            removed=sum(one["delivered"] for one in dropped),
+            files={kind: self.leaving(kind, dropped) for kind in KINDS},
+            kept=tuple(kept) if releases == "keep" else (),
+            who=who,
+            why=why,
+        )
 
     def json(self) -> dict[str, Any]:
         found = asdict(self)
-        found["objects"] = {kind: sorted(uris) for kind, uris in self.objects.items()}
         found["deliveries"] = [
             {**one, "committed_at": one["committed_at"].isoformat()} for one in self.deliveries
         ]
@@ -102,7 +119,7 @@ class Plan:
         if not self.deliveries:
             return [f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"]
         first, last = self.deliveries[0]["delivery_id"], self.deliveries[-1]["delivery_id"]
-        data, quarantine = (len(self.objects[kind]) for kind in ("data", "quarantine"))
+        data, quarantine = (len(self.leaving(kind, self.deliveries)) for kind in KINDS)
         size = sum(one.size for one in self.inputs)
         found = [
             f"{self.pipeline}: {self.chosen}: {len(self.deliveries)} deliveries ({first} to {last}) are replaced by one",
@@ -131,6 +148,7 @@ class Replayed:
     plan: Plan
     receipt: Receipt | None  # None: there was nothing to do
     run: str | None = None
+    replaced: tuple[int, ...] = ()  # deliveries whose place was taken
 
     def json(self) -> dict[str, Any]:
         return {"run": self.run, "plan": self.plan.json(), "delivery": self.receipt and self.receipt.json()}
@@ -158,9 +176,7 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         inputs=now,
         changed=evidence.changed(recorded, now),
         gone=[one for one in recorded if (one.source, one.path) not in there],
-        objects={
-            kind: frozenset(path for of, path in files if of == kind) for kind in ("data", "quarantine")
-        },
+        files=files,
     )
 
 
@@ -229,17 +245,10 @@ def replay(
         from etl.opened import open_pipeline
 
         opened = open_pipeline(place, pipeline, found)
-        change = Apart(
-            kind="replay",
-            supersedes=planned.numbers,
-            removed=planned.rows,
-            files=planned.objects,
-            who=who,
-            why=why or "",
-        )
+        change = planned.change(releases, who=who, why=why or "")
         batch = ReplayBatch(micro=_static(opened, planned, place), gone=planned.gone)
         receipt = deliver_apart(opened.session_apart(lease, change, on_step), batch)
-    return Replayed(plan=planned, receipt=receipt, run=lease.run_id)
+    return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
 
 
 def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases: Releases | None) -> None:
@@ -262,7 +271,7 @@ def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases:
         raise NeedsPerson(
             f"{name}, not replayed: {count:,} rows that these batches had held were released since, by"
             f" deliveries {', '.join(str(one['delivery_id']) for one in planned.releases[:SHOWN])}",
-            remedy="--releases drop takes them out with the rest, and today's suite judges their batches anew",
+            remedy="--releases keep leaves them as they are; --releases drop takes them out with the rest",
         )
 
 

@@ -31,9 +31,14 @@ SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.rows_in, d.delive
 FROM chain JOIN sluice.delivery d USING (delivery_id) WHERE d.live ORDER BY d.commit_seq
 
 -- name: releases
--- Live releases of rows that these deliveries had held.
-SELECT delivery_id, released_from, delivered, quarantined FROM sluice.delivery
-WHERE live AND released_from = ANY(%(deliveries)s) ORDER BY delivery_id
+-- Live releases of rows that these deliveries had held, and of rows that such releases had held once more.
+WITH RECURSIVE release AS (
+    SELECT delivery_id FROM sluice.delivery WHERE live AND released_from = ANY(%(deliveries)s)
+    UNION
+    SELECT d.delivery_id FROM sluice.delivery d JOIN release r ON d.released_from = r.delivery_id WHERE d.live
+)
+SELECT d.delivery_id, d.released_from, d.delivered, d.quarantined FROM release JOIN sluice.delivery d USING (delivery_id)
+ORDER BY d.delivery_id
 
 -- name: inputs
 -- The recorded inputs of these deliveries.
@@ -42,4 +47,4 @@ WHERE delivery_id = ANY(%(deliveries)s) ORDER BY path
 
 -- name: files
 -- The objects of these deliveries.
-SELECT kind, path FROM sluice.delivery_file WHERE delivery_id = ANY(%(deliveries)s)
+SELECT delivery_id, kind, path FROM sluice.delivery_file WHERE delivery_id = ANY(%(deliveries)s)

@@ -174,6 +174,29 @@ def test_a_replay_says_what_was_released_and_takes_it_along_when_told_to(home: H
     assert_clean(home)
 
 
+def test_a_replay_keeps_what_was_released_or_changes_nothing(home: Home) -> None:
+    two_batches(home)
+    first, second = ids(home, delivery=1, reason=NEGATIVE)[:2]
+    let_out(home, Chosen(ids=(first, second)), {first: {"amount": 1}})
+    held_again = ids(home, reason=NEGATIVE)[-1]
+    let_out(home, Chosen(ids=(held_again,)), {held_again: {"amount": 2}})
+    said = plan(home.place, home.pipeline(), Batches(batches=(0, 0)))
+    assert len(said.releases) == 2, "the second one let out what the first had held again"
+    options: dict[str, Any] = {"who": "t", "releases": "keep", "spark": home.spark}
+    home.judge(*RULES[1:])
+    with pytest.raises(NeedsPerson, match=r"of 2 rows that had been released .* the replay delivers 2"):
+        replay(home.place, home.pipeline(), said, **options)
+    assert_clean(home)
+    home.judge(*RULES)
+    for _ in range(2):
+        said = plan(home.place, home.pipeline(), Batches(batches=(0, 0)))
+        replay(home.place, home.pipeline(), said, **options)
+        assert home.ask(COUNT) == [(16,)]
+        status = "SELECT status, count(*) FROM sluice.quarantine WHERE status <> 'superseded' GROUP BY 1 ORDER BY 1"
+        assert home.ask(status) == [("held", 6), ("released", 3)]
+        assert_clean(home)
+
+
 def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
     two_batches(home)
     listed = home.sluice("quarantine", "list", "orders")
