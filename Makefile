@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test programs test-fast check model bench up down compose-env lock
+.PHONY: help install dev demo test programs test-fast check model walks bench up down compose-env lock
 
 PYTHON ?= python3
 VENV := .venv
@@ -65,6 +65,9 @@ check: dev  ## ruff and mypy
 
 model: dev  ## the long form of the protocol's model
 	$(BIN)/python -m tests.model
+
+walks: dev  ## long walks over deliveries, replays and releases: 600 steps
+	$(BIN)/pytest -m slow tests/crash/test_walk.py
 
 bench: dev  ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks
