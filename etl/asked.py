@@ -1,6 +1,6 @@
-"""What an Airflow run asks for: the stream's next batches, or a replay.
+"""What an Airflow run asks for: the stream's next batches, a replay, or the release of held rows.
 
-- *Trigger* with deliveries named in the form replays these.
+- *Trigger* with deliveries named in the form replays these; with held rows, it releases these.
 - *Backfill* replays the deliveries with a row in its interval.
 - *Clear* of a run that had succeeded replays exactly what that run delivered; of one that had not, it goes on
   from where the stream is.
@@ -19,6 +19,9 @@ from etl import tries
 from etl.airflow_try import AirflowTry
 from etl.database import migrate
 from etl.errors import SetupError
+from etl.quarantine import Chosen as Rows
+from etl.quarantine import held_rows, require_held
+from etl.release import release
 from etl.replay import Chosen, Replayed, plan, replay
 from etl.run import Place, Progress, Summary
 from etl.run import run as run_stream
@@ -35,6 +38,8 @@ def run_asked(
     place: Place, pipeline: Pipeline, asked: AirflowTry | None, progress: Progress, say: Callable[[str], None]
 ) -> Summary:
     """Do what is asked for; None: nobody but a person asks, and the stream's next batches are delivered."""
+    if asked is not None and asked.release:
+        return _release(place, pipeline, asked, progress)
     chosen = meant(place, pipeline, asked) if asked else None
     if asked is None or chosen is None:
         return run_stream(place, pipeline, progress=progress, asked=asked)
@@ -49,6 +54,43 @@ def run_asked(
             progress(done.receipt)
             summary.unreported, summary.snapshot_id = tries.unreported(dsn, pipeline.name, summary.run)
     return summary
+
+
+def _release(place: Place, pipeline: Pipeline, asked: AirflowTry, progress: Progress) -> Summary:
+    """Release the rows that the form names, each once: what an earlier try of the same run released is done."""
+    started, dsn, ids = time.monotonic(), place.services.postgres, _numbers(asked)
+    summary = Summary(pipeline=pipeline.name, stream="", run="", released=list(ids))
+    with tries.recorded(dsn, pipeline.name, asked) as became:
+
+        def began(run_id: str) -> None:
+            became(run_id)
+            summary.stream = summary.run = run_id
+
+        found = held_rows(dsn, pipeline.name, Rows(ids=ids, status=None))
+        earlier = tries.delivered_by(dsn, asked)
+        done = {one.quarantine_id for one in found if one.released_by in earlier}
+        left = [one for one in found if one.quarantine_id not in done]
+        require_held(left, pipeline.name, [number for number in ids if number not in done])
+        if left:
+            who, why = asked.who or WHO, asked.why or _why(asked)
+            for receipt in release(place, pipeline, left, {}, who=who, why=why, began=began):
+                summary.add(receipt)
+                progress(receipt)
+            summary.unreported, summary.snapshot_id = tries.unreported(dsn, pipeline.name, summary.run)
+    summary.seconds = round(time.monotonic() - started, 3)
+    return summary
+
+
+def _numbers(asked: AirflowTry) -> tuple[int, ...]:
+    if asked.deliveries:
+        raise SetupError(
+            "The form names deliveries to be replayed and rows to be released", remedy="ask for one at a time"
+        )
+    if re.fullmatch(r"\d+(,\d+)*", asked.release or "") is None:
+        raise SetupError(
+            f"{asked.release!r} names no held rows", remedy="write their numbers, with commas between"
+        )
+    return tuple(dict.fromkeys(int(one) for one in (asked.release or "").split(",")))
 
 
 def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:

@@ -186,7 +186,8 @@ def discard(
 
     place = _place(name)
     found = _selected(place, name, ids, delivery, reason, everything=everything, why=why)
-    count = discard_rows(place.services.postgres, name, found, who=who(), why=why)
+    numbers = [one.quarantine_id for one in found]
+    count = discard_rows(place.services.postgres, name, numbers, who=who(), why=why)
     out.print(
         f"{name}: {count:,} rows discarded; sluice.quarantine keeps them, with who and why", markup=False
     )

@@ -119,14 +119,14 @@ def _unknown(pipeline: str, ids: Sequence[int]) -> SetupError:
     )
 
 
-def discard(dsn: str, pipeline: str, found: Sequence[HeldRow], *, who: str, why: str) -> int:
-    """Give these rows up, all or none; they stay on record, with who and why."""
-    values = {"pipeline": pipeline, "ids": [one.quarantine_id for one in found], "who": who, "why": why}
+def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) -> int:
+    """Give the rows with these numbers up, all or none; they stay on record, with who and why."""
+    values = {"pipeline": pipeline, "ids": list(ids), "who": who, "why": why}
     with session(dsn) as cursor:
         count = run(cursor, "quarantine", "discard", values).rowcount
-        if count != len(found):
+        if count != len(ids):
             raise NeedsPerson(
-                f"{len(found) - count} of these {len(found)} rows of {pipeline} are no longer held: somebody was"
+                f"{len(ids) - count} of these {len(ids)} rows of {pipeline} are no longer held: somebody was"
                 " quicker. Nothing was changed",
                 remedy=f"`sluice quarantine list {pipeline}`",
             )

@@ -8,7 +8,7 @@ apply to a handful of its rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -49,14 +49,19 @@ def release(
     who: str,
     why: str,
     spark: SparkSession | None = None,
+    began: Callable[[str], None] = lambda _: None,
     on_step: Listener | None = None,
 ) -> list[Receipt]:
-    """Deliver these rows, or raise; what was delivered before the error stays delivered."""
+    """Deliver these rows, or raise; what was delivered before the error stays delivered.
+
+    `began` is told the run's id.
+    """
     _refuse(pipeline, held, corrections)
     dsn = place.services.postgres
     migrate(dsn)
     with session(dsn) as cursor:
         lease = apart.begin(cursor, pipeline.name, "release", who=who, why=why)
+    began(lease.run_id)
     receipts = []
     with leased(dsn, lease), a_session(place, spark) as found:
         from etl.opened import open_pipeline

@@ -64,6 +64,12 @@ def runs_before_clear(dsn: str, asked: AirflowTry) -> tuple[str, ...]:
     return tuple(run_id for run_id, _ in found if run_id) if succeeded else ()
 
 
+def delivered_by(dsn: str, asked: AirflowTry) -> set[int]:
+    """The deliveries of all tries of the same task in the same DAG run."""
+    with session(dsn) as cursor:
+        return {number for (number,) in run(cursor, "ledger", "delivered_by_run", dataclasses.asdict(asked))}
+
+
 def unreported(dsn: str, pipeline: str, run_id: str) -> tuple[list[int], int | None]:
     """Deliveries, this run's included, that no successful try has told of, and the newest snapshot of the lake.
 

@@ -262,6 +262,11 @@ WHERE d.pipeline = %(pipeline)s AND d.live AND r.started_at > coalesce(
      WHERE t.pipeline = %(pipeline)s AND t.outcome = 'done' AND t.run_id <> %(run)s), '-infinity')
 ORDER BY d.commit_seq
 
+-- name: delivered_by_run
+-- What all tries of a task in a DAG run delivered.
+SELECT delivery_id FROM sluice.airflow_delivery
+WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s
+
 -- name: runs_before_clear
 -- The runs of this task in this DAG run before it was last cleared, and how each try ended; in their order.
 SELECT run_id::text, outcome FROM sluice.airflow_try

@@ -56,6 +56,20 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
                 description="Such as 4..7: delivered again, from the same inputs, in their own place;"
                 " empty: what has landed since.",
             ),
+            "release": Param(
+                None,
+                type=["null", "string"],
+                pattern=r"^[0-9]+(,[0-9]+)*$",
+                title="Release held rows",
+                description="Their numbers in quarantine, such as 17,18: judged again, and delivered where they pass.",
+            ),
+            "why": Param(
+                None,
+                type=["null", "string"],
+                maxLength=2000,
+                title="Why they are released",
+                description="Kept with each row.",
+            ),
         },
         deadline=deadline(pipeline) or None,
         default_args={
@@ -68,6 +82,8 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
             pipeline=pipeline.name,
             driver_memory="{{ params.driver_memory or '' }}",
             deliveries="{{ params.deliveries or '' }}",
+            release="{{ params.release or '' }}",
+            why="{{ params.why or '' }}",
             alert_quarantine_share=pipeline.alert_quarantine_share,
             outlets=list(assets(pipeline.name)),
             pool=pool(pipeline),

@@ -70,13 +70,14 @@ def assets(pipeline: str) -> tuple[Asset, Asset]:
 class SluiceRunOperator(BaseOperator):
     """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
 
-    A backfill, the clear of a run that had succeeded, and deliveries named in the form are replays (etl/asked.py).
+    A backfill, the clear of a run that had succeeded, and deliveries named in the form are replays; rows named
+    in the form are released from quarantine (etl/asked.py).
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last one.
     """
 
-    template_fields = ("pipeline", "driver_memory", "deliveries")
+    template_fields = ("pipeline", "driver_memory", "deliveries", "release", "why")
     ui_color = "#d5e8d4"
     operator_extra_links = (QualityLink(),)
 
@@ -86,6 +87,8 @@ class SluiceRunOperator(BaseOperator):
         pipeline: str,
         driver_memory: str | None = None,
         deliveries: str | None = None,
+        release: str | None = None,
+        why: str | None = None,
         alert_quarantine_share: float | None = None,
         **kwargs: Any,
     ) -> None:
@@ -94,10 +97,14 @@ class SluiceRunOperator(BaseOperator):
         self.pipeline = pipeline
         self.driver_memory = driver_memory
         self.deliveries = deliveries
+        self.release = release
+        self.why = why
         self._command: Command | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        asked = asked_by(context, self.deliveries or None)
+        asked = asked_by(
+            context, deliveries=self.deliveries or None, release=self.release or None, why=self.why or None
+        )
         words = ["run", self.pipeline, "--json", "--airflow", asked.json()]
         if self.driver_memory:
             words += ["--conf", f"spark.driver.memory={self.driver_memory}"]
@@ -163,8 +170,8 @@ class SluiceTaskOperator(BaseOperator):
             self._command.kill()
 
 
-def asked_by(context: Context, deliveries: str | None = None) -> AirflowTry:
-    """Who asks, in Airflow's own terms; nothing is read out of the text of a run id."""
+def asked_by(context: Context, **form: str | None) -> AirflowTry:
+    """Who asks, in Airflow's own terms, and what the form says; nothing is read out of the text of a run id."""
     ti, dag_run = context["ti"], context["dag_run"]
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
     return AirflowTry(
@@ -176,7 +183,8 @@ def asked_by(context: Context, deliveries: str | None = None) -> AirflowTry:
         clear_number=dag_run.clear_number or 0,
         interval_start=start.isoformat() if start else None,
         interval_end=end.isoformat() if end else None,
-        deliveries=deliveries,
+        who=dag_run.triggering_user_name,
+        **form,
     )
 
 
@@ -190,8 +198,9 @@ def failure(done: Finished) -> RunFailed:
 def told(summary: dict[str, Any]) -> dict[str, Any]:
     """What an asset event says: the deliveries that no event has named before, and the lake's snapshot."""
     return {
-        "action": "replaced" if summary["replaced"] else "delivered",
+        "action": "replaced" if summary["replaced"] else "released" if summary["released"] else "delivered",
         "replaced": summary["replaced"],
+        "released": summary["released"],
         "deliveries": summary["unreported"],
         "batches": summary["batches"],
         "rows": summary["delivered"],

@@ -123,9 +123,12 @@ def test_the_page_of_a_dag_says_what_the_pipelines_file_says(bag: Any) -> None:
 
 def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
     params = bag["dags"]["flights"]["params"]
-    assert {name: param["schema"]["__var"]["pattern"] for name, param in params} == {
+    schemas = {name: param["schema"]["__var"] for name, param in params}
+    assert schemas.pop("why")["maxLength"] == 2000
+    assert {name: schema["pattern"] for name, schema in schemas.items()} == {
         "driver_memory": "^[1-9][0-9]*[mg]$",
         "deliveries": "^[0-9]+([.][.][0-9]+)?$",
+        "release": "^[0-9]+(,[0-9]+)*$",
     }
 
 

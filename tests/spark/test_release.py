@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from etl import tries
+from etl.airflow_try import AirflowTry
 from etl.audit import audit
 from etl.batch import Receipt
 from etl.errors import ContractBroken, NeedsPerson, SetupError
@@ -150,9 +153,10 @@ def test_of_two_releases_at_once_one_delivers(home: Home) -> None:
 def test_a_discarded_row_stays_on_record_and_is_not_released(home: Home) -> None:
     two_batches(home)
     rows = held_rows(home.dsn, "orders", Chosen(reason=NEGATIVE))
-    assert discard(home.dsn, "orders", rows, who="tests", why="a test of the vendor's") == 6
+    numbers = [one.quarantine_id for one in rows]
+    assert discard(home.dsn, "orders", numbers, who="tests", why="a test of the vendor's") == 6
     with pytest.raises(NeedsPerson, match="no longer held"):
-        discard(home.dsn, "orders", rows, who="tests", why="again")
+        discard(home.dsn, "orders", numbers, who="tests", why="again")
     with pytest.raises(NeedsPerson, match="no longer held"):
         release(home.place, home.pipeline(), rows, {}, who="t", why="t", spark=home.spark)
     assert home.ask("SELECT count(*) FROM sluice.quarantine WHERE status = 'discarded'") == [(6,)]
@@ -227,3 +231,24 @@ def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
     assert "no row is held" in home.sluice("quarantine", "list", "orders").stdout
     assert home.ask(COUNT) == [(20,)]
     assert_clean(home)
+
+
+def test_another_try_of_an_airflow_run_releases_what_the_first_did_not_come_to(home: Home) -> None:
+    two_batches(home)
+    home.judge(*RULES[1:])
+    first = AirflowTry(
+        dag_id="orders", dag_run_id="r", task_id="run", try_number=1, run_type="manual", clear_number=0
+    )
+    rows = held_rows(home.dsn, "orders", Chosen(delivery=1, reason=NEGATIVE))
+    with tries.recorded(home.dsn, "orders", first) as became:
+        release(home.place, home.pipeline(), rows, {}, who="ada", why="asked", spark=home.spark, began=became)
+    numbers = ",".join(map(str, ids(home, status=None, reason=NEGATIVE)))
+    second = replace(first, try_number=2, release=numbers, who="ada", why="asked")
+    done = home.sluice("run", "orders", "--json", "--airflow", second.json())
+    assert done.returncode == 0, done.stderr
+    assert home.ask(COUNT) == [(20,)]
+    query = "SELECT DISTINCT status, decided_by, why FROM sluice.quarantine WHERE %s = ANY(reasons)"
+    assert home.ask(query, NEGATIVE) == [("released", "ada", "asked")]
+    assert_clean(home)
+    other = home.sluice("run", "orders", "--airflow", replace(second, dag_run_id="another").json())
+    assert (other.returncode, "no longer held" in other.stderr) == (4, True)
