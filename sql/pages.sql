@@ -125,6 +125,20 @@ FROM sluice.delivery_file f WHERE f.delivery_id = %(delivery)s ORDER BY f.kind, 
 -- What has become of a delivery's quarantined rows, and under which rules they were held.
 SELECT q.status, count(*) AS rows FROM sluice.quarantine q WHERE q.delivery_id = %(delivery)s GROUP BY q.status
 
+-- name: decided
+-- Who released or discarded how many of a delivery's rows, the last first.
+SELECT q.status, q.decided_by, left(q.why, 2000) AS why, q.decided_at, count(*) AS rows
+FROM sluice.quarantine q
+WHERE q.delivery_id = %(delivery)s AND q.status IN ('released', 'discarded') AND q.decided_by IS NOT NULL
+GROUP BY 1, 2, 3, 4 ORDER BY q.decided_at DESC LIMIT %(limit)s
+
+-- name: held_ids
+-- One row while it is held, or all that a delivery holds; and whether each never became a row.
+SELECT q.quarantine_id, q.row IS NULL AS malformed FROM sluice.quarantine q
+WHERE q.pipeline = %(pipeline)s AND q.status = 'held'
+  AND (q.quarantine_id = %(row)s OR q.delivery_id = %(delivery)s)
+ORDER BY q.quarantine_id LIMIT %(limit)s
+
 -- name: held_rows
 -- Quarantined rows before a place (batch in the order of commits, row), newest batch first. Long values are cut.
 SELECT d.commit_seq, d.committed_at, d.batch_id, d.kind, q.quarantine_id, q.delivery_id, q.reasons[1:20] AS reasons, q.status,

@@ -1,7 +1,8 @@
 """The pages as a FastAPI application, mounted by the Airflow plugin.
 
 Nobody sees anything without Airflow's own sign-in, and of a pipeline only whoever may read the runs of the DAG
-of its name: the application asks for the user, and each route below a pipeline's name for that right.
+of its name: the application asks for the user, and each route below a pipeline's name for that right. Held rows are
+released and discarded by whoever may trigger that DAG.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
-from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from psycopg2 import errorcodes
 from starlette.exceptions import HTTPException
 
 from etl.database import Cursor
-from etl.errors import SluiceError
+from etl.errors import NeedsPerson, SluiceError
+from etl.quarantine import discard
 from etl.services import find_postgres
 from etl.settings import load_settings
-from etl.ui import pages
+from etl.ui import decisions, pages
+from etl.ui.choices import Action, Choice, rows_of
 from etl.ui.pages import Frame, NotThere, Page, Wanted
 from etl.ui.records import LAST, reading
 
@@ -49,9 +52,14 @@ Number = Annotated[int, Path(ge=1, le=LAST)]
 Before = Annotated[int, Query(ge=1, le=LAST)]
 Text = Annotated[str, Query(max_length=2_000, pattern="^[^\0]*$")]  # PostgreSQL's text holds no NUL
 Name = Annotated[str, Path(max_length=250, pattern="^[^\0]*$")]
+Why = Annotated[str, Form(max_length=2_000, pattern="^[^\0]*[^\\s\0][^\0]*$")]
+Note = Annotated[str, Form(max_length=4_000)]
+User = Annotated[BaseUser, Depends(get_user)]
 Place = Annotated[str, Query(pattern="^[0-9]{1,18}-[0-9]{1,18}$")]
 
-router = APIRouter(dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
+READS = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
+router = APIRouter(dependencies=[READS])
+decides = APIRouter(dependencies=[READS, Depends(requires_access_dag("POST", DagAccessEntity.RUN))])
 
 
 def build() -> FastAPI:
@@ -66,6 +74,7 @@ def build() -> FastAPI:
     )
     app.add_api_route("/", overview, methods=["GET"])
     app.include_router(router)
+    app.include_router(decides)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _misread)
     app.add_exception_handler(Exception, _failed)
@@ -74,7 +83,7 @@ def build() -> FastAPI:
 
 def overview(
     request: Request,
-    user: Annotated[BaseUser, Depends(get_user)],
+    user: User,
     start: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> HTMLResponse:
     return _answer(
@@ -91,10 +100,11 @@ def pipeline(request: Request, dag_id: Name, before: Before = LAST) -> HTMLRespo
 def dag_run(
     request: Request, dag_id: Name, run_id: Text, task_id: Text | None = None, before: Before = LAST
 ) -> HTMLResponse:
+    asked = decisions.asked_of(dag_id, run_id)
     return _answer(
         request,
         lambda cursor, frame: pages.dag_run(
-            cursor, dag_id, frame, run_id=run_id, task_id=task_id, before=before
+            cursor, dag_id, frame, run_id=run_id, task_id=task_id, before=before, asked=asked
         ),
     )
 
@@ -107,11 +117,12 @@ def rule(request: Request, dag_id: Name, name: Text, before: Before = LAST) -> H
 
 
 @router.get("/{dag_id}/batch/{delivery_id}")
-def batch(request: Request, dag_id: Name, delivery_id: Number) -> HTMLResponse:
+def batch(request: Request, user: User, dag_id: Name, delivery_id: Number) -> HTMLResponse:
     return _answer(
         request,
         lambda cursor, frame: pages.batch(cursor, dag_id, frame, delivery=delivery_id),
         up="../",
+        decides=_may_decide(user, dag_id),
     )
 
 
@@ -120,7 +131,6 @@ def stopped(request: Request, dag_id: Name) -> HTMLResponse:
     return _answer(request, lambda cursor, frame: pages.stopped(cursor, dag_id, frame))
 
 
-# Release and discard belong here, as POST routes of their own, for whoever may trigger the DAG.
 @router.get("/{dag_id}/quarantine")
 def quarantine(
     request: Request,
@@ -145,9 +155,83 @@ def quarantine(
 
 
 @router.get("/{dag_id}/quarantine/{row_id}")
-def held_row(request: Request, dag_id: Name, row_id: Number) -> HTMLResponse:
+def held_row(request: Request, user: User, dag_id: Name, row_id: Number) -> HTMLResponse:
     return _answer(
-        request, lambda cursor, frame: pages.held_row(cursor, dag_id, frame, number=row_id), up="../"
+        request,
+        lambda cursor, frame: pages.held_row(cursor, dag_id, frame, number=row_id),
+        up="../",
+        decides=_may_decide(user, dag_id),
+    )
+
+
+def _row(dag_id: Name, row_id: Number, action: Action) -> Choice:
+    return Choice(pipeline=dag_id, action=action, row=row_id)
+
+
+def _all_of_batch(dag_id: Name, delivery_id: Number, action: Action) -> Choice:
+    return Choice(pipeline=dag_id, action=action, delivery=delivery_id)
+
+
+OfRow = Annotated[Choice, Depends(_row)]
+OfBatch = Annotated[Choice, Depends(_all_of_batch)]
+
+
+@decides.get("/{dag_id}/quarantine/{row_id}/{action}")
+def ask_for_row(request: Request, user: User, choice: OfRow) -> HTMLResponse:
+    return _ask(request, user, choice)
+
+
+@decides.get("/{dag_id}/batch/{delivery_id}/{action}")
+def ask_for_batch(request: Request, user: User, choice: OfBatch) -> HTMLResponse:
+    return _ask(request, user, choice)
+
+
+@decides.post("/{dag_id}/quarantine/{row_id}/{action}")
+def decide_row(request: Request, user: User, choice: OfRow, why: Why, note: Note = "") -> RedirectResponse:
+    return _decide(request, user, choice, why, note)
+
+
+@decides.post("/{dag_id}/batch/{delivery_id}/{action}")
+def decide_batch(
+    request: Request, user: User, choice: OfBatch, why: Why, note: Note = ""
+) -> RedirectResponse:
+    return _decide(request, user, choice, why, note)
+
+
+def _ask(request: Request, user: BaseUser, choice: Choice) -> HTMLResponse:
+    return _answer(
+        request,
+        lambda cursor, frame: pages.decision(
+            cursor, frame, choice=choice, sign=lambda rows: decisions.signed(user, choice, rows)
+        ),
+        up="../../",
+    )
+
+
+def _decide(request: Request, user: BaseUser, choice: Choice, why: str, note: str) -> RedirectResponse:
+    """Decide on exactly the rows that were shown, and lead to the page that says what was done."""
+    with _told(request):
+        digest, once = decisions.read_note(request, note, user, choice)
+        dsn = find_postgres(load_settings())
+        if choice.action == "release" and decisions.asked_of(choice.pipeline, decisions.run_id_of(once)):
+            return _leads_to_run(decisions.run_id_of(once))  # the form was sent twice
+        with reading(dsn) as cursor:
+            rows = rows_of(cursor, choice)
+        decisions.require_shown(rows, digest, choice.pipeline)
+        if choice.action == "release":
+            return _leads_to_run(decisions.ask_for_release(choice, rows, user=user, why=why, once=once))
+        discard(dsn, choice.pipeline, rows.ids, who=user.get_name(), why=why)
+        return RedirectResponse(f"../{choice.row or choice.delivery}", 303, headers=HEADERS)
+
+
+def _leads_to_run(run_id: str) -> RedirectResponse:
+    return RedirectResponse(f"../../run?run_id={run_id}", 303, headers=HEADERS)
+
+
+def _may_decide(user: BaseUser, dag_id: str) -> bool:
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return get_auth_manager().is_authorized_dag(
+        method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
     )
 
 
@@ -170,11 +254,13 @@ def _permitted(user: BaseUser) -> Callable[[list[str]], list[str]]:
     return keep
 
 
-def _answer(request: Request, make: Callable[[Cursor, Frame], Page], *, up: str = "") -> HTMLResponse:
+def _answer(
+    request: Request, make: Callable[[Cursor, Frame], Page], *, up: str = "", decides: bool = False
+) -> HTMLResponse:
     # the application's own mount is the last part of the path; what is before it is Airflow's
     airflow = str(request.scope.get("root_path", "")).rpartition("/")[0]
     with _told(request), reading(find_postgres(load_settings())) as cursor:
-        return _html(make(cursor, Frame(airflow=airflow, up=up)))
+        return _html(make(cursor, Frame(airflow=airflow, up=up, decides=decides)))
 
 
 @contextmanager
@@ -184,11 +270,18 @@ def _told(request: Request) -> Iterator[None]:
         yield
     except NotThere as missing:
         raise HTTPException(404, str(missing)) from missing
+    except decisions.NotOurs as error:
+        remedy = "go back, load the page again, and decide there"
+        raise HTTPException(403, f"{error}. Nothing was changed.", {"X-Remedy": remedy}) from error
+    except NeedsPerson as error:
+        raise HTTPException(409, error.seen, {"X-Remedy": error.remedy}) from error
     except SluiceError as error:
         raise HTTPException(503, error.seen, {"X-Remedy": error.remedy}) from error
     except psycopg2.Error as error:
         if error.pgcode in (errorcodes.UNDEFINED_TABLE, errorcodes.UNDEFINED_COLUMN):
             seen, remedy = "The ledger is not there yet, or older than these pages", "sluice status"
+        elif error.pgcode == errorcodes.LOCK_NOT_AVAILABLE:
+            seen, remedy = "Another transaction holds these rows. Nothing was changed", "again later"
         elif error.pgcode == errorcodes.QUERY_CANCELED:
             seen, remedy = "The ledger did not answer within 10 s", "a narrower choice, or again later"
         else:
@@ -201,6 +294,7 @@ TITLES = {
     401: "Sign in to Airflow first",
     403: "You may not see this pipeline",
     404: "There is no such page",
+    409: "Nothing was changed",
     503: "This can't be shown now",
 }
 
@@ -210,9 +304,10 @@ async def _refused(request: Request, error: Any) -> HTMLResponse:  # noqa: ARG00
     remedy = headers.pop("X-Remedy", "")
     if error.status_code == 404 and error.detail == "Not Found":
         text = "The address is wrong, or the page has gone."
-    elif error.status_code in (401, 403):
+    elif error.status_code in (401, 403) and not remedy:
         text = (
-            "Airflow decides who may: it takes the right to read the runs of the DAG of the pipeline's name."
+            "Airflow decides who may: it takes the right to read the runs of the DAG of the pipeline's name, and to"
+            " trigger it for a release or a discard."
         )
     else:
         text = str(error.detail)
@@ -222,9 +317,12 @@ async def _refused(request: Request, error: Any) -> HTMLResponse:  # noqa: ARG00
     return answer
 
 
-async def _misread(request: Request, error: Any) -> HTMLResponse:  # noqa: ARG001 - FastAPI's signature
+async def _misread(request: Request, error: Any) -> HTMLResponse:
     places = ", ".join(str(one["loc"][-1]) for one in error.errors())
-    page = pages.problem(Frame(), title="The address is not one of these pages", text=f"wrong: {places}")
+    title = "The address is not one of these pages"
+    if request.method == "POST":
+        title = "The form was not filled in as it must be; nothing was changed"
+    page = pages.problem(Frame(), title=title, text=f"wrong: {places}")
     return _html(page, 422)
 
 

@@ -19,12 +19,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from etl.database import Cursor
 from etl.ui import charts, words
+from etl.ui.choices import MOST, Asked, Choice, Rows, rows_of
 from etl.ui.heatmap import COLUMNS, Heatmap, heatmap, width
 from etl.ui.records import (
     LAST,
     LONGEST_REPORT,
     MOST_COUNTED,
     BatchRow,
+    DecidedRow,
     DeliveryRow,
     FileRow,
     HeldRow,
@@ -57,6 +59,7 @@ SAMPLES = 10  # quarantined rows on a batch's page
 ROWS = 50  # quarantined rows on a page
 LONGEST_ROW = 4_000  # characters of a quarantined row that a list reads
 LONGEST_WHOLE = 60_000  # and its own page
+DECISIONS = 5  # the last ones on a batch's page
 MOST_VERDICTS = 60  # expectations on a batch's page; the broken ones come first
 
 STATES = {  # state: its mark and what it says
@@ -87,6 +90,7 @@ class Frame:
 
     airflow: str = ""  # path of Airflow's own UI, without a slash at its end
     up: str = ""  # from the page to the pipeline's folder of pages: "" or "../"
+    decides: bool = False  # whether the reader may release and discard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +178,16 @@ def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> 
 
 
 def dag_run(
-    cursor: Cursor, name: str, frame: Frame, *, run_id: str, task_id: str | None = None, before: int = LAST
+    cursor: Cursor,
+    name: str,
+    frame: Frame,
+    *,
+    run_id: str,
+    task_id: str | None = None,
+    before: int = LAST,
+    asked: Asked | None = None,
 ) -> Page:
-    """What one Airflow run delivered, and what became of its tries."""
+    """What one Airflow run was asked for and delivered, and what became of its tries."""
     row = _standing(cursor, name)
     values = {"pipeline": name, "dag_run": run_id, "before": before, "limit": COLUMNS + 1}
     tries = found(cursor, "tries", TryRow, values)
@@ -189,6 +200,7 @@ def dag_run(
         row=row,
         run_id=run_id,
         task_id=task_id,
+        asked=asked,
         tries=tries,
         map=shown,
         batches=batches[:columns],
@@ -252,6 +264,7 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
         inputs=found(cursor, "inputs", InputRow, values),
         files=found(cursor, "files", FileRow, values),
         statuses=found(cursor, "statuses", StatusRow, values),
+        decided=found(cursor, "decided", DecidedRow, values | {"limit": DECISIONS}),
         samples=table_of(samples, {one.reason: one.observed.columns for one in verdicts}),
     )
 
@@ -308,6 +321,12 @@ def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
         cut=(it.row_length or 0) > LONGEST_WHOLE,
         raw_cut=(it.raw_length or 0) > LONGEST_WHOLE,
     )
+
+
+def decision(cursor: Cursor, frame: Frame, *, choice: Choice, sign: Callable[[Rows], str]) -> Page:
+    """Exactly which rows are decided on, and the form that asks why."""
+    rows = rows_of(cursor, choice)
+    return render("decision.html", frame, choice=choice, rows=rows, note=sign(rows), MOST=MOST)
 
 
 def problem(frame: Frame, *, title: str, text: str, remedy: str = "") -> Page:

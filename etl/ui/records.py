@@ -255,6 +255,23 @@ class StatusRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecidedRow:
+    """One decision on rows of a delivery."""
+
+    status: str
+    decided_by: str
+    why: str | None
+    decided_at: dt.datetime
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldId:
+    quarantine_id: int
+    malformed: bool  # it never became a row
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReasonRow:
     reason: str
     rows: int

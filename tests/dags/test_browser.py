@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import FrameLocator, Page, expect, sync_playwright
 
 from tests.dags.orders_stack import PATIENCE, Stack
-from tests.spark.runs import NAME, NEGATIVE
+from tests.spark.runs import NAME, NEGATIVE, RULES
 
 BROWSER = shutil.which("chromium")
 OPTIONS = (
@@ -148,3 +148,62 @@ def test_the_tasks_link_leads_to_its_runs_page(stack: Stack, page: Page) -> None
     found = stack.api.get(f"/api/v2/dags/{NAME}/dagRuns/{quote(run, safe='')}/taskInstances/run/links")
     page.goto(found["extra_links"]["Data quality"])
     expect(page.get_by_role("heading", name="Task run of run")).to_be_visible()
+
+
+@pytest.fixture
+def lenient(stack: Stack) -> Iterator[None]:
+    """The suite allows negative amounts while this lasts."""
+    stack.home.judge(*RULES[1:])
+    yield
+    stack.home.judge(*RULES)
+
+
+def test_a_person_releases_a_held_row_and_it_is_delivered_once(
+    stack: Stack, page: Page, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    stack.land()
+    run = stack.run()
+    assert stack.ended(run) == "success"
+    request.getfixturevalue("lenient")
+    [(row,)] = stack.home.ask("SELECT max(quarantine_id) FROM sluice.quarantine WHERE row IS NOT NULL")
+    refused: list[str] = []
+    page.on("console", lambda said: refused.append(said.text) if "Content Security" in said.text else None)
+    sign_in(page, stack, "admin")
+
+    page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}")
+    page.get_by_role("link", name="Data quality").first.click()
+    shown = quality(page)
+    shown.get_by_role("link", name="Look at the held rows").click()
+    shown.get_by_role("link", name=str(row), exact=True).click()
+    shown.get_by_role("button", name="Release this row…").click()
+    expect(shown.get_by_role("heading", name=f"Release 1 row of {NAME}")).to_be_visible()
+    page.screenshot(path=tmp_path / "confirm.png")
+    note = shown.locator("input[name=note]").get_attribute("value") or ""
+    shown.get_by_label("Why").fill("negative amounts are refunds")
+    shown.get_by_role("button", name="Release 1 row").click()
+    told = shown.get_by_text("Release asked for: run release__")
+    expect(told).to_be_visible()
+    page.screenshot(path=tmp_path / "asked.png")
+    asked = told.inner_text().rpartition(" ")[2]
+    form, place = {"note": note, "why": "sent twice"}, f"/data-quality/{NAME}/quarantine/{row}/release"
+    for origin, status in ((stack.found.address, 303), ("http://elsewhere.example", 403)):
+        sent = page.request.post(place, form=form, headers={"Origin": origin}, max_redirects=0)
+        assert sent.status == status
+    assert [one for one in stack.api.runs(NAME) if one.startswith("release")] == [asked]
+    assert stack.ended(asked) == "success"
+
+    page.goto(f"/dags/{NAME}/runs/{quote(asked, safe='')}")
+    page.get_by_role("link", name="Data quality").first.click()
+    expect(quality(page).get_by_text("1 rows in = 1 delivered + 0 held")).to_be_visible()
+    page.screenshot(path=tmp_path / "released.png")
+    assert refused == []
+    query = "SELECT status, decided_by, why FROM sluice.quarantine WHERE quarantine_id = %s"
+    assert stack.home.ask(query, row) == [("released", "admin", "negative amounts are refunds")]
+    events = stack.call("GET", "/assets/events?order_by=-timestamp&limit=2")["asset_events"]
+    assert [(one["extra"]["action"], one["extra"]["released"]) for one in events] == [("released", [row])] * 2
+    stack.landed.released += [one for one in stack.landed.orders[-9:] if NEGATIVE in one.reasons]
+    stack.assert_exactly_once()
+
+    stack.clear(asked)  # it has nothing left to release
+    assert stack.ended(asked) == "success"
+    stack.assert_exactly_once()

@@ -6,7 +6,8 @@ from typing import Any
 
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-MAY_SEE = {"ada": {"feed", "small"}, "eve": {"small"}}  # other viewers: all
+MAY_SEE = {"ada": {"feed", "small"}, "eve": {"small"}}  # others: all
+MAY_TRIGGER = {"may": {"small"}}  # others: what they may see, by their role
 
 
 class PerDag(SimpleAuthManager):
@@ -15,6 +16,12 @@ class PerDag(SimpleAuthManager):
     ) -> bool:
         allowed = MAY_SEE.get(user.username)
         if allowed is not None and (details is None or details.id not in allowed):
+            return False
+        if (
+            method == "POST"
+            and details is not None
+            and details.id not in MAY_TRIGGER.get(user.username, {details.id})
+        ):
             return False
         return super().is_authorized_dag(
             method=method, user=user, access_entity=access_entity, details=details

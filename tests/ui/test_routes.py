@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -24,8 +25,9 @@ from tests.stores import new_database
 from tests.ui.history import seed
 
 READY_WITHIN = 240  # seconds; nothing is decided by it, a server that takes so long has failed
-USERS = {"ada": "viewer", "eve": "viewer", "root": "admin"}
+USERS = {"ada": "viewer", "eve": "viewer", "bob": "user", "may": "user", "root": "admin"}
 PREFIX = "/data-quality"
+WHY = "the vendor's <b>test</b> data"
 ROUTES = """
 import json
 from fastapi.routing import APIRoute
@@ -57,9 +59,24 @@ class Server:
         assert answer.status_code == 201, answer.text
         return str(answer.json()["access_token"])
 
-    def get(self, path: str, user: str | None = None, method: str = "GET") -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self.token(user)}"} if user else {}
-        return httpx.request(method, self.address + PREFIX + path, headers=headers, timeout=60)
+    def get(
+        self, path: str, user: str | None = None, method: str = "GET", **more: dict[str, str]
+    ) -> httpx.Response:
+        """`more` is a form as `data`, and further `headers`."""
+        signed_in = {"Authorization": f"Bearer {self.token(user)}"} if user else {}
+        headers = signed_in | more.pop("headers", {})
+        return httpx.request(method, self.address + PREFIX + path, headers=headers, timeout=60, **more)
+
+    def post(self, path: str, user: str | None, note: str, why: str = WHY, **headers: str) -> httpx.Response:
+        """As a browser sends the form from a page of this server, unless `headers` say otherwise."""
+        origin = {"Origin": self.address, "Sec-Fetch-Site": "same-origin"}
+        sent = {name: value for name, value in (origin | headers).items() if value}
+        return self.get(path, user, "POST", data={"note": note, "why": why}, headers=sent)
+
+    def note(self, path: str, user: str = "root") -> str:
+        """What the form of a confirmation carries."""
+        [note] = re.findall('name="note" value="([^"]+)"', self.get(path, user).text)
+        return str(note)
 
     def point_to(self, dsn: str) -> None:
         self.config.write_text(f"postgres = {json.dumps(dsn)}\nlake = 's3://none'\n")
@@ -130,25 +147,47 @@ def await_ready(server: Server, process: subprocess.Popen[bytes], log: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def routes(server: Server) -> list[str]:
-    """The address of every route, for the pipeline `feed`; those of all pipelines too."""
+def all_routes(server: Server) -> list[tuple[str, str]]:
+    """The method and address of every route, for the pipeline `feed`; those of all pipelines too."""
     done = subprocess.run(
         [sys.executable, "-c", ROUTES], env=server.environment, capture_output=True, text=True, check=True
     )
     found = json.loads(done.stdout.splitlines()[-1])
-    assert {tuple(methods) for methods, _ in found} == {("GET",)}
     queries = {"/{dag_id}/run": "?run_id=scheduled__5", "/{dag_id}/rule": f"?name={RULE}"}
-    values = {"dag_id": "feed", "delivery_id": "60", "row_id": "1"}
-    return [path.format(**values) + queries.get(path, "") for _, path in found]
+    values = {"dag_id": "feed", "delivery_id": "58", "row_id": "6"}
+    return [
+        (method, path.format(**values, action=action) + queries.get(path, ""))
+        for [method], path in found
+        for action in (("release", "discard") if "{action}" in path else ("",))
+    ]
+
+
+@pytest.fixture(scope="module")
+def decisions(all_routes: list[tuple[str, str]]) -> list[str]:
+    """The address of every form that decides; it asks by GET and does by POST."""
+    asks = [
+        path for method, path in all_routes if method == "GET" and path.endswith(("/release", "/discard"))
+    ]
+    assert asks == [path for method, path in all_routes if method == "POST"]
+    assert {method for method, _ in all_routes} == {"GET", "POST"}
+    return asks
+
+
+@pytest.fixture(scope="module")
+def routes(all_routes: list[tuple[str, str]], decisions: list[str]) -> list[str]:
+    """The address of every page that anybody may read who may read the runs."""
+    return [path for method, path in all_routes if method == "GET" and path not in decisions]
 
 
 RULE = "rule 1 about a column of the feed"
 
 
-def test_every_route_is_refused_to_a_stranger(server: Server, routes: list[str]) -> None:
-    assert len(routes) == 8
-    for path in routes:
-        assert server.get(path).status_code == 401, path
+def test_every_route_is_refused_to_a_stranger(
+    server: Server, all_routes: list[tuple[str, str]], routes: list[str]
+) -> None:
+    assert (len(all_routes), len(routes)) == (16, 8)
+    for method, path in all_routes:
+        assert server.get(path, method=method).status_code == 401, path
 
 
 def test_every_route_of_a_pipeline_is_refused_to_who_may_not_see_its_dag(
@@ -180,9 +219,11 @@ def test_a_right_on_one_pipeline_shows_nothing_of_another(server: Server) -> Non
     assert server.get("/~/", "eve").status_code in (403, 404)
 
 
-def test_every_answer_allows_no_script_and_no_other_host(server: Server, routes: list[str]) -> None:
-    for path in [*routes, "/nothing", "/feed/nothing", "/feed/batch/x"]:
-        for user in (None, "eve", "ada"):
+def test_every_answer_allows_no_script_and_no_other_host(
+    server: Server, routes: list[str], decisions: list[str]
+) -> None:
+    for path in [*routes, *decisions, "/nothing", "/feed/nothing", "/feed/batch/x"]:
+        for user in (None, "eve", "ada", "root"):
             answer = server.get(path, user)
             policy = answer.headers["content-security-policy"]
             assert all(part in policy for part in POLICY), path
@@ -190,10 +231,139 @@ def test_every_answer_allows_no_script_and_no_other_host(server: Server, routes:
             assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_nothing_can_be_sent(server: Server, routes: list[str]) -> None:
+def test_nothing_else_can_be_sent(server: Server, routes: list[str], decisions: list[str]) -> None:
+    for path in decisions:
+        for method in ("PUT", "DELETE", "PATCH"):
+            assert server.get(path, "root", method).status_code == 405
     for path in routes:
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             assert server.get(path, "root", method).status_code == 405
+
+
+def states(server: Server) -> dict[str, list[int]]:
+    query = "SELECT status, array_agg(quarantine_id ORDER BY 1) FROM sluice.quarantine WHERE pipeline = 'feed' GROUP BY 1"
+    return dict(oracle.ask(server.dsn, query))
+
+
+def test_who_may_not_trigger_the_dag_has_no_buttons_and_decides_nothing(
+    server: Server, decisions: list[str]
+) -> None:
+    before = states(server)
+    for path in decisions:
+        note = server.note(path)
+        page = path.rpartition("/")[0]
+        assert "/discard" in server.get(page, "root").text
+        for user, reads in (("ada", 200), ("may", 200), ("eve", 403)):  # may: a user, but not for this DAG
+            answer = server.get(page, user)
+            assert (answer.status_code, "/discard" in answer.text) == (reads, False)
+            assert server.get(path, user).status_code == 403
+            assert server.post(path, user, note).status_code == 403
+        assert server.post(path, None, note).status_code == 401
+    assert states(server) == before
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"},
+        {"Origin": "https://elsewhere.example", "Sec-Fetch-Site": ""},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "null"},
+        {"Origin": ""},
+    ],
+)
+def test_a_form_from_elsewhere_changes_nothing(
+    server: Server, decisions: list[str], headers: dict[str, str]
+) -> None:
+    before = states(server)
+    for path in decisions:
+        answer = server.post(path, "root", server.note(path), **headers)
+        assert answer.status_code == 403
+        assert "Nothing was changed" in answer.text
+    assert states(server) == before
+
+
+def test_a_note_counts_for_its_user_its_rows_its_action_and_ten_minutes(
+    server: Server, decisions: list[str]
+) -> None:
+    before = states(server)
+    for path in decisions:
+        note = server.note(path)
+        others = [server.note(one) for one in decisions if one != path]
+        others += [
+            server.note(path.replace("/6/", "/7/").replace("/58/", "/55/")),
+            server.note(path, "bob"),
+            old(server, note),
+        ]
+        for wrong in ("", "x", note[:-1], f"{note}x", note.replace(".", "", 1), *others):
+            assert server.post(path, "root", wrong).status_code == 403, wrong
+        for why in ("", "  ", "x" * 2001, "\0"):
+            assert server.post(path, "root", note, why).status_code == 422
+    assert states(server) == before
+
+
+def old(server: Server, note: str) -> str:
+    """The same note, rightly signed eleven minutes ago."""
+    code = f"""
+import time
+from etl.ui.decisions import _notes
+now = time.time
+content = _notes().loads({note!r})
+time.time = lambda: now() - 660
+print(_notes().dumps(content))"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=server.environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()[-1]
+
+
+def test_a_discard_changes_exactly_the_rows_that_were_shown_once(server: Server) -> None:
+    before, path = states(server), "/feed/quarantine/16/discard"
+    note = server.note(path, "bob")
+    done = server.post(path, "bob", note)
+    assert (done.status_code, done.headers["location"]) == (303, "../16")
+    after = states(server)
+    assert set(after["discarded"]) - set(before["discarded"]) == {16}
+    assert set(before["held"]) - set(after["held"]) == {16}
+    query = "SELECT decided_by, why FROM sluice.quarantine WHERE quarantine_id = 16"
+    assert oracle.ask(server.dsn, query) == [("bob", WHY)]
+    shown = server.get("/feed/quarantine/16", "ada").text
+    assert "<b>bob</b> decided" in shown
+    assert "test&lt;/b&gt; data" in shown
+    again = server.post(path, "bob", note)
+    assert again.status_code == 409
+    assert "somebody was quicker. Nothing was changed" in again.text
+    assert "Nothing is held here" in server.get(path, "bob").text
+
+
+def test_a_batchs_held_rows_are_discarded_together_unless_they_are_no_longer_those_shown(
+    server: Server,
+) -> None:
+    [(delivery, rows)] = oracle.ask(server.dsn, OF_LAST_BUT_ONE)
+    path = f"/feed/batch/{delivery}/discard"
+    assert "Discard 5 rows" in server.get(path, "bob").text
+    stale = server.note(path, "bob")
+    one = f"/feed/quarantine/{rows[0]}/discard"
+    assert server.post(one, "bob", server.note(one, "bob")).status_code == 303
+    before = states(server)
+    assert server.post(path, "bob", stale).status_code == 409
+    assert states(server) == before
+    assert server.post(path, "bob", server.note(path, "bob"), "all of them").status_code == 303
+    assert set(before["held"]) - set(states(server)["held"]) == set(rows[1:])
+    assert "<b>bob</b> discarded 4 rows" in server.get(f"/feed/batch/{delivery}", "ada").text
+
+
+OF_LAST_BUT_ONE = """SELECT delivery_id, array_agg(quarantine_id ORDER BY 1) FROM sluice.quarantine
+WHERE pipeline = 'feed' AND status = 'held' GROUP BY 1 ORDER BY 1 DESC OFFSET 1 LIMIT 1"""
+
+
+def test_a_release_that_airflow_can_not_start_changes_nothing(server: Server) -> None:
+    before, path = states(server), "/feed/quarantine/26/release"
+    answer = server.post(path, "root", server.note(path))
+    assert answer.status_code == 409
+    assert "Airflow refused to start a run of feed" in answer.text  # no DAG file has it
+    assert states(server) == before
 
 
 @pytest.mark.parametrize(
