@@ -27,6 +27,7 @@ from etl.errors import (
     VerdictUnknown,
 )
 from etl.recover import Recovered, recover
+from etl.replay import Chosen, plan, replay
 from etl.services import Services
 from etl.steps import Step
 from tests import oracle
@@ -304,6 +305,29 @@ def test_deliveries_that_the_database_lost_come_back_from_the_lake(home: Home, b
     late = home.land("orders/late.csv", orders(60, 5))
     assert home.run().rows_in == 5
     home.assert_holds(kept + lost + late)
+
+
+def test_a_replay_that_the_database_lost_is_named_and_the_batches_around_it_come_back(
+    home: Home, backup: Backup
+) -> None:
+    home.declare(max_files=1)
+    landed = home.land("orders/a.jsonl", orders(0, 6, negative=[2]))
+    home.run()
+    backup.take()
+    landed += home.land("orders/b.jsonl", orders(10, 6))
+    home.run()
+    chosen = plan(home.place, home.pipeline(), Chosen(batches=(0, 0)))
+    replay(home.place, home.pipeline(), chosen, who="tests", spark=home.spark)
+    landed += home.land("orders/c.jsonl", orders(20, 6))
+    home.run()
+    backup.restore()
+    with pytest.raises(LedgerBehind):
+        home.run()
+    done = recovered(home)
+    assert len(done.put_back) == 2
+    [again] = done.again
+    assert "what it had replaced is in force again: `sluice replay orders --deliveries 1..1`" in again
+    home.assert_holds(landed)
 
 
 @pytest.mark.parametrize("gone", [1, 2])
