@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -134,12 +135,21 @@ def case(dsn: str, lake: Lake, tmp_path: Path) -> Case:
 
 
 def kill(pids: list[int]) -> None:
-    """SIGKILL to each process, one by one, and wait until it is gone."""
-    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    for process in processes:
-        os.kill(process.pid, signal.SIGKILL)
-    _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
-    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    """SIGKILL to each process, one by one, and wait until it is dead; whoever has to reap it may take longer."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + PATIENCE
+    while not all(is_dead(pid) for pid in pids):
+        assert time.monotonic() < deadline, "a killed process lives"
+        time.sleep(0.01)
+
+
+def is_dead(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def stop_at(launcher: Launcher, case: Case, step: str, batch: int) -> Seen:
