@@ -55,11 +55,12 @@ def s3_client() -> S3Client:
     config = Config(
         connect_timeout=5, read_timeout=20, max_pool_connections=REQUESTS, retries={"total_max_attempts": 3}
     )
-    found = boto3.client("s3", config=config)
+    session = boto3.Session()  # not the default session, which keeps the first credentials it found
+    found = session.client("s3", config=config)
     if ".amazonaws." in found.meta.endpoint_url:
         return found
     # Other stores seldom answer to a bucket's name in front of their own.
-    return boto3.client("s3", config=config.merge(Config(s3={"addressing_style": "path"})))
+    return session.client("s3", config=config.merge(Config(s3={"addressing_style": "path"})))
 
 
 def filesystem(place: str) -> tuple[fs.FileSystem, str]:

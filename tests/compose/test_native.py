@@ -115,7 +115,7 @@ def test_it_listens_on_no_other_address_than_its_own(started: Set) -> None:
 
 
 def test_s3_refuses_whoever_does_not_know_its_secret(started: Set) -> None:
-    guess = boto3.client(
+    guess = boto3.Session().client(
         "s3",
         endpoint_url=started.home.place.services.s3_endpoint,
         aws_access_key_id="sluice",

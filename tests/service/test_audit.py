@@ -112,14 +112,14 @@ def put(uri: str, body: bytes | None) -> None:
     """Put another content in an object's place, or take the object away."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     if body is None:
-        boto3.client("s3").delete_object(Bucket=bucket, Key=key)
+        boto3.Session().client("s3").delete_object(Bucket=bucket, Key=key)
     else:
-        boto3.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
+        boto3.Session().client("s3").put_object(Bucket=bucket, Key=key, Body=body)
 
 
 def rewrite(uri: str, change: Callable[[pa.Table], pa.Table]) -> None:
     bucket, _, key = uri.removeprefix("s3://").partition("/")
-    content = boto3.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    content = boto3.Session().client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
     sink = io.BytesIO()
     pq.write_table(change(pq.read_table(io.BytesIO(content))), sink)
     put(uri, sink.getvalue())

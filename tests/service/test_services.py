@@ -202,8 +202,8 @@ def test_s3_refuses_the_unsigned_and_the_wrongly_signed(services: Services) -> N
     from botocore.config import Config
 
     for client in (
-        boto3.client("s3", aws_access_key_id="x", aws_secret_access_key="y"),
-        boto3.client("s3", config=Config(signature_version=UNSIGNED)),
+        boto3.Session().client("s3", aws_access_key_id="x", aws_secret_access_key="y"),
+        boto3.Session().client("s3", config=Config(signature_version=UNSIGNED)),
     ):
         with pytest.raises(ClientError) as caught:
             client.list_buckets()
@@ -224,7 +224,7 @@ def test_pyarrow_writes_20_mb_in_parts_and_reads_them_back(services: Services, l
 
 
 def test_the_first_conditional_put_wins(services: Services, lake_uri: str) -> None:
-    client = boto3.client("s3")
+    client = boto3.Session().client("s3")
     bucket, _, prefix = lake_uri.removeprefix("s3://").partition("/")
     client.put_object(Bucket=bucket, Key=f"{prefix}/once", Body=b"first", IfNoneMatch="*")
     with pytest.raises(ClientError) as caught:
@@ -234,7 +234,7 @@ def test_the_first_conditional_put_wins(services: Services, lake_uri: str) -> No
 
 
 def test_an_unfinished_upload_is_listed_and_can_be_aborted(services: Services, lake_uri: str) -> None:
-    client = boto3.client("s3")
+    client = boto3.Session().client("s3")
     bucket, _, prefix = lake_uri.removeprefix("s3://").partition("/")
     upload = client.create_multipart_upload(Bucket=bucket, Key=f"{prefix}/never")["UploadId"]
     client.upload_part(

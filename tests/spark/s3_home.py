@@ -22,7 +22,7 @@ class S3Home(Home):
     def client(self) -> Any:
         services = self.place.services
         config = Config(s3={"addressing_style": "path"})
-        return boto3.client("s3", endpoint_url=services.s3_endpoint, config=config)
+        return boto3.Session().client("s3", endpoint_url=services.s3_endpoint, config=config)
 
     @property
     def bucket(self) -> str:

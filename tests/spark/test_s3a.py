@@ -36,7 +36,9 @@ def home(
     bucket = f"landing-{uuid.uuid4().hex[:12]}"
     places = {"landing": f"s3a://{bucket}/my landing/zone=1", "checkpoints": f"s3a://{bucket}/check points"}
     config = Config(s3={"addressing_style": "path"})
-    boto3.client("s3", endpoint_url=services.s3_endpoint, config=config).create_bucket(Bucket=bucket)
+    boto3.Session().client("s3", endpoint_url=services.s3_endpoint, config=config).create_bucket(
+        Bucket=bucket
+    )
     return S3Home.at(tmp_path, dsn, services, lake_uri, settings_for, spark, **places)
 
 
