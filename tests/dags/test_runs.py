@@ -238,7 +238,8 @@ def test_maintenance_audits_and_then_sweeps(stack: Stack) -> None:
     for _ in stack.api.follow(name, run, within=PATIENCE):
         pass
     states = {task.task: task.state for task in stack.api.tasks(name, run)}
-    assert states == {"audit_orders": "success", "sweep_orders": "success"}
+    assert {"audit_orders", "sweep_orders"} <= states.keys()
+    assert set(states.values()) == {"success"}
 
 
 def test_more_quarantine_than_declared_is_told(stack: Stack) -> None:
