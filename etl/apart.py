@@ -53,7 +53,6 @@ def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | Non
     fenced = tuple(run(cursor, "apart", "fence", values).fetchall())
     values |= {"holder": ledger.holder(), "kind": kind, "who": who, "why": why, "plan": plan and Json(plan)}
     run(cursor, "apart", "begin", values)
-    run(cursor, "apart", "on_its_stream", values)
     return Lease(pipeline=pipeline, run_id=values["run"], fenced=fenced)
 
 

@@ -1,14 +1,10 @@
 -- name: begin
 -- Records a run beside the stream, and the stream of its one batch; the caller holds the pipeline's lock.
-WITH run AS (
-    INSERT INTO sluice.run (run_id, pipeline, holder, kind, who, why, plan)
-    VALUES (%(run)s, %(pipeline)s, %(holder)s, %(kind)s, %(who)s, %(why)s, %(plan)s)
+WITH stream AS (
+    INSERT INTO sluice.stream (stream_id, pipeline, first_batch) VALUES (%(run)s, %(pipeline)s, 0)
 )
-INSERT INTO sluice.stream (stream_id, pipeline, first_batch) VALUES (%(run)s, %(pipeline)s, 0)
-
--- name: on_its_stream
--- Notes the stream of a run that has just begun.
-UPDATE sluice.run SET stream_id = run_id WHERE run_id = %(run)s
+INSERT INTO sluice.run (run_id, pipeline, stream_id, holder, kind, who, why, plan)
+VALUES (%(run)s, %(pipeline)s, %(run)s, %(holder)s, %(kind)s, %(who)s, %(why)s, %(plan)s)
 
 -- name: others
 -- The runs beside the stream that have not ended, and whether each was seen lately.
