@@ -104,9 +104,7 @@ def deliver(run: Session, batch: Batch) -> Receipt:
         # Before anything is written: in a ledger that went back in time the attempt's number may be an old one.
         ledger.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
         decision = ledger.decision(cursor, run.stream_id, batch.batch_id)
-    receipt = _attempt_twice(run, batch, decision)
-    reached(Step.BATCH_DONE)
-    return replace(receipt, seconds=time.monotonic() - started)
+    return _attempt_twice(run, batch, decision, started)
 
 
 def deliver_apart(run: Session, batch: Batch) -> Receipt:
@@ -115,19 +113,20 @@ def deliver_apart(run: Session, batch: Batch) -> Receipt:
     started = time.monotonic()
     with session(run.sinks.dsn) as cursor:
         apart.require_in_force(cursor, run.apart, run.lease.pipeline)
-    receipt = _attempt_twice(run, batch, None)
-    reached(Step.BATCH_DONE)
-    return replace(receipt, seconds=time.monotonic() - started)
+    return _attempt_twice(run, batch, None, started)
 
 
-def _attempt_twice(run: Session, batch: Batch, decision: Decision | None) -> Receipt:
+def _attempt_twice(run: Session, batch: Batch, decision: Decision | None, started: float) -> Receipt:
     for staging in range(STAGINGS):
         try:
-            return _attempt(run, batch, _hold(run, decision), decision)
+            receipt = _attempt(run, batch, _hold(run, decision), decision)
         except StagingLost:
             if staging == STAGINGS - 1:
                 raise
             log.warning("batch %s: PostgreSQL lost its staged rows; staging again", batch.batch_id)
+        else:
+            reached(Step.BATCH_DONE)
+            return replace(receipt, seconds=time.monotonic() - started)
     raise AssertionError("the loop returns or raises")
 
 
