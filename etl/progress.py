@@ -20,8 +20,8 @@ from etl.batch import Receipt
 from etl.database import migrate, session
 from etl.landed import landed
 from etl.pipeline import Pipeline
+from etl.quarantine import by_reason
 from etl.run import Place, Summary
-from etl.status import held_by_reason
 from etl.steps import Step
 
 PHASES = {  # what goes on from a step on
@@ -120,13 +120,13 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
         )
     else:
         yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
-    held = held_by_reason(place, summary.pipeline)
+    held = by_reason(place.services.postgres, summary.pipeline)
     if summary.failed:
         yield "expectations that failed, by batches:"
         yield from (f"  {batches:>9,}  {reason}" for reason, batches in summary.failed.most_common())
     if held:
         yield "rows in quarantine, by reason (a row may have several):"
-        yield from (f"  {rows:>9,}  {reason}" for reason, rows in held.items())
+        yield from (f"  {one['rows']:>9,}  {one['reason']}" for one in held)
     sluice = _as_called()
     yield f"Parquet   {place.lake.table(pipeline.table).location}/data/   listed by `{sluice} files {pipeline.name}`"
     yield f'next      eval "$({sluice} env)"      starts the services where needed, and lets psql, boto3 and DuckDB in'

@@ -117,10 +117,3 @@ def is_uuid(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def held_by_reason(place: Place, pipeline: str) -> dict[str, int]:
-    """Held rows of all deliveries, by reason."""
-    with session(place.services.postgres) as cursor:
-        found = rows(run(cursor, "ledger", "reasons", {"pipeline": pipeline}))
-    return {one["reason"]: one["rows"] for one in found}

@@ -230,11 +230,6 @@ SELECT count(*) AS deliveries, coalesce(sum(delivered), 0)::bigint AS delivered,
        coalesce(sum(quarantined), 0)::bigint AS quarantined, max(committed_at) AS last
 FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live
 
--- name: reasons
--- Held rows of a pipeline by reason; a row with two reasons counts under both.
-SELECT reason, count(*) AS rows FROM sluice.quarantine q, unnest(q.reasons) AS reason
-WHERE q.pipeline = %(pipeline)s AND q.status = 'held' GROUP BY reason ORDER BY 2 DESC, 1
-
 -- name: begin_airflow_try
 -- Records that a try of an Airflow task has begun; the same try that begins again, after its worker died, is one.
 INSERT INTO sluice.airflow_try
