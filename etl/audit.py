@@ -335,9 +335,5 @@ def _orphans(
 
 
 def _changed_inputs(landed: Sequence[Input], landing: str) -> list[str]:
-    changes: list[str] = []
-    for source in sorted({one.source for one in landed}):
-        before = [one for one in landed if one.source == source]
-        now = evidence.look([one.uri for one in before], landing=landing, source=source)
-        changes += evidence.changed(before, now)
-    return changes
+    before = sorted(landed, key=lambda one: one.source)
+    return evidence.changed(before, evidence.look_again(before, landing=landing))

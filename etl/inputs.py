@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from etl.errors import ServiceAway, SetupError
 from etl.places import REQUESTS, landing_place, place, s3_client, uri_of
@@ -34,6 +34,16 @@ class Input:
     source: int  # position among the pipeline's sources; LOOKUP_SOURCE for a lookup's
 
 
+class Listed(Protocol):
+    """A file of one of the pipeline's sources."""
+
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def source(self) -> int: ...
+
+
 def path_of(uri: str, landing: str) -> str:
     """The identity of the file at `uri`: its path below `landing` when it lies there, else its place."""
     return place(uri).removeprefix(landing_place(landing).rstrip("/") + "/")
@@ -52,6 +62,14 @@ def look(
     with ThreadPoolExecutor(REQUESTS) as pool:
         seen = pool.map(lambda uri: _look(uri, landing, source, client), named)
         return [one for one in seen if one is not None]
+
+
+def look_again(files: Iterable[Listed], *, landing: str) -> list[Input]:
+    """Each of these files that is there, as it is now, source by source."""
+    uris: dict[int, list[str]] = {}
+    for file in files:
+        uris.setdefault(file.source, []).append(file.uri)
+    return [one for source in sorted(uris) for one in look(uris[source], landing=landing, source=source)]
 
 
 def _look(uri: str, landing: str, source: int, client: S3Client | None) -> Input | None:

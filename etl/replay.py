@@ -166,7 +166,7 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         recorded = [Input(**one) for one in rows(run(cursor, "replay", "inputs", values))]
         values["deliveries"] += [one["delivery_id"] for one in releases]
         files = run(cursor, "replay", "files", values).fetchall()
-    now = _look(recorded, place)
+    now = evidence.look_again(recorded, landing=place.settings.landing)
     there = {(one.source, one.path) for one in now}
     return Plan(
         pipeline=pipeline.name,
@@ -207,14 +207,6 @@ def _by_interval(pipeline: Pipeline) -> sql.Composed:
     schema, _, table = pipeline.table.rpartition(".")
     names = {"target": sql.Identifier(schema, table), "column": sql.Identifier(pipeline.interval)}
     return statement("replay", "by_interval", **names)
-
-
-def _look(recorded: Sequence[Input], place: Place) -> list[Input]:
-    found: list[Input] = []
-    for source in sorted({one.source for one in recorded}):
-        uris = [one.uri for one in recorded if one.source == source]
-        found += evidence.look(uris, landing=place.settings.landing, source=source)
-    return found
 
 
 def replay(
