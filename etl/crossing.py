@@ -6,7 +6,6 @@ stage, this module imports neither pyspark nor pyiceberg.
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -51,14 +50,3 @@ def _cross(sieve: Sieve, batch: pa.RecordBatch, found: Crossing) -> None:
     for before in stored.filter(pc.and_(was_held, pc.invert(held))).to_pylist():
         found.newly_delivered += 1
         found.freed_of.update(before)
-
-
-def dump(found: Crossing) -> pa.RecordBatch:
-    """The message that a task sends to the driver: one row, one binary column."""
-    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["report"])
-
-
-def load(message: bytes) -> Crossing:
-    """What is within a message that `dump` made."""
-    found: Crossing = pickle.loads(message)
-    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from etl.quality import CompiledSuite
     from etl.source import Source
 
-REPORT = "report binary"
 # Spark's own formats end at milliseconds.
 NESTED = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -164,7 +164,7 @@ class SparkBatch:
     ) -> SparkBatch:
         """The batch with its inputs, from the logs that Spark wrote before it called."""
         logged = checkpoint.inputs(batch_id)
-        found = _look(logged, settings)
+        found = evidence.look_again(logged, landing=settings.landing)
         there = {one.uri for one in found}
         gone = [_as_logged(file, settings) for file in logged if file.uri not in there]
         return cls(
@@ -185,15 +185,15 @@ class SparkBatch:
         unreadable: Mapping[str, str] = {}
         job = self._job(self.frame, task)
         try:
-            reports = _collect(job)
+            reports = collect(job)
         except Exception as error:  # noqa: BLE001 - raised again when no file is to blame
             unreadable = self._unreadable(error)
             job = self._job(self._readable(unreadable), task)
-            reports = _collect(job)
+            reports = collect(job)
         malformed: list[TaskReport] = []
         if unreadable or observed(job, "source")["malformed"]:
             uris = [one.uri for one in self.inputs]
-            malformed = _collect(self._staging(self._malformed(uris, unreadable), task))
+            malformed = collect(self._staging(self._malformed(uris, unreadable), task))
             self._require_all(malformed, observed(job, "source")["malformed"], unreadable)
         return Staged(reports=reports, malformed=malformed, aggregates=self.rules.aggregates(job))
 
@@ -230,7 +230,7 @@ class SparkBatch:
 
     def _staging(self, frame: DataFrame, task: StageTask) -> DataFrame:
         """At most `pg_connections` tasks write at a time; each opens one connection."""
-        return frame.coalesce(self.settings.pg_connections).mapInArrow(stager(task), REPORT)
+        return in_tasks(frame.coalesce(self.settings.pg_connections), partial(stage, task))
 
     def _unreadable(self, error: Exception) -> dict[str, str]:
         """The files that made the job fail, with the reason.
@@ -275,15 +275,8 @@ class SparkBatch:
 
     def changed(self) -> Sequence[str]:
         """Inputs that are not as they were when the batch began."""
-        return evidence.changed(self.inputs, _look(self.inputs, self.settings))
-
-
-def _look(files: Sequence[Any], settings: Settings) -> list[Input]:
-    found: list[Input] = []
-    for source in sorted({file.source for file in files}):
-        uris = [file.uri for file in files if file.source == source]
-        found += evidence.look(uris, landing=settings.landing, source=source)
-    return found
+        now = evidence.look_again(self.inputs, landing=self.settings.landing)
+        return evidence.changed(self.inputs, now)
 
 
 def _as_logged(file: LoggedFile, settings: Settings) -> Input:
@@ -303,18 +296,19 @@ def _since_listed(logged: Sequence[Any], found: Sequence[Input]) -> list[str]:
     ]
 
 
-def stager(task: StageTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of mapInArrow: stages one partition, and answers with its report."""
+def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
+    """The job that calls `work(batches, partition=…, number=…)` in each task, whose answer is the task's message."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None, "runs within a Spark task"
-        yield dump(stage(task, batches, partition=context.partitionId(), number=context.taskAttemptId()))
+        yield dump(work(batches, partition=context.partitionId(), number=context.taskAttemptId()))
 
-    return run
+    return frame.mapInArrow(run, "report binary")
 
 
-def _collect(job: DataFrame) -> list[TaskReport]:
+def collect(job: DataFrame) -> list[Any]:
+    """Run such a job; what its tasks answered."""
     return [load(bytes(row.report)) for row in job.collect()]

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
 from etl.batch import Staged
 from etl.columns import common_schema
-from etl.crossing import Crossing, cross, dump, load
+from etl.crossing import Crossing, cross
 from etl.errors import VerdictUnknown
 from etl.pipeline import Pipeline, Upsert
 from etl.stage import Hold, Sieve, TaskReport
@@ -217,9 +216,11 @@ def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> 
 
 
 def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: Sieve) -> Weighed:
+    from etl.sparkbatch import collect, in_tasks
+
     frame = stored_rows(spark, batch, rules.schema)
-    job = rules.flagged(frame).mapInArrow(_crosser(sieve), "report binary")
-    crossings = [load(bytes(row.report)) for row in job.collect()]
+    job = in_tasks(rules.flagged(frame), partial(cross, sieve))
+    crossings: list[Crossing] = collect(job)
     staged = Staged(
         reports=[crossing.report for crossing in crossings],
         malformed=[TaskReport(partition=0, task=0, quarantined=batch.malformed)],
@@ -249,19 +250,6 @@ def _change(weighed: Weighed, said: Sequence[SaidOfRule]) -> BatchChange:
         stops=weighed.verdict.stops,
         rules=_rules(said, weighed),
     )
-
-
-def _crosser(sieve: Sieve) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of mapInArrow."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None, "runs within a Spark task"
-        yield dump(cross(sieve, batches, partition=context.partitionId(), number=context.taskAttemptId()))
-
-    return run
 
 
 def _rules(said: Sequence[SaidOfRule], weighed: Weighed) -> Sequence[RuleChange]:
