@@ -22,7 +22,7 @@ from etl.errors import SetupError
 from etl.quarantine import Chosen as Rows
 from etl.quarantine import held_rows, require_held
 from etl.release import release
-from etl.replay import Chosen, Replayed, plan, replay
+from etl.replay import Chosen, Replayed, first_and_last, plan, replay
 from etl.run import Place, Progress, Summary
 from etl.run import run as run_stream
 
@@ -96,7 +96,7 @@ def _numbers(asked: AirflowTry) -> tuple[int, ...]:
 def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
     """The deliveries to be replayed, or None: the stream's next batches are asked for."""
     if asked.deliveries:
-        return Chosen(deliveries=_range(asked.deliveries))
+        return Chosen(deliveries=first_and_last("deliveries", asked.deliveries))
     if asked.run_type == "backfill":
         return Chosen(interval=_interval(pipeline, asked))
     if asked.clear_number == 0:
@@ -105,13 +105,6 @@ def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
     migrate(dsn)
     runs = tries.runs_before_clear(dsn, asked)
     return Chosen(runs=runs) if runs else None
-
-
-def _range(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
-    if found is None:
-        raise SetupError(f"{text!r} names no deliveries", remedy="write them as A..B, or as one number")
-    return int(found[1]), int(found[2] or found[1])
 
 
 def _interval(pipeline: Pipeline, asked: AirflowTry) -> tuple[dt.datetime, dt.datetime]:

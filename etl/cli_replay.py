@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -95,7 +94,7 @@ def _chosen(
     run: str | None,
     interval: tuple[str, str] | None,
 ) -> Chosen:
-    from etl.replay import Chosen
+    from etl.replay import Chosen, first_and_last
     from etl.status import is_uuid
 
     if sum(one is not None for one in (deliveries, batches, run, interval)) != 1:
@@ -106,22 +105,12 @@ def _chosen(
         if value is not None and not is_uuid(value):
             raise SetupError(f"{option} {value} is no id", remedy="`sluice status --json` shows them")
     if deliveries is not None:
-        return Chosen(deliveries=_range("--deliveries", deliveries))
+        return Chosen(deliveries=first_and_last("--deliveries", deliveries))
     if batches is not None:
-        return Chosen(batches=_range("--batches", batches), stream=stream)
+        return Chosen(batches=first_and_last("--batches", batches), stream=stream)
     if interval is not None:
         return Chosen(interval=_interval(interval))
     return Chosen(runs=(str(run),))
-
-
-def _range(option: str, text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
-    if found is None:
-        raise SetupError(f"{option} {text} is neither A..B nor a number", remedy=f"such as {option} 4..7")
-    first, last = int(found[1]), int(found[2] or found[1])
-    if last < first:
-        raise SetupError(f"{option} {text}: {last} comes before {first}", remedy=f"{option} {last}..{first}")
-    return first, last
 
 
 def _interval(texts: tuple[str, str]) -> tuple[dt.datetime, dt.datetime]:

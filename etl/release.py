@@ -19,7 +19,7 @@ import pyarrow as pa
 from etl import apart
 from etl.apart import Apart
 from etl.batch import Receipt, Staged
-from etl.database import migrate, session
+from etl.database import session
 from etl.deliver import deliver_apart
 from etl.errors import ContractBroken, SetupError
 from etl.inputs import Input
@@ -58,7 +58,6 @@ def release(
     """
     _refuse(pipeline, held, corrections)
     dsn = place.services.postgres
-    migrate(dsn)
     with session(dsn) as cursor:
         lease = apart.begin(cursor, pipeline.name, "release", who=who, why=why)
     began(lease.run_id)

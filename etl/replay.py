@@ -8,7 +8,8 @@ either sink sees all of the old or all of the new. Nothing of it is seen when it
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,6 +42,17 @@ KINDS = ("data", "quarantine")
 SHOWN = 10
 
 
+def first_and_last(what: str, text: str) -> tuple[int, int]:
+    """Of `A..B` or `A`, which a person wrote for `what`; SetupError where it is neither."""
+    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    if found is None:
+        raise SetupError(f"{what} {text!r} is neither A..B nor a number", remedy=f"such as {what} 4..7")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if last < first:
+        raise SetupError(f"{what} {text}: {last} comes before {first}", remedy=f"{what} {last}..{first}")
+    return first, last
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
     """Which deliveries are to be replayed; exactly one of these."""
@@ -49,9 +61,7 @@ class Chosen:
     batches: tuple[int, int] | None = None  # first and last id, of `stream`
     stream: str | None = None  # None: the current one
     runs: tuple[str, ...] = ()  # whatever these runs delivered
-    interval: tuple[dt.datetime, dt.datetime] | None = (
-        None  # start, and end exclusive, by the interval column
-    )
+    interval: tuple[dt.datetime, dt.datetime] | None = None  # by the interval column; the end is exclusive
 
     def words(self) -> str:
         if self.deliveries:
@@ -70,9 +80,7 @@ class Plan:
     pipeline: str
     chosen: str
     deliveries: Sequence[Mapping[str, Any]]  # in force, in the order of their commits
-    releases: Sequence[
-        Mapping[str, Any]
-    ]  # live deliveries of rows that those had held, or that such releases had
+    releases: Sequence[Mapping[str, Any]]  # live, of rows that those had held, or that such releases had
     inputs: Sequence[Input]  # as they are now
     changed: Sequence[str]  # what is different since they were delivered, one sentence each
     gone: Sequence[Input]  # as they were recorded
@@ -114,31 +122,28 @@ class Plan:
         ]
         return {**found, "rows": self.rows, "held": self.held}
 
-    def lines(self) -> list[str]:
+    def lines(self) -> Iterator[str]:
         """The plan for people."""
         if not self.deliveries:
-            return [f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"]
+            yield f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"
+            return
         first, last = self.deliveries[0]["delivery_id"], self.deliveries[-1]["delivery_id"]
         data, quarantine = (len(self.leaving(kind, self.deliveries)) for kind in KINDS)
         size = sum(one.size for one in self.inputs)
-        found = [
-            f"{self.pipeline}: {self.chosen}: {len(self.deliveries)} deliveries ({first} to {last}) are replaced by one",
-        ]
-        found.append(
+        count = len(self.deliveries)
+        yield f"{self.pipeline}: {self.chosen}: {count} deliveries ({first} to {last}) are replaced by one"
+        yield (
             f"  replaced   {self.rows:,} rows of PostgreSQL and {data:,} Parquet files;"
             f" {self.held:,} rows of quarantine and {quarantine:,} of its files"
         )
-        found.append(
+        yield (
             f"  read       {len(self.inputs):,} input files, {size:,} bytes;"
             f" {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
         )
-        found += [f"    {one}" for one in self.changed[:SHOWN]]
+        yield from (f"    {one}" for one in self.changed[:SHOWN])
         for one in self.releases[:SHOWN]:
-            found.append(
-                f"  release    delivery {one['delivery_id']}: {one['delivered']:,} rows that delivery"
-                f" {one['released_from']} had held"
-            )
-        return found
+            number, rows, origin = one["delivery_id"], one["delivered"], one["released_from"]
+            yield f"  release    delivery {number}: {rows:,} rows that delivery {origin} had held"
 
 
 @dataclass(frozen=True, kw_only=True)
