@@ -6,6 +6,7 @@ import ast
 import datetime as dt
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
 
@@ -17,6 +18,30 @@ from etl.settings import load_settings
 POOL_PREFIX = "sluice_"  # a pool of one slot for each pipeline; the plugin creates it
 EARLIEST = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)  # catchup is off: only says when intervals may begin
 TAG = "sluice"
+
+
+def _text(title: str, description: str, **form: Any) -> Param:
+    return Param(None, type=["null", "string"], title=title, description=description, **form)
+
+
+FORM = {  # what a person may fill in on triggering a run; empty is as on schedule
+    "driver_memory": _text(
+        "Memory of Spark's driver",
+        "For this run alone, such as 4g; empty: as the settings say.",
+        pattern=r"^[1-9][0-9]*[mg]$",
+    ),
+    "deliveries": _text(
+        "Replay deliveries",
+        "Such as 4..7: delivered again, from the same inputs, in their own place; empty: what has landed since.",
+        pattern=r"^[0-9]+([.][.][0-9]+)?$",
+    ),
+    "release": _text(
+        "Release held rows",
+        "Their numbers in quarantine, such as 17,18: judged again, and delivered where they pass.",
+        pattern=r"^[0-9]+(,[0-9]+)*$",
+    ),
+    "why": _text("Why they are released", "Kept with each row.", maxLength=2000),
+}
 
 
 def pool(pipeline: Pipeline) -> str:
@@ -40,37 +65,7 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags={TAG, *pipeline.tags},
-        params={
-            "driver_memory": Param(
-                None,
-                type=["null", "string"],
-                pattern=r"^[1-9][0-9]*[mg]$",
-                title="Memory of Spark's driver",
-                description="For this run alone, such as 4g; empty: as the settings say.",
-            ),
-            "deliveries": Param(
-                None,
-                type=["null", "string"],
-                pattern=r"^[0-9]+([.][.][0-9]+)?$",
-                title="Replay deliveries",
-                description="Such as 4..7: delivered again, from the same inputs, in their own place;"
-                " empty: what has landed since.",
-            ),
-            "release": Param(
-                None,
-                type=["null", "string"],
-                pattern=r"^[0-9]+(,[0-9]+)*$",
-                title="Release held rows",
-                description="Their numbers in quarantine, such as 17,18: judged again, and delivered where they pass.",
-            ),
-            "why": Param(
-                None,
-                type=["null", "string"],
-                maxLength=2000,
-                title="Why they are released",
-                description="Kept with each row.",
-            ),
-        },
+        params=dict(FORM),
         deadline=deadline(pipeline) or None,
         default_args={
             "owner": pipeline.owner,
