@@ -17,7 +17,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from etl.database import Cursor
+from etl.database import Cursor, run
 from etl.ui import charts, words
 from etl.ui.choices import MOST, Asked, Choice, Rows, rows_of
 from etl.ui.heatmap import COLUMNS, Heatmap, heatmap, width
@@ -218,9 +218,9 @@ def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = 
         raise NotThere(
             f"The last {charts.BATCHES} batches of {name} were judged by no rule {words.cut(reason)!r}"
         )
-    broken = [one for one in verdicts if not one.success or one.unexpected_count]
+    broken = [one for one in verdicts if one.broken]
     streak = next(
-        (place for place, one in enumerate(verdicts) if one.success and not one.unexpected_count),
+        (place for place, one in enumerate(verdicts) if not one.broken),
         len(verdicts),
     )
     return render(
@@ -259,7 +259,7 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
         decision=report.decision,
         verdicts=broken_first(verdicts),
         failed=sum(not one.success for one in verdicts),
-        tolerated=sum(one.success and one.broken for one in verdicts),
+        tolerated=sum(one.tolerated for one in verdicts),
         conservation=_conservation(it),
         inputs=found(cursor, "inputs", InputRow, values),
         files=found(cursor, "files", FileRow, values),
@@ -374,8 +374,6 @@ def _rules(cursor: Cursor, batches: Sequence[BatchRow]) -> list[RuleRow]:
 
 
 def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    from etl.database import run
-
     return run(cursor, "pages", name, values).fetchall()
 
 

@@ -105,18 +105,12 @@ class BatchRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuleRow:
-    """One rule's verdict on one delivery."""
+class Judged:
+    """What a rule said of some rows."""
 
-    delivery_id: int
-    number: int
-    reason: str
-    expectation: str
-    severity: str
     success: bool
     element_count: int | None
     unexpected_count: int | None
-    evaluated: str
 
     @property
     def share(self) -> float | None:
@@ -129,11 +123,23 @@ class RuleRow:
     @property
     def tolerated(self) -> bool:
         """Some rows break it, and the suite allows for that: its `mostly` says how many."""
-        return self.success and bool(self.unexpected_count)
+        return self.success and self.broken
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerdictRow:
+class RuleRow(Judged):
+    """One rule's verdict on one delivery."""
+
+    delivery_id: int
+    number: int
+    reason: str
+    expectation: str
+    severity: str
+    evaluated: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictRow(Judged):
     """One of a rule's verdicts over time."""
 
     delivery_id: int
@@ -144,13 +150,6 @@ class VerdictRow:
     live: bool
     expectation: str
     severity: str
-    success: bool
-    element_count: int | None
-    unexpected_count: int | None
-
-    @property
-    def share(self) -> float | None:
-        return ratio(self.unexpected_count, self.element_count)
 
 
 @dataclass(frozen=True, kw_only=True)

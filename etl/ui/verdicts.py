@@ -5,31 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from etl.ui.records import RuleRow
+from etl.ui.records import Judged, RuleRow
 from etl.ui.report import Observed, Report
-from etl.ui.words import ratio
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Judged):
     """One expectation as a batch's page shows it."""
 
     number: int
     reason: str
     kind: str
     severity: str
-    success: bool
-    element_count: int | None
-    unexpected_count: int | None
     observed: Observed
-
-    @property
-    def share(self) -> float | None:
-        return ratio(self.unexpected_count, self.element_count)
-
-    @property
-    def broken(self) -> bool:
-        return not self.success or bool(self.unexpected_count)
 
 
 def verdicts_of(rules: Sequence[RuleRow], report: Report) -> list[Verdict]:
