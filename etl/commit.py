@@ -281,6 +281,7 @@ def _manifest(it: Commit) -> dict[str, Any]:
         "quarantine": files(it.staged.quarantine_files),
         "success": it.verdict.success,
         "rules": [{k: v for k, v in r.__dict__.items() if k != "result"} for r in it.verdict.results],
+        "columns": [one.json() for one in it.verdict.columns],
         "report": it.report,
     }
 

@@ -124,11 +124,10 @@ class Pipeline:
     schedule: str | None = None  # cron or a preset such as "@daily"; None: only by hand
     interval: str | None = None  # timestamp column of the output that reruns and backfills go by
     start: dt.date | dt.datetime | None = None  # of the first interval
+    metrics: tuple[str, ...] = ()  # columns of the output whose metrics are kept with each batch
     max_quarantine_share: float = 0.05  # of a batch's rows, from 0 to 1; beyond it the batch stops
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
-    deadline: dt.timedelta | None = (
-        None  # for a run, from when it is queued; an alert is sent when it is missed
-    )
+    deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
     owner: str = "sluice"  # who is asked about it, as Airflow shows
     tags: tuple[str, ...] = ()  # Airflow's, beside "sluice"
     file: Path | None = field(default=None, compare=False)  # set by the loader: where it is declared
@@ -157,6 +156,7 @@ class Pipeline:
             "schedule": self.schedule,
             "interval": self.interval,
             "start": self.start.isoformat() if self.start else None,
+            "metrics": list(self.metrics),
             "max_quarantine_share": self.max_quarantine_share,
             "code": self.code,
         }

@@ -51,6 +51,10 @@ def _problems(pipeline: Any) -> list[str]:
         found.append(f"schedule: {pipeline.schedule!r} is neither five cron fields nor one of {presets}")
     if pipeline.interval is not None:
         found += _column_problems("interval", pipeline.interval)
+    if isinstance(pipeline.metrics, tuple):
+        found += [wrong for column in pipeline.metrics for wrong in _column_problems("metrics", column)]
+    else:
+        found.append(f"metrics: {pipeline.metrics!r} must be a tuple of names of columns")
     if pipeline.start is not None and not isinstance(pipeline.start, dt.date):
         found.append(f"start: {pipeline.start!r} must be a datetime.date or datetime.datetime")
     for name in ("max_quarantine_share", "alert_quarantine_share"):

@@ -27,6 +27,7 @@ from etl.errors import NeedsPerson
 from etl.inputs import Input, look
 from etl.lake import Lake, arrow_schema
 from etl.ledger import Lease
+from etl.metrics import ColumnMetrics
 from etl.objects import FileSpec, StagedFile, split
 from etl.pipeline import Pipeline
 from etl.stage import Hold, StageTask, TaskReport
@@ -254,6 +255,7 @@ class _LakeBatch:
             results=results,
             quarantined=manifest["quarantined"],
             suite_digest=manifest["suite_digest"],
+            columns=tuple(ColumnMetrics.of_json(one) for one in manifest.get("columns", ())),
         )
 
     def changed(self) -> Sequence[str]:

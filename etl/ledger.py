@@ -19,6 +19,7 @@ from psycopg2.extras import Json, execute_values
 from etl.database import TIMEOUTS, Cursor, constraint_of, row, rows, run
 from etl.errors import Busy, Fenced, InputsChanged, LedgerBehind, TableRefused
 from etl.inputs import Input
+from etl.metrics import ColumnMetrics
 from etl.objects import StagedFile
 from etl.statements import statement
 from etl.verdict import Verdict
@@ -346,8 +347,18 @@ def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: s
     ]
     if results:
         execute_values(cursor, statement("ledger", "insert_quality_rules"), results)
+    columns = [_column_metrics(delivery_id, number, one) for number, one in enumerate(verdict.columns)]
+    if columns:
+        execute_values(cursor, statement("ledger", "insert_column_metrics"), columns)
     values = {"delivery": delivery_id, "success": verdict.success, "report": report}
     run(cursor, "ledger", "insert_quality", values)
+
+
+def _column_metrics(delivery_id: int, number: int, one: ColumnMetrics) -> tuple[Any, ...]:
+    figures = (one.rows, one.nulls, one.nans, one.minimum, one.maximum, one.mean, one.deviation)
+    moments = (one.earliest, one.latest)
+    estimates = (one.distinct_estimate(), *(one.quantile(rank) for rank in (0.05, 0.5, 0.95)))
+    return delivery_id, one.column, number, *figures, *moments, *estimates, one.distinct, one.quantiles
 
 
 def record_stop(

@@ -12,7 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
@@ -277,10 +278,12 @@ def _query(
     received: Progress,
     on_step: Listener | None,
 ) -> None:
+    from etl.history import past_batches
     from etl.opened import open_pipeline
     from etl.sparkbatch import SparkBatch
 
     opened = open_pipeline(place, pipeline, spark)
+    rules = replace(opened.rules, past=partial(past_batches, place, pipeline, opened.rules.suite.looks_back))
     run = opened.session(lease, stream, on_step)
     checkpoints = place.checkpoints(pipeline.name)
     failure: list[BaseException] = []
@@ -289,7 +292,7 @@ def _query(
         try:
             checkpoint = checkpoints.of(stream.stream_id)  # read anew: Spark has just written to it
             require_same(checkpoint, stream.stream_id, pipeline.name)
-            micro = SparkBatch.of(found, number, checkpoint, opened.source, opened.rules, place.settings)
+            micro = SparkBatch.of(found, number, checkpoint, opened.source, rules, place.settings)
             received(deliver(run, micro))
         except BaseException as error:
             failure.append(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from etl import inputs as evidence
+from etl import measure
 from etl.batch import Staged
 from etl.errors import InputsChanged, SetupError
 from etl.inputs import Input
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from etl.checkpoint import Checkpoint, LoggedFile
+    from etl.metrics import PastBatch
     from etl.quality import CompiledSuite
     from etl.source import Source
 
@@ -41,6 +43,8 @@ class Rules:
     pipeline: Pipeline
     suite: CompiledSuite
     schema: StructType  # of the transform's output, nested columns as JSON text
+    metrics: tuple[str, ...] = ()  # columns whose metrics are kept
+    past: Callable[[], Sequence[PastBatch]] = tuple  # the batches before, newest first
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -58,22 +62,27 @@ class Rules:
 
     def flagged(self, frame: DataFrame) -> DataFrame:
         """The output with the suite's flags beside it, and what `observe` must count of it."""
-        if self.suite.aggregates:
-            frame = frame.observe("suite", *self.suite.aggregates)
+        observed = [*self.suite.aggregates, *measure.aggregates(self.metrics, self.schema)]
+        if observed:
+            frame = frame.observe("suite", *observed)
         return frame.select("*", *self.suite.flags)
 
     def aggregates(self, job: DataFrame) -> Mapping[str, Any]:
         """What was observed in the job that was run on exactly this frame."""
         from etl.source import observed
 
-        return observed(job, "suite") if self.suite.aggregates else {}
+        return observed(job, "suite") if self.suite.aggregates or self.metrics else {}
 
     def judge(self, counts: Counts, rows: Callable[[], DataFrame]) -> Verdict:
         """The suite's verdict; rules that the pass can't answer are asked of GX on all of the output's `rows`."""
         from etl.quality import evaluate_elsewhere, judge
 
         elsewhere = evaluate_elsewhere(self.suite, rows()) if self.suite.elsewhere else {}
-        return judge(self.suite, counts, elsewhere, max_quarantine_share=self.pipeline.max_quarantine_share)
+        columns = measure.read_metrics(self.metrics, counts.aggregates)
+        counts = replace(counts, columns={one.column: one for one in columns})
+        share = self.pipeline.max_quarantine_share
+        verdict = judge(self.suite, counts, elsewhere, max_quarantine_share=share, past=self.past())
+        return replace(verdict, columns=columns)
 
 
 def suite_path(pipeline: Pipeline, settings: Settings) -> Any:
@@ -104,8 +113,9 @@ def compile_rules(
 
     none = {"name": "none", "expectations": []}
     suite = instead or (suite_path(pipeline, settings) if pipeline.suite else none)
-    compiled = compile_suite(suite, frame.schema, frame.sparkSession)
-    return Rules(pipeline=pipeline, suite=compiled, schema=frame.schema)
+    measure.require_columns(pipeline.metrics, frame.schema, pipeline.name)
+    compiled = compile_suite(suite, frame.schema, frame.sparkSession, measured=pipeline.metrics)
+    return Rules(pipeline=pipeline, suite=compiled, schema=frame.schema, metrics=pipeline.metrics)
 
 
 def output(frame: DataFrame) -> DataFrame:

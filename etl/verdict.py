@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from etl.metrics import ColumnMetrics
+
 FLAGS_PER_WORD = 63
 SAMPLES_PER_RULE = 20
 
@@ -44,6 +46,9 @@ class Counts:
     samples: Mapping[int, Sequence[tuple[Any, ...]]] = field(default_factory=dict)  # rule number -> rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)  # observed name -> value
     malformed: int = 0  # records that never became rows: quarantined as well, counted in the share
+    columns: Mapping[str, ColumnMetrics] = field(
+        default_factory=dict
+    )  # of the columns that the pipeline names
 
     def count(self, flag: int) -> int:
         """Rows for which `flag` is true."""
@@ -78,3 +83,4 @@ class Verdict:
     results: tuple[RuleResult, ...]
     quarantined: int  # rows held back, malformed records included
     suite_digest: str
+    columns: tuple[ColumnMetrics, ...] = ()  # what the columns looked like that the pipeline names

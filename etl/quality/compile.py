@@ -52,14 +52,28 @@ class CompiledSuite:
         """The rules that need GX itself on the whole staged output."""
         return tuple(rule for rule in self.rules if rule.plan is None)
 
+    @property
+    def looks_back(self) -> int:
+        """The batches before that its rules compare with."""
+        return max((rule.declared.across.last for rule in self.rules if rule.declared.across), default=0)
 
-def compile_suite(suite: Path | Mapping[str, Any], schema: StructType, spark: SparkSession) -> CompiledSuite:
-    """The suite as columns over `schema`; SetupError names every mistake of the suite at once."""
+
+def compile_suite(
+    suite: Path | Mapping[str, Any],
+    schema: StructType,
+    spark: SparkSession,
+    *,
+    measured: Sequence[str] = (),
+) -> CompiledSuite:
+    """The suite as columns over `schema`; SetupError names every mistake of the suite at once.
+
+    `measured` are the columns whose metrics are kept, which rules across batches may speak of.
+    """
     with quiet_analysis():
         declared = read_suite(suite)
     empty = spark.createDataFrame([], schema)
     engine = engine_over(spark, empty)
-    planner = Planner.over(spark, empty, engine)
+    planner = Planner.over(spark, empty, engine, measured)
     problems = list(declared.problems)
     rules: list[CompiledRule] = []
     for rule in declared.rules:
@@ -92,6 +106,8 @@ def _compiled(rule: DeclaredRule, planner: Planner) -> CompiledRule:
     try:
         return CompiledRule(declared=rule, plan=planner.plan(rule))
     except NotInThePass as why:
+        if rule.across:
+            raise Refused(f"it can't be compared with other batches, for {why}") from why
         _refuse_rows_held_too_late(rule, str(why))
         return CompiledRule(declared=rule, plan=None)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from etl.errors import VerdictUnknown
@@ -10,6 +12,7 @@ from etl.quality.gx import runtime
 from etl.verdict import Counts, RuleResult, Severity, Verdict
 
 if TYPE_CHECKING:
+    from etl.metrics import PastBatch
     from etl.quality.compile import CompiledRule, CompiledSuite
     from etl.quality.suite import DeclaredRule
 
@@ -20,14 +23,17 @@ def judge(
     elsewhere: Mapping[int, Any] | None = None,
     *,
     max_quarantine_share: float,
+    past: Sequence[PastBatch] = (),
 ) -> Verdict:
     """The verdict on one batch; VerdictUnknown when any expectation could not be evaluated.
 
-    `elsewhere` is what `evaluate_elsewhere` returned. The batch stops when a critical expectation fails, or
-    when more than `max_quarantine_share` of its records are quarantined.
+    `elsewhere` is what `evaluate_elsewhere` returned, `past` are the batches before, newest first. The batch
+    stops when a critical expectation fails, or when more than `max_quarantine_share` of its records are quarantined.
     """
     _require_whole(suite, counts)
-    results = tuple(_result(suite, rule, counts, elsewhere or {}) for rule in suite.rules)
+    now = dt.datetime.now(dt.UTC)
+    rules = [_with_bounds(rule, counts, past, now) for rule in suite.rules]
+    results = tuple(_result(suite, rule, counts, elsewhere or {}) for rule in rules)
     stops = [_stop(result) for result in results if result.stops]
     quarantined, records = counts.held + counts.malformed, counts.rows + counts.malformed
     if records and quarantined / records > max_quarantine_share:
@@ -64,6 +70,18 @@ def _require_whole(suite: CompiledSuite, counts: Counts) -> None:
         )
 
 
+def _with_bounds(
+    rule: CompiledRule, counts: Counts, past: Sequence[PastBatch], now: dt.datetime
+) -> CompiledRule:
+    """A rule across batches with the bounds that those before give it; without any it holds."""
+    across = rule.declared.across
+    if across is None or (across.column and not counts.rows):
+        return rule
+    limits = across.limits(past, now) or {}
+    expectation = rule.declared.expectation.copy(update=limits)
+    return replace(rule, declared=replace(rule.declared, expectation=expectation))
+
+
 def _result(
     suite: CompiledSuite, rule: CompiledRule, counts: Counts, elsewhere: Mapping[int, Any]
 ) -> RuleResult:
@@ -96,11 +114,14 @@ def _outcome(suite: CompiledSuite, rule: CompiledRule, counts: Counts, elsewhere
         return elsewhere[declared.number]
     try:
         metrics = {metric: source.value(counts) for metric, source in rule.plan.sources.items()}
-        return declared.expectation.metrics_validate(
+        outcome = declared.expectation.metrics_validate(
             metrics=metrics, execution_engine=suite.engine, runtime_configuration=runtime()
         )
     except Exception as wrong:
         raise unknown(suite.name, declared, f"GX raised {wrong!r}") from wrong
+    if declared.across and declared.expectation.min_value is declared.expectation.max_value is None:
+        outcome.success = True  # GX fails a value that is null, bounds or not
+    return outcome
 
 
 def _as_json(suite: CompiledSuite, declared: DeclaredRule, outcome: Any) -> Mapping[str, Any]:

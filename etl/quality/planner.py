@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,18 @@ from etl.quality.gx import (
     recording_engine,
     runtime,
 )
-from etl.quality.sources import Derived, Flagged, Known, Observed, Rows, Sampled, Shape, Source
+from etl.quality.sources import (
+    Derived,
+    Estimated,
+    Flagged,
+    Known,
+    Latest,
+    Observed,
+    Rows,
+    Sampled,
+    Shape,
+    Source,
+)
 from etl.quality.suite import DeclaredRule
 
 if TYPE_CHECKING:
@@ -23,6 +34,11 @@ if TYPE_CHECKING:
 
 # GX computes these from other metrics and never from the data.
 DERIVED_METRICS = frozenset({"column.non_null_proportion"})
+# Of rules that compare with batches before: from the column's metrics, as theirs are.
+ACROSS_METRICS: Mapping[str, type[Estimated | Latest]] = {
+    "column.distinct_values.count": Estimated,
+    "column.max": Latest,
+}
 # Asked for by SUMMARY, but null unless the suite names index columns.
 UNUSED = (".unexpected_index_list", ".unexpected_index_query")
 
@@ -60,18 +76,20 @@ class Planner:
     engine: Any  # GX's, over that frame
     metrics: SchemaMetrics
     recorder: Any  # GX's, telling filters instead of applying them
+    measured: Sequence[str]  # columns whose metrics are kept
     flags: list[Column] = field(default_factory=list)
     aggregates: list[Column] = field(default_factory=list)
     flag_numbers: dict[Hashable, int] = field(default_factory=dict)
     aggregate_names: dict[Any, str] = field(default_factory=dict)
 
     @classmethod
-    def over(cls, spark: SparkSession, frame: DataFrame, engine: Any) -> Planner:
+    def over(cls, spark: SparkSession, frame: DataFrame, engine: Any, measured: Sequence[str]) -> Planner:
         return cls(
             frame=frame,
             engine=engine,
             metrics=SchemaMetrics(engine=engine),
             recorder=recording_engine(spark, frame.schema),
+            measured=measured,
         )
 
     def require_columns(self, rule: DeclaredRule) -> None:
@@ -84,6 +102,11 @@ class Planner:
         if missing := [name for name in rule.columns if name not in self.frame.columns]:
             have = ", ".join(self.frame.columns)
             raise Refused(f"the output has no column {', '.join(missing)}; it has {have}")
+        if rule.across and rule.across.column and rule.across.column not in self.measured:
+            raise Refused(
+                f"no metrics of {rule.across.column} are kept, with which batches could be compared:"
+                " name it in the pipeline's `metrics`"
+            )
 
     def require_patterns(self, rule: DeclaredRule) -> None:
         """Refused when Java does not accept a regular expression: Spark itself would say so in mid-batch."""
@@ -143,6 +166,8 @@ class Planner:
             return Known(fixed=None)
         if name in DERIVED_METRICS:
             return self.derived(metric, rule)
+        if rule.across and name in ACROSS_METRICS:
+            return ACROSS_METRICS[name](column=rule.across.column)
         return self.observed(metric)
 
     def resolved(self, metric: Any) -> Any:

@@ -93,6 +93,27 @@ class Derived:
         return self.provider(metrics={name: source.value(counts) for name, source in self.inputs.items()})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Estimated:
+    """How many different values a column has, by its sketch."""
+
+    column: str
+
+    def value(self, counts: Counts) -> int:
+        return round(counts.columns[self.column].distinct_estimate() or 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latest:
+    """A column's latest moment, in UTC without a zone, as GX compares moments."""
+
+    column: str
+
+    def value(self, counts: Counts) -> datetime | None:
+        latest = counts.columns[self.column].latest
+        return latest and latest.replace(tzinfo=None)
+
+
 def _collected(value: Any) -> Any:
     # Arrow hands a timestamp over with its time zone; Spark's collect(), which GX uses, without, in the
     # process's own zone. Comparing or sorting the two kinds together fails.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from etl.errors import SetupError
+from etl.quality.across import Across
 from etl.quality.gx import registered
 from etl.verdict import Severity
 
@@ -41,6 +42,7 @@ class DeclaredRule:
     severity: Severity
     columns: tuple[str, ...]  # the columns it speaks of, in GX's order; none for a rule about the table
     expectation: Any  # GX's Expectation
+    across: Across | None = None  # compared with the batches before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +102,13 @@ def _declared(number: int, entry: Any) -> DeclaredRule:
     columns = _columns(expectation)
     meta = entry.get("meta") or {}
     reason = str(meta.get("name") or entry["type"] + (f"({', '.join(columns)})" if columns else ""))
+    across = meta.get("across")
+    column = columns[0] if columns else ""
     return DeclaredRule(
         number=number,
+        across=None
+        if across is None
+        else Across.of(entry["type"], column, entry.get("kwargs") or {}, across),
         reason=reason,
         kind=entry["type"],
         severity=Severity(expectation.severity.value),

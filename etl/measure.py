@@ -1,0 +1,91 @@
+"""The metrics of a pipeline's columns, as aggregates that Spark observes in the pass: they cost no job of their own."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from etl.errors import SetupError
+from etl.metrics import LG_K, ColumnMetrics, K
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST = "timestamp'0001-01-02 00:00:00Z'"  # a day within Python's own calendar, in every time zone
+_LAST = "timestamp'9999-12-30 00:00:00Z'"
+
+
+def require_columns(columns: Sequence[str], schema: StructType, pipeline: str) -> None:
+    """SetupError for a column that the transform's output lacks."""
+    if missing := [name for name in columns if name not in schema.fieldNames()]:
+        raise SetupError(
+            f"Pipeline {pipeline} keeps metrics of {', '.join(missing)}, and its output has the columns"
+            f" {', '.join(schema.fieldNames())}",
+            remedy="correct `metrics` in the declaration",
+        )
+
+
+def aggregates(columns: Sequence[str], schema: StructType) -> list[Column]:
+    """Named for `read_metrics`; none when no column is asked for."""
+    from pyspark.sql import functions as F
+
+    if not columns:
+        return []
+    found = [F.count(F.lit(1)).alias("_metrics_rows")]
+    for number, name in enumerate(columns):
+        column = F.col(f"`{name.replace('`', '``')}`")
+        figures = _figures(column, schema[name].dataType)
+        found += [figure.alias(f"_metrics{number}_{what}") for what, figure in figures.items()]
+    return found
+
+
+def _figures(column: Column, kind: DataType) -> dict[str, Column]:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import (
+        DateType,
+        DoubleType,
+        FloatType,
+        NumericType,
+        TimestampNTZType,
+        TimestampType,
+    )
+
+    # Hashes are of one type whatever the column's, and null has one as well.
+    hashes = F.when(column.isNotNull(), F.xxhash64(column))
+    found = {"present": F.count(column), "distinct": F.hll_sketch_agg(hashes, F.lit(LG_K))}
+    if isinstance(kind, DateType | TimestampType | TimestampNTZType):
+        moment = column.cast("timestamp")
+        within = F.when(moment.between(F.expr(_FIRST), F.expr(_LAST)), F.unix_micros(moment))
+        found |= {"earliest": F.min(within), "latest": F.max(within)}
+    if isinstance(kind, NumericType):
+        number = column.cast("double")
+        if isinstance(kind, FloatType | DoubleType):
+            found["nans"] = F.count_if(F.isnan(column))
+            number = F.when(~F.isnan(number), number)
+        found |= {"minimum": F.min(number), "maximum": F.max(number), "mean": F.avg(number)}
+        found |= {
+            "deviation": F.stddev_pop(number),
+            "quantiles": F.kll_sketch_agg_double(number, F.lit(K)),
+        }
+    return found
+
+
+def read_metrics(columns: Sequence[str], observed: Mapping[str, Any]) -> tuple[ColumnMetrics, ...]:
+    """What was observed of each column, in order."""
+    return tuple(_metrics(name, f"_metrics{number}_", observed) for number, name in enumerate(columns))
+
+
+def _metrics(name: str, prefix: str, observed: Mapping[str, Any]) -> ColumnMetrics:
+    found = {key.removeprefix(prefix): value for key, value in observed.items() if key.startswith(prefix)}
+    rows: int = observed["_metrics_rows"]
+    found["nulls"] = rows - found.pop("present")
+    found |= {key: _moment(found[key]) for key in ("earliest", "latest") if key in found}
+    found |= {key: bytes(found[key]) for key in ("distinct", "quantiles") if key in found}
+    return ColumnMetrics(column=name, rows=rows, **found)
+
+
+def _moment(micros: int | None) -> dt.datetime | None:
+    return None if micros is None else EPOCH + dt.timedelta(microseconds=micros)
