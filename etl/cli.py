@@ -121,6 +121,7 @@ app.command()(cli_replay.replay)
 app.add_typer(cli_quarantine.app, name="quarantine")
 app.command()(cli_suites.whatif)
 app.command()(cli_suites.suggest)
+app.command()(cli_suites.columns)
 app.command()(cli_suites.docs)
 
 

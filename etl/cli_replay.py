@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from etl.command import AsJson, PipelineName, here, load, print_json, who
+from etl.command import AsJson, PipelineName, here, load, moment, print_json, who
 from etl.errors import SetupError
 
 if TYPE_CHECKING:
@@ -114,13 +114,7 @@ def _chosen(
 
 
 def _interval(texts: tuple[str, str]) -> tuple[dt.datetime, dt.datetime]:
-    try:
-        start, end = (dt.datetime.fromisoformat(text) for text in texts)
-    except ValueError as error:
-        raise SetupError(
-            f"--interval {' '.join(texts)}: {error}", remedy="such as --interval 2013-03-01 2013-04-01"
-        ) from error
-    start, end = (one if one.tzinfo else one.replace(tzinfo=dt.UTC) for one in (start, end))
+    start, end = (moment("--interval", text) for text in texts)
     if end <= start:
         raise SetupError(f"--interval {' '.join(texts)} is empty", remedy="the end is exclusive")
     return start, end

@@ -1,13 +1,18 @@
-"""`sluice whatif`, `suggest` and `docs`: suites and verdicts of batches that are delivered already."""
+"""`sluice whatif`, `suggest`, `docs` and `columns`: suites, verdicts and columns of batches that are delivered."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from etl.command import AsJson, PipelineName, here, load, print_json
+from etl.command import AsJson, PipelineName, here, load, moment, print_json
+from etl.errors import SetupError
+
+if TYPE_CHECKING:
+    from etl.history import By
+    from etl.metrics import ColumnMetrics
 
 Last = Annotated[int, typer.Option(metavar="N", help="How many of the newest batches.")]
 
@@ -53,6 +58,58 @@ def suggest(
     rules = len(found.suite["expectations"])
     typer.echo(f"{rules} expectations from {found.rows:,} rows of {found.batches:,} batches in {output}")
     typer.echo(f"next: `sluice whatif {name} --suite {output}`")
+
+
+def columns(
+    name: PipelineName,
+    since: Annotated[
+        str | None, typer.Option(metavar="MOMENT", help="Batches delivered from then on.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="MOMENT", help="And before then.")] = None,
+    by: Annotated[
+        str, typer.Option(metavar="all|month|day|batch", help="One line for each of these.")
+    ] = "all",
+    as_json: AsJson = False,
+) -> None:
+    """Show what the columns looked like over any span of batches, from the sketches kept with each; no row is read."""
+    from etl.history import spans
+
+    if by not in ("all", "month", "day", "batch"):
+        raise SetupError(f"--by {by} is not known", remedy="--by all, month, day or batch")
+    first = moment("--since", since) if since else None
+    end = moment("--until", until) if until else None
+    place = here()
+    pipeline = load(name, place.settings)
+    found = spans(place, pipeline, since=first, until=end, by=cast("By", by))
+    if as_json:
+        print_json([span.json() for span in found])
+        return
+    if not pipeline.metrics:
+        typer.echo(
+            f"{name} declares no `metrics`: name the columns there whose figures are to be kept", err=True
+        )
+    for span in found:
+        heading = f"{span.start:%Y-%m-%d %H:%M}" if span.start else name
+        typer.echo(f"{heading}   {span.batches:,} batches")
+        for one in span.columns:
+            typer.echo(f"  {one.column:<24} {_said(one)}")
+
+
+def _said(one: ColumnMetrics) -> str:
+    """A column's figures in one line."""
+    said = [f"{one.rows:,} rows", f"{one.null_share or 0:.2%} null"]
+    if (distinct := one.distinct_estimate()) is not None:
+        said.append(f"about {distinct:,.0f} distinct")
+    if one.mean is not None:
+        said.append(
+            f"{one.minimum:,.6g} to {one.maximum:,.6g}, mean {one.mean:,.6g} ± {one.deviation or 0:,.3g}"
+        )
+    if (median := one.quantile(0.5)) is not None:
+        low, high = one.quantile(0.05), one.quantile(0.95)
+        said.append(f"5 % below {low:,.6g}, half below {median:,.6g}, 95 % below {high:,.6g}")
+    if one.latest is not None:
+        said.append(f"{one.earliest:%Y-%m-%d %H:%M} to {one.latest:%Y-%m-%d %H:%M} UTC")
+    return ", ".join(said)
 
 
 def docs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import getpass
 import json
 import os
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from etl.errors import SetupError
 from etl.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -34,6 +36,15 @@ def load(name: str, settings: Settings) -> Pipeline:
     from etl.pipeline import load_pipeline
 
     return load_pipeline(name, settings.pipelines)
+
+
+def moment(option: str, text: str) -> dt.datetime:
+    """An ISO date or time, in UTC where it says nothing else; SetupError names the option."""
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SetupError(f"{option} {text}: {error}", remedy=f"such as {option} 2013-03-01") from error
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
 
 
 def print_json(content: Any) -> None:

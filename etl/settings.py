@@ -77,6 +77,7 @@ class Settings(BaseSettings):
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     backup_horizon: timedelta = timedelta(days=7)  # how far back a restored backup may take PostgreSQL
+    quality_retention: timedelta | None = None  # of reports and sketches, which `sluice sweep` then takes out
     alert_webhook: SecretStr | None = None  # http(s) address that alerts are posted to; often a secret itself
     alert_email: str | None = None  # who gets alerts by mail, through Airflow's connection smtp_default
     pg_connections: Annotated[int, Field(ge=1)] = 16  # open at once by executors
@@ -188,17 +189,17 @@ class Settings(BaseSettings):
             for name, item in value.items()
         }
 
-    @field_validator("backup_horizon", mode="before")
+    @field_validator("backup_horizon", "quality_retention", mode="before")
     @classmethod
     def _iso_duration(cls, value: object) -> object:
-        if not isinstance(value, timedelta) and not str(value).startswith("P"):
+        if value is not None and not isinstance(value, timedelta) and not str(value).startswith("P"):
             raise ValueError(f"{value!r} is not an ISO 8601 duration such as P7D or PT36H")
         return value
 
-    @field_validator("backup_horizon")
+    @field_validator("backup_horizon", "quality_retention")
     @classmethod
-    def _forwards(cls, value: timedelta) -> timedelta:
-        if value <= timedelta():
+    def _forwards(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value <= timedelta():
             raise ValueError("must be longer than nothing")
         return value
 

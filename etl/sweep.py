@@ -11,7 +11,7 @@ import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -73,6 +73,7 @@ class SweepReport:
     uploads: Sequence[str] | None  # unfinished ones; None: the store can't list them
     staging_tables: Sequence[str]
     kept: Mapping[str, int]  # why -> objects that no retained metadata needs
+    reports: int = 0  # of deliveries older than the retention of quality
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,6 +88,10 @@ class SweepReport:
         found += [f"  {one.uri} (delivery {one.delivery_id}, {one.state})" for one in self.objects[:SHOWN]]
         if len(self.objects) > SHOWN:
             found.append(f"  and {len(self.objects) - SHOWN:,} more")
+        if self.reports:
+            found.append(
+                f"  {done} the reports and sketches of {self.reports:,} deliveries; their figures stay"
+            )
         if self.uploads is None:
             found.append("  the store can't list unfinished uploads")
         return found + [f"  left {count:,} objects: {why}" for why, count in self.kept.items()]
@@ -124,7 +129,22 @@ def sweep(place: Place, pipeline: Pipeline, *, dry_run: bool = False) -> SweepRe
         return mismatch(dsn, known, found, place.settings.landing)
 
     horizon = place.settings.backup_horizon
-    return sweep_lake(dsn, place.lake, pipeline, horizon=horizon, dry_run=dry_run, check=checkpoint)
+    report = sweep_lake(dsn, place.lake, pipeline, horizon=horizon, dry_run=dry_run, check=checkpoint)
+    forgotten = _forget(dsn, pipeline, place.settings.quality_retention, dry_run=dry_run)
+    return replace(report, reports=forgotten)
+
+
+def _forget(dsn: str, pipeline: Pipeline, retention: dt.timedelta | None, *, dry_run: bool) -> int:
+    """Take reports and sketches out that are older than `retention`; how many deliveries had them."""
+    if retention is None:
+        return 0
+    values = {"pipeline": pipeline.name, "retention": retention}
+    with session(dsn) as cursor:
+        [(count,)] = run(cursor, "sweep", "old_reports", values).fetchall()
+        if not dry_run:
+            run(cursor, "sweep", "forget_reports", values)
+            run(cursor, "sweep", "forget_sketches", values)
+    return int(count)
 
 
 def sweep_lake(

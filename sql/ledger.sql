@@ -154,14 +154,6 @@ INSERT INTO sluice.quality_rule (delivery_id, number, reason, expectation, sever
 INSERT INTO sluice.column_metric (delivery_id, column_name, number, rows_seen, null_count, nan_count, minimum, maximum,
     mean, deviation, earliest, latest, distinct_estimate, p05, p50, p95, distinct_sketch, quantile_sketch) VALUES %s
 
--- name: past_batches
--- The last batches of the stream and their columns' figures, newest first.
-SELECT d.delivery_id, d.rows_in - d.malformed AS rows, d.committed_at,
-       m.column_name, m.null_count, m.nan_count, m.mean, m.latest, m.distinct_estimate
-FROM (SELECT * FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live AND kind = 'stream'
-      ORDER BY commit_seq DESC LIMIT %(last)s) d
-LEFT JOIN sluice.column_metric m USING (delivery_id) ORDER BY d.commit_seq DESC, m.number
-
 -- name: record_stop
 -- Records a batch that broke its contract; an earlier decision stays only while it was on all of these stops.
 INSERT INTO sluice.stopped_batch AS s (stream_id, batch_id, pipeline, stops, report)

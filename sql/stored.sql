@@ -17,4 +17,4 @@ FROM sluice.quality_rule WHERE delivery_id = %(delivery)s ORDER BY number
 
 -- name: report
 -- The whole report on a delivery.
-SELECT report FROM sluice.quality WHERE delivery_id = %(delivery)s
+SELECT report FROM sluice.quality WHERE delivery_id = %(delivery)s AND report IS NOT NULL

@@ -12,6 +12,23 @@ WHERE d.pipeline = %(pipeline)s AND d.commit_seq >= horizon.first
 -- The delivery manifests of a pipeline's ledger rows.
 SELECT manifest FROM sluice.delivery WHERE pipeline = %(pipeline)s
 
+-- name: old_reports
+-- How many deliveries older than the retention still have their report.
+SELECT count(*) FROM sluice.quality q JOIN sluice.delivery d USING (delivery_id)
+WHERE d.pipeline = %(pipeline)s AND d.committed_at < now() - %(retention)s AND q.report IS NOT NULL
+
+-- name: forget_reports
+-- Takes these reports out; the verdict and its counts stay.
+UPDATE sluice.quality q SET report = NULL FROM sluice.delivery d
+WHERE d.delivery_id = q.delivery_id AND d.pipeline = %(pipeline)s AND d.committed_at < now() - %(retention)s
+  AND q.report IS NOT NULL
+
+-- name: forget_sketches
+-- Takes the sketches of such deliveries out; the figures stay.
+UPDATE sluice.column_metric m SET distinct_sketch = NULL, quantile_sketch = NULL FROM sluice.delivery d
+WHERE d.delivery_id = m.delivery_id AND d.pipeline = %(pipeline)s AND d.committed_at < now() - %(retention)s
+  AND (m.distinct_sketch IS NOT NULL OR m.quantile_sketch IS NOT NULL)
+
 -- name: neighbours
 -- Other Iceberg tables whose metadata is below one of these folders: their objects would look like orphans.
 SELECT table_namespace || '.' || table_name FROM sluice.iceberg_tables

@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from etl.datadocs import history
 from etl.errors import ContractBroken, SetupError
-from etl.history import past_batches
+from etl.history import past_batches, spans
 from etl.metrics import ColumnMetrics, merged
 from etl.replay import Chosen, plan, replay
+from etl.sweep import sweep
 from tests.spark.runs import DECLARATION, RULES, Home, Landed, Order, orders
 
 MEASURED = ("amount", "shop", "at", "city")
@@ -96,6 +99,53 @@ def test_the_metrics_of_a_batch_are_those_of_all_its_rows_and_sketches_of_batche
         " column_name = 'at' ORDER BY commit_seq, column_name DESC LIMIT 1"
     )
     assert (share, age) == (0.25, None)
+
+
+def test_any_span_of_batches_is_one_without_reading_a_row(home: Home) -> None:
+    measured(home)
+    batches = [orders(0, 400), orders(400, 100), orders(500, 300)]
+    for number, made in enumerate(batches):
+        home.land(f"orders/{number}.jsonl", made)
+    home.run()
+    home.ask(
+        "UPDATE sluice.delivery SET committed_at = committed_at - interval '40 days' WHERE batch_id < 2 RETURNING 1"
+    )
+    whole, *rest = spans(home.place, home.pipeline())
+    assert (rest, whole.start, whole.batches) == ([], None, 3)
+    assert_describes(whole.columns[0], [one for made in batches for one in made])
+    first, second = spans(home.place, home.pipeline(), by="day")
+    assert (first.batches, second.batches) == (2, 1)
+    assert_describes(first.columns[0], batches[0] + batches[1])
+    [later] = spans(home.place, home.pipeline(), since=second.start)
+    assert later.columns == second.columns
+    said = home.sluice("columns", "orders", "--by", "month")
+    assert (said.returncode, said.stdout.count("batches")) == (0, 2), said.stderr
+    assert "  amount                   500 rows, 0.00% null, about" in said.stdout
+    assert [one["batches"] for one in json.loads(home.sluice("columns", "orders", "--json").stdout)] == [3]
+    assert home.sluice("columns", "orders", "--since", "yesterday").returncode == 2
+
+
+def test_reports_and_sketches_are_taken_out_after_their_time_and_figures_stay(home: Home) -> None:
+    measured(home)
+    home.land("orders/a.jsonl", orders(0, 50))
+    home.run()
+    home.ask("UPDATE sluice.delivery SET committed_at = committed_at - interval '40 days' RETURNING 1")
+    home.land("orders/b.jsonl", orders(50, 50))
+    home.run()
+    assert sweep(home.place, home.pipeline()).reports == 0
+    settings = home.place.settings.model_copy(update={"quality_retention": dt.timedelta(days=30)})
+    place = replace(home.place, settings=settings)
+    assert sweep(place, home.pipeline(), dry_run=True).reports == 1
+    assert sweep(place, home.pipeline()).reports == 1
+    assert sweep(place, home.pipeline()).reports == 0
+    kept_now = home.ask("SELECT report IS NULL FROM sluice.quality ORDER BY delivery_id")
+    assert kept_now == [(True,), (False,)]
+    old, new = (metrics["amount"] for metrics in kept(home))
+    assert old.distinct is old.quantiles is None
+    assert (old.rows, new.rows, new.distinct is None) == (50, 50, False)
+    [whole] = spans(place, home.pipeline())
+    assert (whole.columns[0].rows, whole.columns[0].distinct) == (100, None)
+    assert len(history(place, home.pipeline())) == 1
 
 
 def test_nulls_nan_infinity_and_far_moments_are_counted_and_spoil_nothing(home: Home) -> None:
