@@ -16,8 +16,9 @@ from etl import services
 from etl.database import Cursor, migrate
 from etl.settings import Settings
 from etl.ui import pages
-from etl.ui.pages import Frame, Page, Wanted
+from etl.ui.pages import Wanted
 from etl.ui.records import reading
+from etl.ui.render import Frame, Page
 from tests.ui.history import seed
 
 GOAL = 0.3  # seconds

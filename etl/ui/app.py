@@ -32,8 +32,9 @@ from etl.services import find_postgres
 from etl.settings import load_settings
 from etl.ui import decisions, pages
 from etl.ui.choices import Action, Choice, rows_of
-from etl.ui.pages import Frame, NotThere, Page, Wanted
+from etl.ui.pages import Wanted
 from etl.ui.records import LAST, reading
+from etl.ui.render import Frame, NotThere, Page
 
 log = logging.getLogger("sluice")
 

@@ -7,15 +7,10 @@ and links lead on from where it ends. A value that is long is cut where it is sh
 from __future__ import annotations
 
 import datetime as dt
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from etl.database import Cursor, run
 from etl.ui import charts, words
@@ -24,7 +19,6 @@ from etl.ui.heatmap import COLUMNS, Heatmap, heatmap, width
 from etl.ui.records import (
     LAST,
     LONGEST_REPORT,
-    MOST_COUNTED,
     BatchRow,
     DecidedRow,
     DeliveryRow,
@@ -44,53 +38,22 @@ from etl.ui.records import (
     pipeline_names,
     standings,
 )
+from etl.ui.render import HELD_LOOKED_AT, LISTED, STATES, Frame, NotThere, Page, render, standing_of
 from etl.ui.report import read_report
 from etl.ui.rows import content_of
 from etl.ui.rows import table as table_of
 from etl.ui.rows import values as values_of
 from etl.ui.verdicts import broken_first, of_report, verdicts_of
 
-FOLDER = Path(__file__).parent / "templates"
 STRIP = 30  # batches of each pipeline in the overview
 PIPELINES = 100  # on one page of it
-HELD_LOOKED_AT = 10_000  # the newest held rows, of which the page of a pipeline counts the rules
-LISTED = 20  # batches, files or inputs in a list
 SAMPLES = 10  # quarantined rows on a batch's page
 ROWS = 50  # quarantined rows on a page
 LONGEST_ROW = 4_000  # characters of a quarantined row that a list reads
 LONGEST_WHOLE = 60_000  # and its own page
 DECISIONS = 5  # the last ones on a batch's page
-MOST_VERDICTS = 60  # expectations on a batch's page; the broken ones come first
-
-STATES = {  # state: its mark and what it says
-    "good": ("✓", "Good"),
-    "noted": ("✓", "Good, with remarks"),
-    "held": ("◐", "Good, with rows held"),
-    "flawed": ("▲", "Delivered with a broken rule"),
-    "stopped": ("■", "Stopped"),
-    "new": ("○", "Nothing delivered yet"),
-}
 
 WORST_FIRST = ("stopped", "flawed", "held", "new", "noted", "good")
-
-
-class NotThere(Exception):
-    """There is no such pipeline, batch or row; the argument says what was looked for."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    html: str
-    nonce: str  # of its only style element
-
-
-@dataclass(frozen=True, kw_only=True)
-class Frame:
-    """What every page is drawn with."""
-
-    airflow: str = ""  # path of Airflow's own UI, without a slash at its end
-    up: str = ""  # from the page to the pipeline's folder of pages: "" or "../"
-    decides: bool = False  # whether the reader may release and discard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +120,7 @@ def overview(
 
 def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> Page:
     """A pipeline: is it good, since when, which rules, what waits; the map of its rules, and its charts."""
-    row = _standing(cursor, name)
+    row = standing_of(cursor, name)
     batches = found(
         cursor, "batches", BatchRow, {"pipeline": name, "before": before, "limit": charts.BATCHES}
     )
@@ -188,7 +151,7 @@ def dag_run(
     asked: Asked | None = None,
 ) -> Page:
     """What one Airflow run was asked for and delivered, and what became of its tries."""
-    row = _standing(cursor, name)
+    row = standing_of(cursor, name)
     values = {"pipeline": name, "dag_run": run_id, "before": before, "limit": COLUMNS + 1}
     tries = found(cursor, "tries", TryRow, values)
     batches = found(cursor, "batches_of_run", BatchRow, values)
@@ -211,7 +174,7 @@ def dag_run(
 
 def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = LAST) -> Page:
     """One rule over time."""
-    row = _standing(cursor, name)
+    row = standing_of(cursor, name)
     values = {"pipeline": name, "reason": reason, "before": before, "limit": charts.BATCHES}
     verdicts = found(cursor, "rule_history", VerdictRow, values)
     if not verdicts and before == LAST:
@@ -271,7 +234,7 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
 
 def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
     """The batch that broke its contract and waits: why, what was seen, and the ways on."""
-    row = _standing(cursor, name)
+    row = standing_of(cursor, name)
     stops = found(cursor, "open_stop", StopRow, {"pipeline": name, "longest": LONGEST_REPORT})
     report = read_report(stops[0].report if stops else None)
     return render(
@@ -285,7 +248,7 @@ def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
 
 def quarantine(cursor: Cursor, name: str, frame: Frame, *, wanted: Wanted) -> Page:
     """Quarantined rows, newest batch first, by rule, batch, status and time."""
-    row = _standing(cursor, name)
+    row = standing_of(cursor, name)
     rows = _held(cursor, name, wanted, ROWS + 1)
     rules = [one for (one,) in _plain(cursor, "reasons_of_last", {"pipeline": name})]
     columns = _columns_by_rule(cursor, name, rows)
@@ -332,41 +295,6 @@ def decision(cursor: Cursor, frame: Frame, *, choice: Choice, sign: Callable[[Ro
 def problem(frame: Frame, *, title: str, text: str, remedy: str = "") -> Page:
     """What stands in for a page that can't be shown."""
     return render("problem.html", frame, title=title, text=text, remedy=remedy)
-
-
-def render(template: str, frame: Frame, **values: Any) -> Page:
-    nonce = secrets.token_urlsafe(16)
-    html = _environment().get_template(template).render(nonce=nonce, frame=frame, **values)
-    return Page(html=html, nonce=nonce)
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        auto_reload=False,  # templates of another version than the code would not fit it
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    for name in ("number", "share", "moment", "day", "span", "size", "cut", "as_json"):
-        environment.filters[name] = getattr(words, name)
-    environment.globals["name_of"] = words.name_of
-    environment.globals["titled"] = words.titled
-    environment.globals["STATES"] = STATES
-    environment.globals["MOST_COUNTED"] = MOST_COUNTED
-    environment.globals["LISTED"] = LISTED
-    environment.globals["HELD_LOOKED_AT"] = HELD_LOOKED_AT
-    environment.globals["MOST_VERDICTS"] = MOST_VERDICTS
-    return environment
-
-
-def _standing(cursor: Cursor, name: str) -> PipelineRow:
-    known = standings(cursor, [name])
-    if not known:
-        raise NotThere(f"{name} is no pipeline that Sluice has run")
-    return known[0]
 
 
 def _rules(cursor: Cursor, batches: Sequence[BatchRow]) -> list[RuleRow]:

@@ -14,8 +14,9 @@ from psycopg2.extras import Json
 
 from etl.services import Services
 from etl.ui import pages
-from etl.ui.pages import Frame, NotThere, Page, Wanted
+from etl.ui.pages import Wanted
 from etl.ui.records import PipelineRow, found, reading
+from etl.ui.render import Frame, NotThere, Page
 from tests import oracle
 from tests.stores import new_database
 from tests.ui.history import Counting, seed

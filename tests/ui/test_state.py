@@ -18,6 +18,7 @@ from etl.statements import SQL_FOLDER
 from etl.status import record_decision
 from etl.ui import pages
 from etl.ui.records import PipelineRow, reading, standings
+from etl.ui.render import Frame
 from etl.verdict import Counts, RuleResult, Severity, Verdict
 from tests import oracle
 from tests.service.delivering import Delivering
@@ -97,7 +98,7 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
     at.deliver(ROWS, (1,), judged=critical)
     assert stands(at).shown == "flawed"
     with reading(at.dsn) as cursor:
-        page = pages.batch(cursor, "events", pages.Frame(up="../"), delivery=stands(at).delivery_id or 0)
+        page = pages.batch(cursor, "events", Frame(up="../"), delivery=stands(at).delivery_id or 0)
     assert "<b>Ada</b> decided <b>accept</b>" in page.html
 
 

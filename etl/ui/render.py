@@ -1,0 +1,85 @@
+"""How a page is drawn: one template, every value escaped, no script."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from etl.database import Cursor
+from etl.ui import words
+from etl.ui.records import MOST_COUNTED, PipelineRow, standings
+
+FOLDER = Path(__file__).parent / "templates"
+HELD_LOOKED_AT = 10_000  # the newest held rows, of which the page of a pipeline counts the rules
+LISTED = 20  # batches, files or inputs in a list
+MOST_VERDICTS = 60  # expectations on a batch's page; the broken ones come first
+
+STATES = {  # state: its mark and what it says
+    "good": ("✓", "Good"),
+    "noted": ("✓", "Good, with remarks"),
+    "held": ("◐", "Good, with rows held"),
+    "flawed": ("▲", "Delivered with a broken rule"),
+    "stopped": ("■", "Stopped"),
+    "new": ("○", "Nothing delivered yet"),
+}
+
+
+class NotThere(Exception):
+    """There is no such pipeline, batch or row; the argument says what was looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    html: str
+    nonce: str  # of its only style element
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What every page is drawn with."""
+
+    airflow: str = ""  # path of Airflow's own UI, without a slash at its end
+    up: str = ""  # from the page to the pipeline's folder of pages: "" or "../"
+    decides: bool = False  # whether the reader may release and discard
+
+
+def render(template: str, frame: Frame, **values: Any) -> Page:
+    """The page that a template makes of these values, each of them escaped."""
+    nonce = secrets.token_urlsafe(16)
+    html = _environment().get_template(template).render(nonce=nonce, frame=frame, **values)
+    return Page(html=html, nonce=nonce)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,  # templates of another version than the code would not fit it
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("number", "share", "moment", "day", "span", "size", "cut", "as_json"):
+        environment.filters[name] = getattr(words, name)
+    environment.globals["name_of"] = words.name_of
+    environment.globals["titled"] = words.titled
+    environment.globals["STATES"] = STATES
+    environment.globals["MOST_COUNTED"] = MOST_COUNTED
+    environment.globals["LISTED"] = LISTED
+    environment.globals["HELD_LOOKED_AT"] = HELD_LOOKED_AT
+    environment.globals["MOST_VERDICTS"] = MOST_VERDICTS
+    return environment
+
+
+def standing_of(cursor: Cursor, name: str) -> PipelineRow:
+    """Where the pipeline stands; NotThere when it never ran."""
+    known = standings(cursor, [name])
+    if not known:
+        raise NotThere(f"{name} is no pipeline that Sluice has run")
+    return known[0]
