@@ -76,6 +76,25 @@ SELECT r.delivery_id, r.number, left(r.reason, 300) AS reason, r.expectation, r.
        r.unexpected_count, r.evaluated
 FROM sluice.quality_rule r WHERE r.delivery_id = ANY (%(deliveries)s) ORDER BY r.delivery_id, r.number
 
+-- name: columns
+-- What the columns of some deliveries looked like.
+SELECT h.delivery_id, h.batch_id, h.kind, h.commit_seq, h.committed_at, h.live, left(h.column_name, 300) AS column_name,
+       h.rows_seen, h.null_share, h.minimum, h.maximum, h.mean, h.deviation, h.p05, h.p50, h.p95, h.distinct_estimate,
+       h.earliest, h.latest, extract(epoch FROM h.age)::double precision AS age
+FROM sluice.column_history h JOIN sluice.column_metric m USING (delivery_id, column_name)
+WHERE h.delivery_id = ANY (%(deliveries)s) ORDER BY h.delivery_id, m.number LIMIT %(limit)s
+
+-- name: column_of_batches
+-- One column in the live batches before a place in the order of commits, newest first.
+SELECT h.delivery_id, h.batch_id, h.kind, h.commit_seq, h.committed_at, h.live, left(h.column_name, 300) AS column_name,
+       h.rows_seen, h.null_share, h.minimum, h.maximum, h.mean, h.deviation, h.p05, h.p50, h.p95, h.distinct_estimate,
+       h.earliest, h.latest, extract(epoch FROM h.age)::double precision AS age
+FROM (SELECT delivery_id FROM sluice.delivery
+      WHERE pipeline = %(pipeline)s AND live AND kind <> 'release' AND commit_seq < %(before)s
+      ORDER BY commit_seq DESC LIMIT %(limit)s) d
+JOIN sluice.column_history h USING (delivery_id)
+WHERE h.column_name = %(column)s ORDER BY h.commit_seq DESC
+
 -- name: rule_history
 -- One rule's verdicts before a place in the order of commits, newest first.
 SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, r.expectation, r.severity, r.success,

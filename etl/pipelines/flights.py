@@ -62,5 +62,15 @@ PIPELINE = Pipeline(
     sink=Append(partition_by=day("scheduled_departure")),
     schedule="@daily",
     interval="scheduled_departure",
+    metrics=(
+        "scheduled_departure",
+        "dep_delay",
+        "arr_delay",
+        "air_time",
+        "distance",
+        "tailnum",
+        "carrier",
+        "dest",
+    ),
     max_quarantine_share=0.05,
 )

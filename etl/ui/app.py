@@ -30,7 +30,7 @@ from etl.errors import NeedsPerson, SluiceError
 from etl.quarantine import discard
 from etl.services import find_postgres
 from etl.settings import load_settings
-from etl.ui import decisions, pages
+from etl.ui import columns, decisions, pages
 from etl.ui.choices import Action, Choice, rows_of
 from etl.ui.pages import Wanted
 from etl.ui.records import LAST, reading
@@ -114,6 +114,13 @@ def dag_run(
 def rule(request: Request, dag_id: Name, name: Text, before: Before = LAST) -> HTMLResponse:
     return _answer(
         request, lambda cursor, frame: pages.rule(cursor, dag_id, frame, reason=name, before=before)
+    )
+
+
+@router.get("/{dag_id}/column")
+def column(request: Request, dag_id: Name, name: Text, before: Before = LAST) -> HTMLResponse:
+    return _answer(
+        request, lambda cursor, frame: columns.column(cursor, dag_id, frame, column=name, before=before)
     )
 
 

@@ -1,14 +1,14 @@
-"""Bars over batches as one SVG path a series; the figures that a reader needs are written beside them."""
+"""Bars and lines over batches as one SVG path a series; the figures that a reader needs are written beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import pairwise
 
-from etl.ui.records import BatchRow, VerdictRow
-from etl.ui.words import day, number, share, span
+from etl.ui.records import BatchRow, ColumnRow, VerdictRow
+from etl.ui.words import day, number, seconds, share
 
 WIDTH, HEIGHT = 480, 96  # of the drawing area, in SVG's own units
 BATCHES = 240  # in one chart
@@ -30,6 +30,7 @@ class Chart:
     first_at: str
     last_at: str
     summary: str  # the chart in one sentence, for those who can't see it
+    bottom: str = ""  # what the lower edge stands for; nothing is said of 0
 
 
 def volume(batches: Sequence[BatchRow]) -> Chart:
@@ -61,13 +62,13 @@ def gaps(batches: Sequence[BatchRow]) -> Chart:
     """Time since the batch before: how fresh the data was kept."""
     moments = [batch.committed_at for batch in batches]
     waited = [(later - earlier).total_seconds() for earlier, later in pairwise(moments)]
-    seconds = [0.0, *waited]
+    values = [0.0, *waited]
     return _chart(
         "Time between batches",
         batches,
-        [("since the batch before", "delivered", seconds, [0] * len(batches))],
-        max(seconds, default=0),
-        lambda value: "–" if value is None else _seconds(value),
+        [("since the batch before", "delivered", values, [0] * len(batches))],
+        max(values, default=0),
+        seconds,
     )
 
 
@@ -81,13 +82,55 @@ def rule_share(verdicts: Sequence[VerdictRow]) -> Chart:
     return _chart("Share of rows that break the rule", verdicts, series, max(values, default=0), share)
 
 
-def _seconds(value: float) -> str:
-    return f"{value:.0f} s" if value < 60 else span(timedelta(seconds=value))
+def amounts(
+    title: str,
+    batches: Sequence[ColumnRow],
+    values: Sequence[float | None],
+    write: Callable[[float | None], str],
+) -> Chart:
+    """A bar for each value, oldest first; none where there is no value."""
+    drawn = [value if value is not None and math.isfinite(value) else 0 for value in values]
+    series = [(title, "delivered", drawn, [0] * len(drawn))]
+    return _chart(title, batches, series, max(drawn, default=0), write, values[-1] if values else None)
+
+
+def lines(title: str, batches: Sequence[ColumnRow], named: Mapping[str, Sequence[float | None]]) -> Chart:
+    """Each named series as a line, oldest first, between the least and the greatest of all; at most three."""
+    all_ = [one for values in named.values() for one in values if one is not None and math.isfinite(one)]
+    low, high = min(all_, default=0), max(all_, default=0)
+    newest = " / ".join(number(values[-1] if values else None) for values in named.values())
+    return Chart(
+        title=title,
+        series=tuple(
+            Series(name=name, kind=f"line{place}", path=_line(values, low, high))
+            for place, (name, values) in enumerate(named.items())
+        ),
+        top=number(high),
+        bottom=number(low),
+        last=newest,
+        first_at=day(batches[0].committed_at) if batches else "",
+        last_at=day(batches[-1].committed_at) if batches else "",
+        summary=f"{title}: {len(batches)} batches, from {number(low)} to {number(high)}, last {newest}",
+    )
+
+
+def _line(values: Sequence[float | None], low: float, high: float) -> str:
+    """From value to value; a gap where there is none. A value alone is as wide as its batch."""
+    step = WIDTH / max(len(values), 24)
+    parts, drawing = [], False
+    for place, value in enumerate(values):
+        if value is None or not math.isfinite(value):
+            drawing = False
+            continue
+        tall = HEIGHT * (1 - (value - low) / (high - low)) if high > low else HEIGHT / 2
+        parts.append(f"{'L' if drawing else 'M'}{place * step:.1f} {tall:.1f}h{step * 0.8:.1f}")
+        drawing = True
+    return "".join(parts)
 
 
 def _chart(
     title: str,
-    batches: Sequence[BatchRow] | Sequence[VerdictRow],
+    batches: Sequence[BatchRow] | Sequence[VerdictRow] | Sequence[ColumnRow],
     series: Sequence[tuple[str, str, Sequence[float], Sequence[float]]],
     highest: float,
     write: Callable[[float | None], str],

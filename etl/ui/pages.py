@@ -15,6 +15,7 @@ from typing import Any
 from etl.database import Cursor, run
 from etl.ui import charts, words
 from etl.ui.choices import MOST, Asked, Choice, Rows, rows_of
+from etl.ui.columns import columns_of
 from etl.ui.heatmap import COLUMNS, Heatmap, heatmap, width
 from etl.ui.records import (
     LAST,
@@ -136,6 +137,7 @@ def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> 
         failing=_failing(shown, row),
         batches=batches[:LISTED],
         held=held,
+        columns=columns_of(cursor, row.delivery_id),
         drawn=[charts.volume(old_first), charts.held_share(old_first), charts.gaps(old_first)],
     )
 
@@ -229,6 +231,7 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
         statuses=found(cursor, "statuses", StatusRow, values),
         decided=found(cursor, "decided", DecidedRow, values | {"limit": DECISIONS}),
         samples=table_of(samples, {one.reason: one.observed.columns for one in verdicts}),
+        columns=columns_of(cursor, delivery),
     )
 
 

@@ -153,6 +153,32 @@ class VerdictRow(Judged):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ColumnRow:
+    """What one column of a batch looked like; see sluice.column_history."""
+
+    delivery_id: int
+    batch_id: int
+    kind: str
+    commit_seq: int
+    committed_at: dt.datetime
+    live: bool
+    column_name: str
+    rows_seen: int
+    null_share: float | None
+    minimum: float | None
+    maximum: float | None
+    mean: float | None
+    deviation: float | None
+    p05: float | None
+    p50: float | None
+    p95: float | None
+    distinct_estimate: float | None
+    earliest: dt.datetime | None
+    latest: dt.datetime | None
+    age: float | None  # seconds from its latest moment to the delivery
+
+
+@dataclass(frozen=True, kw_only=True)
 class TryRow:
     """One try of an Airflow task."""
 

@@ -53,6 +53,12 @@ def span(length: dt.timedelta) -> str:
     return f"{hours} h" if hours else f"{minutes} min"
 
 
+def seconds(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.0f} s" if value < 60 else span(dt.timedelta(seconds=value))
+
+
 def size(value: int) -> str:
     amount, unit = float(value), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):

@@ -36,6 +36,16 @@ SELECT d.delivery_id, k, 'rule ' || k || ' about a column of the feed', 'expect_
        'pass'
 FROM sluice.delivery d, generate_series(0, %(rules)s - 1) AS k WHERE d.pipeline = %(name)s;
 
+-- numbers, but for the last column, which has moments
+INSERT INTO sluice.column_metric (delivery_id, column_name, number, rows_seen, null_count, nan_count, minimum, maximum,
+    mean, deviation, p05, p50, p95, distinct_estimate, earliest, latest)
+SELECT d.delivery_id, 'c' || k, k, 1000, (d.batch_id + k) %% 40, 0, v.low, v.low + 100, v.low + 50, 20, v.low + 5, v.low + 45,
+       v.low + 95, 900 + k, v.late - v.low * interval '1 day', v.late
+FROM sluice.delivery d, generate_series(0, 9) AS k,
+     LATERAL (SELECT CASE WHEN k < 9 THEN (d.batch_id %% 7) - 20.5 END AS low,
+                     CASE WHEN k = 9 THEN d.committed_at - interval '2 h' END AS late) AS v
+WHERE d.pipeline = %(name)s;
+
 -- whole reports for the newest batches; short ones before
 INSERT INTO sluice.quality (delivery_id, success, report, pipeline, commit_seq, state)
 SELECT d.delivery_id, d.quarantined = 0,

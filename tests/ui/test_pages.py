@@ -13,7 +13,7 @@ from markupsafe import escape
 from psycopg2.extras import Json
 
 from etl.services import Services
-from etl.ui import pages
+from etl.ui import columns, pages
 from etl.ui.pages import Wanted
 from etl.ui.records import PipelineRow, found, reading
 from etl.ui.render import Frame, NotThere, Page
@@ -48,6 +48,10 @@ PAGES: dict[str, Make] = {
     "pipeline of 400 rules": lambda cursor: pages.pipeline(cursor, "wide", Frame()),
     "rule": lambda cursor: pages.rule(cursor, "feed", Frame(), reason=RULE),
     "rule, long ago": lambda cursor: pages.rule(cursor, "feed", Frame(), reason=RULE, before=BATCHES // 2),
+    "column": lambda cursor: columns.column(cursor, "feed", Frame(), column="c3"),
+    "column, long ago": lambda cursor: columns.column(
+        cursor, "feed", Frame(), column="c3", before=BATCHES // 2
+    ),
     "batch": lambda cursor: pages.batch(cursor, "feed", BELOW, delivery=BATCHES),
     "batch of 400 rules": lambda cursor: pages.batch(cursor, "wide", BELOW, delivery=1_000_057),
     "run": lambda cursor: pages.dag_run(cursor, "feed", Frame(), run_id="scheduled__999"),
@@ -140,6 +144,27 @@ def test_a_batch_shows_all_that_came_in_and_went_out(history: str) -> None:
     for part in ("scheduled__999", "-1.25", "Inputs: 3 files", "Parquet files: 2", "_delivery_id", "by"):
         assert part in text
     assert page.html.count('<td class="bad">') == 2 * 5  # both rules of each of the five held rows
+
+
+def test_a_column_is_drawn_over_its_batches(history: str) -> None:
+    page, _ = draw(history, PAGES["column"])
+    text = shown(page)
+    query = "SELECT mean, null_count FROM sluice.column_metric WHERE delivery_id = %s AND column_name = 'c3'"
+    [(mean, nulls)] = oracle.ask(history, query, [BATCHES])
+    for part in (
+        f"Mean last {mean:,.4g}",
+        "Null share last " + (f"{nulls / 10:.1f} %" if nulls else "0 %"),
+        "≈ 903",
+    ):
+        assert part in text
+    drawn = re.findall(r'class="bar-line0" d="(M[^"]*)"', page.html)
+    assert len(drawn) == 3
+    assert all(0 <= float(y) <= 96 for path in drawn for y in re.findall(r"[ML][\d.]+ (-?[\d.]+)", path))
+    moments, _ = draw(history, lambda cursor: columns.column(cursor, "feed", Frame(), column="c9"))
+    assert "Age of the newest row at delivery last 2 h" in shown(moments)
+    assert "Mean" not in shown(moments).split("Batches")[0]
+    with pytest.raises(NotThere):
+        draw(history, lambda cursor: columns.column(cursor, "feed", Frame(), column="c10"))
 
 
 def test_what_took_the_place_of_a_batch_and_what_was_let_out_of_it_is_told(history: str) -> None:
@@ -308,6 +333,7 @@ def poison(cursor: psycopg2.extensions.cursor, delivery: int, text: str) -> None
         """UPDATE sluice.quality_rule SET reason = %(text)s, expectation = %(text)s, success = false,
                unexpected_count = 1, element_count = 3, severity = 'warning'
            WHERE delivery_id = %(delivery)s AND number = 0""",
+        "UPDATE sluice.column_metric SET column_name = %(text)s WHERE delivery_id = %(delivery)s AND number = 0",
         "UPDATE sluice.quality SET report = %(report)s, state = 'held' WHERE delivery_id = %(delivery)s",
         """UPDATE sluice.delivery SET manifest = %(text)s, suite_digest = %(text)s, quarantined = 1, delivered = 999,
                malformed = 0, run_id = md5('feed' || 0)::uuid WHERE delivery_id = %(delivery)s""",
@@ -344,6 +370,7 @@ def every_page(dsn: str, delivery: int, text: str) -> list[Page]:
         lambda cursor: pages.overview(cursor, lambda names: names, Frame()),
         lambda cursor: pages.pipeline(cursor, "feed", Frame(), before=delivery + 1),
         lambda cursor: pages.rule(cursor, "feed", Frame(), reason=text),
+        lambda cursor: columns.column(cursor, "feed", Frame(), column=text),
         lambda cursor: pages.batch(cursor, "feed", BELOW, delivery=delivery),
         lambda cursor: pages.dag_run(cursor, "feed", Frame(), run_id=text[:500], task_id=text),
         lambda cursor: pages.quarantine(

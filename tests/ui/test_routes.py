@@ -153,7 +153,11 @@ def all_routes(server: Server) -> list[tuple[str, str]]:
         [sys.executable, "-c", ROUTES], env=server.environment, capture_output=True, text=True, check=True
     )
     found = json.loads(done.stdout.splitlines()[-1])
-    queries = {"/{dag_id}/run": "?run_id=scheduled__5", "/{dag_id}/rule": f"?name={RULE}"}
+    queries = {
+        "/{dag_id}/run": "?run_id=scheduled__5",
+        "/{dag_id}/rule": f"?name={RULE}",
+        "/{dag_id}/column": "?name=c3",
+    }
     values = {"dag_id": "feed", "delivery_id": "58", "row_id": "6"}
     return [
         (method, path.format(**values, action=action) + queries.get(path, ""))
@@ -185,7 +189,7 @@ RULE = "rule 1 about a column of the feed"
 def test_every_route_is_refused_to_a_stranger(
     server: Server, all_routes: list[tuple[str, str]], routes: list[str]
 ) -> None:
-    assert (len(all_routes), len(routes)) == (16, 8)
+    assert (len(all_routes), len(routes)) == (17, 9)
     for method, path in all_routes:
         assert server.get(path, method=method).status_code == 401, path
 
@@ -194,13 +198,13 @@ def test_every_route_of_a_pipeline_is_refused_to_who_may_not_see_its_dag(
     server: Server, routes: list[str]
 ) -> None:
     refused = [server.get(path, "eve") for path in routes if path != "/"]
-    assert [answer.status_code for answer in refused] == [403] * 7
+    assert [answer.status_code for answer in refused] == [403] * 8
     assert not any("scheduled" in answer.text or "rule 1" in answer.text for answer in refused)
 
 
 def test_every_route_is_open_to_who_may(server: Server, routes: list[str]) -> None:
     for user in ("ada", "root"):
-        assert [server.get(path, user).status_code for path in routes] == [200] * 8
+        assert [server.get(path, user).status_code for path in routes] == [200] * 9
 
 
 def test_the_overview_has_the_pipelines_that_the_reader_may_see_and_no_others(server: Server) -> None:
