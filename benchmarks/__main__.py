@@ -59,12 +59,14 @@ def delivered(way: Sluice) -> Callable[[], float]:
 
 
 def ways(ground: Ground) -> dict[str, Way]:
-    judged, plain = (Sluice(ground=ground, pipeline=name) for name in ("bench_judged", "bench_plain"))
+    names = ("bench_judged", "bench_plain", "bench_measured")
+    judged, plain, measured = (Sluice(ground=ground, pipeline=name) for name in names)
     usual, idempotent, parts = Usual(ground), Idempotent(ground), Parts(ground)
     assert parts.batches
     return {
         "sluice": Way(name="Sluice: the one pass with its commit", measure=delivered(judged)),
         "plain": Way(name="Sluice without a suite", measure=delivered(plain)),
+        "measured": Way(name="Sluice with metrics of four columns", measure=delivered(measured)),
         "usual": Way(name="the usual way, well tuned", measure=timed(usual.deliver, usual.prepare)),
         "idempotent": Way(
             name="the usual way, idempotent, with quarantine",
@@ -141,6 +143,7 @@ RATIOS: tuple[tuple[str, float | None, Callable[[dict[str, float]], float]], ...
     ("Sluice / the usual way, idempotent", None, lambda s: s["sluice"] / s["idempotent"]),
     ("Sluice / the sum of its parts", 1.40, lambda s: s["sluice"] / _parts(s)),
     ("validation: with / without a suite", 1.15, lambda s: s["sluice"] / s["plain"]),
+    ("metrics of four columns: with / without", 1.15, lambda s: s["measured"] / s["sluice"]),
 )
 
 if __name__ == "__main__":

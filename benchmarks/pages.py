@@ -71,7 +71,9 @@ def _measure(dsn: str, makes: dict[str, Callable[[Cursor], Page]], rounds: int) 
             taken.append(time.monotonic() - started)
         median = statistics.median(taken[1:])
         missed = "" if median <= GOAL else " **missed**"
-        typer.echo(f"| {name} | {median * 1000:.0f}{missed} | {max(taken[1:]) * 1000:.0f} | {size / 1000:.0f} |")
+        typer.echo(
+            f"| {name} | {median * 1000:.0f}{missed} | {max(taken[1:]) * 1000:.0f} | {size / 1000:.0f} |"
+        )
 
 
 def _settle(dsn: str) -> None:
