@@ -13,7 +13,7 @@ from psycopg2 import sql
 from etl.columns import SYSTEM_COLUMNS
 from etl.database import Cursor
 from etl.lake import Lake
-from etl.recount import BATCH_ROWS, IDENTITY, READERS, Recount, Unreadable, copy_rows
+from etl.recount import BATCH_ROWS, IDENTITY, READERS, Recount, Unreadable, conform, copy_rows
 from etl.staging import quarantine_wire
 from etl.statements import statement
 
@@ -42,13 +42,14 @@ def recount_held_lake(
 ) -> tuple[Recount, Recount, list[Unreadable]]:
     """Count and sum the lake's held rows twice: their typed columns, and the texts that PostgreSQL has."""
     typed, wire, broken = Recount(names=columns.names), Recount(names=TEXTS), []
+    wanted = pa.schema([*columns, *IDENTITY])
 
     def one(uri: str) -> tuple[Recount, Recount] | Unreadable:
         ours, texts = Recount(names=columns.names), Recount(names=TEXTS)
         try:
             for batch in _rows(lake, uri):
-                ours.add(batch)
-                texts.add(_texts(batch, columns))
+                ours.add(conform(batch, wanted))
+                texts.add(_texts(batch))
         except (OSError, pa.ArrowException) as error:
             return Unreadable(uri=uri, why=str(error).splitlines()[0])
         return ours, texts
@@ -70,9 +71,9 @@ def _rows(lake: Lake, uri: str) -> Iterator[pa.RecordBatch]:
             yield from file.iter_batches(BATCH_ROWS, row_groups=[group])
 
 
-def _texts(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """The batch in the form that staging gave sluice.quarantine."""
-    wire = quarantine_wire(batch, columns.names, 0)
+def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch in the form that staging gave sluice.quarantine: the columns that it had then, in their order."""
+    wire = quarantine_wire(batch, [name for name in batch.schema.names if not name.startswith("_")], 0)
     reasons = pc.binary_join(wire.column("reasons").cast(pa.list_(pa.string())), _SEPARATOR)
     arrays = [reasons, *(wire.column(name) for name in TEXTS[1:]), *(batch.column(n) for n in SYSTEM_COLUMNS)]
     return pa.RecordBatch.from_arrays(arrays, names=[*TEXTS, *SYSTEM_COLUMNS])

@@ -102,8 +102,10 @@ class ObjectWriter:
         self._waiting_bytes: Counter[Any] = Counter()
 
     def write(self, rows: pa.RecordBatch) -> None:
+        """`rows` have the table's columns, in any order."""
         for value, part in split(rows, self._spec.partitioning):
-            batch = pa.RecordBatch.from_arrays(part.columns, schema=self._spec.schema)
+            columns = [part.column(name) for name in self._spec.schema.names]
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._spec.schema)
             self._waiting.setdefault(value, []).append(batch)
             self._waiting_bytes[value] += batch.nbytes
             if self._waiting_bytes[value] >= ROW_GROUP_BYTES:

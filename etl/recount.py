@@ -135,7 +135,7 @@ def parquet_rows(lake: Lake, uri: str, columns: pa.Schema) -> Iterator[pa.Record
         present = [name for name in wanted.names if name in file.schema_arrow.names]
         for group in range(file.num_row_groups):  # one by one: pre_buffer holds all that is asked for
             for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=present):
-                yield _conform(batch, wanted)
+                yield conform(batch, wanted)
 
 
 IDENTITY = (
@@ -145,7 +145,9 @@ IDENTITY = (
 )
 
 
-def _conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """`batch` with exactly the columns `wanted`; one that it has not is null."""
+
     def column(name: str, kind: pa.DataType) -> pa.Array:
         if name not in batch.schema.names:
             return pa.nulls(batch.num_rows, kind)

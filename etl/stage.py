@@ -141,6 +141,9 @@ def _delivered(
 ) -> Iterator[pa.RecordBatch]:
     """Split each batch, write both halves to S3 and the held one to staging; yield the delivered one."""
     names, sieve = task.columns.names, task.sieve
+    in_order = [
+        name for name in task.quarantine.schema.names if name in names
+    ]  # the file's, which audit reads
     for batch in batches:
         rows = conform(batch, task.columns)
         held, reasons = sift(sieve, batch, rows, report)
@@ -149,7 +152,7 @@ def _delivered(
             report.quarantined += bad.num_rows
             report.quarantine_checksum = (report.quarantine_checksum + checksum(bad, names)) % MODULUS
             quarantine.write(_with_identity(bad, task))
-            staging.hold(bad, names)
+            staging.hold(bad, in_order)
             rows = rows.filter(pc.invert(held))
         if rows.num_rows:
             report.delivered += rows.num_rows
