@@ -14,9 +14,9 @@ from pgpq import ArrowToPostgresBinaryEncoder
 
 from benchmarks.ground import CORES, Ground
 from benchmarks.usual import COLUMNS
-from etl.lake import arrow_schema, iceberg_schema
 from etl.objects import FileSpec, ObjectWriter
 from etl.staging import COPY_READ_BYTES
+from etl.tableschema import arrow_schema, iceberg_schema
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from etl.differences import (
 from etl.errors import NeedsPerson
 from etl.held import recount_held_lake, recount_held_table
 from etl.inputs import Input
-from etl.lake import Lake, LakeTable, arrow_schema
+from etl.lake import Lake, LakeTable
 from etl.latest import Latest, LatestPerKey
 from etl.pipeline import Pipeline, Replace, Upsert
 from etl.recount import Recount, Unreadable, recount_lake, table_rows
@@ -50,6 +50,7 @@ from etl.retained import (
     s3_client,
     stored,
 )
+from etl.tableschema import arrow_schema
 from etl.warehouse import postgres_type
 
 if TYPE_CHECKING:

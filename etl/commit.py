@@ -140,6 +140,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     ledger.insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     ledger.insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
+    it.run.sinks.warehouse.evolve(cursor)
     _merge(cursor, it)
     if it.run.apart is not None and it.run.apart.kept:
         apart.keep_releases(cursor, it.run.apart, entry.pipeline, entry.delivery_id)
@@ -206,15 +207,21 @@ def _draft(it: Commit) -> Drafts:
 
     def data() -> Draft | None:
         files, without = it.staged.data_files, leaving.get("data", frozenset())
-        if not (files or without or replacing):
+        written = it.task.data.schema
+        if not (files or without or replacing or sinks.table.lacks(bases[0], written)):
             return None
-        return sinks.table.draft(bases[0], files, properties=properties, without=without, replace=replacing)
+        return sinks.table.draft(
+            bases[0], files, written=written, properties=properties, without=without, replace=replacing
+        )
 
     def quarantine() -> Draft | None:
         files, without = it.staged.quarantine_files, leaving.get("quarantine", frozenset())
-        if not (files or without):
+        written = it.task.quarantine.schema
+        if not (files or without or sinks.quarantine.lacks(bases[1], written)):
             return None
-        return sinks.quarantine.draft(bases[1], files, properties=properties, without=without)
+        return sinks.quarantine.draft(
+            bases[1], files, written=written, properties=properties, without=without
+        )
 
     with ThreadPoolExecutor(2) as both:
         first, second = both.submit(data), both.submit(quarantine)

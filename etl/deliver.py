@@ -206,8 +206,11 @@ def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, ho
     tables = staging_tables(sinks.dsn, delivery_id, run.lease.run_id)
     sinks.warehouse.create_staging(cursor, tables)
     data, quarantine = (
-        table.files(table.load(table.pointer(cursor) or ""), stream_id=run.stream_id, batch_id=batch_id)
-        for table in (sinks.table, sinks.quarantine)
+        table.files(table.pointer(cursor) or "", columns, stream_id=run.stream_id, batch_id=batch_id)
+        for table, columns in (
+            (sinks.table, sinks.columns),
+            (sinks.quarantine, quarantine_columns(sinks.columns)),
+        )
     )
     return StageTask(
         delivery_id=delivery_id,

@@ -25,13 +25,14 @@ from etl.database import Cursor, session
 from etl.deliver import open_sinks, stage_task
 from etl.errors import NeedsPerson
 from etl.inputs import Input, look
-from etl.lake import Lake, arrow_schema
+from etl.lake import Lake
 from etl.ledger import Lease
 from etl.metrics import ColumnMetrics
 from etl.objects import FileSpec, StagedFile, split
 from etl.pipeline import Pipeline
 from etl.stage import Hold, StageTask, TaskReport
 from etl.staging import StagingWriter
+from etl.tableschema import arrow_schema
 from etl.verdict import Counts, RuleResult, Severity, Verdict
 
 Manifest = Mapping[str, Any]

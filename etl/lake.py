@@ -27,7 +27,6 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table, Transaction
@@ -37,34 +36,24 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots, _MergeAppendFiles
-from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
 
 from etl.bounds import provable
 from etl.database import Cursor, run
-from etl.errors import NeedsPerson, TableRefused
+from etl.errors import NeedsPerson, ServiceAway, TableRefused
 from etl.objects import FileSpec, ObjectStore, Partitioning, StagedFile
 from etl.pipeline import Partition
+from etl.tableschema import (
+    arrow_schema,
+    difference_of,
+    evolved,
+    field_id,
+    iceberg_schema,
+    partition_spec,
+    partitioned_by,
+)
 
 CATALOG = "sluice"
-FIRST_FIELD_ID = 1
-PARTITION_FIELD_ID = 1000
 RETAINED_SNAPSHOTS = 20  # a restored pointer brings its own metadata, so the horizon needs no more
 TABLE_PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
@@ -73,18 +62,6 @@ TABLE_PROPERTIES = {
     # pyiceberg deletes before the outer COMMIT: a rolled-back commit would destroy the table
     "write.metadata.delete-after-commit.enabled": "false",
     "write.metadata.previous-versions-max": "20",
-}
-_TYPES: dict[pa.DataType, IcebergType] = {
-    pa.bool_(): BooleanType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.string(): StringType(),
-    pa.binary(): BinaryType(),
-    pa.date32(): DateType(),
-    pa.timestamp("us"): TimestampType(),
-    pa.timestamp("us", tz="UTC"): TimestamptzType(),
 }
 
 
@@ -209,14 +186,13 @@ class LakeTable:
     def create(self, cursor: Cursor, columns: pa.Schema, partition: Partition | None) -> None:
         """Create the table where it does not exist; refuse one with other columns or partitions."""
         schema = iceberg_schema(columns)
-        spec = partition_spec(partition, schema)
         pointer = self.pointer(cursor)
         if pointer is not None:
-            _refuse_other(self, self.load(pointer), schema, spec)
+            _refuse_other(self, self.load(pointer), schema, partition)
             return
         metadata = new_table_metadata(
             schema=schema,
-            partition_spec=spec,
+            partition_spec=partition_spec(partition, schema),
             sort_order=UNSORTED_SORT_ORDER,
             location=self.location,
             properties=TABLE_PROPERTIES,
@@ -241,16 +217,21 @@ class LakeTable:
             catalog=_Drafts(self.lake, name or uuid.uuid4()),
         )
 
-    def files(self, metadata: TableMetadata, *, stream_id: str, batch_id: int) -> FileSpec:
-        """How executors write this table's objects."""
+    def files(self, pointer: str, columns: pa.Schema, *, stream_id: str, batch_id: int) -> FileSpec:
+        """How executors write objects of `columns` for this table; columns that it lacks have the ids to come."""
+        table = self.at(pointer)
+        metadata, schema = (
+            table.metadata,
+            evolved(table.transaction().update_schema(), table.schema(), columns),
+        )
         spec = metadata.spec()
         field = spec.fields[0] if spec.fields else None
         return FileSpec(
             prefix=f"{self.location}/data",
             folder=f"stream={stream_id}/batch={batch_id}",
-            schema=arrow_schema(metadata.schema()),
+            schema=arrow_schema(schema),
             partitioning=Partitioning(
-                column=metadata.schema().find_column_name(field.source_id) or "",
+                column=schema.find_column_name(field.source_id) or "",
                 transform=str(field.transform),
                 field=field.name,
             )
@@ -263,28 +244,30 @@ class LakeTable:
         base: str,
         files: Sequence[StagedFile],
         *,
+        written: pa.Schema,
         properties: Mapping[str, str],
         without: frozenset[str] = frozenset(),
         replace: bool = False,
     ) -> Draft:
         """Metadata that adds `files` to the table as of `base`, and has the objects `without` no longer
-        (`replace`: none but `files`).
+        (`replace`: none but `files`). The table gains the columns of `written` that it lacks.
 
         Old snapshots are expired in the same step; no object is deleted.
         """
         name = draft_name(int(properties["sluice.delivery"]))
         table = self.at(base, name)
         with table.transaction() as change:
+            self._evolve(change, written)
             update = change.update_snapshot(snapshot_properties=dict(properties))
             if replace or without:
                 with update.overwrite(commit_uuid=name) as snapshot:
                     for file in self._leaving(table, without or None):
                         snapshot.delete_data_file(file)
-                    for file in data_files(table.metadata, files):
+                    for file in data_files(change.table_metadata, files):
                         snapshot.append_data_file(file)
             else:
                 with _merge_append(change, table.io, name, properties) as snapshot:
-                    for file in data_files(table.metadata, files):
+                    for file in data_files(change.table_metadata, files):
                         snapshot.append_data_file(file)
             change.set_properties({"sluice.last-delivery": properties["sluice.delivery"]})
             snapshots = sorted(change.table_metadata.snapshots, key=lambda s: s.sequence_number or 0)
@@ -294,6 +277,23 @@ class LakeTable:
         return Draft(
             base=base, location=table.metadata_location, snapshot_id=current.snapshot_id if current else None
         )
+
+    def lacks(self, base: str, written: pa.Schema) -> bool:
+        """Whether a draft would change the table's columns."""
+        return bool(difference_of(self.load(base).schema(), written))
+
+    def _evolve(self, change: Transaction, written: pa.Schema) -> None:
+        """Add and widen columns, or raise ServiceAway where another run has given them other ids since."""
+        if difference_of(change.table_metadata.schema(), written):
+            with change.update_schema() as update:
+                evolved(update, change.table_metadata.schema(), written)
+        now = change.table_metadata.schema()
+        if moved := [f.name for f in written if now.find_field(f.name).field_id != field_id(f)]:
+            raise ServiceAway(
+                f"Iceberg table {self.namespace}.{self.name} was given the columns {', '.join(moved)} by another run"
+                " while this one wrote its files; nothing was changed",
+                remedy="run again",
+            )
 
     def _leaving(self, table: Table, uris: frozenset[str] | None) -> list[DataFile]:
         """The table's entries of these objects, or NeedsPerson where one is missing; None: all entries."""
@@ -329,75 +329,13 @@ def _merge_append(
     )
 
 
-def iceberg_schema(columns: pa.Schema) -> Schema:
-    """The table's schema: `columns`, then the three that name the delivery."""
-    system = [("_stream_id", pa.string()), ("_batch_id", pa.int64()), ("_delivery_id", pa.int64())]
-    named = [(field.name, field.type) for field in columns] + system
-    after = FIRST_FIELD_ID + len(named)
-    return Schema(
-        *(
-            NestedField(field_id=number, name=name, field_type=_iceberg_type(kind, after), required=False)
-            for number, (name, kind) in enumerate(named, FIRST_FIELD_ID)
-        )
-    )
-
-
-def _iceberg_type(kind: pa.DataType, element_id: int) -> IcebergType:
-    if pa.types.is_decimal128(kind):
-        return DecimalType(kind.precision, kind.scale)
-    if pa.types.is_list(kind):  # only the quarantine's reasons: one list a table
-        return ListType(element_id=element_id, element_type=StringType(), element_required=False)
-    return _TYPES[kind]
-
-
-def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema that Parquet files are written with: Iceberg's ids in the fields' metadata."""
-    arrow: dict[IcebergType, pa.DataType] = {iceberg: kind for kind, iceberg in _TYPES.items()}
-
-    def field(nested: NestedField) -> pa.Field:
-        kind = nested.field_type
-        if isinstance(kind, DecimalType):
-            found: pa.DataType = pa.decimal128(kind.precision, kind.scale)
-        elif isinstance(kind, ListType):
-            found = pa.list_(pa.field("element", pa.string(), metadata=_id(kind.element_id)))
-        else:
-            found = arrow[kind]
-        return pa.field(nested.name, found, metadata=_id(nested.field_id))
-
-    return pa.schema([field(nested) for nested in schema.fields])
-
-
-def _id(number: int) -> dict[str, str]:
-    return {"PARQUET:field_id": str(number)}
-
-
-def partition_spec(partition: Partition | None, schema: Schema) -> PartitionSpec:
-    """Iceberg's spec; the field is named as Iceberg's own writers do: <column>_day."""
-    if partition is None:
-        return UNPARTITIONED_PARTITION_SPEC
-    suffix = "" if partition.kind == "identity" else f"_{partition.kind}"
-    return PartitionSpec(
-        PartitionField(
-            source_id=schema.find_field(partition.column).field_id,
-            field_id=PARTITION_FIELD_ID,
-            transform=parse_transform(partition.kind),
-            name=f"{partition.column}{suffix}",
-        )
-    )
-
-
-def _refuse_other(table: LakeTable, metadata: TableMetadata, schema: Schema, spec: PartitionSpec) -> None:
-    def shape(of: Schema) -> dict[str, str]:
-        return {field.name: str(field.field_type) for field in of.fields}
-
-    found, wanted = shape(metadata.schema()), shape(schema)
-    problems = [
-        f"{name} is {found.get(name, 'missing')}, the pipeline delivers {wanted.get(name, 'no such column')}"
-        for name in sorted(found.keys() | wanted.keys())
-        if found.get(name) != wanted.get(name)
-    ]
-    if [str(f) for f in metadata.spec().fields] != [str(f) for f in spec.fields]:
-        problems.append(f"it is partitioned by {metadata.spec()}, the sink says {spec}")
+def _refuse_other(
+    table: LakeTable, metadata: TableMetadata, schema: Schema, partition: Partition | None
+) -> None:
+    problems = list(difference_of(metadata.schema(), schema).others)
+    if partitioned_by(metadata) != (partition and (partition.column, partition.kind)):
+        wanted = partition_spec(partition, schema)
+        problems.append(f"it is partitioned by {metadata.spec()}, the sink says {wanted}")
     if problems:
         raise TableRefused(
             f"Iceberg table {table.namespace}.{table.name} does not fit the pipeline: " + "; ".join(problems),

@@ -6,6 +6,7 @@ transaction fails.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from psycopg2 import sql
 from etl.columns import SYSTEM_COLUMNS
 from etl.database import Cursor, ensure_schema, rows, run
 from etl.errors import StagingLost, TableRefused
+from etl.evolution import Difference, difference
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.staging import StagingTables
 from etl.statements import statement
@@ -32,6 +34,13 @@ _TYPES = {
     pa.timestamp("us"): "timestamp without time zone",
     pa.timestamp("us", tz="UTC"): "timestamp with time zone",
 }
+
+
+def common_kind(text: str) -> pa.DataType | str:
+    """The common type that PostgreSQL calls so; `text` itself where there is none."""
+    if found := re.fullmatch(r"numeric\((\d+),(-?\d+)\)", text):
+        return pa.decimal128(int(found[1]), int(found[2])) if int(found[1]) <= 38 else text
+    return next((kind for kind, name in _TYPES.items() if name == text), text)
 
 
 def postgres_type(kind: pa.DataType) -> str:
@@ -93,19 +102,37 @@ class Warehouse:
             )
 
     def _other_columns(self, cursor: Cursor, name: str) -> list[str]:
+        different = self._difference(cursor, name)
+        missing = [column for column in SYSTEM_COLUMNS if column in different.added]
+        return [*different.others, *(f"{column} is missing, the pipeline delivers it" for column in missing)]
+
+    def _difference(self, cursor: Cursor, name: str) -> Difference:
+        """What the table `name` lacks of this pipeline's columns."""
         found = {
-            c["name"]: c["type"] for c in rows(run(cursor, "warehouse", "table_columns", {"table": name}))
+            c["name"]: common_kind(c["type"])
+            for c in rows(run(cursor, "warehouse", "table_columns", {"table": name}))
         }
-        wanted = {field.name: postgres_type(field.type) for field in self.columns}
-        wanted |= {"_stream_id": "uuid", "_batch_id": "bigint", "_delivery_id": "bigint"}
-        problems = [
-            f"{column} is {found.get(column, 'missing')}, the pipeline delivers {kind}"
-            for column, kind in wanted.items()
-            if found.get(column) != kind
-        ]
-        return problems + [
-            f"{column} is not delivered by the pipeline" for column in found if column not in wanted
-        ]
+        system = {"_stream_id": "uuid", "_batch_id": pa.int64(), "_delivery_id": pa.int64()}
+        wanted = {field.name: field.type for field in self.columns}
+        return difference(found, wanted | system, postgres_type)
+
+    def evolve(self, cursor: Cursor) -> None:
+        """Give the table the columns that it lacks, within the caller's transaction; TableRefused where it can't."""
+        different = self._difference(cursor, self.target.as_string(cursor))
+        for action, columns in (("add_column", different.added), ("widen_column", different.widened)):
+            for column in columns:
+                kind = sql.SQL(postgres_type(self.columns.field(column).type))
+                change = statement(
+                    "warehouse", action, target=self.target, column=sql.Identifier(column), kind=kind
+                )
+                try:
+                    cursor.execute(change)
+                except psycopg2.errors.FeatureNotSupported as error:  # a view or a rule reads the column
+                    raise TableRefused(
+                        f"Column {column} of {self.target.as_string(cursor)} can't become {kind.string}:"
+                        f" {str(error).strip().splitlines()[0]}",
+                        remedy="drop what depends on it, run again, and make it anew",
+                    ) from error
 
     def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
         """What could make a merge fail or change its rows."""

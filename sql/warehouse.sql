@@ -53,6 +53,14 @@ FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
 CREATE TABLE IF NOT EXISTS {target}
     ({columns}, _stream_id uuid NOT NULL, _batch_id bigint NOT NULL, _delivery_id bigint NOT NULL)
 
+-- name: add_column
+-- A column that the pipeline's output has gained; null in all rows before.
+ALTER TABLE {target} ADD COLUMN {column} {kind}
+
+-- name: widen_column
+-- A column that has become wider.
+ALTER TABLE {target} ALTER COLUMN {column} TYPE {kind}
+
 -- name: create_delivery_index
 -- Finds the rows of a delivery; a range index, since deliveries are appended in the order of their numbers.
 CREATE INDEX IF NOT EXISTS {index} ON {target} USING brin (_delivery_id)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
 
 from etl.audit import audit
+from etl.database import session
+from etl.errors import InputsChanged, ServiceAway, TableRefused
 from etl.lake import Lake
 from etl.pipeline import Append
 from etl.services import Services
+from etl.steps import Step
 from tests import oracle
 from tests.service.delivering import Delivering
 
@@ -30,8 +36,8 @@ def made(columns: pa.Schema, count: int, start: int) -> pa.Table:
     arrays = []
     for column in columns:
         values = [1000 * (ord(column.name) - ord("a") + 1) + start + row for row in range(count)]
-        plain = pa.array(values, pa.int64())
-        arrays.append(plain.cast(column.type) if column.type != pa.string() else pa.array(map(str, values)))
+        words = {pa.string(): str, pa.decimal128(6, 2): Decimal}
+        arrays.append(pa.array(map(words.get(column.type, int), values), column.type))
     return pa.table(arrays, schema=columns)
 
 
@@ -46,11 +52,13 @@ def in_postgres(events: Delivering, *names: str) -> list[tuple[object, ...]]:
     return sorted(oracle.ask(events.dsn, f"SELECT {listed} FROM warehouse.events"), key=repr)
 
 
+def pointed(events: Delivering) -> Table:
+    query = "SELECT metadata_location FROM sluice.iceberg_tables WHERE table_name = 'events'"
+    return events.table.at(oracle.ask(events.dsn, query)[0][0])
+
+
 def on_lake(events: Delivering, *names: str) -> list[tuple[object, ...]]:
-    [(pointer,)] = events.execute(
-        "SELECT metadata_location FROM sluice.iceberg_tables WHERE table_name = 'events'"
-    )
-    rows = events.table.at(pointer).scan().to_arrow().to_pylist()
+    rows = pointed(events).scan().to_arrow().to_pylist()
     return sorted((tuple(row[name] for name in names) for row in rows), key=repr)
 
 
@@ -60,3 +68,132 @@ def test_columns_in_another_order_stay_what_they_are(events: Delivering) -> None
     wanted = sorted([(1000 + n, 2000 + n) for n in range(20) if n not in (1, 11)], key=repr)
     assert in_postgres(events, "a", "b") == on_lake(events, "a", "b") == wanted
     assert audit(events.place, events.pipeline).clean
+
+
+def test_an_added_column_is_in_both_sinks_with_the_first_batch_that_has_it(events: Delivering) -> None:
+    """In the middle; a batch before that fails leaves both tables as they were."""
+    next_run(events, pa.schema([TWO.field("a"), ("c", pa.string()), TWO.field("b")]))
+    before = in_postgres(events, "a", "b")
+    with pytest.raises(InputsChanged):
+        events.deliver(made(events.columns, 10, 10), changes=["gone"])
+    assert columns_of(events) == (["a", "b"], ["a", "b"])
+    assert in_postgres(events, "a", "b") == on_lake(events, "a", "b") == before
+    events.deliver(made(events.columns, 10, 10), bad=[1])
+    assert columns_of(events) == (["a", "b", "c"], ["a", "b", "c"])
+    wanted = [(1000 + n, None if n < 10 else str(3000 + n), 2000 + n) for n in range(20) if n not in (1, 11)]
+    assert in_postgres(events, "a", "c", "b") == on_lake(events, "a", "c", "b") == sorted(wanted, key=repr)
+    assert audit(events.place, events.pipeline).clean
+    events.deliver(made(events.columns, 10, 20))
+    assert len(in_postgres(events, "c")) == len(on_lake(events, "c")) == 28
+    assert audit(events.place, events.pipeline).clean
+
+
+def columns_of(events: Delivering) -> tuple[list[str], list[str]]:
+    """Of the table in PostgreSQL and on the lake, Sluice's own left out."""
+    query = """SELECT attname FROM pg_attribute WHERE attrelid = 'warehouse.events'::regclass
+               AND attnum > 0 AND NOT attisdropped AND attname NOT LIKE '\\_%%' ORDER BY attnum"""
+    warehouse = [name for (name,) in oracle.ask(events.dsn, query)]
+    return warehouse, [name for name in pointed(events).schema().column_names if not name.startswith("_")]
+
+
+def test_a_wider_column_keeps_every_value_in_both_sinks(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path
+) -> None:
+    narrow = pa.schema([("a", pa.int32()), ("b", pa.float32()), ("c", pa.decimal128(6, 2))])
+    wide = pa.schema([("a", pa.int64()), ("b", pa.float64()), ("c", pa.decimal128(20, 2))])
+    events = Delivering.start(services, dsn, lake, tmp_path, narrow, Append())
+    events.deliver(made(narrow, 10, 0), bad=[1])
+    next_run(events, wide)
+    big = pa.table([[2**40], [0.1], [Decimal("123456789012.34")]], schema=wide)
+    events.deliver(big)
+    old = [(1000 + n, 2000.0 + n, Decimal(3000 + n)) for n in range(10) if n != 1]
+    wanted = sorted([*old, (2**40, 0.1, Decimal("123456789012.34"))], key=repr)
+    assert sorted(map(plain, in_postgres(events, "a", "b", "c")), key=repr) == sorted(
+        map(plain, wanted), key=repr
+    )
+    assert sorted(map(plain, on_lake(events, "a", "b", "c")), key=repr) == sorted(
+        map(plain, wanted), key=repr
+    )
+    assert audit(events.place, events.pipeline).clean
+
+
+def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*row[:2], str(row[2].quantize(Decimal("0.01"))))
+
+
+@pytest.mark.parametrize(
+    ("columns", "seen"),
+    [
+        (pa.schema([TWO.field("a"), ("b", pa.string())]), "b is bigint, the pipeline delivers text"),
+        (pa.schema([TWO.field("a"), ("b", pa.int32())]), "b is bigint, the pipeline delivers integer"),
+        (pa.schema([TWO.field("a")]), "b is not delivered by the pipeline"),
+        (pa.schema([TWO.field("a"), ("c", pa.int64())]), "b is not delivered by the pipeline"),
+    ],
+)
+def test_any_other_change_is_refused_with_both_sides_and_changes_nothing(
+    events: Delivering, columns: pa.Schema, seen: str
+) -> None:
+    with pytest.raises(TableRefused, match=seen):
+        next_run(events, columns)
+    assert columns_of(events) == (["a", "b"], ["a", "b"])
+
+
+@pytest.mark.parametrize("step", [Step.STAGED, Step.POINTER_DRAFTED, Step.ROWS_MERGED, Step.POINTER_SWAPPED])
+def test_a_death_before_the_commit_changes_no_table(events: Delivering, step: Step) -> None:
+    three = pa.schema([*TWO, ("c", pa.string())])
+    next_run(events, three)
+
+    def die(reached: Step) -> None:
+        if reached is step:
+            raise KilledError
+
+    events.on_step = die
+    with pytest.raises(KilledError):
+        events.deliver(made(three, 10, 10))
+    assert columns_of(events) == (["a", "b"], ["a", "b"])
+    events.on_step = None
+    events.restart()
+    events.deliver(made(three, 10, 10))
+    assert columns_of(events) == (["a", "b", "c"], ["a", "b", "c"])
+    assert audit(events.place, events.pipeline).clean
+
+
+class KilledError(BaseException):
+    """The process ends here: not an Exception, so the delivery does not close its attempt."""
+
+
+def test_files_whose_columns_have_other_ids_than_the_table_gave_since_are_not_added(
+    events: Delivering,
+) -> None:
+    """Another run adds another column between the files and the commit."""
+    three = pa.schema([*TWO, ("c", pa.string())])
+    next_run(events, three)
+    other = pa.schema([*TWO, ("d", pa.string())])
+
+    def meanwhile(reached: Step) -> None:
+        if reached is Step.STAGED:
+            base = pointed(events).metadata_location
+            written = events.table.files(base, other, stream_id="x", batch_id=0).schema
+            draft = events.table.draft(base, [], written=written, properties={"sluice.delivery": "0"})
+            with session(events.dsn) as cursor:
+                assert events.table.swap(cursor, draft)
+
+    events.on_step = meanwhile
+    with pytest.raises(ServiceAway, match="was given the columns c by another run"):
+        events.deliver(made(three, 10, 10))
+    assert columns_of(events) == (["a", "b"], ["a", "b", "d"])
+
+
+def test_a_column_that_a_view_reads_is_not_widened_and_said(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path
+) -> None:
+    narrow, wide = pa.schema([("a", pa.int32())]), pa.schema([("a", pa.int64())])
+    events = Delivering.start(services, dsn, lake, tmp_path, narrow, Append())
+    events.deliver(made(narrow, 10, 0))
+    oracle.ask(events.dsn, "CREATE VIEW warehouse.seen AS SELECT a FROM warehouse.events")
+    next_run(events, wide)
+    with pytest.raises(TableRefused, match="cannot alter type of a column used by a view"):
+        events.deliver(made(wide, 10, 10))
+    oracle.ask(events.dsn, "DROP VIEW warehouse.seen")
+    events.deliver(made(wide, 10, 10))
+    assert len(in_postgres(events, "a")) == len(on_lake(events, "a")) == 20

@@ -1,0 +1,45 @@
+"""A transform that puts out more and wider columns: the stream goes on, and what came before is read with what comes."""
+
+from __future__ import annotations
+
+import json
+
+from etl.audit import audit
+from etl.replay import Chosen, plan, replay
+from etl.whatif import what_if
+from tests.spark.runs import DECLARATION, RULES, Home, orders, rule, without_batch
+
+NARROW = (
+    DECLARATION.format(name="orders", max_files=1, share=1.0)
+    .replace('"id bigint, shop string, amount double, at timestamp"', '"id int, shop string, amount float, at timestamp"')
+    .replace('.select("id", "shop", "amount", "at", "city")', '.select("at", "id", "amount")')
+)  # fmt: skip
+KNOWN = rule("column_values_to_not_be_null", "city is known", "warning", column="city")
+
+
+def test_more_and_wider_columns_are_delivered_judged_and_replayed_with_what_came_before(home: Home) -> None:
+    home.judge(*RULES[:2])
+    home.declare(text=NARROW)
+    landed = home.land("orders/1.jsonl", orders(0, 20, negative=[3]), ["{broken"])
+    [first] = home.run().deliveries
+    home.judge(*RULES)
+    home.declare(max_files=1)  # id and amount are wider, shop and city are new
+    landed += home.land("orders/2.jsonl", orders(20, 20, negative=[25]))
+    home.run()
+    assert home.ask("SELECT count(*), count(city), count(shop) FROM warehouse.orders") == [(38, 14, 19)]
+    assert home.ask("SELECT pg_typeof(id)::text, pg_typeof(amount)::text FROM warehouse.orders LIMIT 1") == [
+        ("bigint", "double precision")
+    ]
+    assert audit(home.place, home.pipeline()).clean
+
+    suite = home.root / "tried.json"
+    suite.write_text(json.dumps({"name": "orders", "expectations": [*RULES, KNOWN]}))
+    before, after = what_if(home.place, home.pipeline(), suite, spark=home.spark).batches
+    assert (before.held, after.held) == (20, 6)  # no city was delivered then
+
+    planned = plan(home.place, home.pipeline(), Chosen(deliveries=(first, first)))
+    replay(home.place, home.pipeline(), planned, who="tester", spark=home.spark)
+    eyes = home.reader()
+    assert eyes.in_postgres(system=()) == eyes.on_lake(system=()) == landed.delivered
+    assert without_batch(eyes.held_on_lake()) == landed.held_on_lake
+    assert audit(home.place, home.pipeline()).clean
