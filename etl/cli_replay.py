@@ -30,7 +30,7 @@ def replay(
         tuple[str, str] | None,
         typer.Option(
             metavar="START END",
-            help="Every delivery with a row in it, by the interval column; END is exclusive.",
+            help="Every delivery with a row, or a file, of it, as declared; END is exclusive.",
         ),
     ] = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what would be replaced, and stop.")] = False,

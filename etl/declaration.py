@@ -122,7 +122,10 @@ class Pipeline:
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
     suite: str | None = None  # <suites folder>/<suite>.json; None: every row passes
     schedule: str | None = None  # cron or a preset such as "@daily"; None: only by hand
-    interval: str | None = None  # timestamp column of the output that reruns and backfills go by
+    interval: str | None = (
+        None  # what reruns and backfills go by: a timestamp column of the output, or a part of
+    )
+    # the landed files' paths such as "dt={interval:%Y-%m-%d}"
     start: dt.date | dt.datetime | None = None  # of the first interval
     metrics: tuple[str, ...] = ()  # columns of the output whose metrics are kept with each batch
     max_quarantine_share: float = 0.05  # of a batch's rows, from 0 to 1; beyond it the batch stops

@@ -10,6 +10,7 @@ from inspect import Parameter
 from typing import Any
 
 from etl.declaration import Append, Files, Lookup, Partition, Pipeline, Replace, Upsert
+from etl.intervals import PathTemplate, is_template
 from etl.patterns import FORMATS, pattern_problems
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
@@ -50,7 +51,7 @@ def _problems(pipeline: Any) -> list[str]:
         presets = ", ".join(sorted(_PRESETS))
         found.append(f"schedule: {pipeline.schedule!r} is neither five cron fields nor one of {presets}")
     if pipeline.interval is not None:
-        found += _column_problems("interval", pipeline.interval)
+        found += _interval_problems(pipeline.interval)
     if isinstance(pipeline.metrics, tuple):
         found += [wrong for column in pipeline.metrics for wrong in _column_problems("metrics", column)]
     else:
@@ -224,6 +225,16 @@ def _columns_problems(where: str, columns: object) -> list[str]:
     if len(set(columns)) != len(columns):
         found.append(f"{where}: {columns!r} names a column twice")
     return found
+
+
+def _interval_problems(interval: object) -> list[str]:
+    if not isinstance(interval, str) or not is_template(interval):
+        return _column_problems("interval", interval)
+    try:
+        PathTemplate(text=interval)
+    except ValueError as wrong:
+        return [f"interval: {wrong}"]
+    return []
 
 
 def _column_problems(where: str, column: object) -> list[str]:

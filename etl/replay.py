@@ -23,6 +23,7 @@ from etl.database import Cursor, migrate, rows, run, session
 from etl.deliver import deliver_apart
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.inputs import Input
+from etl.intervals import PathTemplate, is_template
 from etl.pipeline import Append, Pipeline
 from etl.run import a_session, leased
 from etl.stage import StageTask
@@ -61,7 +62,7 @@ class Chosen:
     batches: tuple[int, int] | None = None  # first and last id, of `stream`
     stream: str | None = None  # None: the current one
     runs: tuple[str, ...] = ()  # whatever these runs delivered
-    interval: tuple[dt.datetime, dt.datetime] | None = None  # by the interval column; the end is exclusive
+    interval: tuple[dt.datetime, dt.datetime] | None = None  # by the declared interval; the end is exclusive
 
     def words(self) -> str:
         if self.deliveries:
@@ -196,6 +197,8 @@ def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
         known = ledger.current_stream(cursor, pipeline.name)
         values["stream"] = chosen.stream or (known.stream_id if known else None)
         run(cursor, "replay", "by_batches", values)
+    elif chosen.interval and is_template(pipeline.interval or ""):
+        return _by_paths(cursor, pipeline, *chosen.interval)
     elif chosen.interval:
         cursor.execute(_by_interval(pipeline), values)
     else:
@@ -203,10 +206,21 @@ def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
     return [number for (number,) in cursor.fetchall()]
 
 
+def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.datetime) -> list[int]:
+    """The deliveries that read a file whose path names a time within the interval."""
+    template = PathTemplate(text=pipeline.interval or "")
+    found = set()
+    for number, path in run(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}):
+        named = template.of(path)
+        if named and named[0] < end and named[1] > start:
+            found.add(number)
+    return sorted(found)
+
+
 def _by_interval(pipeline: Pipeline) -> sql.Composed:
     if pipeline.interval is None:
         raise SetupError(
-            f"Pipeline {pipeline.name} declares no interval column, so no interval of it can be replayed",
+            f"Pipeline {pipeline.name} declares no interval, so no interval of it can be replayed",
             remedy=f"declare interval=…, or name deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
         )
     schema, _, table = pipeline.table.rpartition(".")

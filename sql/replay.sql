@@ -19,6 +19,11 @@ SELECT DISTINCT coalesce(d.released_from, d.delivery_id)
 FROM (SELECT DISTINCT _delivery_id FROM {target} WHERE {column} >= %(first)s AND {column} < %(last)s) t
 JOIN sluice.delivery d ON d.delivery_id = t._delivery_id
 
+-- name: inputs_in_force
+-- The inputs of the live deliveries of the stream and of replays.
+SELECT i.delivery_id, i.path FROM sluice.delivery_input i JOIN sluice.delivery d USING (delivery_id)
+WHERE d.pipeline = %(pipeline)s AND d.live AND d.kind <> 'release'
+
 -- name: in_force
 -- What of these deliveries is in force today: they themselves, or what took their place; in the order of commits.
 WITH RECURSIVE chain AS (

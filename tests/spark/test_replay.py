@@ -13,7 +13,7 @@ from etl.batch import Receipt
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.replay import Chosen, Plan, Replayed, plan, replay
 from etl.steps import Step
-from tests.spark.runs import CITIES, NEGATIVE, NO_CITY, RULES, START, Home, Landed, orders, rule
+from tests.spark.runs import CITIES, DECLARATION, NEGATIVE, NO_CITY, RULES, START, Home, Landed, orders, rule
 
 HELD_CITY = rule("column_values_to_not_be_null", NO_CITY, "warning", column="city")
 IN_THE_SWAP = (
@@ -148,7 +148,26 @@ def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
     nowhere = (base - dt.timedelta(days=2), base - dt.timedelta(days=1))
     nothing = again(home, Chosen(interval=nowhere))
     assert nothing.receipt is None
-    assert "nothing to do" in nothing.plan.lines()[0]
+    assert "nothing to do" in next(nothing.plan.lines())
+
+
+def test_an_interval_by_paths_names_every_delivery_that_read_such_a_file(home: Home) -> None:
+    text = DECLARATION.format(name="orders", max_files=1, share=1.0)
+    by_day = """suite="orders", interval="dt={interval:%Y-%m-%d}","""
+    home.declare(text=text.replace('suite="orders",', by_day))
+    home.judge(*RULES)
+    landed = Landed()
+    for number in range(4):
+        landed += home.land(f"orders/dt=2024-02-{28 + number % 2}/{number}.jsonl", orders(number * 8, 8))
+    home.run()
+    landed += home.land("orders/dt=2024-02-29/later.jsonl", orders(80, 8))  # left to the stream
+    day = (dt.datetime(2024, 2, 29, 6, tzinfo=dt.UTC), dt.datetime(2024, 3, 1, tzinfo=dt.UTC))
+    said = planned(home, Chosen(interval=day))
+    assert [one["batch_id"] for one in said.deliveries] == [1, 3]
+    again(home, Chosen(interval=day))
+    home.run()
+    home.assert_holds(landed)
+    assert_clean(home)
 
 
 def test_of_two_replays_of_one_batch_one_takes_place(home: Home) -> None:

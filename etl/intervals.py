@@ -1,0 +1,69 @@
+"""Which interval a landed file is of, by its path: `dt={interval:%Y-%m-%d}` is a day, `{interval:%Y%m}` a month."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+_TEMPLATE = re.compile(r"(?P<before>[^{}]*)\{interval:(?P<format>[^{}]+)\}(?P<after>[^{}]*)")
+_DIGITS = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "j": 3}
+_FINEST = "MHdjmY"  # from the shortest span to the longest
+
+
+def is_template(interval: str) -> bool:
+    """Whether a declared interval is a path's template and no column."""
+    return "{" in interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathTemplate:
+    """Where in a path its interval stands. ValueError, on being made, says what is wrong with it."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        found = _TEMPLATE.fullmatch(self.text)
+        if found is None:
+            raise ValueError(
+                f"{self.text!r} must hold {{interval:…}} once, such as 'dt={{interval:%Y-%m-%d}}'"
+            )
+        directives = re.findall("%(.)", found["format"])
+        unknown = sorted({f"%{one}" for one in directives if one not in _DIGITS})
+        if unknown or "Y" not in directives or len(set(directives)) < len(directives):
+            known = ", ".join(f"%{one}" for one in _DIGITS)
+            raise ValueError(f"{self.text!r} must name the year by %Y, and may name each of {known} once")
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        found = _TEMPLATE.fullmatch(self.text)
+        assert found is not None
+        parts = re.split("%(.)", found["format"])
+        moment = "".join(
+            rf"\d{{{_DIGITS[part]}}}" if place % 2 else re.escape(part) for place, part in enumerate(parts)
+        )
+        before, after = re.escape(found["before"]), re.escape(found["after"])
+        end = "" if found["after"] and not found["after"][-1].isalnum() else "(?![0-9A-Za-z])"
+        return re.compile(rf"(?<![^/]){before}(?P<moment>{moment}){after}{end}")
+
+    def of(self, path: str) -> tuple[dt.datetime, dt.datetime] | None:
+        """The start and the end, exclusive, of the file's interval in UTC; None: its path names none."""
+        found, declared = self._pattern.search(path), _TEMPLATE.fullmatch(self.text)
+        if found is None or declared is None:
+            return None
+        try:
+            start = dt.datetime.strptime(found["moment"], declared["format"]).replace(tzinfo=dt.UTC)
+        except ValueError:  # a 31st of February
+            return None
+        unit = next(one for one in _FINEST if f"%{one}" in declared["format"])
+        return start, _after(start, unit)
+
+
+def _after(start: dt.datetime, unit: str) -> dt.datetime:
+    if unit == "Y":
+        return start.replace(year=start.year + 1)
+    if unit == "m":
+        return (start.replace(day=1) + dt.timedelta(days=32)).replace(day=1)
+    lengths = {"M": dt.timedelta(minutes=1), "H": dt.timedelta(hours=1)}
+    return start + lengths.get(unit, dt.timedelta(days=1))
