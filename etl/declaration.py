@@ -131,6 +131,10 @@ class Pipeline:
     max_quarantine_share: float = 0.05  # of a batch's rows, from 0 to 1; beyond it the batch stops
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
     deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
+    retries: int = 3  # of a run that failed by an outage or a crash
+    retry_delay: dt.timedelta = dt.timedelta(
+        minutes=1
+    )  # before the first of them; then twice as long each time
     owner: str = "sluice"  # who is asked about it, as Airflow shows
     tags: tuple[str, ...] = ()  # Airflow's, beside "sluice"
     file: Path | None = field(default=None, compare=False)  # set by the loader: where it is declared

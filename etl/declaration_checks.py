@@ -68,6 +68,11 @@ def _problems(pipeline: Any) -> list[str]:
     deadline = pipeline.deadline
     if deadline is not None and not (isinstance(deadline, dt.timedelta) and deadline > dt.timedelta()):
         found.append(f"deadline: {deadline!r} must be a datetime.timedelta longer than nothing")
+    if isinstance(pipeline.retries, bool) or not isinstance(pipeline.retries, int) or pipeline.retries < 0:
+        found.append(f"retries: {pipeline.retries!r} must be a whole number of 0 or more")
+    delay = pipeline.retry_delay
+    if not (isinstance(delay, dt.timedelta) and dt.timedelta() < delay <= dt.timedelta(minutes=30)):
+        found.append(f"retry_delay: {delay!r} must be a datetime.timedelta of at most 30 minutes")
     if not isinstance(pipeline.owner, str) or not pipeline.owner.strip():
         found.append(f"owner: {pipeline.owner!r} must be a name")
     if not isinstance(pipeline.tags, tuple) or not all(_is_tag(tag) for tag in pipeline.tags):

@@ -58,6 +58,8 @@ def test_a_right_declaration_has_no_problem() -> None:
     sink = Upsert(keys=("id",), newest="at", partition_by=day("at"), table="mart.events")
     lookups = {"places": Lookup("reference/places.csv", schema="id int, name string", key=("id",))}
     assert problems(declared(sink=sink, lookups=lookups, schedule="*/5 * * * 1-5", interval="at")) == []
+    assert problems(declared(interval="dt={interval:%Y-%m-%d}", metrics=("id",), retries=0)) == []
+    assert problems(declared(interval="dt={interval}", metrics="id")) != []
 
 
 def test_every_mistake_is_reported_with_its_field() -> None:
@@ -76,6 +78,9 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         interval="_t",
         start="2013",
         max_quarantine_share=1.5,
+        metrics=("_id",),
+        retries=-1,
+        retry_delay=60,
     )
     text = "\n".join(problems(wrong))
     for field in (
@@ -83,7 +88,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         "sources[1]: max_files and max_bytes",
         "sources[2].max_files:", "schema: column '_batch_id'", "schema: column 'id' is there twice",
         "sink.keys:", "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
-        "max_quarantine_share:",
+        "max_quarantine_share:", "metrics:", "retries:", "retry_delay:",
     ):  # fmt: skip
         assert field in text
 
