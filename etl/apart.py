@@ -83,6 +83,7 @@ def take_place(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str
     if apart.supersedes:
         old = {**values, "deliveries": list(apart.supersedes)}
         _require(run(cursor, "apart", "supersede", old).rowcount, apart.supersedes, "live", pipeline)
+        _refuse_released_since(cursor, apart, pipeline, old)
         run(cursor, "apart", "supersede_inputs", old)
         run(cursor, "apart", "supersede_held", old)
         cursor.execute(statement("apart", "remove_rows", target=warehouse.target), old)
@@ -96,6 +97,17 @@ def take_place(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str
         held = {**values, "origin": apart.released_from, "rows": list(apart.rows)}
         held |= {"who": apart.who, "why": apart.why}
         _require(run(cursor, "apart", "release", held).rowcount, apart.rows, "held", pipeline)
+
+
+def _refuse_released_since(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[str, Any]) -> None:
+    """A row that was released after the plan was made would be held, and could be released, a second time."""
+    run(cursor, "apart", "released_since", {**old, "kept": list(apart.kept)})
+    if numbers := [str(number) for (number,) in cursor.fetchall()]:
+        raise NeedsPerson(
+            f"{pipeline}, not replayed: rows that these batches had held were released, by deliveries"
+            f" {', '.join(numbers)}, while the replay was under way. Nothing was changed",
+            remedy="the same command again, which says what to do with them",
+        )
 
 
 def keep_releases(cursor: Cursor, apart: Apart, pipeline: str, delivery_id: int) -> None:

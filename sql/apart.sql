@@ -31,6 +31,11 @@ SELECT FROM sluice.attempt WHERE delivery_id = %(delivery)s AND lease_token = %(
 UPDATE sluice.delivery SET live = false, superseded_by = %(delivery)s
 WHERE pipeline = %(pipeline)s AND delivery_id = ANY(%(deliveries)s) AND live
 
+-- name: released_since
+-- Live releases from what is replaced that the plan did not know of.
+SELECT delivery_id FROM sluice.delivery
+WHERE live AND released_from = ANY(%(deliveries)s) AND NOT delivery_id = ANY(%(kept)s)
+
 -- name: supersede_inputs
 -- Their inputs may be in another live delivery from here on.
 UPDATE sluice.delivery_input SET live = false WHERE delivery_id = ANY(%(deliveries)s) AND live

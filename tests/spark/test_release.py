@@ -18,6 +18,7 @@ from etl.quarantine import Chosen, discard, held_rows
 from etl.release import release
 from etl.replay import Chosen as Batches
 from etl.replay import plan, replay
+from etl.steps import Step, listen
 from tests.spark.runs import CITIES, NEGATIVE, NO_ID, RULES, Home, orders
 
 COUNT = "SELECT count(*) FROM warehouse.orders"
@@ -123,6 +124,32 @@ def test_nothing_is_changed_when_nothing_would_pass(home: Home) -> None:
     with pytest.raises(SetupError, match="columns that the pipeline has not: prize"):
         let_out(home, Chosen(ids=(number,)), {number: {"prize": 1}})
     assert home.ask("SELECT * FROM sluice.quarantine ORDER BY 1") == before
+    assert_clean(home)
+
+
+def test_a_row_that_is_released_while_its_batch_is_replayed_is_not_held_once_more(home: Home) -> None:
+    """The replay's plan knew nothing of it: it is refused, and the next one asks what to do."""
+    two_batches(home)
+    number = ids(home, delivery=1, reason=NEGATIVE)[0]
+    planned = plan(home.place, home.pipeline(), Batches(deliveries=(1, 1)))
+
+    def meanwhile(step: Step) -> None:
+        if step is Step.POINTER_DRAFTED:
+            listen(None)
+            [row] = held_rows(home.dsn, "orders", Chosen(ids=(number,)))
+            corrected = {number: {"amount": 5.0}}
+            options: dict[str, Any] = {"who": "tests", "why": "corrected", "spark": home.spark}
+            release(home.place, home.pipeline(), [row], corrected, **options)
+
+    listen(meanwhile)
+    try:
+        with pytest.raises(
+            NeedsPerson, match=r"were released, by deliveries \d+, while the replay was under way"
+        ):
+            replay(home.place, home.pipeline(), planned, who="tests", spark=home.spark)
+    finally:
+        listen(None)
+    assert home.ask("SELECT count(*) FROM sluice.delivery WHERE kind = 'replay'") == [(0,)]
     assert_clean(home)
 
 
