@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from etl.steps import Step
 
+from .apart import aside, asker
 from .faults import faults
 from .guards import Guards
 from .protocol import Move, driver, launcher, server
 from .recover import recover, recoverer
-from .state import Budget, State
+from .state import Budget, State, Waiting
 from .sweeper import sweeper
 
 
@@ -24,6 +25,7 @@ class Scenario:
     alive: int = 2
     files: int = 2  # landed
     numbered: bool = False  # with delivery ids from a sequence
+    held: int = 0  # of the files, the first so many have a row that breaks a rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class Found:
 
 
 def moves(state: State, guards: Guards, alive: int) -> Iterator[Move]:
-    """Everything that could happen next. A further actor (a replay, a release) is one more line here."""
+    """Everything that could happen next."""
     for run in state.drivers:
         yield from driver(state, run, guards)
     yield from server(state)
@@ -45,6 +47,9 @@ def moves(state: State, guards: Guards, alive: int) -> Iterator[Move]:
     for recovery in state.recovers:
         yield from recover(state, recovery, guards)
     yield from recoverer(state, guards, alive)
+    for other in state.asides:
+        yield from aside(state, other, guards)
+    yield from asker(state, guards, alive)
     yield from sweeper(state, guards)
     yield from faults(state)
 
@@ -55,11 +60,14 @@ def broken(state: State) -> str | None:
     rows = Counter(row for row, _ in postgres.warehouse)
     if any(count > 1 for count in rows.values()):
         return "a row is in the warehouse twice"
-    on_lake = Counter(file for item in postgres.pointer.objects for file in item.inputs)
+    on_lake = Counter(row for item in postgres.pointer.objects for row in item.rows)
     if any(count > 1 for count in on_lake.values()):
         return "a row is on the lake twice"
     if rows != on_lake:
         return "the sinks differ"
+    waiting = Counter(one.row for one in postgres.quarantine if one.waiting is Waiting.HELD)
+    if any(count + rows[row] > 1 for row, count in waiting.items()):
+        return "a row is held, and delivered or held elsewhere as well"
     numbers = Counter(item.number for item in postgres.pointer.objects if state.numbered)
     if any(count > 1 for count in numbers.values()):
         return "two deliveries have one delivery id"
@@ -77,7 +85,12 @@ def reached_goal(state: State) -> bool:
 
 def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
     """Search until something is violated or nothing is new; more than `cap` states is an error, never a pass."""
-    first = State(budget=scenario.budget, landed=frozenset(range(scenario.files)), numbered=scenario.numbered)
+    first = State(
+        budget=scenario.budget,
+        landed=frozenset(range(scenario.files)),
+        numbered=scenario.numbered,
+        suite=frozenset(range(scenario.held)),
+    )
     cause: dict[State, tuple[State, Move] | None] = {first: None}
     before: dict[State, list[State]] = {}
     queue = deque([first])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .protocol import Move, ordered
-from .state import At, Budget, Checkpoint, RecoverAt, State
+from .state import At, Beside, Budget, Checkpoint, RecoverAt, State
 
 
 def faults(state: State) -> Iterator[Move]:
@@ -36,11 +36,13 @@ def backup_and_restore(state: State) -> Iterator[Move]:
         recovers = tuple(
             me for me in state.recovers if me.at is not RecoverAt.LOCKED
         )  # those end with an error
+        asides = tuple(me for me in state.asides if me.at is not Beside.LOCKED)
         after = replace(
             state,
             postgres=state.backup,
             drivers=drivers,
             recovers=recovers,
+            asides=asides,
             ghost=None,
             budget=spent(state, "restores"),
         )

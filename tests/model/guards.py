@@ -14,6 +14,11 @@ class Guard(StrEnum):
     INPUTS_UNIQUE = "no input is in two live deliveries"
     NUMBER_UNIQUE = "a delivery id is one delivery's (a restored sequence gives ids again)"
     POINTER_CAS = "the pointer is still the one that the draft was built on, else draft again"
+    # of a replay or a release, in its commit
+    APART_OPEN = "its attempt is open: nobody gave its run up, and PostgreSQL knows it"
+    APART_LIVE = "what it replaces is still live"
+    APART_SINCE = "no row of what it replaces was released since its plan"
+    APART_HELD = "the row that it lets out is still held"
     # around it
     UNIQUE_NAMES = "objects' names hold something random of their attempt, not only a number from PostgreSQL"
     INPUTS_SAME = "a batch found delivered must have been delivered from the same inputs"
@@ -54,6 +59,7 @@ ALL: Guards = frozenset(Guard)
 SPARE: Guards = frozenset(
     (
         Guard.ATTEMPT_OPEN,
+        Guard.APART_LIVE,
         Guard.BATCH_UNIQUE,
         Guard.CHECK_CURRENT,
         Guard.SKIP_NEEDS_LEASE,

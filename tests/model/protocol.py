@@ -22,10 +22,12 @@ from .state import (
     Delivery,
     Driver,
     Fate,
+    Held,
     Metadata,
     Object,
     Postgres,
     State,
+    Waiting,
 )
 
 FOLDED: dict[Step, Step] = {
@@ -70,7 +72,9 @@ def take_lease(state: State, postgres: Postgres, guards: Guards) -> Postgres:
     token = state.fresh_token() if Guard.RANDOM_TOKEN in guards else postgres.leases + 1
     leases = 0 if Guard.RANDOM_TOKEN in guards else token
     attempts = frozenset(
-        replace(row, fate=Fate.FENCED) if row.fate is Fate.OPEN and row.token != token else row
+        replace(row, fate=Fate.FENCED)
+        if row.fate is Fate.OPEN and row.token != token and not row.apart
+        else row
         for row in postgres.attempts
     )
     return replace(postgres, lease=token, attempts=attempts, leases=leases)
@@ -113,7 +117,9 @@ def commit(postgres: Postgres, *, item: Object, draft: Metadata) -> Postgres:
     return replace(
         postgres,
         deliveries=postgres.deliveries | {delivery},
-        warehouse=postgres.warehouse | {(file, item.attempt) for file in item.inputs},
+        warehouse=postgres.warehouse | {(row, item.attempt) for row in item.rows},
+        quarantine=postgres.quarantine
+        | {Held(row=row, attempt=item.attempt, waiting=Waiting.HELD) for row in item.held},
         pointer=draft,
         attempts=attempts,
     )
@@ -180,7 +186,7 @@ def launcher(state: State, guards: Guards, alive: int) -> Iterator[Move]:
     ):  # a first run; where a guard was removed, any other too
         streams = postgres.streams | {(checkpoint.stream, checkpoint.mark + 1)}
         postgres = replace(postgres, current=checkpoint.stream, streams=streams)
-    driver = load(checkpoint, postgres.lease)
+    driver = replace(load(checkpoint, postgres.lease), suite=state.suite)
     yield Move(
         actor="driver",
         step=Step.LEASE_TAKEN,

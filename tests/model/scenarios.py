@@ -25,6 +25,18 @@ SCENARIOS: dict[str, Scenario] = {
     "sweep, recover, restore": Scenario(
         budget=Budget(starts=1, recovers=1, sweeps=1, backups=1, restores=1, crashes=1), files=1
     ),
+    "replays": Scenario(budget=Budget(starts=1, replays=2, crashes=1)),
+    "replay, stream": Scenario(budget=Budget(starts=2, replays=1, crashes=1)),
+    "replay, sweep": Scenario(budget=Budget(starts=1, replays=2, sweeps=1), files=1, alive=3),
+    "replay, restore": Scenario(budget=Budget(starts=2, replays=1, backups=1, restores=1), files=1),
+    "replay, recover": Scenario(budget=Budget(starts=1, replays=1, recovers=1), files=1),
+    "replay, backup, sweep": Scenario(budget=Budget(starts=1, replays=1, backups=1, sweeps=1), files=1),
+    "releases": Scenario(budget=Budget(starts=1, releases=2, crashes=1), held=1),
+    "replay, release": Scenario(budget=Budget(starts=1, replays=1, releases=2), held=1, files=1),
+    "replays, release": Scenario(budget=Budget(starts=1, replays=2, releases=1), held=1, files=1),
+    "release, restore, sweep": Scenario(
+        budget=Budget(starts=1, releases=1, backups=1, restores=1, sweeps=1), held=1, files=1
+    ),
 }
 """Small enough for every run of the tests."""
 
@@ -64,5 +76,8 @@ CAUGHT_BY: dict[Guard, str] = {
     Guard.SWEEP_LOCKS: "sweep, recover, backups",
     Guard.SWEEP_READS_LAST: "sweep",
     Guard.METADATA_NAMED: "sweep, restore",
+    Guard.APART_OPEN: "replay, sweep",
+    Guard.APART_SINCE: "replay, release",
+    Guard.APART_HELD: "releases",
 }
 """A scenario in which the protocol breaks when only this guard is taken away."""

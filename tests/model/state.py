@@ -23,6 +23,8 @@ class Object:
     stream: int
     batch: int
     inputs: Inputs
+    rows: Inputs  # of the table; the rows of `inputs` that the suite passes, or those that a release lets out
+    held: Inputs = NOTHING  # rows of `inputs` that are in quarantine instead
     number: int = 0  # the delivery id, from PostgreSQL's sequence; 0 where it makes no difference
 
 
@@ -46,6 +48,23 @@ class Delivery:
     inputs: Inputs
     attempt: int
     number: int = 0
+    live: bool = True  # false once another took its place
+    origin: int = 0  # of a release: the attempt whose delivery had held its row
+
+
+class Waiting(StrEnum):
+    HELD = "held"
+    RELEASED = "released"
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A row of sluice.quarantine."""
+
+    row: int
+    attempt: int  # of the delivery that holds it
+    waiting: Waiting
 
 
 class Fate(StrEnum):
@@ -61,6 +80,7 @@ class Attempt:
     attempt: int
     token: int
     fate: Fate
+    apart: bool = False  # beside the stream, whose lease is none of its business
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +92,14 @@ class Postgres:
     streams: frozenset[tuple[int, int]] = frozenset()  # (stream, its first batch)
     deliveries: frozenset[Delivery] = frozenset()
     warehouse: frozenset[tuple[int, int]] = frozenset()  # (row, attempt that wrote it)
+    quarantine: frozenset[Held] = frozenset()
     pointer: Metadata = EMPTY
     attempts: frozenset[Attempt] = frozenset()
     leases: int = 0  # counts only where tokens are taken from it (a removed guard)
     sequence: int = 0  # of delivery ids; counts only where they make a difference
 
     def live_inputs(self) -> Inputs:
-        return frozenset(file for delivery in self.deliveries for file in delivery.inputs)
+        return frozenset(file for delivery in self.deliveries if delivery.live for file in delivery.inputs)
 
     def first_batch(self, stream: int) -> int:
         return dict(self.streams).get(stream, 0)
@@ -166,10 +187,17 @@ class Driver:
     number: int = 0
     base: Metadata = EMPTY  # the pointer that the draft builds on
     restored: bool = False  # PostgreSQL went back in time while it ran
+    suite: Inputs = NOTHING  # the rows that it holds
 
     def object(self) -> Object:
         return Object(
-            attempt=self.attempt, stream=self.stream, batch=self.batch, inputs=self.inputs, number=self.number
+            attempt=self.attempt,
+            stream=self.stream,
+            batch=self.batch,
+            inputs=self.inputs,
+            rows=self.inputs - self.suite,
+            held=self.inputs & self.suite,
+            number=self.number,
         )
 
 
@@ -191,6 +219,29 @@ class Recover:
     forwarded: Object | None = None  # what it is about to commit again
     stream: int = 0  # the new one
     seed: Inputs = NOTHING
+
+
+class Beside(StrEnum):
+    """Where a replay or a release stands: the step it has done last."""
+
+    OPENED = "opened"
+    STAGED = "staged"
+    DRAFTED = "drafted"
+    LOCKED = "locked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """A running `sluice replay` or `sluice quarantine release`."""
+
+    at: Beside
+    stream: int  # its own
+    attempt: int
+    replaces: frozenset[int] = frozenset()  # attempts of the deliveries whose place it takes
+    inputs: Inputs = NOTHING
+    origin: int = 0  # of a release: the attempt whose delivery holds the rows
+    rows: Inputs = NOTHING  # that are let out
+    base: Metadata = EMPTY
 
 
 class Sweep(StrEnum):
@@ -225,6 +276,8 @@ class Budget:
     losses: int = 0
     copies: int = 0
     sweeps: int = 0
+    replays: int = 0
+    releases: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +285,7 @@ class State:
     budget: Budget
     landed: Inputs = frozenset((0, 1))
     numbered: bool = False  # delivery ids are part of the world
+    suite: Inputs = NOTHING  # rows that break a rule: held, not delivered
     postgres: Postgres = Postgres()
     backup: Postgres | None = None  # the oldest that could be restored
     checkpoint: Checkpoint | None = None
@@ -240,6 +294,7 @@ class State:
     metadata: frozenset[Metadata] = frozenset((EMPTY,))  # on S3
     drivers: tuple[Driver, ...] = ()
     recovers: tuple[Recover, ...] = ()
+    asides: tuple[Apart, ...] = ()
     sweeper: Sweeper | None = None
     ghost: Driver | None = None  # a transaction whose client is gone; the server may still commit it
 
@@ -249,11 +304,13 @@ class State:
             self.ghost is not None
             or any(driver.at is At.LOCKED for driver in self.drivers)
             or any(recover.at is RecoverAt.LOCKED for recover in self.recovers)
+            or any(aside.at is Beside.LOCKED for aside in self.asides)
         )
 
     def fresh_attempt(self) -> int:
         used = {item.attempt for item in self.data} | {item.owner for item in self.metadata}
         used |= {driver.attempt for driver in self.drivers} | {recover.attempt for recover in self.recovers}
+        used |= {aside.attempt for aside in self.asides}
         for postgres in (self.postgres, self.backup):
             if postgres is not None:
                 used |= {row.attempt for row in postgres.attempts}
@@ -278,13 +335,14 @@ class State:
 
     def fresh_stream(self) -> int:
         used = {item.stream for item in self.data} | {driver.stream for driver in self.drivers}
-        used |= {recover.stream for recover in self.recovers}
+        used |= {recover.stream for recover in self.recovers} | {aside.stream for aside in self.asides}
         used |= {folder.stream for folder in (self.checkpoint, self.copy) if folder}
         for postgres in (self.postgres, self.backup):
             if postgres is not None:
                 used |= {stream for stream, _ in postgres.streams} | {
                     row.stream for row in postgres.deliveries
                 }
+                used |= {row.token for row in postgres.attempts if row.apart}
         return _smallest_beyond_zero_not_in(used)
 
 
