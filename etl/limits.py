@@ -6,6 +6,8 @@ Source: PostgreSQL 18 manual, 8.3 (character types: no NUL, valid in the server'
 
 from __future__ import annotations
 
+import urllib.parse
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +18,9 @@ _LAST_DATE = 2_145_031_948  # 5874897-12-31, in days since 1970
 _LAST_TIMESTAMP = (
     2**63 - 1
 )  # PostgreSQL's last, in the year 294276, is beyond what 64 bits of microseconds reach
-_LONGEST_KEY = 1_000  # bytes; all columns of a btree entry share about 2,700
+_LONGEST_KEY = 1_000  # bytes of one column
+_LONGEST_KEYS = 2_500  # of all together: a btree entry has about 2,700
+_LONGEST_FOLDER = 255  # bytes of a part of an object's path, in stores that keep objects as files
 _DAY = 86_400_000_000  # microseconds
 _FIRST_TIMESTAMP = _FIRST_DAY * _DAY
 # The years 1 to 9999, in days since 1970: Iceberg's writer names partitions with Python's calendar
@@ -30,7 +34,7 @@ def breaches(
     which the lake can't be partitioned."""
     found = []
     for name in keys:
-        found += _key(name, rows.column(name))
+        found += _key(name, rows.column(name), min(_LONGEST_KEY, _LONGEST_KEYS // len(keys)))
     for name, values in zip(rows.schema.names, rows.columns, strict=True):
         kind = values.type
         if pa.types.is_string(kind):
@@ -50,13 +54,25 @@ def _partition(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
         return _range(name, values.view(pa.int64()), first * _DAY, (last + 1) * _DAY - 1, reason)
     if pa.types.is_date32(values.type):
         return _range(name, values.view(pa.int32()), first, last, reason)
+    if pa.types.is_string(values.type):
+        return _folders(name, values, reason)
     return []
 
 
-def _key(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
+def _folders(name: str, values: pa.Array, reason: str) -> list[tuple[str, pa.Array]]:
+    """Texts that, as objects' paths have them, are longer than a folder's name may be."""
+    most = _LONGEST_FOLDER - len(urllib.parse.quote(f"{name}=", safe="="))
+    if 3 * (pc.max(pc.binary_length(values)).as_py() or 0) <= most:  # each byte becomes three at most
+        return []
+    different = [text for text in pc.unique(values.cast(pa.binary())).to_pylist() if text is not None]
+    long = [text for text in different if len(urllib.parse.quote(text, safe="")) > most]
+    return [(reason, pc.is_in(values.cast(pa.binary()), pa.array(long, pa.binary())))] if long else []
+
+
+def _key(name: str, values: pa.Array, longest: int) -> list[tuple[str, pa.Array]]:
     found = [(f"null_key({name})", values.is_null())] if values.null_count else []
     if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-        long = pc.greater(pc.binary_length(values), _LONGEST_KEY).fill_null(False)
+        long = pc.greater(pc.binary_length(values), longest).fill_null(False)
         if long.true_count:
             found.append((f"postgres_key_length({name})", long))
     return found

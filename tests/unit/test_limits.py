@@ -81,6 +81,21 @@ def test_keys_are_neither_null_nor_too_long_for_an_index() -> None:
     }
 
 
+def test_the_columns_of_a_key_share_an_index_entry() -> None:
+    rows = pa.RecordBatch.from_pydict({name: ["k" * 833, "k" * 834] for name in ("a", "b", "c")})
+    hits = {reason: hit.to_pylist() for reason, hit in breaches(rows, keys=("a", "b", "c"))}
+    assert hits == {f"postgres_key_length({name})": [False, True] for name in ("a", "b", "c")}
+
+
+def test_a_text_that_is_too_long_for_a_folders_name_makes_no_partition() -> None:
+    values = pa.array(["k" * 253, "k" * 254, "ä" * 42, "ä" * 43, None, ""])
+    assert found(values, partitioned_by="c") == {
+        "lake_partition(c)": [False, True, False, True, False, False],
+    }
+    assert found(values) == {}
+    assert found(pa.array(["k" * 80, None]), partitioned_by="c") == {}
+
+
 @pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", tz="UTC")])
 def test_partitions_end_with_the_years_1_and_9999(kind: pa.DataType) -> None:
     first, last = (
