@@ -39,7 +39,7 @@ from etl.pipeline import Pipeline
 from etl.stage import RAW, REASONS, SOURCE_PATH, Hold, StageTask
 from etl.staging import StagingTables
 from etl.steps import Step, reached
-from etl.verdict import Severity, Verdict
+from etl.verdict import SHARE_STOP, Severity, Verdict
 from etl.warehouse import Warehouse
 
 log = logging.getLogger("sluice")
@@ -241,7 +241,7 @@ def _decided(
     """None: commit what is staged. A Hold: stage again, with every row held. Raises ContractBroken."""
     if not verdict.stops or hold.whole is not None:
         return None
-    if decision is None or not set(verdict.stops) <= set(decision.stops):
+    if decision is None or not all(_is_covered(stop, decision) for stop in verdict.stops):
         raise _stop(run, batch, verdict)
     # The rows that break such a rule, if it is about rows at all, are not known one by one.
     known = {rule.number for rule in hold.rules}
@@ -255,6 +255,12 @@ def _decided(
     if decision.action == "quarantine-all" and about_all:
         return replace(hold, whole=about_all[0])
     return None
+
+
+def _is_covered(stop: str, decision: Decision) -> bool:
+    """Whether the decision was on this stop; of rows held, fewer are counted once the suite's are let through."""
+    of_share = SHARE_STOP in stop and any(SHARE_STOP in one for one in decision.stops)
+    return of_share or stop in decision.stops
 
 
 def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from etl.metrics import ColumnMetrics
 
 FLAGS_PER_WORD = 63
+SHARE_STOP = "more than max_quarantine_share allows"  # in the stop of a batch with too many rows held
 SAMPLES_PER_RULE = 20
 
 Where = Literal["pass", "gx", "reader"]

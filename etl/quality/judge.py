@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.errors import VerdictUnknown
 from etl.quality.gx import runtime
-from etl.verdict import Counts, RuleResult, Severity, Verdict
+from etl.verdict import SHARE_STOP, Counts, RuleResult, Severity, Verdict
 
 if TYPE_CHECKING:
     from etl.metrics import PastBatch
@@ -39,7 +39,7 @@ def judge(
     if records and quarantined / records > max_quarantine_share:
         stops.append(
             f"{quarantined} of {records} records would be quarantined ({quarantined / records:.2%}), "
-            f"more than max_quarantine_share allows ({max_quarantine_share:.2%})"
+            f"{SHARE_STOP} ({max_quarantine_share:.2%})"
         )
     return Verdict(
         success=all(result.success for result in results),

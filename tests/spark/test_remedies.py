@@ -108,6 +108,19 @@ def test_a_batch_that_broke_its_contract_is_delivered_as_decided(home: Home, cas
     assert_decided(home, made, case)
 
 
+def test_a_batch_of_too_many_held_is_accepted_once_though_malformed_records_stay_held(home: Home) -> None:
+    """Accepted, its failing rows are delivered: fewer are held than the decision was on."""
+    home.declare(share=0.05)
+    home.judge(*RULES)
+    made = orders(0, 20, negative=[3, 4])
+    home.land("orders/a.jsonl", made, ["{broken"] * 3)
+    with pytest.raises(ContractBroken, match="5 of 23 records would be quarantined"):
+        home.run()
+    assert home.sluice("decide", "orders", "--batch", "0", "--accept", "--why", "seen").returncode == 0
+    done = home.run()
+    assert (done.delivered, done.quarantined, done.malformed) == (20, 3, 3)
+
+
 def test_the_command_exits_3_at_a_broken_contract_and_0_once_it_is_decided_on(home: Home) -> None:
     made = [*orders(0, 12, negative=[3]), Order(id=None)]
     landed = home.land("orders/a.jsonl", made)
