@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 from pyiceberg.table.metadata import TableMetadata
@@ -50,6 +51,7 @@ from etl.retained import (
     s3_client,
     stored,
 )
+from etl.statements import statement
 from etl.tableschema import arrow_schema
 from etl.warehouse import postgres_type
 
@@ -148,6 +150,7 @@ def audit(place: Place, pipeline: Pipeline) -> AuditReport:
     tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
     with session(dsn) as cursor:
         run(cursor, "audit", "one_snapshot")
+        _keep_table(cursor, pipeline)
         run(cursor, "audit", "no_time_limits")
         said = _delivered(cursor, pipeline, *tables)
         retained = retained_pointers(cursor, pipeline.name, tables, place.settings.backup_horizon)
@@ -171,6 +174,19 @@ def audit(place: Place, pipeline: Pipeline) -> AuditReport:
         changed_inputs=_changed_inputs(landed, place.settings.landing),
         seconds=round(time.monotonic() - started, 3),
     )
+
+
+def _keep_table(cursor: Cursor, pipeline: Pipeline) -> None:
+    """Let nobody write the table anew, as a wider column does: a snapshot from before would find it empty.
+
+    Locking takes no snapshot, looking whether the table is there would.
+    """
+    schema, _, name = pipeline.table.rpartition(".")
+    cursor.execute("SAVEPOINT keep_table")
+    try:
+        cursor.execute(statement("audit", "keep_table", target=sql.Identifier(schema, name)))
+    except (psycopg2.errors.UndefinedTable, psycopg2.errors.InvalidSchemaName):
+        cursor.execute("ROLLBACK TO SAVEPOINT keep_table")
 
 
 def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: LakeTable) -> _Delivered:

@@ -47,7 +47,6 @@ from etl.tableschema import (
     arrow_schema,
     difference_of,
     evolved,
-    field_id,
     iceberg_schema,
     partition_spec,
     partitioned_by,
@@ -283,12 +282,12 @@ class LakeTable:
         return bool(difference_of(self.load(base).schema(), written))
 
     def _evolve(self, change: Transaction, written: pa.Schema) -> None:
-        """Add and widen columns, or raise ServiceAway where another run has given them other ids since."""
+        """Add and widen columns, or raise ServiceAway where another run has made them others since."""
         if difference_of(change.table_metadata.schema(), written):
             with change.update_schema() as update:
                 evolved(update, change.table_metadata.schema(), written)
-        now = change.table_metadata.schema()
-        if moved := [f.name for f in written if now.find_field(f.name).field_id != field_id(f)]:
+        now = arrow_schema(change.table_metadata.schema())
+        if moved := [f.name for f in written if not now.field(f.name).equals(f, check_metadata=True)]:
             raise ServiceAway(
                 f"Iceberg table {self.namespace}.{self.name} was given the columns {', '.join(moved)} by another run"
                 " while this one wrote its files; nothing was changed",

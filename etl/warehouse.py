@@ -103,7 +103,7 @@ class Warehouse:
 
     def _other_columns(self, cursor: Cursor, name: str) -> list[str]:
         different = self._difference(cursor, name)
-        missing = [column for column in SYSTEM_COLUMNS if column in different.added]
+        missing = [column for column in (*SYSTEM_COLUMNS, *self.keys) if column in different.added]
         return [*different.others, *(f"{column} is missing, the pipeline delivers it" for column in missing)]
 
     def _difference(self, cursor: Cursor, name: str) -> Difference:
@@ -118,7 +118,13 @@ class Warehouse:
 
     def evolve(self, cursor: Cursor) -> None:
         """Give the table the columns that it lacks, within the caller's transaction; TableRefused where it can't."""
-        different = self._difference(cursor, self.target.as_string(cursor))
+        name = self.target.as_string(cursor)
+        different = self._difference(cursor, name)
+        if different.others:
+            raise TableRefused(
+                f"Table {name} no longer fits pipeline {self.pipeline}: " + "; ".join(different.others),
+                remedy="see who changed it while this batch was written; then run again",
+            )
         for action, columns in (("add_column", different.added), ("widen_column", different.widened)):
             for column in columns:
                 kind = sql.SQL(postgres_type(self.columns.field(column).type))
@@ -129,7 +135,7 @@ class Warehouse:
                     cursor.execute(change)
                 except psycopg2.errors.FeatureNotSupported as error:  # a view or a rule reads the column
                     raise TableRefused(
-                        f"Column {column} of {self.target.as_string(cursor)} can't become {kind.string}:"
+                        f"Column {column} of {name} can't become {kind.string}:"
                         f" {str(error).strip().splitlines()[0]}",
                         remedy="drop what depends on it, run again, and make it anew",
                     ) from error

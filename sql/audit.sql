@@ -2,6 +2,10 @@
 -- Everything that follows in the transaction is read as of one moment, however long it takes.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
 
+-- name: keep_table
+-- Others may read and write the table, and not change it.
+LOCK TABLE {target} IN ACCESS SHARE MODE
+
 -- name: no_time_limits
 -- A recount takes as long as the table is large.
 SET LOCAL statement_timeout = 0; SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0
