@@ -308,15 +308,17 @@ def _since_listed(logged: Sequence[Any], found: Sequence[Input]) -> list[str]:
 
 def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
     """The job that calls `work(batches, partition=…, number=…)` in each task, whose answer is the task's message."""
+    names = frame.columns  # mapInArrow takes a name with a dot in it for a path
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None, "runs within a Spark task"
-        yield dump(work(batches, partition=context.partitionId(), number=context.taskAttemptId()))
+        named = (batch.rename_columns(names) for batch in batches)
+        yield dump(work(named, partition=context.partitionId(), number=context.taskAttemptId()))
 
-    return frame.mapInArrow(run, "report binary")
+    return frame.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(run, "report binary")
 
 
 def collect(job: DataFrame) -> list[Any]:
