@@ -121,8 +121,9 @@ def keep_releases(cursor: Cursor, apart: Apart, pipeline: str, delivery_id: int)
     again = run(cursor, "apart", "keep_releases", values).rowcount
     if again != released:
         raise NeedsPerson(
-            f"{pipeline}, not replayed: of {released} rows that had been released from these batches, the replay"
-            f" delivers {released - again}, and they would be there twice. Nothing was changed",
+            f"{pipeline}, not replayed: of {released} rows that had been released from these batches,"
+            f" {released - again} are not held by the replay as they were: it delivers them, and they would be there"
+            " twice, or they have other columns by now. Nothing was changed",
             remedy="the same command with --releases drop",
         )
     _require(run(cursor, "apart", "follow", values).rowcount, apart.kept, "live", pipeline)

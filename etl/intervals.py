@@ -57,7 +57,10 @@ class PathTemplate:
         except ValueError:  # a 31st of February
             return None
         unit = next(one for one in _FINEST if f"%{one}" in declared["format"])
-        return start, _after(start, unit)
+        try:
+            return start, _after(start, unit)
+        except (ValueError, OverflowError):  # the last day of the calendar, which often stands for "no end"
+            return start, dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 def _after(start: dt.datetime, unit: str) -> dt.datetime:

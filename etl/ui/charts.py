@@ -89,7 +89,7 @@ def amounts(
     write: Callable[[float | None], str],
 ) -> Chart:
     """A bar for each value, oldest first; none where there is no value."""
-    drawn = [value if value is not None and math.isfinite(value) else 0 for value in values]
+    drawn = [max(value, 0) if value is not None and math.isfinite(value) else 0 for value in values]
     series = [(title, "delivered", drawn, [0] * len(drawn))]
     return _chart(title, batches, series, max(drawn, default=0), write, values[-1] if values else None)
 
@@ -122,7 +122,8 @@ def _line(values: Sequence[float | None], low: float, high: float) -> str:
         if value is None or not math.isfinite(value):
             drawing = False
             continue
-        tall = HEIGHT * (1 - (value - low) / (high - low)) if high > low else HEIGHT / 2
+        # halves, for the difference of two numbers may be beyond all
+        tall = HEIGHT * (1 - (value / 2 - low / 2) / (high / 2 - low / 2)) if high > low else HEIGHT / 2
         parts.append(f"{'L' if drawing else 'M'}{place * step:.1f} {tall:.1f}h{step * 0.8:.1f}")
         drawing = True
     return "".join(parts)

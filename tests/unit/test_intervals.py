@@ -26,6 +26,7 @@ def at(*parts: int) -> dt.datetime:
         ("dt={interval:%Y-%m-%d}", "flights/xdt=2013-03-31/a.jsonl", None),
         ("dt={interval:%Y-%m-%d}", "flights/dt=2013-03-311/a.jsonl", None),
         ("dt={interval:%Y-%m-%d}", "flights/a.jsonl", None),
+        ("dt={interval:%Y-%m-%d}", "dt=9999-12-31/a", (at(9999, 12, 31), dt.datetime.max.replace(tzinfo=dt.UTC))),
     ],
 )  # fmt: skip
 def test_a_path_names_its_interval(
