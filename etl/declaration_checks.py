@@ -54,6 +54,7 @@ def _problems(pipeline: Any) -> list[str]:
         found += _interval_problems(pipeline.interval)
     if isinstance(pipeline.metrics, tuple):
         found += [wrong for column in pipeline.metrics for wrong in _column_problems("metrics", column)]
+        found += [f"metrics: {one!r} is there twice" for one in sorted(_doubled(pipeline.metrics))]
     else:
         found.append(f"metrics: {pipeline.metrics!r} must be a tuple of names of columns")
     if pipeline.start is not None and not isinstance(pipeline.start, dt.date):
@@ -230,6 +231,10 @@ def _columns_problems(where: str, columns: object) -> list[str]:
     if len(set(columns)) != len(columns):
         found.append(f"{where}: {columns!r} names a column twice")
     return found
+
+
+def _doubled(names: tuple[object, ...]) -> set[str]:
+    return {str(name) for name in names if names.count(name) > 1}
 
 
 def _interval_problems(interval: object) -> list[str]:

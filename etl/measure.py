@@ -53,8 +53,8 @@ def _figures(column: Column, kind: DataType) -> dict[str, Column]:
         TimestampType,
     )
 
-    # Hashes are of one type whatever the column's, and null has one as well.
-    hashes = F.when(column.isNotNull(), F.xxhash64(column))
+    # Null has a hash as well; and a column that becomes wider has the same values as before.
+    hashes = F.when(column.isNotNull(), F.xxhash64(column.cast(_widest(kind))))
     found = {"present": F.count(column), "distinct": F.hll_sketch_agg(hashes, F.lit(LG_K))}
     if isinstance(kind, DateType | TimestampType | TimestampNTZType):
         moment = column.cast("timestamp")
@@ -71,6 +71,17 @@ def _figures(column: Column, kind: DataType) -> dict[str, Column]:
             "quantiles": F.kll_sketch_agg_double(number, F.lit(K)),
         }
     return found
+
+
+def _widest(kind: DataType) -> DataType:
+    """The type in which a value is hashed: the same one before and after the column was made wider."""
+    from pyspark.sql.types import DecimalType, DoubleType, FloatType, IntegralType, LongType
+
+    if isinstance(kind, IntegralType):
+        return LongType()
+    if isinstance(kind, FloatType):
+        return DoubleType()
+    return DecimalType(38, kind.scale) if isinstance(kind, DecimalType) else kind
 
 
 def read_metrics(columns: Sequence[str], observed: Mapping[str, Any]) -> tuple[ColumnMetrics, ...]:

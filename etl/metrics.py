@@ -97,7 +97,9 @@ def _pooled(parts: Sequence[ColumnMetrics]) -> dict[str, float | None]:
     if not count:
         return {"mean": None, "deviation": None}
     mean = sum(values * mean for values, mean, _ in known) / count
-    squares = sum(values * (deviation**2 + (one - mean) ** 2) for values, one, deviation in known)
+    squares = sum(
+        values * (deviation * deviation + (one - mean) * (one - mean)) for values, one, deviation in known
+    )
     return {"mean": mean, "deviation": math.sqrt(squares / count)}
 
 

@@ -79,7 +79,7 @@ def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:
         rules = rows(run(cursor, "stored", "rules", {"delivery": batch.delivery_id}))
         report = row(run(cursor, "stored", "report", {"delivery": batch.delivery_id}))
     results = json.loads(report["report"])["results"] if report else []
-    kwargs = dict(enumerate(result["expectation_config"]["kwargs"] for result in results))
+    kwargs = dict(enumerate(declared_kwargs(result["expectation_config"]) for result in results))
     return [SaidOfRule(kwargs=kwargs.get(rule.pop("number")), **rule) for rule in rules]
 
 
@@ -105,3 +105,12 @@ def _parquet(spark: SparkSession, uris: Sequence[str], schema: StructType) -> Da
     paths = [uri.replace("s3://", "s3a://", 1) for uri in uris]
     # recursiveFileLookup keeps Spark from making columns of the folders' names
     return spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*paths)
+
+
+def declared_kwargs(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As the suite has them: without the bounds that the history gave a rule across batches, but with how it does."""
+    across = (config.get("meta") or {}).get("across")
+    if across is None:
+        return dict(config["kwargs"])
+    kept = {name: value for name, value in config["kwargs"].items() if name not in ("min_value", "max_value")}
+    return {**kept, "across": across}

@@ -20,7 +20,7 @@ from etl.crossing import Crossing, cross
 from etl.errors import VerdictUnknown
 from etl.pipeline import Pipeline, Upsert
 from etl.stage import Hold, Sieve, TaskReport
-from etl.stored import LAST, SaidOfRule, StoredBatch, said_of, stored_batches, stored_rows
+from etl.stored import LAST, SaidOfRule, StoredBatch, declared_kwargs, said_of, stored_batches, stored_rows
 from etl.verdict import Counts, RuleResult, Verdict
 
 if TYPE_CHECKING:
@@ -295,8 +295,8 @@ def _outcome(rule: SaidOfRule | RuleResult) -> Outcome:
 def _status(old: SaidOfRule | None, new: RuleResult) -> Status:
     if old is None:
         return "new"
-    asked = new.result["expectation_config"]["kwargs"]
-    same_question = old.kwargs is None or _canonical(old.kwargs) == _canonical(asked)
+    asked = new.result["expectation_config"]
+    same_question = old.kwargs is None or _canonical(old.kwargs) == _canonical(declared_kwargs(asked))
     same = (old.expectation, old.severity) == (new.expectation_type, new.severity)
     return "same" if same and same_question else "changed"
 

@@ -14,6 +14,7 @@ and where a batch has no rows, nothing is known that it could be compared with, 
 from __future__ import annotations
 
 import datetime as dt
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ LAST, AT_LEAST = 20, 5
 WAYS = ("times", "within", "deviations")
 ROW_COUNT = "expect_table_row_count_to_be_between"
 LATEST = "expect_column_max_to_be_between"
+MEAN = "expect_column_mean_to_be_between"
 
 
 def _null_free(past: PastBatch, column: str) -> float | None:
@@ -41,7 +43,7 @@ VALUES: Mapping[str, Callable[[PastBatch, str], float | None]] = {
     ROW_COUNT: lambda past, _: float(past.rows),
     "expect_column_proportion_of_non_null_values_to_be_between": _null_free,
     "expect_column_unique_value_count_to_be_between": lambda past, column: past.distinct.get(column),
-    "expect_column_mean_to_be_between": lambda past, column: past.columns[column].mean,
+    MEAN: lambda past, column: past.columns[column].mean,
     LATEST: _age,
 }
 
@@ -82,13 +84,12 @@ class Across:
         """min_value and max_value for the next batch, given those before it, newest first; None: too few."""
         value = VALUES[self.kind]
         known = [value(one, self.column) for one in past[: self.last] if self._is_known(one)]
-        values = [one for one in known if one is not None]
+        values = [one for one in known if one is not None and math.isfinite(one)]
         if len(values) < self.at_least:
             return None
         low, high = self._around(values)
         if self.kind == LATEST:
-            oldest = now - dt.timedelta(seconds=max(high, 0))
-            return {"min_value": oldest.astimezone(dt.UTC).replace(tzinfo=None), "max_value": None}
+            return {"min_value": _before(now, high), "max_value": None}
         return {"min_value": low, "max_value": high}
 
     def _is_known(self, past: PastBatch) -> bool:
@@ -103,6 +104,14 @@ class Across:
         if self.way == "within":
             return middle - low, middle + high
         return min(middle * low, middle * high), max(middle * low, middle * high)
+
+
+def _before(now: dt.datetime, age: float) -> dt.datetime:
+    """The moment of that age, in UTC without a zone; the first one there is where it would be earlier."""
+    try:
+        return (now - dt.timedelta(seconds=max(age, 0))).astimezone(dt.UTC).replace(tzinfo=None)
+    except OverflowError:
+        return dt.datetime.min  # noqa: DTZ901 - compared with moments that have none
 
 
 def _bounds(way: str, given: Any) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from etl.quality.across import LATEST, MEAN, Across
 from etl.quality.gx import (
     ROW_COUNT,
     SCHEMA_METRICS,
@@ -107,6 +108,20 @@ class Planner:
                 f"no metrics of {rule.across.column} are kept, with which batches could be compared:"
                 " name it in the pipeline's `metrics`"
             )
+        if rule.across and rule.across.column and not self.is_comparable(rule.across):
+            kind = self.frame.schema[rule.across.column].dataType.simpleString()
+            raise Refused(
+                f"{rule.across.column} is {kind}, of which batches have no such value to be compared by"
+            )
+
+    def is_comparable(self, across: Across) -> bool:
+        """Whether the column's metrics have what the rule compares."""
+        from pyspark.sql.types import DateType, NumericType, TimestampNTZType, TimestampType
+
+        kind = self.frame.schema[across.column].dataType
+        if across.kind == LATEST:
+            return isinstance(kind, DateType | TimestampType | TimestampNTZType)
+        return across.kind != MEAN or isinstance(kind, NumericType)
 
     def require_patterns(self, rule: DeclaredRule) -> None:
         """Refused when Java does not accept a regular expression: Spark itself would say so in mid-batch."""

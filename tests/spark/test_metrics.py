@@ -17,6 +17,7 @@ from etl.history import past_batches, spans
 from etl.metrics import ColumnMetrics, merged
 from etl.replay import Chosen, plan, replay
 from etl.sweep import sweep
+from etl.whatif import what_if
 from tests.spark.runs import DECLARATION, RULES, Home, Landed, Order, orders
 
 MEASURED = ("amount", "shop", "at", "city")
@@ -171,6 +172,38 @@ def test_metrics_as_json_are_what_they_were(home: Home) -> None:
         assert ColumnMetrics.of_json(json.loads(json.dumps(metrics.json()))) == metrics
 
 
+def test_a_column_that_becomes_wider_has_the_same_values_as_before(home: Home) -> None:
+    home.judge(*RULES)
+    text = DECLARATION.format(name="orders", max_files=1, share=1.0)
+    text = text.replace('suite="orders",', 'suite="orders", metrics=("id", "amount"),')
+    home.declare(
+        text=text.replace('"id bigint, shop string, amount double', '"id int, shop string, amount float')
+    )
+    for name in ("before", "after"):
+        home.land(f"orders/{name}.jsonl", orders(0, 500))
+        home.run()
+        home.declare(text=text)
+    [whole] = spans(home.place, home.pipeline())
+    assert [one.distinct_estimate() for one in whole.columns] == [pytest.approx(500, rel=0.05)] * 2
+
+
+def test_a_column_whose_name_is_no_word_is_delivered_and_measured(home: Home) -> None:
+    name = 'a.b `c` "d"'
+    text = DECLARATION.format(name="orders", max_files=1, share=1.0)
+    home.declare(
+        text=text.replace(
+            '"shop", "amount", "at", "city")', f'"amount").withColumnRenamed("amount", {name!r})'
+        ).replace('suite="orders",', f"suite='orders', metrics=({name!r},),")
+    )
+    home.judge(RULES[1])
+    home.land("orders/a.jsonl", orders(0, 30))
+    assert home.run().delivered == 30
+    assert kept(home)[0][name].values == 30
+    assert home.ask('SELECT sum("a.b `c` ""d""") FROM warehouse.orders') == [
+        (sum(o.amount for o in orders(0, 30)),)
+    ]
+
+
 def test_a_replay_keeps_its_own_metrics(home: Home) -> None:
     measured(home)
     home.land("orders/a.jsonl", orders(0, 30))
@@ -226,6 +259,21 @@ def test_a_batch_unlike_those_before_breaks_the_rules_and_one_like_them_does_not
     for result in json.loads(report)["results"][-len(DRIFTS) :]:
         assert not result["success"]
         assert {"min_value", "max_value"} & result["expectation_config"]["kwargs"].keys()
+    same = what_if(home.place, home.pipeline(), home.root / "our-suites" / "orders.json", spark=home.spark)
+    assert {rule.status for batch in same.batches for rule in batch.rules} == {"same"}
+
+
+def test_a_batch_with_an_infinity_and_one_of_long_ago_judge_none_after_them(home: Home) -> None:
+    measured(home, *DRIFTS)
+    usual(home)
+    odd = unlike(seconds=25 * 365 * 86_400)
+    home.land("orders/5.jsonl", [*odd[:19], replace(odd[19], amount=float("inf"))])
+    usual_again = [replace(one, id=number + 5000) for number, one in enumerate(unlike())]
+    home.land("orders/6.jsonl", usual_again)
+    home.run()
+    assert home.ask("SELECT state FROM sluice.quality ORDER BY delivery_id") == [
+        *[("good",)] * 4, ("flawed",), ("good",),
+    ]  # fmt: skip
 
 
 def test_too_few_batches_before_judge_nothing(home: Home) -> None:
@@ -268,6 +316,14 @@ MISTAKES = (
     (across("table_row_count", "f", times=[1]), "two numbers"),
     (across("table_row_count", "g", within=-1), "a number of 0 or more"),
     (across("table_row_count", "h", within=1, last=2, at_least=3), "1 <= at_least <= last"),
+    (
+        across("column_max", "j", column="amount", times=[0, 2]),
+        "amount is double, of which batches have no such",
+    ),
+    (
+        across("column_mean", "k", column="city", times=[0, 2]),
+        "city is string, of which batches have no such",
+    ),
     (across("table_row_count", "i", within=1, lats=2), "takes last, at_least and one of"),
 )
 

@@ -59,7 +59,8 @@ def test_a_right_declaration_has_no_problem() -> None:
     lookups = {"places": Lookup("reference/places.csv", schema="id int, name string", key=("id",))}
     assert problems(declared(sink=sink, lookups=lookups, schedule="*/5 * * * 1-5", interval="at")) == []
     assert problems(declared(interval="dt={interval:%Y-%m-%d}", metrics=("id",), retries=0)) == []
-    assert problems(declared(interval="dt={interval}", metrics="id")) != []
+    assert len(problems(declared(interval="dt={interval}", metrics="id"))) == 2
+    assert problems(declared(metrics=("id", "at", "id"))) == ["metrics: 'id' is there twice"]
 
 
 def test_every_mistake_is_reported_with_its_field() -> None:
