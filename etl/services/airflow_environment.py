@@ -105,6 +105,7 @@ def _airflow_variables(airflow: Airflow, settings: Settings) -> dict[str, str]:
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "false",  # it listens on all interfaces
         # a task whose runner or component died is tried again within about a minute, not after five
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",  # seconds until a new file is seen
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(airflow.folder / "logs"),
