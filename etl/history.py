@@ -34,19 +34,8 @@ def _past(lines: Sequence[dict[str, Any]]) -> PastBatch:
     return PastBatch(
         rows=lines[0]["rows"],
         committed_at=lines[0]["committed_at"],
-        columns={line["column_name"]: _figures(line) for line in of_columns},
+        columns={line["column_name"]: _metrics(line) for line in of_columns},
         distinct={column: estimate for column, estimate in estimates.items() if estimate is not None},
-    )
-
-
-def _figures(line: dict[str, Any]) -> ColumnMetrics:
-    return ColumnMetrics(
-        column=line["column_name"],
-        rows=line["rows"],
-        nulls=line["null_count"],
-        nans=line["nan_count"],
-        mean=line["mean"],
-        latest=line["latest"],
     )
 
 
@@ -109,12 +98,12 @@ _STARTS: Mapping[By, Callable[[dt.datetime], dt.datetime | None]] = {
 def _span(start: dt.datetime | None, lines: Sequence[dict[str, Any]]) -> Span:
     parts: dict[str, list[ColumnMetrics]] = {}
     for line in lines:
-        parts.setdefault(line["column_name"], []).append(_whole(line))
+        parts.setdefault(line["column_name"], []).append(_metrics(line))
     batches = len({line["committed_at"] for line in lines})
     return Span(start=start, batches=batches, columns=[merged(some) for some in parts.values()])
 
 
-def _whole(line: dict[str, Any]) -> ColumnMetrics:
+def _metrics(line: dict[str, Any]) -> ColumnMetrics:
     distinct, quantiles = (
         None if line[name] is None else bytes(line[name]) for name in ("distinct_sketch", "quantile_sketch")
     )

@@ -54,27 +54,22 @@ UPDATE sluice.quarantine SET status = 'released', released_by = %(delivery)s, de
     decided_at = now()
 WHERE pipeline = %(pipeline)s AND delivery_id = %(origin)s AND quarantine_id = ANY(%(rows)s) AND status = 'held'
 
+-- name: released_rows
+-- The rows that these releases had let out of those deliveries, as they were held.
+SELECT quarantine_id, row, raw, source_path FROM sluice.quarantine
+WHERE released_by = ANY(%(kept)s) AND delivery_id = ANY(%(deliveries)s) ORDER BY quarantine_id
+
+-- name: held_by
+-- What a delivery holds.
+SELECT quarantine_id, row, raw, source_path FROM sluice.quarantine WHERE delivery_id = %(delivery)s ORDER BY quarantine_id
+
 -- name: keep_releases
--- Rows that were released from what is replaced, and are held by the new delivery again: they stay released. Equal
--- rows are taken one for one; the row count is how many were found.
-WITH old AS (
-    SELECT q.row, q.raw, q.source_path, q.released_by, q.decided_by, q.why, q.decided_at,
-           row_number() OVER (PARTITION BY q.row, q.raw, q.source_path ORDER BY q.quarantine_id) AS place
-    FROM sluice.quarantine q WHERE q.released_by = ANY(%(kept)s) AND q.delivery_id = ANY(%(deliveries)s)
-), new AS (
-    SELECT q.quarantine_id, q.row, q.raw, q.source_path,
-           row_number() OVER (PARTITION BY q.row, q.raw, q.source_path ORDER BY q.quarantine_id) AS place
-    FROM sluice.quarantine q WHERE q.delivery_id = %(delivery)s
-)
+-- Rows that are held once more stay released as they were.
 UPDATE sluice.quarantine q SET status = 'released', released_by = old.released_by, decided_by = old.decided_by,
     why = old.why, decided_at = old.decided_at
-FROM old JOIN new ON new.place = old.place AND new.row IS NOT DISTINCT FROM old.row
-    AND new.raw IS NOT DISTINCT FROM old.raw AND new.source_path IS NOT DISTINCT FROM old.source_path
-WHERE q.quarantine_id = new.quarantine_id
-
--- name: released_rows
--- How many rows these releases had let out of those deliveries.
-SELECT count(*) FROM sluice.quarantine WHERE released_by = ANY(%(kept)s) AND delivery_id = ANY(%(deliveries)s)
+FROM unnest(%(again)s::bigint[], %(released)s::bigint[]) AS pair (again, released)
+JOIN sluice.quarantine old ON old.quarantine_id = pair.released
+WHERE q.quarantine_id = pair.again
 
 -- name: follow
 -- Releases that stay belong to the new delivery from here on.

@@ -1,7 +1,8 @@
 -- name: past_batches
 -- The last batches of the stream and their columns' figures, newest first.
 SELECT d.delivery_id, d.rows_in - d.malformed AS rows, d.committed_at,
-       m.column_name, m.null_count, m.nan_count, m.mean, m.latest, m.distinct_estimate
+       m.column_name, m.rows_seen, m.null_count, m.nan_count, m.minimum, m.maximum, m.mean, m.deviation, m.earliest, m.latest,
+       NULL AS distinct_sketch, NULL AS quantile_sketch, m.distinct_estimate
 FROM (SELECT * FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live AND kind = 'stream'
       ORDER BY commit_seq DESC LIMIT %(last)s) d
 LEFT JOIN sluice.column_metric m USING (delivery_id) ORDER BY d.commit_seq DESC, m.number

@@ -226,6 +226,12 @@ def test_a_replay_keeps_what_was_released_or_changes_nothing(home: Home) -> None
         status = "SELECT status, count(*) FROM sluice.quarantine WHERE status <> 'superseded' GROUP BY 1 ORDER BY 1"
         assert home.ask(status) == [("held", 6), ("released", 3)]
         assert_clean(home)
+    declared = (home.root / "my pipelines" / "orders.py").read_text()
+    more = '.select("id", "shop", "amount", "at", "city", (F.col("id") + 1).alias("next"))'
+    text = declared.replace('.select("id", "shop", "amount", "at", "city")', more)
+    home.declare(text=text.replace("    return", "    from pyspark.sql import functions as F\n    return"))
+    replay(home.place, home.pipeline(), plan(home.place, home.pipeline(), Batches(batches=(0, 0))), **options)
+    assert home.ask(status) == [("held", 6), ("released", 3)]
 
 
 def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
