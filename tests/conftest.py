@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+import psycopg2
 import pytest
+from psycopg2.extensions import parse_dsn
 
 from etl import services as embedded
 from etl.services import Services
@@ -22,6 +26,7 @@ FOREIGN = ("SLUICE_", "AWS_", "PG")
 
 
 def pytest_configure() -> None:
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it takes leave after pytest has closed the log
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
 
@@ -50,9 +55,21 @@ def services(settings: Settings) -> Iterator[Services]:
     try:
         found = embedded.up(settings)
         os.environ.update(found.environment)
+        dont_wait_for_the_disk(found.postgres)
         yield found
     finally:
         embedded.down(settings)
+
+
+def dont_wait_for_the_disk(dsn: str) -> None:
+    """Processes are killed in these tests, the machine is not: what PostgreSQL wrote outlives it without fsync."""
+    lines = Path(parse_dsn(dsn)["passfile"]).read_text().splitlines()
+    secret = next(line.split(":", 4)[4] for line in lines if line.split(":")[3] == "postgres")
+    connection = psycopg2.connect(dsn, user="postgres", password=secret, dbname="postgres")
+    with closing(connection), connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute("ALTER SYSTEM SET fsync = off")
+        cursor.execute("SELECT pg_reload_conf()")
 
 
 @pytest.fixture
