@@ -45,7 +45,7 @@ def _charts(old_first: Sequence[ColumnRow]) -> list[charts.Chart]:
 
     bars = [
         ("Null share", "null_share", words.share),
-        ("Different values, about", "distinct_estimate", words.number),
+        ("Different values, about", "distinct_estimate", words.rounded),
         ("Age of the newest row at delivery", "age", words.seconds),
     ]
     lines = [

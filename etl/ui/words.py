@@ -15,6 +15,10 @@ def number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
+def rounded(value: float | None) -> str:
+    return number(None if value is None else round(value))
+
+
 def share(value: float | None) -> str:
     """A part of one as per cent, to be read at a glance: never 0 % or 100 % unless it is."""
     if value is None:
