@@ -15,7 +15,7 @@ import typer
 from etl import services
 from etl.database import Cursor, migrate
 from etl.settings import Settings
-from etl.ui import pages
+from etl.ui import columns, pages
 from etl.ui.pages import Wanted
 from etl.ui.records import reading
 from etl.ui.render import Frame, Page
@@ -33,6 +33,7 @@ def drawn(batches: int) -> dict[str, Callable[[Cursor], Page]]:
         "pipeline": lambda cursor: pages.pipeline(cursor, "feed", Frame()),
         "pipeline, long ago": lambda cursor: pages.pipeline(cursor, "feed", Frame(), before=batches // 2),
         "rule": lambda cursor: pages.rule(cursor, "feed", Frame(), reason=RULE),
+        "column": lambda cursor: columns.column(cursor, "feed", Frame(), column="c3"),
         "run": lambda cursor: pages.dag_run(cursor, "feed", Frame(), run_id="scheduled__99"),
         "batch": lambda cursor: pages.batch(cursor, "feed", BELOW, delivery=batches),
         "quarantine": lambda cursor: pages.quarantine(cursor, "feed", Frame(), wanted=Wanted()),
