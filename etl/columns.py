@@ -14,6 +14,11 @@ from etl.pipeline import Partition, Sink, Upsert
 SYSTEM_COLUMNS = ("_stream_id", "_batch_id", "_delivery_id")
 
 
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions take it, whatever is in it."""
+    return f"`{name.replace('`', '``')}`"
+
+
 def common_type(kind: pa.DataType) -> pa.DataType | None:
     """The type that holds every value of `kind` in both sinks, or None where there is none."""
     if pa.types.is_int8(kind) or pa.types.is_int16(kind):

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from etl.database import migrate, rows, run, session
-from etl.metrics import ColumnMetrics, PastBatch, merged
+from etl.metrics import RANKS, SKETCHES, ColumnMetrics, PastBatch, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,10 +54,9 @@ class Span:
 
 def _as_json(one: ColumnMetrics) -> dict[str, Any]:
     """The figures, and what the sketches say."""
-    ranks = {"p05": 0.05, "p50": 0.5, "p95": 0.95}
-    figures = {name: value for name, value in one.json().items() if name not in ("distinct", "quantiles")}
+    figures = {name: value for name, value in one.json().items() if name not in SKETCHES}
     estimates = {"distinct": one.distinct_estimate()} | {
-        name: one.quantile(rank) for name, rank in ranks.items()
+        name: one.quantile(rank) for name, rank in RANKS.items()
     }
     found = {**figures, "null_share": one.null_share, **estimates}
     return {name: value for name, value in found.items() if value is not None}

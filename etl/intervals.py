@@ -24,21 +24,24 @@ class PathTemplate:
     text: str
 
     def __post_init__(self) -> None:
-        found = _TEMPLATE.fullmatch(self.text)
-        if found is None:
-            raise ValueError(
-                f"{self.text!r} must hold {{interval:…}} once, such as 'dt={{interval:%Y-%m-%d}}'"
-            )
-        directives = re.findall("%(.)", found["format"])
+        directives = re.findall("%(.)", self._declared["format"])
         unknown = sorted({f"%{one}" for one in directives if one not in _DIGITS})
         if unknown or "Y" not in directives or len(set(directives)) < len(directives):
             known = ", ".join(f"%{one}" for one in _DIGITS)
             raise ValueError(f"{self.text!r} must name the year by %Y, and may name each of {known} once")
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
+    def _declared(self) -> re.Match[str]:
         found = _TEMPLATE.fullmatch(self.text)
-        assert found is not None
+        if found is None:
+            raise ValueError(
+                f"{self.text!r} must hold {{interval:…}} once, such as 'dt={{interval:%Y-%m-%d}}'"
+            )
+        return found
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        found = self._declared
         parts = re.split("%(.)", found["format"])
         moment = "".join(
             rf"\d{{{_DIGITS[part]}}}" if place % 2 else re.escape(part) for place, part in enumerate(parts)
@@ -49,8 +52,8 @@ class PathTemplate:
 
     def of(self, path: str) -> tuple[dt.datetime, dt.datetime] | None:
         """The start and the end, exclusive, of the file's interval in UTC; None: its path names none."""
-        found, declared = self._pattern.search(path), _TEMPLATE.fullmatch(self.text)
-        if found is None or declared is None:
+        found, declared = self._pattern.search(path), self._declared
+        if found is None:
             return None
         try:
             start = dt.datetime.strptime(found["moment"], declared["format"]).replace(tzinfo=dt.UTC)

@@ -219,11 +219,8 @@ class LakeTable:
     def files(self, pointer: str, columns: pa.Schema, *, stream_id: str, batch_id: int) -> FileSpec:
         """How executors write objects of `columns` for this table; columns that it lacks have the ids to come."""
         table = self.at(pointer)
-        metadata, schema = (
-            table.metadata,
-            evolved(table.transaction().update_schema(), table.schema(), columns),
-        )
-        spec = metadata.spec()
+        schema = evolved(table.transaction().update_schema(), table.schema(), columns)
+        spec = table.metadata.spec()
         field = spec.fields[0] if spec.fields else None
         return FileSpec(
             prefix=f"{self.location}/data",

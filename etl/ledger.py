@@ -19,7 +19,7 @@ from psycopg2.extras import Json, execute_values
 from etl.database import TIMEOUTS, Cursor, constraint_of, row, rows, run
 from etl.errors import Busy, Fenced, InputsChanged, LedgerBehind, TableRefused
 from etl.inputs import Input
-from etl.metrics import ColumnMetrics
+from etl.metrics import RANKS, ColumnMetrics
 from etl.objects import StagedFile
 from etl.statements import statement
 from etl.verdict import Verdict
@@ -357,7 +357,7 @@ def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: s
 def _column_metrics(delivery_id: int, number: int, one: ColumnMetrics) -> tuple[Any, ...]:
     figures = (one.rows, one.nulls, one.nans, one.minimum, one.maximum, one.mean, one.deviation)
     moments = (one.earliest, one.latest)
-    estimates = (one.distinct_estimate(), *(one.quantile(rank) for rank in (0.05, 0.5, 0.95)))
+    estimates = (one.distinct_estimate(), *(one.quantile(rank) for rank in RANKS.values()))
     return delivery_id, one.column, number, *figures, *moments, *estimates, one.distinct, one.quantiles
 
 

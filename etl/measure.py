@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from etl.columns import quoted
 from etl.errors import SetupError
 from etl.metrics import LG_K, ColumnMetrics, K
 
@@ -29,14 +30,12 @@ def require_columns(columns: Sequence[str], schema: StructType, pipeline: str) -
 
 
 def aggregates(columns: Sequence[str], schema: StructType) -> list[Column]:
-    """Named for `read_metrics`; none when no column is asked for."""
+    """Named for `read_metrics`."""
     from pyspark.sql import functions as F
 
-    if not columns:
-        return []
-    found = [F.count(F.lit(1)).alias("_metrics_rows")]
+    found = []
     for number, name in enumerate(columns):
-        column = F.col(f"`{name.replace('`', '``')}`")
+        column = F.col(quoted(name))
         figures = _figures(column, schema[name].dataType)
         found += [figure.alias(f"_metrics{number}_{what}") for what, figure in figures.items()]
     return found
@@ -84,14 +83,13 @@ def _widest(kind: DataType) -> DataType:
     return DecimalType(38, kind.scale) if isinstance(kind, DecimalType) else kind
 
 
-def read_metrics(columns: Sequence[str], observed: Mapping[str, Any]) -> tuple[ColumnMetrics, ...]:
-    """What was observed of each column, in order."""
-    return tuple(_metrics(name, f"_metrics{number}_", observed) for number, name in enumerate(columns))
+def read_metrics(columns: Sequence[str], rows: int, observed: Mapping[str, Any]) -> tuple[ColumnMetrics, ...]:
+    """What was observed of each column of a batch of so many rows, in order."""
+    return tuple(_metrics(name, f"_metrics{number}_", rows, observed) for number, name in enumerate(columns))
 
 
-def _metrics(name: str, prefix: str, observed: Mapping[str, Any]) -> ColumnMetrics:
+def _metrics(name: str, prefix: str, rows: int, observed: Mapping[str, Any]) -> ColumnMetrics:
     found = {key.removeprefix(prefix): value for key, value in observed.items() if key.startswith(prefix)}
-    rows: int = observed["_metrics_rows"]
     found["nulls"] = rows - found.pop("present")
     found |= {key: _moment(found[key]) for key in ("earliest", "latest") if key in found}
     found |= {key: bytes(found[key]) for key in ("distinct", "quantiles") if key in found}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LG_K = 12  # of HLL
 K = 200  # of KLL
 SKETCHES = ("distinct", "quantiles")
+RANKS = {"p05": 0.05, "p50": 0.5, "p95": 0.95}  # of the numbers, by the names that their quantiles have
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from etl import inputs as evidence
 from etl import measure
 from etl.batch import Staged
+from etl.columns import quoted
 from etl.errors import InputsChanged, SetupError
 from etl.inputs import Input
 from etl.pipeline import Pipeline
@@ -78,7 +79,7 @@ class Rules:
         from etl.quality import evaluate_elsewhere, judge
 
         elsewhere = evaluate_elsewhere(self.suite, rows()) if self.suite.elsewhere else {}
-        columns = measure.read_metrics(self.metrics, counts.aggregates)
+        columns = measure.read_metrics(self.metrics, counts.rows, counts.aggregates)
         counts = replace(counts, columns={one.column: one for one in columns})
         share = self.pipeline.max_quarantine_share
         verdict = judge(self.suite, counts, elsewhere, max_quarantine_share=share, past=self.past())
@@ -124,7 +125,7 @@ def output(frame: DataFrame) -> DataFrame:
     from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
     def plain(name: str, kind: Any) -> Column:
-        column = F.col(f"`{name.replace('`', '``')}`")
+        column = F.col(quoted(name))
         nested = isinstance(kind, ArrayType | MapType | StructType | VariantType)
         return F.to_json(column, NESTED).alias(name) if nested else column
 
