@@ -52,10 +52,10 @@ def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | Non
     others = rows(run(cursor, "apart", "others", values))
     dead = [one["run_id"] for one in others if not one["fresh"] or ledger.is_dead(one["holder"])]
     run(cursor, "apart", "end_dead", {"dead": dead})
-    fenced = tuple(run(cursor, "apart", "fence", values).fetchall())
+    run(cursor, "apart", "fence", values)
     values |= {"holder": ledger.holder(), "kind": kind, "who": who, "why": why, "plan": plan and Json(plan)}
     run(cursor, "apart", "begin", values)
-    return Lease(pipeline=pipeline, run_id=values["run"], fenced=fenced)
+    return Lease(pipeline=pipeline, run_id=values["run"])
 
 
 def lock_for_commit(cursor: Cursor, lease: Lease, delivery_id: int) -> None:

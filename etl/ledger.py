@@ -34,7 +34,6 @@ class Lease:
 
     pipeline: str
     run_id: str
-    fenced: tuple[tuple[int, str], ...]  # (delivery id, run) of attempts that can't commit any more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +132,8 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
     run(cursor, "ledger", "insert_run", values)
     run(cursor, "ledger", "take_lease", values)
     run(cursor, "ledger", "close_dead_runs", values)
-    fenced = tuple(run(cursor, "ledger", "fence_attempts", values).fetchall())
-    return Lease(pipeline=pipeline, run_id=values["run"], fenced=fenced)
+    run(cursor, "ledger", "fence_attempts", values)
+    return Lease(pipeline=pipeline, run_id=values["run"])
 
 
 def is_dead(lease_holder: str) -> bool:

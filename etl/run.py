@@ -25,7 +25,7 @@ from etl.batch import Receipt
 from etl.bucket import ensure_bucket
 from etl.checkpoint import open_checkpoint
 from etl.database import migrate, session
-from etl.deliver import deliver, staging_tables
+from etl.deliver import deliver
 from etl.errors import SluiceError
 from etl.lake import Lake
 from etl.ledger import Lease, StreamState
@@ -210,7 +210,7 @@ def leased(dsn: str, lease: Lease) -> Iterator[None]:
     thread.start()
     outcome = "done"
     try:
-        _drop_fenced(dsn, lease)
+        drop_left(dsn, lease.pipeline)
         yield
     except BaseException as error:
         outcome = type(error).__name__
@@ -229,18 +229,12 @@ def _end(dsn: str, lease: Lease, outcome: str) -> None:
         log.warning("the lease of %s could not be given back, it will lapse: %s", lease.pipeline, error)
 
 
-def _drop_fenced(dsn: str, lease: Lease) -> None:
-    """Remove the staging tables of fenced attempts; one that a zombie still writes to is left to the sweeper."""
-    for number, run_id in lease.fenced:
-        tables = staging_tables(dsn, number, run_id)
-        try:
-            with session(dsn) as cursor:
-                cursor.execute("SET LOCAL lock_timeout = '500ms'")
-                warehouse.drop_staging(cursor, [tables.data, tables.quarantine])
-        except psycopg2.errors.LockNotAvailable:
-            log.warning(
-                "the staging table of fenced attempt %s is still written to; `sluice sweep` drops it", number
-            )
+def drop_left(dsn: str, pipeline: str) -> None:
+    """Remove the staging tables of attempts that can't commit any more; one that is still written to stays."""
+    with session(dsn) as cursor:
+        left = warehouse.staging_left(cursor, pipeline)
+    for table in warehouse.drop_staging_left(dsn, left):
+        log.warning("staging table %s is still written to; the next run or `sluice sweep` drops it", table)
 
 
 @contextmanager

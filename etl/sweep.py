@@ -8,7 +8,6 @@ first, then the pipeline's row is locked to decide which attempts are dead, and 
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from etl import ledger, warehouse
+from etl import ledger
 from etl.bucket import ensure_bucket
 from etl.database import Cursor, migrate, rows, run, session
 from etl.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
@@ -36,6 +35,7 @@ from etl.retained import (
     translated,
     unfinished,
 )
+from etl.warehouse import drop_staging_left, staging_left
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -46,7 +46,6 @@ __all__ = ["SweepReport", "ensure_bucket", "sweep", "sweep_lake"]
 
 AT_ONCE = 1000  # objects in one request
 SHOWN = 20
-_STAGING = re.compile(r"d(\d+)_([0-9a-f]{8})(_quarantine)?")
 
 Attempt = Mapping[str, Any]
 Check = Callable[[Cursor], SluiceError | None]
@@ -168,7 +167,7 @@ def sweep_lake(
     if not dry_run:
         _delete(client, doomed)
         _abort(client, aborted)
-        _drop(dsn, decided.staging)
+        drop_staging_left(dsn, decided.staging)
     return SweepReport(
         pipeline=pipeline.name,
         dry_run=dry_run,
@@ -197,27 +196,17 @@ def _decide(
     """Which attempts are dead, and only after that where the pointers are; no commit can come in between."""
     ledger.lock(cursor, pipeline.name)
     _refuse(cursor, pipeline, tables, check)
-    staging = {name: _STAGING.fullmatch(name) for name in _staging_tables(cursor)}
     owners = [owner_of(uri) for uri in (*(one.uri for one in candidates), *(one.uri for one in uploads))]
-    numbers = {owner.delivery_id for owner in owners if owner} | {int(m[1]) for m in staging.values() if m}
+    numbers = {owner.delivery_id for owner in owners if owner}
     values = {"pipeline": pipeline.name, "horizon": horizon, "deliveries": sorted(numbers)}
     attempts = {one["delivery_id"]: one for one in rows(run(cursor, "sweep", "attempts", values))}
-
-    def is_done(match: re.Match[str]) -> bool:
-        known = attempts.get(int(match[1]))
-        return known is not None and known["closed"] and known["run"] == match[2]
-
     return _Decided(
         attempts=attempts,
         pointers=retained_pointers(cursor, pipeline.name, tables, horizon),
         current=[table.pointer(cursor) for table in tables],
         manifests=frozenset(uri for (uri,) in run(cursor, "sweep", "manifests", values).fetchall()),
-        staging=[name for name, match in staging.items() if match and is_done(match)],
+        staging=staging_left(cursor, pipeline.name),
     )
-
-
-def _staging_tables(cursor: Cursor) -> list[str]:
-    return [name for (name,) in run(cursor, "warehouse", "staging_tables").fetchall()]
 
 
 def _refuse(cursor: Cursor, pipeline: Pipeline, tables: Sequence[LakeTable], check: Check | None) -> None:
@@ -327,10 +316,3 @@ def _abort(client: S3Client, uploads: Sequence[Upload]) -> None:
                 raise translated(error, one.uri) from error
         except BotoCoreError as error:
             raise translated(error, one.uri) from error
-
-
-def _drop(dsn: str, tables: Sequence[str]) -> None:
-    """Each in a transaction of its own: a table that a zombie still writes to is left for the next time."""
-    for table in tables:
-        with session(dsn) as cursor:
-            warehouse.drop_idle_staging(cursor, [table])

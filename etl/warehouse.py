@@ -15,7 +15,7 @@ import pyarrow as pa
 from psycopg2 import sql
 
 from etl.columns import SYSTEM_COLUMNS
-from etl.database import Cursor, ensure_schema, rows, run
+from etl.database import Cursor, ensure_schema, rows, run, session
 from etl.errors import StagingLost, TableRefused
 from etl.evolution import Difference, difference
 from etl.pipeline import Append, Replace, Sink, Upsert
@@ -212,6 +212,24 @@ def merge_quarantine(
 def drop_staging(cursor: Cursor, tables: Sequence[str]) -> None:
     for table in tables:
         cursor.execute(statement("warehouse", "drop_staging", staging=sql.Identifier(table)))
+
+
+def staging_left(cursor: Cursor, pipeline: str) -> list[str]:
+    """The staging tables of the pipeline's attempts that can't commit any more."""
+    return [name for (name,) in run(cursor, "warehouse", "staging_left", {"pipeline": pipeline}).fetchall()]
+
+
+def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
+    """Drop such tables, each in a transaction of its own; returns those that a zombie still writes to."""
+    busy = []
+    for table in tables:
+        try:
+            with session(dsn) as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '500ms'")
+                drop_staging(cursor, [table])
+        except psycopg2.errors.LockNotAvailable:
+            busy.append(table)
+    return busy
 
 
 def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:

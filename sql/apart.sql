@@ -16,11 +16,10 @@ WHERE pipeline = %(pipeline)s AND kind <> 'stream' AND ended_at IS NULL AND run_
 UPDATE sluice.run SET ended_at = now(), outcome = 'died' WHERE run_id = ANY(%(dead)s::uuid[]) AND ended_at IS NULL
 
 -- name: fence
--- Closes what runs beside the stream left open when they ended; returns their delivery ids.
+-- Closes what runs beside the stream left open when they ended.
 UPDATE sluice.attempt a SET closed_at = now(), outcome = 'fenced' FROM sluice.run r
 WHERE a.pipeline = %(pipeline)s AND a.closed_at IS NULL
   AND r.run_id = a.lease_token AND r.kind <> 'stream' AND r.ended_at IS NOT NULL
-RETURNING a.delivery_id, a.lease_token::text
 
 -- name: is_open
 -- One row while the attempt may be committed: it was not fenced, and PostgreSQL did not lose it.

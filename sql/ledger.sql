@@ -30,10 +30,9 @@ INSERT INTO sluice.run (run_id, pipeline, holder) VALUES (%(run)s, %(pipeline)s,
 UPDATE sluice.pipeline SET lease_token = %(run)s WHERE name = %(pipeline)s
 
 -- name: fence_attempts
--- Closes every attempt of the stream that is still open, for its run lost the lease; returns their delivery ids.
+-- Closes every attempt of the stream that is still open, for its run lost the lease.
 UPDATE sluice.attempt a SET closed_at = now(), outcome = 'fenced' FROM sluice.run r
 WHERE a.pipeline = %(pipeline)s AND a.closed_at IS NULL AND r.run_id = a.lease_token AND r.kind = 'stream'
-RETURNING a.delivery_id, a.lease_token::text
 
 -- name: close_dead_runs
 -- Ends, on paper, the runs that were killed.

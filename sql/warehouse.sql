@@ -1,11 +1,13 @@
 -- name: create_staging
--- An attempt's staging table of delivered rows; unlogged, for it lives only until the commit.
-CREATE UNLOGGED TABLE sluice_stage.{staging} ({columns}, _task bigint NOT NULL)
+-- An attempt's staging table of delivered rows; unlogged, for it lives only until the commit, and not vacuumed,
+-- for a vacuum would hold it when it is to be dropped.
+CREATE UNLOGGED TABLE sluice_stage.{staging} ({columns}, _task bigint NOT NULL) WITH (autovacuum_enabled = false)
 
 -- name: create_quarantine_staging
 -- An attempt's staging table of held rows.
 CREATE UNLOGGED TABLE sluice_stage.{staging}
     (reasons text[] NOT NULL, source_path text, raw text, row text, _task bigint NOT NULL)
+    WITH (autovacuum_enabled = false)
 
 -- name: drop_staging
 -- Removes a staging table.
@@ -19,6 +21,17 @@ LOCK TABLE sluice_stage.{staging} IN ACCESS EXCLUSIVE MODE NOWAIT
 -- All staging tables.
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' ORDER BY c.relname
+
+-- name: staging_left
+-- The staging tables of a pipeline's attempts that are closed, which can't commit any more.
+SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN sluice.attempt a ON a.delivery_id = substring(c.relname FROM '^d(\d+)_')::bigint
+WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' AND a.pipeline = %(pipeline)s AND a.closed_at IS NOT NULL
+  AND c.relname IN (
+      format('d%%s_%%s', a.delivery_id, left(a.lease_token::text, 8)),
+      format('d%%s_%%s_quarantine', a.delivery_id, left(a.lease_token::text, 8))
+  )
+ORDER BY c.relname
 
 -- name: merge_append
 -- Adds the winning tasks' rows; the row count is the number delivered.

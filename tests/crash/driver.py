@@ -20,16 +20,15 @@ from pathlib import Path
 import psycopg2
 import pyarrow as pa
 
-from etl import steps, warehouse
+from etl import steps
 from etl.apart import Apart
-from etl.batch import Session
-from etl.database import session
-from etl.deliver import deliver, deliver_apart, staging_tables
+from etl.deliver import deliver, deliver_apart
 from etl.errors import SluiceError
 from etl.lake import Lake
 from etl.objects import ObjectStore
 from etl.quarantine import Chosen, held_rows
 from etl.release import typed
+from etl.run import drop_left
 from etl.stage import StageTask, TaskReport, stage
 from etl.steps import Step, reached
 from tests import oracle
@@ -157,7 +156,7 @@ def drive(case: Case, events: int) -> None:
         return
     run = start(case.dsn, lake, pipeline(PIPELINE), stream_id=case.stream_id)
     reached(Step.LEASE_TAKEN)
-    drop_fenced(run)
+    drop_left(case.dsn, PIPELINE)
     for made in oracle.make(case.seed, batches=case.batches):
         mark = Path(case.folder, f"{made.batch_id}.done")
         if mark.exists():
@@ -215,21 +214,9 @@ def release(case: Case, lake: Lake, workers: Workers) -> None:
 
 def _deliver_apart(case: Case, lake: Lake, workers: Workers, change: Apart, batch: ArrowBatch) -> None:
     run = start_apart(case.dsn, lake, pipeline(PIPELINE), change)
-    drop_fenced(run)
+    drop_left(case.dsn, PIPELINE)
     batch.run_task = workers.run
     deliver_apart(run, batch)
-
-
-def drop_fenced(run: Session) -> None:
-    """As a run does: what a zombie still writes to is left where it is."""
-    for number, run_id in run.lease.fenced:
-        tables = staging_tables(run.sinks.dsn, number, run_id)
-        try:
-            with session(run.sinks.dsn) as cursor:
-                cursor.execute("SET LOCAL lock_timeout = '1s'")
-                warehouse.drop_staging(cursor, [tables.data, tables.quarantine])
-        except psycopg2.errors.LockNotAvailable:
-            print(f"attempt {number} is still written to", file=sys.stderr)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ import pytest
 from etl import commit, database, ledger, steps
 from etl.batch import Receipt, Session
 from etl.database import session
-from etl.deliver import deliver, staging_tables
+from etl.deliver import deliver
 from etl.errors import (
     Busy,
     CommitUnknown,
@@ -29,10 +30,10 @@ from etl.errors import (
 )
 from etl.lake import Lake
 from etl.pipeline import Append
+from etl.run import drop_left
 from etl.services import Services, postgres
 from etl.steps import Step
 from etl.verdict import Counts, Verdict
-from etl.warehouse import drop_staging
 from tests import oracle
 from tests.arrow_batches import ArrowBatch, broken, file, here, of, pipeline, reader, start
 from tests.service import proxy
@@ -79,10 +80,8 @@ def rob(run: Session, *, clean_up: bool = True) -> Session:
     """Another run takes the lease, as after a long silence, and drops what the fenced attempts staged."""
     silence(run)
     other = start(run.sinks.dsn, run.sinks.lake, run.sinks.pipeline, stream_id=run.stream_id)
-    for number, run_id in other.lease.fenced if clean_up else ():
-        tables = staging_tables(run.sinks.dsn, number, run_id)
-        with session(run.sinks.dsn) as cursor:
-            drop_staging(cursor, [tables.data, tables.quarantine])
+    if clean_up:
+        drop_left(run.sinks.dsn, run.sinks.pipeline.name)
     return other
 
 
@@ -592,10 +591,28 @@ def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
     try:
         deliver(at(run, Step.STAGED, open_copy), batch)
         assert reader(run).difference(oracle.expected(made[:1])) == ""
-        assert staged_left(run) == [batch.staged[0].tables.data]
+        left = [batch.staged[0].tables.data]
+        assert staged_left(run) == left
+        drop_left(run.sinks.dsn, "events")  # as the next run does
+        assert staged_left(run) == left
     finally:
         for connection in losing:
             connection.close()
+    wait_until_gone(run.sinks.dsn)
+    drop_left(run.sinks.dsn, "events")
+    assert staged_left(run) == []
+
+
+def wait_until_gone(dsn: str) -> None:
+    """Closed connections end a moment later."""
+    query = (
+        "SELECT 1 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation"
+        " WHERE c.relnamespace = 'sluice_stage'::regnamespace"
+    )
+    deadline = time.monotonic() + 60
+    while oracle.ask(dsn, query):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_an_empty_batch_is_a_delivery(run: Session) -> None:
