@@ -20,6 +20,7 @@ from etl.objects import StagedFile
 from etl.pipeline import Pipeline
 from etl.stage import StageTask, TaskReport
 from etl.steps import Listener
+from etl.uncovered import ChangeLog
 from etl.verdict import Counts, StageRule, Verdict
 from etl.warehouse import Warehouse
 
@@ -51,6 +52,7 @@ class Session:
     rules: tuple[StageRule, ...]
     lookups: Mapping[str, Any] = field(default_factory=dict)  # name -> evidence of its files
     apart: Apart | None = None  # beside the stream; None: the stream's next batch
+    change_log: ChangeLog | None = None  # of an upsert sink, for a replay
     on_step: Listener | None = None  # carried to the executors
 
 

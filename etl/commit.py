@@ -27,6 +27,7 @@ from etl.objects import StagedFile
 from etl.pipeline import Replace
 from etl.stage import StageTask
 from etl.steps import Step, reached
+from etl.uncovered import Uncovered
 from etl.verdict import Counts, Verdict
 
 log = logging.getLogger("sluice")
@@ -46,6 +47,7 @@ class Commit:
     verdict: Verdict
     report: str
     entry: Entry
+    uncovered: Uncovered | None  # what comes back into force where an upsert sink is replayed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,16 @@ def commit(
         previous = ledger.last_delivery(cursor, run.lease.pipeline)
     entry = _entry(run, batch, task, staged, counts, previous)
     report = report_text(verdict, decision)
-    it = Commit(run=run, batch=batch, task=task, staged=staged, verdict=verdict, report=report, entry=entry)
+    it = Commit(
+        run=run,
+        batch=batch,
+        task=task,
+        staged=staged,
+        verdict=verdict,
+        report=report,
+        entry=entry,
+        uncovered=_uncovered(run, task),
+    )
     run.sinks.lake.write_text(entry.manifest, manifest_text(_manifest(it)))
     reached(Step.MANIFEST_WRITTEN)
     for _ in range(DRAFTS):
@@ -100,6 +111,18 @@ def commit(
     raise ServiceAway(
         f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while its commit was drafted",
         remedy="see who else writes to it; then run again",
+    )
+
+
+def _uncovered(run: Session, task: StageTask) -> Uncovered | None:
+    if run.change_log is None or run.apart is None:
+        return None
+    return Uncovered(
+        dsn=run.sinks.dsn,
+        pipeline=run.lease.pipeline,
+        log=run.change_log,
+        task=task,
+        replaced=run.apart.supersedes,
     )
 
 
@@ -129,7 +152,7 @@ def _transact(it: Commit, drafts: Drafts) -> None:
 
 def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     """What one transaction commits: all of these, or none."""
-    entry, tables = it.entry, it.task.tables
+    entry = it.entry
     _lock(cursor, it.run, entry)
     reached(Step.PIPELINE_LOCKED)
     ledger.insert_delivery(cursor, entry)
@@ -141,6 +164,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     ledger.insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
     it.run.sinks.warehouse.evolve(cursor)
+    if it.uncovered:
+        it.uncovered.put_back(cursor, it.run.sinks.warehouse)
     _merge(cursor, it)
     if it.run.apart is not None and it.run.apart.kept:
         apart.keep_releases(cursor, it.run.apart, entry.pipeline, entry.delivery_id)
@@ -153,7 +178,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
         if draft is not None and not table.swap(cursor, draft):
             raise _PointerMoved
     ledger.close_attempt(cursor, entry.delivery_id, "delivered")
-    warehouse.drop_idle_staging(cursor, [tables.data, tables.quarantine])
+    warehouse.drop_idle_staging(cursor, it.task.tables.names)
     reached(Step.POINTER_SWAPPED)
 
 
@@ -196,6 +221,8 @@ def _draft(it: Commit) -> Drafts:
     sinks, entry = it.run.sinks, it.entry
     with session(sinks.dsn) as cursor:
         bases = sinks.table.pointer(cursor) or "", sinks.quarantine.pointer(cursor) or ""
+    if it.uncovered:
+        it.uncovered.catch_up()
     properties = {
         "sluice.delivery": str(entry.delivery_id),
         "sluice.stream": entry.stream_id,

@@ -203,7 +203,7 @@ def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
 def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, hold: Hold) -> StageTask:
     """What the executors must know of an attempt; its staging tables are made with the caller's transaction."""
     sinks = run.sinks
-    tables = staging_tables(sinks.dsn, delivery_id, run.lease.run_id)
+    tables = staging_tables(sinks.dsn, delivery_id, run.lease.run_id, log=run.change_log is not None)
     sinks.warehouse.create_staging(cursor, tables)
     data, quarantine = (
         table.files(table.pointer(cursor) or "", columns, stream_id=run.stream_id, batch_id=batch_id)
@@ -229,10 +229,12 @@ def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, ho
     )
 
 
-def staging_tables(dsn: str, delivery_id: int, run_id: str) -> StagingTables:
+def staging_tables(dsn: str, delivery_id: int, run_id: str, *, log: bool) -> StagingTables:
     """The names of an attempt's staging tables; after a restore a number may be given out again."""
     name = f"d{delivery_id}_{run_id[:8]}"
-    return StagingTables(dsn=dsn, data=name, quarantine=f"{name}_quarantine")
+    return StagingTables(
+        dsn=dsn, data=name, quarantine=f"{name}_quarantine", log=f"{name}_log" if log else None
+    )
 
 
 def _decided(
@@ -299,7 +301,7 @@ def _give_up(run: Session, task: StageTask, outcome: str) -> None:
     """Close an attempt that will not be committed; its objects are the sweeper's."""
     with session(run.sinks.dsn) as cursor:
         ledger.close_attempt(cursor, task.delivery_id, outcome)
-        warehouse.drop_idle_staging(cursor, [task.tables.data, task.tables.quarantine])
+        warehouse.drop_idle_staging(cursor, task.tables.names)
 
 
 def _give_up_after(run: Session, task: StageTask, error: Exception) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg2 import sql
@@ -24,11 +24,12 @@ from etl.deliver import deliver_apart
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.inputs import Input
 from etl.intervals import PathTemplate, is_template
-from etl.pipeline import Append, Pipeline
+from etl.pipeline import Pipeline, Replace, Upsert
 from etl.run import a_session, leased
 from etl.stage import StageTask
 from etl.statements import statement
 from etl.steps import Listener
+from etl.uncovered import LakeLog
 from etl.verdict import Counts, Verdict
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Plan:
 
     pipeline: str
     chosen: str
+    keyed: bool  # by an upsert sink: what was overwritten before comes back
     deliveries: Sequence[Mapping[str, Any]]  # in force, in the order of their commits
     releases: Sequence[Mapping[str, Any]]  # live, of rows that those had held, or that such releases had
     inputs: Sequence[Input]  # as they are now
@@ -133,8 +135,9 @@ class Plan:
         size = sum(one.size for one in self.inputs)
         count = len(self.deliveries)
         yield f"{self.pipeline}: {self.chosen}: {count} deliveries ({first} to {last}) are replaced by one"
+        changes = "changes of keys in PostgreSQL" if self.keyed else "rows of PostgreSQL"
         yield (
-            f"  replaced   {self.rows:,} rows of PostgreSQL and {data:,} Parquet files;"
+            f"  replaced   {self.rows:,} {changes} and {data:,} Parquet files;"
             f" {self.held:,} rows of quarantine and {quarantine:,} of its files"
         )
         yield (
@@ -177,6 +180,7 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
     return Plan(
         pipeline=pipeline.name,
         chosen=chosen.words(),
+        keyed=isinstance(pipeline.sink, Upsert),
         deliveries=deliveries,
         releases=releases,
         inputs=now,
@@ -223,6 +227,13 @@ def _by_interval(pipeline: Pipeline) -> sql.Composed:
             f"Pipeline {pipeline.name} declares no interval, so no interval of it can be replayed",
             remedy=f"declare interval=…, or name deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
         )
+    if isinstance(pipeline.sink, Upsert):
+        raise SetupError(
+            f"Pipeline {pipeline.name} upserts: its table does not say which batches had a row in an interval of column"
+            f" {pipeline.interval}, for later ones have taken the place of some",
+            remedy='declare the interval by the paths of its files, such as interval="dt={interval:%Y-%m-%d}", or name'
+            f" deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
+        )
     schema, _, table = pipeline.table.rpartition(".")
     names = {"target": sql.Identifier(schema, table), "column": sql.Identifier(pipeline.interval)}
     return statement("replay", "by_interval", **names)
@@ -258,17 +269,20 @@ def replay(
         opened = open_pipeline(place, pipeline, found)
         change = planned.change(releases, who=who, why=why or "")
         batch = ReplayBatch(micro=_static(opened, planned, place), gone=planned.gone)
-        receipt = deliver_apart(opened.session_apart(lease, change, on_step), batch)
+        session_ = replace(
+            opened.session_apart(lease, change, on_step), change_log=_change_log(opened, change, place)
+        )
+        receipt = deliver_apart(session_, batch)
     return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
 
 
 def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases: Releases | None) -> None:
     """Raise where a replay would have to guess; nothing was changed."""
     name = pipeline.name
-    if not isinstance(pipeline.sink, Append):
+    if isinstance(pipeline.sink, Replace):
         raise SetupError(
-            f"Pipeline {name} delivers by {type(pipeline.sink).__name__.lower()}: what its batches overwrote"
-            " can't be had back batch by batch",
+            f"Pipeline {name} delivers by replace: each batch took the place of all before it, and only the newest"
+            " is in force",
             remedy="land the corrected input as new files; the next run delivers them",
         )
     if planned.changed and not accept_changed:
@@ -284,6 +298,20 @@ def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases:
             f" deliveries {', '.join(str(one['delivery_id']) for one in planned.releases[:SHOWN])}",
             remedy="--releases keep leaves them as they are; --releases drop takes them out with the rest",
         )
+
+
+def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
+    """Where an upsert sink finds what the replaced rows had covered."""
+    keys = opened.sinks.warehouse.keys
+    if not keys:
+        return None
+    return LakeLog(
+        spark=opened.frame.sparkSession,
+        schema=opened.rules.schema,
+        keys=keys,
+        replaced=sorted(change.files["data"]),
+        connections=place.settings.pg_connections,
+    )
 
 
 def _static(opened: Opened, planned: Plan, place: Place) -> SparkBatch:

@@ -44,6 +44,11 @@ class StagingTables:
     dsn: str = field(repr=False)
     data: str  # table names within STAGE_SCHEMA
     quarantine: str
+    log: str | None = None  # of changes that come back into force, where an upsert sink is replayed
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in (self.data, self.quarantine, self.log) if name is not None]
 
 
 class StagingWriter:

@@ -154,6 +154,9 @@ class Warehouse:
         cursor.execute(statement("warehouse", "create_staging", staging=staging, columns=columns))
         staging = sql.Identifier(tables.quarantine)
         cursor.execute(statement("warehouse", "create_quarantine_staging", staging=staging))
+        if tables.log is not None:
+            staging = sql.Identifier(tables.log)
+            cursor.execute(statement("warehouse", "create_log_staging", staging=staging, columns=columns))
 
     def merge(
         self,
@@ -178,9 +181,7 @@ class Warehouse:
             cursor.execute(merge, values)
             _same_count(tables.data, cursor.rowcount, expected)
             return
-        cursor.execute(statement("warehouse", "count_staged", staging=staging), values)
-        counted = cursor.fetchone()
-        _same_count(tables.data, counted[0] if counted else 0, expected)
+        _require_staged(cursor, tables.data, tasks, expected)
         updated = [name for name in (*self.columns.names, *SYSTEM_COLUMNS) if name not in self.sink.keys]
         merge = statement(
             "warehouse",
@@ -195,6 +196,23 @@ class Warehouse:
             ),
         )
         cursor.execute(merge, values)
+
+    def put_back(self, cursor: Cursor, log: str, tasks: Sequence[int], *, expected: int) -> None:
+        """Give each key that an upsert sink's table has not the newest of its staged changes, or raise StagingLost."""
+        assert isinstance(self.sink, Upsert)
+        _require_staged(cursor, log, tasks, expected)
+        put_back = statement(
+            "warehouse",
+            "put_back",
+            target=self.target,
+            columns=_names(self.columns.names),
+            staged_columns=_names(self.columns.names, of="s"),
+            keys=self._keys,
+            staged_keys=_names(self.sink.keys, of="s"),
+            newest=sql.Identifier(self.sink.newest),
+            staging=sql.Identifier(log),
+        )
+        cursor.execute(put_back, {"tasks": list(tasks)})
 
 
 def merge_quarantine(
@@ -244,6 +262,14 @@ def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
             cursor.execute("ROLLBACK TO SAVEPOINT drop_idle_staging")
 
 
+def _require_staged(cursor: Cursor, table: str, tasks: Sequence[int], expected: int) -> None:
+    cursor.execute(
+        statement("warehouse", "count_staged", staging=sql.Identifier(table)), {"tasks": list(tasks)}
+    )
+    counted = cursor.fetchone()
+    _same_count(table, counted[0] if counted else 0, expected)
+
+
 def _same_count(table: str, found: int, expected: int) -> None:
     if found != expected:
         raise StagingLost(
@@ -253,8 +279,8 @@ def _same_count(table: str, found: int, expected: int) -> None:
         )
 
 
-def _names(names: Sequence[str]) -> sql.Composed:
-    return sql.SQL(", ").join(sql.Identifier(name) for name in names)
+def _names(names: Sequence[str], *, of: str | None = None) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(*filter(None, (of, name))) for name in names)
 
 
 def _definitions(columns: pa.Schema) -> sql.Composed:

@@ -9,6 +9,11 @@ CREATE UNLOGGED TABLE sluice_stage.{staging}
     (reasons text[] NOT NULL, source_path text, raw text, row text, _task bigint NOT NULL)
     WITH (autovacuum_enabled = false)
 
+-- name: create_log_staging
+-- An attempt's staging table of earlier changes, each with the delivery that brought it.
+CREATE UNLOGGED TABLE sluice_stage.{staging} ({columns}, _delivery_id bigint NOT NULL, _task bigint NOT NULL)
+    WITH (autovacuum_enabled = false)
+
 -- name: drop_staging
 -- Removes a staging table.
 DROP TABLE IF EXISTS sluice_stage.{staging}
@@ -29,7 +34,8 @@ JOIN sluice.attempt a ON a.delivery_id = substring(c.relname FROM '^d(\d+)_')::b
 WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' AND a.pipeline = %(pipeline)s AND a.closed_at IS NOT NULL
   AND c.relname IN (
       format('d%%s_%%s', a.delivery_id, left(a.lease_token::text, 8)),
-      format('d%%s_%%s_quarantine', a.delivery_id, left(a.lease_token::text, 8))
+      format('d%%s_%%s_quarantine', a.delivery_id, left(a.lease_token::text, 8)),
+      format('d%%s_%%s_log', a.delivery_id, left(a.lease_token::text, 8))
   )
 ORDER BY c.relname
 
@@ -50,6 +56,15 @@ FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
 ORDER BY {keys}, {newest} DESC NULLS LAST
 ON CONFLICT ({keys}) DO UPDATE SET {assignments}
 WHERE t.{newest} IS NULL OR t.{newest} <= excluded.{newest}
+
+-- name: put_back
+-- Gives each key that the table has not the newest of its staged changes; of equally new ones the later commit wins.
+INSERT INTO {target} ({columns}, _stream_id, _batch_id, _delivery_id)
+SELECT DISTINCT ON ({staged_keys}) {staged_columns}, d.stream_id, d.batch_id, d.delivery_id
+FROM sluice_stage.{staging} s JOIN sluice.delivery d ON d.delivery_id = s._delivery_id AND d.live
+WHERE s._task = ANY(%(tasks)s)
+ORDER BY {staged_keys}, s.{newest} DESC NULLS LAST, d.commit_seq DESC
+ON CONFLICT ({keys}) DO NOTHING
 
 -- name: delete_all
 -- Empties the table of a replace sink, seen by readers only with the new rows.
