@@ -230,7 +230,7 @@ def _draft(it: Commit) -> Drafts:
         "sluice.manifest": entry.manifest,
     }
     replacing = isinstance(sinks.pipeline.sink, Replace)
-    leaving = it.run.apart.files if it.run.apart else {}
+    leaving, replaced = (it.run.apart.files, it.run.apart.supersedes) if it.run.apart else ({}, ())
 
     def data() -> Draft | None:
         files, without = it.staged.data_files, leaving.get("data", frozenset())
@@ -238,7 +238,13 @@ def _draft(it: Commit) -> Drafts:
         if not (files or without or replacing or sinks.table.lacks(bases[0], written)):
             return None
         return sinks.table.draft(
-            bases[0], files, written=written, properties=properties, without=without, replace=replacing
+            bases[0],
+            files,
+            written=written,
+            properties=properties,
+            without=without,
+            of=replaced,
+            replace=replacing,
         )
 
     def quarantine() -> Draft | None:
@@ -247,7 +253,7 @@ def _draft(it: Commit) -> Drafts:
         if not (files or without or sinks.quarantine.lacks(bases[1], written)):
             return None
         return sinks.quarantine.draft(
-            bases[1], files, written=written, properties=properties, without=without
+            bases[1], files, written=written, properties=properties, without=without, of=replaced
         )
 
     with ThreadPoolExecutor(2) as both:

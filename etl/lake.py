@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import pickle
-import secrets
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,14 +31,14 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table, Transaction
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
-from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.table.update.snapshot import ExpireSnapshots, _MergeAppendFiles
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import Record
 
 from etl.bounds import provable
 from etl.database import Cursor, run
+from etl.drafts import Overwrite, draft_name, merge_append
 from etl.errors import NeedsPerson, ServiceAway, TableRefused
 from etl.objects import FileSpec, ObjectStore, Partitioning, StagedFile
 from etl.pipeline import Partition
@@ -128,19 +127,6 @@ class Lake:
     @cached_property
     def _s3(self) -> S3FileSystem:
         return self.store.open()
-
-
-def draft_name(delivery_id: int) -> uuid.UUID:
-    """A name for one draft's metadata objects that tells whose they are: ten random bytes, then the number.
-
-    The sweeper may remove an object only when it knows the attempt that wrote it.
-    """
-    return uuid.UUID(bytes=secrets.token_bytes(10) + delivery_id.to_bytes(6, "big"))
-
-
-def drafted_by(name: uuid.UUID) -> int:
-    """The delivery id within a name that `draft_name` made."""
-    return int.from_bytes(name.bytes[10:], "big")
 
 
 class _Drafts(SqlCatalog):
@@ -243,10 +229,11 @@ class LakeTable:
         written: pa.Schema,
         properties: Mapping[str, str],
         without: frozenset[str] = frozenset(),
+        of: Collection[int] = (),
         replace: bool = False,
     ) -> Draft:
-        """Metadata that adds `files` to the table as of `base`, and has the objects `without` no longer
-        (`replace`: none but `files`). The table gains the columns of `written` that it lacks.
+        """Metadata that adds `files` to the table as of `base`, and has the objects `without` of some deliveries no
+        longer (`replace`: none but `files`). The table gains the columns of `written` that it lacks.
 
         Old snapshots are expired in the same step; no object is deleted.
         """
@@ -254,15 +241,14 @@ class LakeTable:
         table = self.at(base, name)
         with table.transaction() as change:
             self._evolve(change, written)
-            update = change.update_snapshot(snapshot_properties=dict(properties))
             if replace or without:
-                with update.overwrite(commit_uuid=name) as snapshot:
-                    for file in self._leaving(table, without or None):
-                        snapshot.delete_data_file(file)
+                overwrite = Overwrite(change, table.io, name, properties)
+                self._take_out(overwrite, without or None, of)
+                with overwrite as snapshot:
                     for file in data_files(change.table_metadata, files):
                         snapshot.append_data_file(file)
             else:
-                with _merge_append(change, table.io, name, properties) as snapshot:
+                with merge_append(change, table.io, name, properties) as snapshot:
                     for file in data_files(change.table_metadata, files):
                         snapshot.append_data_file(file)
             change.set_properties({"sluice.last-delivery": properties["sluice.delivery"]})
@@ -291,38 +277,21 @@ class LakeTable:
                 remedy="run again",
             )
 
-    def _leaving(self, table: Table, uris: frozenset[str] | None) -> list[DataFile]:
-        """The table's entries of these objects, or NeedsPerson where one is missing; None: all entries."""
-        present = [task.file for task in table.scan().plan_files()]
-        if uris is None:
-            return present
-        found = [file for file in present if file.file_path in uris]
-        if len(found) != len(uris):
+    def _take_out(self, snapshot: Overwrite, uris: frozenset[str] | None, of: Collection[int]) -> None:
+        """Take these objects out, or raise NeedsPerson where one is missing; None: all."""
+        found = snapshot.take_out(uris, likely=of)
+        if uris is not None and found != len(uris):
             raise NeedsPerson(
-                f"{len(uris) - len(found)} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
+                f"{len(uris) - found} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
                 f" {self.namespace}.{self.name}: another replay was quicker, or the table is not as the ledger says."
                 " Nothing was changed",
                 remedy="the same command again; if it stays, `sluice audit` shows where ledger and table differ",
             )
-        return found
 
     def swap(self, cursor: Cursor, draft: Draft) -> bool:
         """Publish a draft with the caller's transaction; False when the pointer is not at its base."""
         values = {**self._row, "location": draft.location, "base": draft.base}
         return run(cursor, "ledger", "swap_pointer", values).rowcount == 1
-
-
-def _merge_append(
-    change: Transaction, io: FileIO, name: uuid.UUID, properties: Mapping[str, str]
-) -> _MergeAppendFiles:
-    """pyiceberg's merge append, its manifests under `name`, which its own short form can't be given."""
-    return _MergeAppendFiles(
-        operation=Operation.APPEND,
-        transaction=change,
-        io=io,
-        commit_uuid=name,
-        snapshot_properties=dict(properties),
-    )
 
 
 def _refuse_other(

@@ -64,10 +64,14 @@ class Opened:
         )
 
 
-def open_pipeline(place: Place, pipeline: Pipeline, spark: SparkSession) -> Opened:
-    """Check folders, lookups, suite and tables, and open them; no input is read yet."""
+def open_pipeline(place: Place, pipeline: Pipeline, spark: SparkSession, *, beside: bool = False) -> Opened:
+    """Check folders, lookups, suite and tables, and open them; no input is read yet.
+
+    `beside` the stream its frame is never run.
+    """
     source = open_source(spark, pipeline, place.settings)
-    frame = output(pipeline.transform(source.frame, **source.lookups))
+    records = source.shape() if beside else source.frame
+    frame = output(pipeline.transform(records, **source.lookups))
     refuse_state(pipeline, frame)
     rules = compile_rules(pipeline, frame, place.settings)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)

@@ -65,7 +65,7 @@ def release(
     with leased(dsn, lease), a_session(place, spark) as found:
         from etl.opened import open_pipeline
 
-        opened = open_pipeline(place, pipeline, found)
+        opened = open_pipeline(place, pipeline, found, beside=True)
         for number, (origin, rows) in enumerate(_by_delivery(held)):
             ids = tuple(one.quarantine_id for one in rows)
             change = Apart(kind="release", files={}, released_from=origin, rows=ids, who=who, why=why)

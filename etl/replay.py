@@ -266,7 +266,7 @@ def replay(
     with leased(dsn, lease), a_session(place, spark) as found:
         from etl.opened import open_pipeline
 
-        opened = open_pipeline(place, pipeline, found)
+        opened = open_pipeline(place, pipeline, found, beside=True)
         change = planned.change(releases, who=who, why=why or "")
         batch = ReplayBatch(micro=_static(opened, planned, place), gone=planned.gone)
         session_ = replace(

@@ -16,8 +16,9 @@ from pyiceberg.manifest import ManifestFile, read_manifest_list
 from pyiceberg.table.metadata import TableMetadata
 
 from etl.database import Cursor, run
+from etl.drafts import drafted_by
 from etl.errors import ServiceAway, SetupError, SluiceError
-from etl.lake import LakeTable, drafted_by
+from etl.lake import LakeTable
 from etl.objects import ObjectStore
 
 if TYPE_CHECKING:

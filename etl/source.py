@@ -6,10 +6,12 @@ transform can lose it, and can be had as its raw text afterwards. Blank lines ar
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pyarrow import fs
@@ -41,9 +43,26 @@ class Source:
     spark: SparkSession
     landing: str
     fields: StructType  # of the declared schema
-    frame: DataFrame  # streaming: the well-formed records of all sources, typed
+    paths: Sequence[str]  # where the files of each of the pipeline's sources are
     lookups: Mapping[str, DataFrame]  # as they were when the source was opened
     lookup_versions: Mapping[str, tuple[Input, ...]]  # the files of each lookup
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The well-formed records of all sources, typed; streaming. Spark lists all of the landing for it."""
+        return self._stream(self.paths)
+
+    def shape(self) -> DataFrame:
+        """As `frame`, for what asks its plan alone: nothing is listed, and it can't be run."""
+        with tempfile.TemporaryDirectory(prefix="sluice-") as empty:
+            return self._stream([Path(empty).as_uri()] * len(self.paths))
+
+    def _stream(self, paths: Sequence[str]) -> DataFrame:
+        streams = [
+            read_stream(self.spark, files, self.fields, path, split_pattern(files.pattern).name)
+            for files, path in zip(self.pipeline.sources, paths, strict=True)
+        ]
+        return _well_formed(reduce(lambda one, other: one.unionByName(other), streams))
 
     def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
         """As `frame`, of the given files alone and not streaming; of the `broken` ones what can be read."""
@@ -87,13 +106,9 @@ class Source:
 
 
 def open_source(spark: SparkSession, pipeline: Pipeline, settings: Settings) -> Source:
-    """Check folders, schema and lookups, and open the stream; no input is read yet."""
+    """Check folders, schema and lookups; no input is read yet."""
     fields = _fields(pipeline.schema, f"pipeline {pipeline.name}: schema")
-    streams = []
-    for files in pipeline.sources:
-        path = _existing(files, settings, f"pipeline {pipeline.name}")
-        streams.append(read_stream(spark, files, fields, path, split_pattern(files.pattern).name))
-    union = reduce(lambda one, other: one.unionByName(other), streams)
+    paths = [_existing(files, settings, f"pipeline {pipeline.name}") for files in pipeline.sources]
     lookups, versions = {}, {}
     for name, lookup in pipeline.lookups.items():
         lookups[name], versions[name] = _lookup(spark, pipeline, name, lookup, settings)
@@ -102,7 +117,7 @@ def open_source(spark: SparkSession, pipeline: Pipeline, settings: Settings) -> 
         spark=spark,
         landing=settings.landing,
         fields=fields,
-        frame=_well_formed(union),
+        paths=paths,
         lookups=lookups,
         lookup_versions=versions,
     )

@@ -198,7 +198,7 @@ def put_out(place: Place, pipeline: Pipeline, spark: SparkSession) -> DataFrame:
     from etl.sparkbatch import output
 
     source = open_source(spark, pipeline, place.settings)
-    return output(pipeline.transform(source.frame, **source.lookups))
+    return output(pipeline.transform(source.shape(), **source.lookups))
 
 
 def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> Iterator[Weighed]:

@@ -1,0 +1,126 @@
+"""The snapshots that a draft of an Iceberg table's next metadata makes, under a name that tells whose they are."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import uuid
+from collections.abc import Collection, Mapping
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Transaction
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
+
+_NAME = re.compile(r"/([0-9a-f-]{36})-m\d+\.avro$")
+
+
+def draft_name(delivery_id: int) -> uuid.UUID:
+    """A name for one draft's metadata objects that tells whose they are: ten random bytes, then the number.
+
+    The sweeper may remove an object only when it knows the attempt that wrote it.
+    """
+    return uuid.UUID(bytes=secrets.token_bytes(10) + delivery_id.to_bytes(6, "big"))
+
+
+def drafted_by(name: uuid.UUID) -> int:
+    """The delivery id within a name that `draft_name` made."""
+    return int.from_bytes(name.bytes[10:], "big")
+
+
+def merge_append(
+    change: Transaction, io: FileIO, name: uuid.UUID, properties: Mapping[str, str]
+) -> _MergeAppendFiles:
+    """pyiceberg's merge append, its manifests under `name`, which its own short form can't be given."""
+    return _MergeAppendFiles(
+        operation=Operation.APPEND,
+        transaction=change,
+        io=io,
+        commit_uuid=name,
+        snapshot_properties=dict(properties),
+    )
+
+
+class Overwrite(_OverwriteFiles):
+    """An overwrite that costs what leaves, and not what the table has.
+
+    pyiceberg's own reads every manifest twice, once what leaves was found by reading each; and it keeps the
+    manifests of what had left before, one more with every overwrite.
+    """
+
+    def __init__(
+        self, change: Transaction, io: FileIO, name: uuid.UUID, properties: Mapping[str, str]
+    ) -> None:
+        super().__init__(
+            operation=Operation.OVERWRITE,
+            transaction=change,
+            io=io,
+            commit_uuid=name,
+            snapshot_properties=dict(properties),
+        )
+        parent = change.table_metadata.current_snapshot()
+        found = parent.manifests(io) if parent else []
+        self._base = [one for one in found if one.has_added_files() or one.has_existing_files()]
+        self._touched: dict[
+            ManifestFile, list[ManifestEntry]
+        ] = {}  # manifests that lose entries: all of theirs
+
+    def take_out(self, uris: frozenset[str] | None, likely: Collection[int]) -> int:
+        """Take these objects out of the table, None: all; returns how many it had.
+
+        They were probably added by one of the deliveries `likely`, or are in a manifest merged since.
+        """
+
+        def order(manifest: ManifestFile) -> tuple[bool, int]:
+            return not _is_by(manifest, likely), -(manifest.existing_files_count or 0)
+
+        for manifest in sorted(self._base, key=order):
+            if uris is not None and len(self._deleted_data_files) == len(uris):
+                break
+            entries = manifest.fetch_manifest_entry(self._io)
+            gone = [one for one in entries if uris is None or one.data_file.file_path in uris]
+            if gone:
+                self._touched[manifest] = entries
+            for entry in gone:
+                self.delete_data_file(entry.data_file)
+        return len(self._deleted_data_files)
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return [
+            _entry(one, ManifestEntryStatus.DELETED, self.snapshot_id)
+            for entries in self._touched.values()
+            for one in entries
+            if one.data_file in self._deleted_data_files
+        ]
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [left for manifest in self._base for left in self._left_of(manifest)]
+
+    def _left_of(self, manifest: ManifestFile) -> list[ManifestFile]:
+        """The manifest without the entries that leave: as it is, written anew, or none."""
+        if manifest not in self._touched:
+            return [manifest]
+        left = [one for one in self._touched[manifest] if one.data_file not in self._deleted_data_files]
+        if not left:
+            return []
+        with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
+            for one in left:
+                writer.add_entry(_entry(one, ManifestEntryStatus.EXISTING, one.snapshot_id))
+        return [writer.to_manifest_file()]
+
+
+def _entry(one: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=one.sequence_number,
+        file_sequence_number=one.file_sequence_number,
+        data_file=one.data_file,
+    )
+
+
+def _is_by(manifest: ManifestFile, deliveries: Collection[int]) -> bool:
+    """Whether one of these deliveries wrote the manifest, as its name says."""
+    found = _NAME.search(manifest.manifest_path)
+    return found is not None and drafted_by(uuid.UUID(found[1])) in deliveries

@@ -1,0 +1,131 @@
+"""Taking objects out of an Iceberg table: exactly those, and at their own cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+
+from etl import lake as lakes
+from etl.database import session
+from etl.errors import NeedsPerson
+from etl.lake import Lake
+from etl.pipeline import Append, Replace, Sink
+from etl.services import Services
+from tests.service.delivering import Delivering
+
+COLUMNS = pa.schema([("id", pa.int64())])
+BATCHES = 5
+
+
+def rows(batch: int) -> pa.Table:
+    return pa.table([pa.array(range(batch * 10, batch * 10 + 10), pa.int64())], schema=COLUMNS)
+
+
+def delivered(services: Services, dsn: str, lake: Lake, home: Path, sink: Sink) -> Delivering:
+    events = Delivering.start(services, dsn, lake, home, COLUMNS, sink)
+    for number in range(BATCHES):
+        events.deliver(rows(number))
+    return events
+
+
+@pytest.fixture(params=[100, 2], ids=["each batch's manifest its own", "manifests merged"])
+def events(
+    request: pytest.FixtureRequest,
+    services: Services,
+    dsn: str,
+    lake: Lake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Delivering:
+    merged = {**lakes.TABLE_PROPERTIES, "commit.manifest.min-count-to-merge": str(request.param)}
+    monkeypatch.setattr(lakes, "TABLE_PROPERTIES", merged)
+    return delivered(services, dsn, lake, tmp_path, Append())
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The manifests that were read."""
+    found: list[str] = []
+    before = ManifestFile.fetch_manifest_entry
+
+    def reading(self: ManifestFile, *values: Any, **named: Any) -> Any:
+        found.append(self.manifest_path)
+        return before(self, *values, **named)
+
+    monkeypatch.setattr(ManifestFile, "fetch_manifest_entry", reading)
+    return found
+
+
+def now(events: Delivering) -> Table:
+    with session(events.dsn) as cursor:
+        return events.table.at(events.table.pointer(cursor) or "")
+
+
+def take_out(events: Delivering, deliveries: list[int], uris: frozenset[str]) -> None:
+    with session(events.dsn) as cursor:
+        base = events.table.pointer(cursor) or ""
+        draft = events.table.draft(
+            base,
+            [],
+            written=events.table.files(base, COLUMNS, stream_id="x", batch_id=0).schema,
+            properties={"sluice.delivery": "99"},
+            without=uris,
+            of=deliveries,
+        )
+        assert events.table.swap(cursor, draft)
+
+
+def objects(events: Delivering) -> dict[int, list[str]]:
+    """The data files of each delivery."""
+    found: dict[int, list[str]] = {}
+    query = "SELECT delivery_id, path FROM sluice.delivery_file WHERE kind = 'data' ORDER BY 1, 2"
+    for number, path in events.execute(query):
+        found.setdefault(number, []).append(path)
+    return found
+
+
+def present(table: Table) -> set[str]:
+    return {task.file.file_path for task in table.scan().plan_files()}
+
+
+@pytest.mark.parametrize("place", [0, 2, 4])
+def test_exactly_the_objects_leave_and_one_manifest_is_read(
+    events: Delivering, read: list[str], place: int
+) -> None:
+    every = objects(events)
+    chosen = sorted(every)[place]
+    gone, *kept = every[chosen]
+    assert kept
+    read.clear()
+    take_out(events, [chosen], frozenset([gone]))
+    assert len(read) == 1
+    table = now(events)
+    assert present(table) == {path for paths in every.values() for path in paths} - {gone}
+    summary = table.current_snapshot().summary  # type: ignore[union-attr]
+    assert summary is not None
+    assert (summary["deleted-data-files"], summary["total-data-files"]) == ("1", str(2 * BATCHES - 1))
+    assert summary["total-records"] == "45"
+    take_out(events, [chosen], frozenset(kept))
+    assert present(now(events)) == {path for one, paths in every.items() if one != chosen for path in paths}
+
+
+def test_an_object_that_is_not_in_the_table_stops_the_draft(events: Delivering) -> None:
+    [(_, (path, _)), *_] = objects(events).items()
+    before = now(events).metadata_location
+    with pytest.raises(NeedsPerson, match="1 of the 2 objects to be replaced are no longer in Iceberg table"):
+        take_out(events, [], frozenset([path, f"{path}.other"]))
+    assert now(events).metadata_location == before
+
+
+def test_what_every_batch_replaces_leaves_no_manifest_behind(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path
+) -> None:
+    events = delivered(services, dsn, lake, tmp_path, Replace())
+    table = now(events)
+    assert len(table.current_snapshot().manifests(table.io)) <= 2  # type: ignore[union-attr]
+    assert present(table) == set(objects(events)[max(objects(events))])
