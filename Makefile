@@ -55,8 +55,8 @@ $(GATEWAY): requirements-go.txt | $(VENV)/.installed
 	GOTOOLCHAIN=local CGO_ENABLED=0 GOBIN=$(CURDIR)/$(@D) .tools/go/go/bin/go install github.com/versity/versitygw/cmd/versitygw@$(GATEWAY_TAG)
 	@rm -rf .tools/go; touch $@
 
-test-fast: dev  ## without Spark and without crashes
-	$(BIN)/pytest -m "not slow" tests/unit tests/service
+test-fast: dev  ## without Spark, without crashes and restarts, on two processes
+	$(BIN)/pytest -m "not slow and not long" --numprocesses 2 --dist worksteal tests/unit tests/service
 
 check: dev  ## ruff and mypy
 	$(BIN)/ruff check etl tests

@@ -296,6 +296,7 @@ def test_a_batch_whose_staged_rows_were_lost_is_staged_again(
     assert_delivered(run, made[:1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [Step.STAGED, Step.POINTER_SWAPPED])
 def test_postgres_is_killed_and_restarted(
     short_home: Path, lake: Lake, made: list[oracle.MadeBatch], step: Step

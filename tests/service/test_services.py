@@ -24,6 +24,8 @@ from etl.services import Services
 from etl.services.postgres import cluster
 from etl.settings import Settings
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def own(settings: Settings) -> Iterator[Settings]:

@@ -425,6 +425,7 @@ def test_objects_roll_over_by_size(dsn: str, lake: Lake, monkeypatch: pytest.Mon
     assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=())
 
 
+@pytest.mark.long
 def test_a_task_needs_no_more_memory_for_more_rows(dsn: str, lake: Lake) -> None:
     columns = pa.schema([("id", pa.int64()), ("text", pa.string()), ("noise", pa.binary())])
     rule = StageRule(number=0, reason="r", broken=0, columns=("id",), quarantines=True)

@@ -20,6 +20,8 @@ from etl.sweep import SweepReport, ensure_bucket, sweep, sweep_lake
 from tests import arrow_batches
 from tests.service.delivering import Delivering
 
+pytestmark = pytest.mark.long
+
 COLUMNS = pa.schema([("id", pa.int64()), ("text", pa.string())])
 NONE = dt.timedelta(0)
 WEEK = dt.timedelta(days=7)
