@@ -119,6 +119,7 @@ def down() -> None:
 app.command()(cli_airflow.airflow)
 app.command()(cli_replay.replay)
 app.add_typer(cli_quarantine.app, name="quarantine")
+app.command("try")(cli_suites.try_)
 app.command()(cli_suites.whatif)
 app.command()(cli_suites.suggest)
 app.command()(cli_suites.columns)

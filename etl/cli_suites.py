@@ -1,20 +1,95 @@
-"""`sluice whatif`, `suggest`, `docs` and `columns`: suites, verdicts and columns of batches that are delivered."""
+"""`sluice try`, `whatif`, `suggest`, `docs` and `columns`: suites, verdicts and columns of batches that are delivered."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from etl.command import AsJson, PipelineName, here, load, moment, print_json
-from etl.errors import SetupError
+from etl.errors import ContractBroken, SetupError
 
 if TYPE_CHECKING:
     from etl.history import By
     from etl.metrics import ColumnMetrics
+    from etl.trying import Tried
 
 Last = Annotated[int, typer.Option(metavar="N", help="How many of the newest batches.")]
+
+
+def try_(
+    name: PipelineName,
+    files: Annotated[
+        list[str], typer.Option("--input", metavar="FILE", help="A file to read; may be said again.")
+    ],
+    rows: Annotated[int, typer.Option(min=0, help="How many rows of each kind are shown.")] = 3,
+    plan: Annotated[bool, typer.Option("--plan", help="Show Spark's plan of the transform as well.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the transform and the suite over some files as one batch, and show what a run would do; nothing is written.
+
+    Exit 3 where the suite would stop the batch.
+    """
+    from etl.trying import try_out
+
+    place = here()
+    found = try_out(place, load(name, place.settings), files, most=rows)
+    if as_json:
+        print_json(found.json())
+    else:
+        show(found, plan=plan)
+    if found.stops:
+        raise typer.Exit(ContractBroken.exit_code)
+
+
+def show(found: Tried, *, plan: bool) -> None:
+    """What was tried, for people."""
+    out = Console(soft_wrap=True)
+    files, held = len(found.files), found.held + found.malformed
+    out.print(f"{found.pipeline}: {files:,} files; {found.delivered:,} rows delivered, {held:,} held")
+    named = list(found.columns.items())
+    _table(out, "delivered", ["column", "type"], _upright(named, found.rows))
+    bad = [("\n".join(reasons), *row) for reasons, row in found.held_rows]
+    _table(out, "held", ["column", "type"], _upright([("reasons", ""), *named], bad))
+    _table(out, "held as malformed", ["record", "file"], found.malformed_records)
+    rules = [
+        (
+            "passed" if one.success else "failed",
+            one.reason,
+            str(one.severity),
+            "" if one.unexpected_count is None else f"{one.unexpected_count:,} of {one.element_count:,}",
+        )
+        for one in found.verdict.results
+    ]
+    _table(out, "rules", ["", "rule", "severity", "rows that break it"], rules)
+    if plan:
+        out.print(Text(found.plan))
+    for stop in found.stops:
+        out.print(Text(f"a run would stop here: {stop}"))
+
+
+def _upright(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
+    """A line for each column, and beside its name and type the value of each row."""
+    return [(*column, *values) for column, values in zip(columns, zip(*rows, strict=True), strict=False)]
+
+
+def _table(out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    if not rows:
+        return
+    table = Table(title=title, title_justify="left", box=SIMPLE)
+    for name in columns:
+        table.add_column(Text(name), overflow="fold")
+    for _ in rows[0][len(columns) :]:
+        table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("null" if value is None else str(value)) for value in row))
+    out.print(table)
 
 
 def whatif(

@@ -69,7 +69,7 @@ def open_pipeline(place: Place, pipeline: Pipeline, spark: SparkSession, *, besi
 
     `beside` the stream its frame is never run.
     """
-    source = open_source(spark, pipeline, place.settings)
+    source = open_source(spark, pipeline, place.settings, stream=not beside)
     records = source.shape() if beside else source.frame
     frame = output(pipeline.transform(records, **source.lookups))
     refuse_state(pipeline, frame)

@@ -19,7 +19,7 @@ from pyarrow import fs
 from etl.declaration import Files, Lookup, Pipeline
 from etl.errors import InputsChanged, NeedsPerson, ServiceAway, SetupError
 from etl.inputs import LOOKUP_SOURCE, Input, changed, look, path_of
-from etl.patterns import Pattern, fits, is_glob, split_pattern
+from etl.patterns import Pattern, fits, inferred_format, is_glob, split_pattern
 from etl.places import filesystem, landing_place
 from etl.reader import MALFORMED, SOURCE_PATH, read_files, read_stream
 from etl.settings import Settings
@@ -43,7 +43,7 @@ class Source:
     spark: SparkSession
     landing: str
     fields: StructType  # of the declared schema
-    paths: Sequence[str]  # where the files of each of the pipeline's sources are
+    paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
     lookups: Mapping[str, DataFrame]  # as they were when the source was opened
     lookup_versions: Mapping[str, tuple[Input, ...]]  # the files of each lookup
 
@@ -55,7 +55,7 @@ class Source:
     def shape(self) -> DataFrame:
         """As `frame`, for what asks its plan alone: nothing is listed, and it can't be run."""
         with tempfile.TemporaryDirectory(prefix="sluice-") as empty:
-            return self._stream([Path(empty).as_uri()] * len(self.paths))
+            return self._stream([Path(empty).as_uri()] * len(self.pipeline.sources))
 
     def _stream(self, paths: Sequence[str]) -> DataFrame:
         streams = [
@@ -64,33 +64,42 @@ class Source:
         ]
         return _well_formed(reduce(lambda one, other: one.unionByName(other), streams))
 
-    def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
-        """As `frame`, of the given files alone and not streaming; of the `broken` ones what can be read."""
-        return _well_formed(read_static(self.spark, self.pipeline, uris, landing=self.landing, broken=broken))
+    def again(self, uris: Iterable[str], *, broken: Iterable[str], anywhere: bool = False) -> DataFrame:
+        """As `frame`, of the given files alone and not streaming; of the `broken` ones what can be read.
 
-    def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
+        `anywhere`: a file that no pattern means is read by the first source of its format.
+        """
+        return _well_formed(self._static(uris, broken, anywhere))
+
+    def malformed(
+        self, uris: Iterable[str], *, broken: Iterable[str] = (), anywhere: bool = False
+    ) -> DataFrame:
         """Exactly the malformed records of the given files: `_raw` and `_source_path`, both text."""
         from pyspark.sql import functions as F
 
-        frame = read_static(self.spark, self.pipeline, uris, landing=self.landing, broken=broken)
+        frame = self._static(uris, broken, anywhere)
         bad = frame.where(F.col(MALFORMED).isNotNull())
         return bad.select(F.col(MALFORMED).alias(RAW), SOURCE_PATH)
 
-    def unreadable(self, uris: Iterable[str]) -> list[tuple[str, str]]:
+    def _static(self, uris: Iterable[str], broken: Iterable[str], anywhere: bool) -> DataFrame:
+        by_source = _by_source(self.pipeline, uris, self.landing, anywhere=anywhere)
+        return read_static(self.spark, self.pipeline, by_source, broken=broken)
+
+    def unreadable(self, uris: Iterable[str], *, anywhere: bool = False) -> list[tuple[str, str]]:
         """The files that can't be read to their end, each with the reason; reads every one of them alone.
 
         For use after a job failed. Raises InputsChanged for a file that is gone and ServiceAway when the
         storage did not answer: neither is the fault of a file's content.
         """
-        return [(uri, why) for uri in uris if (why := self._reading_fails(uri)) is not None]
+        return [(uri, why) for uri in uris if (why := self._reading_fails(uri, anywhere)) is not None]
 
-    def _reading_fails(self, uri: str) -> str | None:
+    def _reading_fails(self, uri: str, anywhere: bool) -> str | None:
         """Why reading all of a file fails; None: it does not."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         try:
-            frame = read_static(self.spark, self.pipeline, [uri], landing=self.landing)
+            frame = self._static([uri], (), anywhere)
             frame.write.format("noop").mode("overwrite").save()
         except (PySparkException, Py4JJavaError) as error:
             chain = list(causes(error))
@@ -105,10 +114,13 @@ class Source:
         return None
 
 
-def open_source(spark: SparkSession, pipeline: Pipeline, settings: Settings) -> Source:
-    """Check folders, schema and lookups; no input is read yet."""
+def open_source(
+    spark: SparkSession, pipeline: Pipeline, settings: Settings, *, stream: bool = True
+) -> Source:
+    """Check schema, lookups and, for a `stream`, the folders; no input is read yet."""
     fields = _fields(pipeline.schema, f"pipeline {pipeline.name}: schema")
-    paths = [_existing(files, settings, f"pipeline {pipeline.name}") for files in pipeline.sources]
+    where = f"pipeline {pipeline.name}"
+    paths = [_existing(files, settings, where) for files in pipeline.sources] if stream else []
     lookups, versions = {}, {}
     for name, lookup in pipeline.lookups.items():
         lookups[name], versions[name] = _lookup(spark, pipeline, name, lookup, settings)
@@ -133,9 +145,13 @@ def _well_formed(records: DataFrame) -> DataFrame:
 
 
 def read_static(
-    spark: SparkSession, pipeline: Pipeline, uris: Iterable[str], *, landing: str, broken: Iterable[str] = ()
+    spark: SparkSession,
+    pipeline: Pipeline,
+    by_source: Mapping[int, Sequence[str]],
+    *,
+    broken: Iterable[str] = (),
 ) -> DataFrame:
-    """The records of the given files, malformed ones included: the fields, `_malformed`, `_source_path`.
+    """The records of the given files of each source, malformed ones included: the fields, `_malformed`, `_source_path`.
 
     A file that can't be read to its end fails the job, unless it is one of `broken`.
     """
@@ -144,7 +160,7 @@ def read_static(
     fields = _fields(pipeline.schema, f"pipeline {pipeline.name}: schema")
     known = set(broken)
     frames = []
-    for source, some in _by_source(pipeline, uris, landing).items():
+    for source, some in by_source.items():
         for damaged in (False, True):
             if chosen := [uri for uri in some if (uri in known) is damaged]:
                 files = pipeline.sources[source]
@@ -225,12 +241,17 @@ def _escaped(place: str) -> str:
     return "".join("\\" + char if char in "*?[]{}\\" else char for char in place)
 
 
-def _by_source(pipeline: Pipeline, uris: Iterable[str], landing: str) -> dict[int, list[str]]:
-    """Which source reads which file: the first whose pattern means it."""
+def _by_source(
+    pipeline: Pipeline, uris: Iterable[str], landing: str, *, anywhere: bool
+) -> dict[int, list[str]]:
+    """Which source reads which file: the first whose pattern means it; `anywhere`, or else of its format."""
     found: dict[int, list[str]] = {}
     for uri in uris:
         path = path_of(uri, landing)
         source = next((n for n, files in enumerate(pipeline.sources) if fits(files.pattern, path)), None)
+        if source is None and anywhere:
+            kind = inferred_format(uri)
+            source = next((n for n, files in enumerate(pipeline.sources) if files.kind == kind), None)
         if source is None:
             seen = f"{uri} is no file of pipeline {pipeline.name}: none of its patterns means it"
             raise SetupError(seen, remedy="check the pipeline's sources and SLUICE_LANDING")

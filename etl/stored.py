@@ -93,13 +93,13 @@ def stored_rows(spark: SparkSession, batch: StoredBatch, schema: StructType) -> 
 
     reasons = StructField(REASONS, ArrayType(StringType()))
     whole = StructType([*schema.fields, reasons])
-    held = _parquet(spark, batch.quarantine, whole)
+    held = parquet(spark, batch.quarantine, whole)
     typed = held.where(~F.array_contains(REASONS, MALFORMED))
-    delivered = _parquet(spark, batch.data, schema)
+    delivered = parquet(spark, batch.data, schema)
     return delivered.withColumn(REASONS, F.lit(None).cast(reasons.dataType)).unionAll(typed)
 
 
-def _parquet(spark: SparkSession, uris: Sequence[str], schema: StructType) -> DataFrame:
+def parquet(spark: SparkSession, uris: Sequence[str], schema: StructType) -> DataFrame:
     if not uris:
         return spark.createDataFrame([], schema)
     paths = [uri.replace("s3://", "s3a://", 1) for uri in uris]

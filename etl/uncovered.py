@@ -19,11 +19,12 @@ import pyarrow as pa
 from etl.database import Cursor, run, session
 from etl.stage import StageTask, conform
 from etl.staging import StagingTables, StagingWriter
+from etl.stored import parquet
 from etl.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 DELIVERY = "_delivery_id"
 
@@ -112,24 +113,17 @@ class LakeLog:
     connections: int
 
     def stage(self, task: StageTask, files: Sequence[str]) -> list[Staged]:
-        from pyspark.sql.types import LongType, StructField
+        from pyspark.sql.types import LongType, StructField, StructType
 
         from etl.sparkbatch import collect, in_tasks
 
         if not self.replaced:
             return []
         keys = [self.schema[name] for name in self.keys]
-        touched = self._read(self.replaced, keys)
-        changes = self._read(files, [*self.schema.fields, StructField(DELIVERY, LongType())])
+        touched = parquet(self.spark, self.replaced, StructType(keys))
+        logged = StructType([*self.schema.fields, StructField(DELIVERY, LongType())])
+        changes = parquet(self.spark, files, logged)
         found = changes.join(touched, on=list(self.keys), how="left_semi").coalesce(self.connections)
         columns = pa.schema([*task.columns, pa.field(DELIVERY, pa.int64())])
         staged: list[Staged] = collect(in_tasks(found, partial(stage_log, task.tables, columns)))
         return staged
-
-    def _read(self, files: Sequence[str], fields: list[StructField]) -> DataFrame:
-        from pyspark.sql.types import StructType
-
-        paths = [path.replace("s3://", "s3a://", 1) for path in files]
-        # recursiveFileLookup keeps Spark from making columns of the folders' names
-        reader = self.spark.read.schema(StructType(fields)).option("recursiveFileLookup", "true")
-        return reader.parquet(*paths)

@@ -197,14 +197,20 @@ def put_out(place: Place, pipeline: Pipeline, spark: SparkSession) -> DataFrame:
     from etl.source import open_source
     from etl.sparkbatch import output
 
-    source = open_source(spark, pipeline, place.settings)
+    source = open_source(spark, pipeline, place.settings, stream=False)
     return output(pipeline.transform(source.shape(), **source.lookups))
 
 
 def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> Iterator[Weighed]:
     """The stored batches one by one, each judged by one job, and one more where GX itself is asked."""
+    sieve = sieve_of(rules)
+    return (_weighed(spark, batch, rules, sieve) for batch in batches)
+
+
+def sieve_of(rules: Rules) -> Sieve:
+    """What a run of the pipeline would tell its rows apart by."""
     sink = rules.pipeline.sink
-    sieve = Sieve(
+    return Sieve(
         columns=common_schema(rules.arrow_schema, pipeline=rules.pipeline.name),
         words=rules.words,
         sampled=rules.stage_rules,
@@ -212,7 +218,6 @@ def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> 
         keys=sink.keys if isinstance(sink, Upsert) else (),
         partitioned_by=sink.partition_by.column if sink.partition_by else None,
     )
-    return (_weighed(spark, batch, rules, sieve) for batch in batches)
 
 
 def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: Sieve) -> Weighed:

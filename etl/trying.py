@@ -1,0 +1,196 @@
+"""`sluice try`: a transform and its suite over some files, as one batch; no sink and no ledger is written to.
+
+Read, typed, flagged, sifted and judged by the code that runs use: what it says is what a run of exactly these
+files as one batch would do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl import inputs
+from etl.batch import Staged
+from etl.errors import SetupError
+from etl.pipeline import Pipeline
+from etl.stage import Sieve, TaskReport, conform, sift
+from etl.staging import plain_values
+from etl.verdict import Verdict
+from etl.warehouse import postgres_type
+from etl.whatif import sieve_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.run import Place
+    from etl.source import Source
+
+Values = tuple[Any, ...]
+
+
+@dataclass(kw_only=True)
+class Seen:
+    """What one task saw: counts, and the first rows of either fate."""
+
+    report: TaskReport
+    delivered: list[Values] = field(default_factory=list)
+    held: list[tuple[list[str], Values]] = field(default_factory=list)
+
+
+def look_through(
+    sieve: Sieve, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
+) -> Seen:
+    """Runs on the executors: sift the rows as the stage does, and keep at most `most` of each kind."""
+    seen = Seen(report=TaskReport.of(sieve, partition=partition, number=number))
+    for batch in batches:
+        rows = conform(batch, sieve.columns)
+        held, reasons = sift(sieve, batch, rows, seen.report)
+        if held is None:
+            held = pa.repeat(False, batch.num_rows)
+        seen.report.quarantined += len(reasons)
+        seen.report.delivered += batch.num_rows - len(reasons)
+        seen.delivered += _values(rows.filter(pc.invert(held)).slice(0, most - len(seen.delivered)))
+        bad = _values(rows.filter(held).slice(0, most - len(seen.held)))
+        seen.held += zip(reasons[: len(bad)], bad, strict=True)
+    return seen
+
+
+def _values(rows: pa.RecordBatch) -> list[Values]:
+    return list(zip(*(plain_values(column) for column in rows.columns), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """What a run of these files as one batch would do."""
+
+    pipeline: str
+    files: Sequence[str]
+    columns: Mapping[str, str]  # of the transform's output, with their PostgreSQL types
+    delivered: int
+    held: int  # rows, malformed records not counted
+    malformed: int
+    reasons: Mapping[str, int]  # held rows by reason
+    rows: Sequence[Values]  # the first that would be delivered
+    held_rows: Sequence[tuple[Sequence[str], Values]]  # the first that would be held, each with its reasons
+    malformed_records: Sequence[tuple[str, str]]  # the first: the raw record and its file
+    verdict: Verdict
+    plan: str  # Spark's, of the transform
+
+    @property
+    def stops(self) -> Sequence[str]:
+        """Why a run would deliver nothing of it; none: it would be delivered."""
+        return self.verdict.stops
+
+    def json(self) -> dict[str, Any]:
+        rules = [
+            {
+                "reason": one.reason,
+                "expectation": one.expectation_type,
+                "severity": one.severity,
+                "success": one.success,
+                "element_count": one.element_count,
+                "unexpected_count": one.unexpected_count,
+            }
+            for one in self.verdict.results
+        ]
+        return {
+            **{name: value for name, value in vars(self).items() if name != "verdict"},
+            "rules": rules,
+        } | {"stops": list(self.stops)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ran:
+    job: DataFrame
+    seen: Sequence[Seen]
+    malformed: int
+
+
+def try_out(
+    place: Place,
+    pipeline: Pipeline,
+    files: Sequence[str],
+    *,
+    most: int = 20,
+    spark: SparkSession | None = None,
+) -> Tried:
+    """Run the transform and the suite over these files: below the landing or anywhere else, of any source's format."""
+    from etl.run import a_session
+    from etl.source import open_source
+    from etl.sparkbatch import compile_rules, output, refuse_state
+
+    uris = _there(files, place.settings.landing)
+    with a_session(place, spark) as found:
+        source = open_source(found, pipeline, place.settings, stream=False)
+        shape = output(pipeline.transform(source.shape(), **source.lookups))
+        refuse_state(pipeline, shape)
+        rules = compile_rules(pipeline, shape, place.settings)
+        frame = output(pipeline.transform(source.again(uris, broken=(), anywhere=True), **source.lookups))
+        sieve = sieve_of(rules)
+        ran = _run(source, rules.flagged(frame), partial(look_through, sieve, most), uris)
+        staged = Staged(
+            reports=[one.report for one in ran.seen],
+            malformed=[TaskReport(partition=0, task=0, quarantined=ran.malformed)],
+            aggregates=rules.aggregates(ran.job),
+        )
+        counts = staged.counts(rules.words)
+        raw = source.malformed(uris, anywhere=True).limit(most).collect() if ran.malformed else []
+        return Tried(
+            pipeline=pipeline.name,
+            files=uris,
+            columns={one.name: postgres_type(one.type) for one in sieve.columns},
+            delivered=counts.rows - counts.held,
+            held=counts.held,
+            malformed=ran.malformed,
+            reasons=dict(staged.reasons.most_common()),
+            rows=[row for one in ran.seen for row in one.delivered][:most],
+            held_rows=[row for one in ran.seen for row in one.held][:most],
+            malformed_records=[tuple(one) for one in raw],
+            verdict=rules.judge(counts, lambda: frame),
+            plan=_plan(frame),
+        )
+
+
+def _there(files: Sequence[str], landing: str) -> list[str]:
+    """The files' URIs; SetupError names every one that is not there."""
+    wanted = [file if "://" in file else Path(file).resolve().as_uri() for file in files]
+    found = {one.uri for one in inputs.look(wanted, landing=landing)}
+    if missing := [file for file, uri in zip(files, wanted, strict=True) if uri not in found]:
+        raise SetupError(f"No such file: {', '.join(missing)}", remedy="--input takes files, one by one")
+    return wanted
+
+
+def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Sequence[str]) -> _Ran:
+    """The one job over the files, or SetupError for those that can't be read to their end."""
+    from etl.source import causes, observed
+    from etl.sparkbatch import collect, in_tasks
+
+    job = in_tasks(flagged, task)
+    try:
+        seen: list[Seen] = collect(job)
+    except Exception as error:
+        if any("FAILED_READ_FILE" in cause for cause in causes(error)):
+            broken = source.unreadable(uris, anywhere=True)
+            if broken:
+                some = "; ".join(f"{uri}: {why}" for uri, why in broken)
+                raise SetupError(
+                    f"Not every file can be read to its end: {some}",
+                    remedy="mend it; a run would deliver what can be read of it, and hold it as malformed",
+                ) from error
+        raise
+    return _Ran(job=job, seen=seen, malformed=observed(job, "source")["malformed"])
+
+
+def _plan(frame: DataFrame) -> str:
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        frame.explain("formatted")
+    return written.getvalue().strip()

@@ -1,0 +1,73 @@
+"""`sluice try` says of files what a run of them then does, and writes nowhere."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from etl.errors import SetupError
+from etl.trying import Tried, try_out
+from tests.spark.runs import NEGATIVE, NO_CITY, RULES, Home, orders, rule
+
+
+def tried(home: Home, *files: str, most: int = 20) -> Tried:
+    return try_out(home.place, home.pipeline(), files, most=most, spark=home.spark)
+
+
+def test_what_is_said_of_files_is_what_a_run_then_does(home: Home) -> None:
+    home.judge(RULES[0], RULES[1], rule("column_values_to_not_be_null", NO_CITY, "warning", column="city"))
+    home.land("orders/a.jsonl", orders(0, 12, negative=[3]), ["{broken"])
+    home.land("orders/b.csv", orders(20, 5))
+    said = tried(home, *(str(home.landing / name) for name in ("orders/a.jsonl", "orders/b.csv")))
+    assert home.ask("SELECT to_regclass('warehouse.orders')") == [(None,)]
+    assert home.ask("SELECT count(*) FROM sluice.attempt") == [(0,)]
+    assert not home.objects()
+
+    home.run()
+    [(rows_in, delivered, quarantined, malformed)] = home.ask(
+        "SELECT rows_in, delivered, quarantined, malformed FROM sluice.delivery"
+    )
+    assert said.delivered == len(said.rows) == delivered
+    assert (
+        (said.held + said.malformed, said.malformed) == (quarantined, malformed) == (rows_in - delivered, 1)
+    )
+    ids = list(said.columns).index("id")
+    assert sorted(row[ids] for row in said.rows) == [
+        n for (n,) in home.ask("SELECT id FROM warehouse.orders ORDER BY id")
+    ]
+    assert [raw for raw, _ in said.malformed_records] == ["{broken"]
+    held = [sorted(reasons) for reasons, _ in said.held_rows]
+    assert held.count([NEGATIVE]) + held.count(sorted([NEGATIVE, NO_CITY])) == 1
+    kinds = home.ask(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+        " WHERE attrelid = 'warehouse.orders'::regclass AND attnum > 0 AND NOT starts_with(attname, '_')"
+    )
+    assert said.columns == dict(kinds)
+    stored = home.ask("SELECT report::json -> 'success' FROM sluice.quality")
+    assert [said.verdict.success] == [found for (found,) in stored]
+
+
+def test_a_file_from_anywhere_is_read_by_the_source_of_its_format(home: Home) -> None:
+    home.land("orders/a.jsonl", orders(0, 3))
+    other = home.root / "sample.jsonl"
+    other.write_bytes((home.landing / "orders/a.jsonl").read_bytes())
+    assert tried(home, str(other)).delivered == 3
+    with pytest.raises(SetupError, match="none of its patterns means it"):
+        tried(home, str(home.write("notes.txt", "no record")))
+    with pytest.raises(SetupError, match=r"No such file: .*gone\.jsonl"):
+        tried(home, str(home.root / "gone.jsonl"))
+
+
+def test_the_command_shows_rows_rules_and_the_plan_and_exits_3_where_a_run_would_stop(home: Home) -> None:
+    home.land("orders/a.jsonl", orders(0, 6, negative=[1]))
+    file = str(home.landing / "orders/a.jsonl")
+    shown = home.sluice("try", "orders", "--input", file, "--plan", "--rows", "2")
+    assert shown.returncode == 0, shown.stderr
+    assert "5 rows delivered, 1 held" in shown.stdout
+    assert NEGATIVE in shown.stdout
+    assert "Physical Plan" in shown.stdout
+    home.judge(rule("column_values_to_be_between", NEGATIVE, "critical", column="amount", min_value=0))
+    stopped = home.sluice("try", "orders", "--input", file, "--json")
+    assert stopped.returncode == 3, stopped.stderr
+    assert any(NEGATIVE in stop for stop in json.loads(stopped.stdout)["stops"])
