@@ -24,7 +24,7 @@ class Files:
     """Landed files that stay as they are once they are there; each is read once."""
 
     pattern: str = field(kw_only=False)  # below the landing, or absolute, or s3a://…; `**` = at any depth
-    format: str | None = None  # "json", "csv" or "parquet"; None: from the pattern's suffix
+    format: str | None = None  # "json", "csv", "parquet" or "text"; None: from the pattern's suffix
     header: bool = True  # CSV: the first line names the columns, and is checked
     max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: all there are
     max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits
@@ -32,7 +32,7 @@ class Files:
 
     @property
     def kind(self) -> str:
-        """The format in force: "json", "csv" or "parquet"."""
+        """The format in force: "json", "csv", "parquet" or "text"."""
         return self.format or inferred_format(self.pattern) or ""
 
 
@@ -49,7 +49,7 @@ class Lookup:
 
     @property
     def kind(self) -> str:
-        """The format in force: "json", "csv" or "parquet"."""
+        """The format in force: "json", "csv", "parquet" or "text"."""
         return self.format or inferred_format(self.pattern) or ""
 
 

@@ -3,7 +3,7 @@
 Spark's own readers let some records slip. A JSON line's second object is dropped, an empty array gives no
 row, and a field that nobody selects is not parsed, so its wrong type goes unseen. Here a JSON line is one
 object, and all fields of all formats are parsed. CSV is one record a line: of a quoted value with a line
-break in it, the rest is malformed.
+break in it, the rest is malformed. Of a text file every line is a row, an empty one too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from etl.declaration import Files, Lookup
+from etl.errors import SetupError
 from etl.places import place
 
 if TYPE_CHECKING:
@@ -82,8 +83,23 @@ def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | l
         options = {**_COMMON, **_CSV, "header": str(files.header).lower(), **files.options}
         frame = reader.schema(_with_malformed(schema)).options(**options).format("csv").load(paths)
         return frame.select(*fields, _raw_csv(schema), source)
-    lines = reader.format("text").options(**_text_options(files.options)).load(paths)
+    lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
+    if files.kind == "text":
+        line = F.col("value").alias(_only_column(files, schema))
+        return lines.select(line, F.lit(None).cast("string").alias(MALFORMED), source)
     return _json_rows(lines.select("value", source), schema, {**_COMMON, **files.options})
+
+
+def _only_column(files: Files | Lookup, schema: StructType) -> str:
+    """The column that takes the lines of a text file, or SetupError."""
+    from pyspark.sql.types import StringType
+
+    if len(schema.fields) != 1 or not isinstance(schema.fields[0].dataType, StringType):
+        raise SetupError(
+            f"The lines of text files ({files.pattern}) are one string column; the schema is {schema.simpleString()}",
+            remedy='declare schema="line string", and take the lines apart in the transform',
+        )
+    return schema.fields[0].name
 
 
 def _text_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -6,12 +6,14 @@ import json
 import threading
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from etl.batch import Receipt
 from etl.errors import Busy, NeedsPerson
 from etl.run import Summary, run
-from tests.spark.runs import NEGATIVE, NO_CITY, REPOSITORY, RULES, UNIQUE, Home, orders
+from tests import oracle
+from tests.spark.runs import NEGATIVE, NO_CITY, REPOSITORY, RULES, UNIQUE, Home, orders, rule
 
 CONTRACT = {
     "pipeline",
@@ -54,6 +56,43 @@ def test_all_that_landed_is_in_both_sinks_and_a_second_run_changes_nothing(home:
     assert (again.batches, again.deliveries, again.rows_in) == (0, [], 0)
     assert again.stream == done.stream
     assert home.history() == before
+
+
+TEXT = """
+from etl.pipeline import Append, Files, Pipeline
+
+def requests(df):
+    from pyspark.sql import functions as F
+
+    words = F.split("line", " ")
+    return df.select(F.get(words, F.lit(1)).alias("path"), F.get(words, F.lit(2)).try_cast("int").alias("status"))
+
+PIPELINE = Pipeline(
+    name="requests",
+    sources=(Files("requests/*.log"),),
+    schema="line string",
+    transform=requests,
+    suite="requests",
+    sink=Append(),
+    max_quarantine_share=1.0,
+)
+"""
+
+
+def test_lines_of_text_are_taken_apart_by_the_transform_and_what_it_can_not_take_is_held(home: Home) -> None:
+    home.columns = pa.schema([("path", pa.string()), ("status", pa.int32())])
+    home.declare("requests", text=TEXT)
+    unreadable = rule("column_values_to_not_be_null", "it is a request", "warning", column="path")
+    home.judge(unreadable, name="requests")
+    home.write("requests/a.log", "GET /a 200\n\nGET /b 404\nnonsense\n")
+    home.write("requests/b.log", b"GET /\x00 200\nGET /c 301")
+    done = home.run("requests")
+    assert (done.delivered, done.quarantined, done.malformed) == (3, 3, 0)
+    wanted = oracle.Rows([("/a", 200), ("/b", 404), ("/c", 301)])
+    eyes = home.reader("requests")
+    assert eyes.in_postgres(system=()) == eyes.on_lake(system=()) == wanted
+    reasons = home.ask("SELECT reasons[1], count(*) FROM sluice.quarantine GROUP BY 1 ORDER BY 1")
+    assert dict(reasons) == {"it is a request": 2, "postgres_nul(path)": 1}
 
 
 def test_a_rule_about_the_whole_table_is_judged_by_gx_on_the_staged_rows(home: Home) -> None:

@@ -217,6 +217,19 @@ def test_parquet_rows_are_typed(spark: SparkSession, tmp_path: Path) -> None:
     assert sum(one["rows"] for one in found.counted) == 3
 
 
+def test_every_line_of_a_text_file_is_a_row(spark: SparkSession, tmp_path: Path) -> None:
+    lines = ["GET /a 200", "", '{"not": "parsed"}', " ä, spaced "]
+    write(tmp_path / "in/a.log", "\n".join(lines) + "\n")
+    write(tmp_path / "in/b.txt", gzip.compress(b"last, without an end"))
+    (tmp_path / "in/b.txt").rename(tmp_path / "in/b.txt.gz")
+    sources = (Files("in/*.log"), Files("in/*.gz", format="text"))
+    found = read(spark, pipeline(*sources, schema="line string"), tmp_path, tmp_path / "ck")
+    assert sorted(row["line"] for row in found.rows) == sorted([*lines, "last, without an end"])
+    assert (sum(one["rows"] for one in found.counted), found.malformed) == (5, [])
+    with pytest.raises(SetupError, match=r"are one string column; the schema is struct<id:int>"):
+        _ = open_source(spark, pipeline(Files("in/*.log"), schema="id int"), settings(tmp_path)).frame
+
+
 def test_what_is_missing_or_wrong_is_told_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="sluice land flights"):
         open_source(spark, FLIGHTS, settings(tmp_path))

@@ -67,7 +67,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
     wrong = declared(
         name="Events",
         sources=(
-            Files("events/*.txt"),
+            Files("events/*.xml"),
             Files("a/**/b/*.json", max_files=3, max_bytes=4),
             Files("x/*.json", max_files=0),
         ),
@@ -141,9 +141,9 @@ def test_a_pattern_spark_would_read_otherwise_is_refused(pattern: object) -> Non
 
 
 def test_the_suffix_tells_the_format() -> None:
-    ends = (".jsonl", ".json.gz", ".csv", ".csv.gz", ".parquet", ".txt")
+    ends = (".jsonl", ".json.gz", ".csv", ".csv.gz", ".parquet", ".log.gz", ".xml")
     told = [inferred_format(f"x/*{end}") for end in ends]
-    assert told == ["json", "json", "csv", "csv", "parquet", None]
+    assert told == ["json", "json", "csv", "csv", "parquet", "text", None]
 
 
 def test_column_names_are_found_in_nested_ddl() -> None:
