@@ -5,7 +5,6 @@ Importing GX takes seconds, so it is imported when a suite is compiled and not w
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -45,7 +44,11 @@ def quiet_analysis() -> Iterator[None]:
 
     GX's warnings that its own suite files write row conditions as text are left out too.
     """
-    loggers = [logging.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
+    from pyspark.logger import PySparkLogger
+
+    # Not logging.getLogger: the first to ask decides the class, and Spark's errors are written by its own alone.
+    names = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+    loggers = [PySparkLogger.getLogger(name) for name in names]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True

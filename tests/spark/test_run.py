@@ -95,6 +95,16 @@ def test_lines_of_text_are_taken_apart_by_the_transform_and_what_it_can_not_take
     assert dict(reasons) == {"it is a request": 2, "postgres_nul(path)": 1}
 
 
+def test_an_error_of_the_transform_is_told_in_sparks_own_words(home: Home) -> None:
+    home.declare("requests", text=TEXT.replace("F.get(words, F.lit(1))", "words[1]"))
+    home.judge(name="requests")
+    home.write("requests/a.log", "GET /a 200\nnonsense\n")
+    failed = home.sluice("run", "requests")
+    assert failed.returncode == 70
+    assert "INVALID_ARRAY_INDEX" in failed.stderr
+    assert "TypeError" not in failed.stderr
+
+
 def test_a_rule_about_the_whole_table_is_judged_by_gx_on_the_staged_rows(home: Home) -> None:
     home.judge(*RULES, UNIQUE)
     landed = home.land("orders/a.jsonl", orders(0, 30, negative=[4]))
