@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from etl.command import AsJson, PipelineName, here, load, print_json, who
+from etl.command import AsJson, PipelineName, here, load, print_json, shown, who
 from etl.errors import SetupError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def list_rows(
             source,
             text,
         )
-        table.add_row(*map(_shown, cells))
+        table.add_row(*map(shown, cells))
     if not found:
         out.print(
             f"{name}: no row is {status}" if chosen.everything else f"{name}: no such row", markup=False
@@ -98,9 +98,9 @@ def show(
     }
     for title, value in lines.items():
         if value is not None:
-            out.print(Text(f"{title:<12} ") + _shown(value))
+            out.print(Text(f"{title:<12} ") + shown(value))
     for column, value in (row.values or {}).items():
-        out.print(Text("  ") + _shown(f"{column:<24} {json.dumps(value)}"))
+        out.print(Text("  ") + shown(f"{column:<24} {json.dumps(value)}"))
 
 
 @app.command()
@@ -240,8 +240,3 @@ def _chosen(
     return Chosen(
         ids=tuple(ids) if ids else None, delivery=delivery, reason=reason, status=status, limit=limit
     )
-
-
-def _shown(text: object) -> Text:
-    """A value as a terminal may show it: no markup, and no control character, which could command the terminal."""
-    return Text("".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(text)))

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from etl.command import AsJson, PipelineName, here, load, moment, print_json
+from etl.command import AsJson, PipelineName, here, load, moment, print_json, shown
 from etl.errors import ContractBroken, SetupError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def show(found: Tried, *, plan: bool) -> None:
     out.print(f"{found.pipeline}: {files:,} files; {found.delivered:,} rows delivered, {held:,} held")
     named = list(found.columns.items())
     _table(out, "delivered", ["column", "type"], _upright(named, found.rows))
-    bad = [("\n".join(reasons), *row) for reasons, row in found.held_rows]
+    bad = [("; ".join(reasons), *row) for reasons, row in found.held_rows]
     _table(out, "held", ["column", "type"], _upright([("reasons", ""), *named], bad))
     _table(out, "held as malformed", ["record", "file"], found.malformed_records)
     rules = [
@@ -71,7 +71,7 @@ def show(found: Tried, *, plan: bool) -> None:
     if plan:
         out.print(Text(found.plan))
     for stop in found.stops:
-        out.print(Text(f"a run would stop here: {stop}"))
+        out.print(shown(f"a run would stop here: {stop}"))
 
 
 def _upright(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
@@ -84,11 +84,11 @@ def _table(out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequ
         return
     table = Table(title=title, title_justify="left", box=SIMPLE)
     for name in columns:
-        table.add_column(Text(name), overflow="fold")
+        table.add_column(shown(name), overflow="fold")
     for _ in rows[0][len(columns) :]:
         table.add_column(overflow="fold")
     for row in rows:
-        table.add_row(*(Text("null" if value is None else str(value)) for value in row))
+        table.add_row(*(shown("null" if value is None else value) for value in row))
     out.print(table)
 
 

@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from etl.errors import SetupError
 from etl.settings import Settings, load_settings
@@ -49,6 +50,11 @@ def moment(option: str, text: str) -> dt.datetime:
 
 def print_json(content: Any) -> None:
     typer.echo(json.dumps(content, indent=2, default=str))
+
+
+def shown(text: object) -> Text:
+    """A value as a terminal may show it: no markup, and no control character, which could command the terminal."""
+    return Text("".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(text)))
 
 
 def who() -> str:

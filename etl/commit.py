@@ -82,27 +82,24 @@ def commit(
     decision: Decision | None,
 ) -> Receipt:
     """Make the staged batch visible in both sinks at once, or in neither."""
-    with session(run.sinks.dsn) as cursor:
-        previous = ledger.last_delivery(cursor, run.lease.pipeline)
-    entry = _entry(run, batch, task, staged, counts, previous)
-    report = report_text(verdict, decision)
-    it = Commit(
-        run=run,
-        batch=batch,
-        task=task,
-        staged=staged,
-        verdict=verdict,
-        report=report,
-        entry=entry,
-        uncovered=_uncovered(run, task),
-    )
-    run.sinks.lake.write_text(entry.manifest, manifest_text(_manifest(it)))
-    reached(Step.MANIFEST_WRITTEN)
+    uncovered, report = _uncovered(run, task), report_text(verdict, decision)
     for _ in range(DRAFTS):
+        it = Commit(
+            run=run,
+            batch=batch,
+            task=task,
+            staged=staged,
+            verdict=verdict,
+            report=report,
+            entry=_entry(run, batch, task, staged, counts),
+            uncovered=uncovered,
+        )
+        run.sinks.lake.write_text(it.entry.manifest, manifest_text(_manifest(it)))
+        reached(Step.MANIFEST_WRITTEN)
         drafts = _draft(it)
         reached(Step.POINTER_DRAFTED)
         try:
-            _transact(replace(it, entry=drafts.of(entry)), drafts)
+            _transact(replace(it, entry=drafts.of(it.entry)), drafts)
         except _PointerMoved:
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
@@ -117,13 +114,15 @@ def commit(
 def _uncovered(run: Session, task: StageTask) -> Uncovered | None:
     if run.change_log is None or run.apart is None:
         return None
-    return Uncovered(
+    found = Uncovered(
         dsn=run.sinks.dsn,
         pipeline=run.lease.pipeline,
         log=run.change_log,
         task=task,
         replaced=run.apart.supersedes,
     )
+    found.catch_up()  # nearly all of it, before anything that another commit could make old
+    return found
 
 
 def _transact(it: Commit, drafts: Drafts) -> None:
@@ -261,9 +260,9 @@ def _draft(it: Commit) -> Drafts:
         return Drafts(data=first.result(), quarantine=second.result(), bases=bases)
 
 
-def _entry(
-    run: Session, batch: Batch, task: StageTask, staged: Staged, counts: Counts, previous: int | None
-) -> Entry:
+def _entry(run: Session, batch: Batch, task: StageTask, staged: Staged, counts: Counts) -> Entry:
+    with session(run.sinks.dsn) as cursor:
+        previous = ledger.last_delivery(cursor, run.lease.pipeline)
     delivered = sum(report.delivered for report in staged.all)
     quarantined = sum(report.quarantined for report in staged.all)
     return Entry(

@@ -49,7 +49,7 @@ STAGINGS = 2  # a batch whose staging tables PostgreSQL emptied is staged once m
 
 def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake) -> Sinks:
     """Create both sinks' tables where they are missing; raise TableRefused where they do not fit."""
-    _refuse_unfit(pipeline, columns)
+    refuse_unfit(pipeline, columns)
     schema, _, name = pipeline.table.rpartition(".")
     sinks = Sinks(
         pipeline=pipeline,
@@ -75,7 +75,7 @@ def quarantine_columns(columns: pa.Schema) -> pa.Schema:
     return pa.schema([*columns, reasons, pa.field(RAW, pa.string()), pa.field(SOURCE_PATH, pa.string())])
 
 
-def _refuse_unfit(pipeline: Pipeline, columns: pa.Schema) -> None:
+def refuse_unfit(pipeline: Pipeline, columns: pa.Schema) -> None:
     """Refuse columns that the sink can't work with, all at once."""
     # readers that make columns of `name=value` folders would overwrite the table's own
     taken = {"stream", "batch"}

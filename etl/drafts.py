@@ -52,14 +52,14 @@ class Overwrite(_OverwriteFiles):
     def __init__(
         self, change: Transaction, io: FileIO, name: uuid.UUID, properties: Mapping[str, str]
     ) -> None:
+        parent = change.table_metadata.current_snapshot()
         super().__init__(
-            operation=Operation.OVERWRITE,
+            operation=Operation.OVERWRITE if parent else Operation.APPEND,
             transaction=change,
             io=io,
             commit_uuid=name,
             snapshot_properties=dict(properties),
         )
-        parent = change.table_metadata.current_snapshot()
         found = parent.manifests(io) if parent else []
         self._base = [one for one in found if one.has_added_files() or one.has_existing_files()]
         self._touched: dict[
@@ -85,6 +85,9 @@ class Overwrite(_OverwriteFiles):
             for entry in gone:
                 self.delete_data_file(entry.data_file)
         return len(self._deleted_data_files)
+
+    def _build_delete_files_partition_predicate(self) -> None:
+        """Nothing here goes by partitions."""
 
     def _deleted_entries(self) -> list[ManifestEntry]:
         return [

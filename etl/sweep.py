@@ -164,17 +164,19 @@ def sweep_lake(
         decided = _decide(cursor, pipeline, tables, candidates, uploads or [], horizon, check)
     doomed, kept = _choose(dsn, pipeline, tables, candidates, decided)
     aborted = [one for one in uploads or [] if (known := decided.attempt(one.uri)) and known["closed"]]
+    staging = list(decided.staging)
     if not dry_run:
         _delete(client, doomed)
         _abort(client, aborted)
-        drop_staging_left(dsn, decided.staging)
+        busy = drop_staging_left(dsn, staging)
+        staging = [table for table in staging if table not in busy]
     return SweepReport(
         pipeline=pipeline.name,
         dry_run=dry_run,
         horizon=horizon.total_seconds(),
         objects=doomed,
         uploads=None if uploads is None else [one.uri for one in aborted],
-        staging_tables=decided.staging,
+        staging_tables=staging,
         kept=kept,
     )
 

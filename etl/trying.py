@@ -1,7 +1,7 @@
 """`sluice try`: a transform and its suite over some files, as one batch; no sink and no ledger is written to.
 
 Read, typed, flagged, sifted and judged by the code that runs use: what it says is what a run of exactly these
-files as one batch would do.
+files as one batch would do, into tables that do not exist yet.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl import inputs
+from etl import inputs, places
 from etl.batch import Staged
+from etl.deliver import refuse_unfit
 from etl.errors import SetupError
 from etl.pipeline import Pipeline
 from etl.stage import Sieve, TaskReport, conform, sift
@@ -135,6 +135,7 @@ def try_out(
         rules = compile_rules(pipeline, shape, place.settings)
         frame = output(pipeline.transform(source.again(uris, broken=(), anywhere=True), **source.lookups))
         sieve = sieve_of(rules)
+        refuse_unfit(pipeline, sieve.columns)
         ran = _run(source, rules.flagged(frame), partial(look_through, sieve, most), uris)
         staged = Staged(
             reports=[one.report for one in ran.seen],
@@ -160,12 +161,17 @@ def try_out(
 
 
 def _there(files: Sequence[str], landing: str) -> list[str]:
-    """The files' URIs; SetupError names every one that is not there."""
-    wanted = [file if "://" in file else Path(file).resolve().as_uri() for file in files]
+    """The files' URIs; SetupError names every one that is not there, or that Spark would not see."""
+    wanted = {places.uri_of(places.place(file)): file for file in files}
     found = {one.uri for one in inputs.look(wanted, landing=landing)}
-    if missing := [file for file, uri in zip(files, wanted, strict=True) if uri not in found]:
+    if missing := [file for uri, file in wanted.items() if uri not in found]:
         raise SetupError(f"No such file: {', '.join(missing)}", remedy="--input takes files, one by one")
-    return wanted
+    if hidden := [file for uri, file in wanted.items() if uri.rpartition("/")[2].startswith(("_", "."))]:
+        raise SetupError(
+            f"Spark does not see files whose names begin with _ or a dot: {', '.join(hidden)}",
+            remedy="copy them to other names",
+        )
+    return list(wanted)
 
 
 def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Sequence[str]) -> _Ran:

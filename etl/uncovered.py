@@ -51,20 +51,18 @@ class Uncovered:
     tasks: list[Staged] = field(default_factory=list)
 
     def catch_up(self) -> None:
-        """Stage what live deliveries have brought and is not staged yet; called once the draft's base is known."""
+        """Stage what live deliveries have brought and is not staged yet; once more when the draft's base is known.
+
+        What is staged of a delivery that another replay takes out of force meanwhile is not put back.
+        """
         values = {"pipeline": self.pipeline, "replaced": list(self.replaced)}
         with session(self.dsn) as cursor:
-            run(cursor, "audit", "one_snapshot")
             live = {number for (number,) in run(cursor, "uncovered", "live", values)}
-            if (
-                self.deliveries - live
-            ):  # another replay took their place: what they covered is to be staged too
-                self.deliveries, self.tasks = set(), []
             values["deliveries"] = sorted(live - self.deliveries)
             files = [path for (path,) in run(cursor, "uncovered", "files", values)]
         if files:
             self.tasks += self.log.stage(self.task, files)
-        self.deliveries = live
+        self.deliveries |= live
 
     def put_back(self, cursor: Cursor, warehouse: Warehouse) -> None:
         """Fill the keys that the table lost, once the replaced rows are removed."""

@@ -207,8 +207,10 @@ class Warehouse:
             target=self.target,
             columns=_names(self.columns.names),
             staged_columns=_names(self.columns.names, of="s"),
-            keys=self._keys,
             staged_keys=_names(self.sink.keys, of="s"),
+            same_key=sql.SQL(" AND ").join(
+                sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in self.sink.keys
+            ),
             newest=sql.Identifier(self.sink.newest),
             staging=sql.Identifier(log),
         )
@@ -251,7 +253,7 @@ def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
 
 
 def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
-    """As `drop_staging`, without waiting: a table that a losing task still writes to is left to the sweeper."""
+    """As `drop_staging`, without waiting: a table that a losing task still writes to is left to the next run."""
     for table in tables:
         staging = sql.Identifier(table)
         cursor.execute("SAVEPOINT drop_idle_staging")

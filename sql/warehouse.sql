@@ -22,15 +22,10 @@ DROP TABLE IF EXISTS sluice_stage.{staging}
 -- Makes sure that nobody writes to a staging table; fails at once when somebody does.
 LOCK TABLE sluice_stage.{staging} IN ACCESS EXCLUSIVE MODE NOWAIT
 
--- name: staging_tables
--- All staging tables.
-SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' ORDER BY c.relname
-
 -- name: staging_left
 -- The staging tables of a pipeline's attempts that are closed, which can't commit any more.
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN sluice.attempt a ON a.delivery_id = substring(c.relname FROM '^d(\d+)_')::bigint
+JOIN sluice.attempt a ON a.delivery_id = substring(c.relname FROM '^d(\d{{1,18}})_')::bigint
 WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' AND a.pipeline = %(pipeline)s AND a.closed_at IS NOT NULL
   AND c.relname IN (
       format('d%%s_%%s', a.delivery_id, left(a.lease_token::text, 8)),
@@ -59,12 +54,12 @@ WHERE t.{newest} IS NULL OR t.{newest} <= excluded.{newest}
 
 -- name: put_back
 -- Gives each key that the table has not the newest of its staged changes; of equally new ones the later commit wins.
+-- Keys that it has are left out before anything is sorted.
 INSERT INTO {target} ({columns}, _stream_id, _batch_id, _delivery_id)
 SELECT DISTINCT ON ({staged_keys}) {staged_columns}, d.stream_id, d.batch_id, d.delivery_id
 FROM sluice_stage.{staging} s JOIN sluice.delivery d ON d.delivery_id = s._delivery_id AND d.live
-WHERE s._task = ANY(%(tasks)s)
+WHERE s._task = ANY(%(tasks)s) AND NOT EXISTS (SELECT FROM {target} t WHERE {same_key})
 ORDER BY {staged_keys}, s.{newest} DESC NULLS LAST, d.commit_seq DESC
-ON CONFLICT ({keys}) DO NOTHING
 
 -- name: delete_all
 -- Empties the table of a replace sink, seen by readers only with the new rows.

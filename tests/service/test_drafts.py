@@ -89,6 +89,17 @@ def objects(events: Delivering) -> dict[int, list[str]]:
     return found
 
 
+def entries(table: Table) -> dict[str, tuple[Any, ...]]:
+    """What the manifests say of each object that is in the table."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return {
+        one.data_file.file_path: (one.snapshot_id, one.sequence_number, one.file_sequence_number)
+        for manifest in snapshot.manifests(table.io)
+        for one in manifest.fetch_manifest_entry(table.io)
+    }
+
+
 def present(table: Table) -> set[str]:
     return {task.file.file_path for task in table.scan().plan_files()}
 
@@ -101,11 +112,13 @@ def test_exactly_the_objects_leave_and_one_manifest_is_read(
     chosen = sorted(every)[place]
     gone, *kept = every[chosen]
     assert kept
+    before = entries(now(events))
     read.clear()
     take_out(events, [chosen], frozenset([gone]))
     assert len(read) == 1
     table = now(events)
     assert present(table) == {path for paths in every.values() for path in paths} - {gone}
+    assert entries(table) == {path: said for path, said in before.items() if path != gone}
     summary = table.current_snapshot().summary  # type: ignore[union-attr]
     assert summary is not None
     assert (summary["deleted-data-files"], summary["total-data-files"]) == ("1", str(2 * BATCHES - 1))

@@ -86,8 +86,8 @@ def rob(run: Session, *, clean_up: bool = True) -> Session:
 
 
 def staged_left(run: Session) -> list[str]:
-    with session(run.sinks.dsn) as cursor:
-        return [name for (name,) in database.run(cursor, "warehouse", "staging_tables").fetchall()]
+    query = "SELECT relname FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace AND relkind = 'r' ORDER BY 1"
+    return [str(name) for (name,) in oracle.ask(run.sinks.dsn, query)]
 
 
 def assert_nothing_visible(run: Session) -> None:

@@ -130,6 +130,32 @@ def test_what_is_committed_while_a_replay_is_under_way_counts(levels: Levels, wh
     levels.assert_rebuilt()
 
 
+def test_changes_that_postgres_lost_before_the_commit_are_staged_again(levels: Levels) -> None:
+    """PostgreSQL empties unlogged tables when it crashes."""
+    levels.deliver(0, [level("a", 5)])
+    levels.deliver(1, [level("a", 9)])
+    second = levels.live[-1][0]
+    emptied: list[str] = []
+
+    def empty() -> None:
+        [name] = [one for one in levels.home.staging_tables() if one.endswith("_log")]
+        levels.home.ask(f"TRUNCATE sluice_stage.{name}")
+        emptied.append(name)
+
+    levels.write(1, [level("c", 1)])
+    listen(during(Step.POINTER_DRAFTED, empty))
+    try:
+        levels.replay(second, second, [level("c", 1)])
+    finally:
+        listen(None)
+    assert emptied
+    levels.assert_rebuilt()
+    assert levels.home.ask("SELECT outcome FROM sluice.attempt ORDER BY delivery_id DESC LIMIT 2") == [
+        ("delivered",),
+        ("failed",),
+    ]
+
+
 def test_many_replays_leave_what_a_rebuild_would(levels: Levels) -> None:
     chance = random.Random(5)
     made = made_levels(5)

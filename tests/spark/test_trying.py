@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from etl.errors import SetupError
+from etl.errors import SetupError, TableRefused
+from etl.pipeline import Upsert
 from etl.trying import Tried, try_out
 from tests.spark.runs import NEGATIVE, NO_CITY, RULES, Home, orders, rule
 
@@ -57,6 +59,21 @@ def test_a_file_from_anywhere_is_read_by_the_source_of_its_format(home: Home) ->
         tried(home, str(home.write("notes.txt", "no record")))
     with pytest.raises(SetupError, match=r"No such file: .*gone\.jsonl"):
         tried(home, str(home.root / "gone.jsonl"))
+
+
+def test_what_a_run_would_refuse_is_refused(home: Home) -> None:
+    home.land("orders/a.jsonl", orders(0, 3))
+    file = str(home.landing / "orders/a.jsonl")
+    assert tried(home, file, file).files == [home.uri("orders/a.jsonl")]
+    home.judge()
+    keyed = replace(home.pipeline(), sink=Upsert(keys=("id",), newest="at"))
+    unkeyed = replace(keyed, transform=lambda df, shops: df.drop("id"))
+    with pytest.raises(TableRefused, match="id"):
+        try_out(home.place, unkeyed, [file], spark=home.spark)
+    hidden = home.landing / "orders/_a.jsonl"
+    hidden.write_text("{}")
+    with pytest.raises(SetupError, match="does not see"):
+        tried(home, str(hidden))
 
 
 def test_the_command_shows_rows_rules_and_the_plan_and_exits_3_where_a_run_would_stop(home: Home) -> None:
