@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -221,6 +222,9 @@ def test_the_stream_may_deliver_while_a_replay_is_staged(home: Home) -> None:
     assert seen
     home.assert_holds(landed)
     assert_clean(home)
+    chain = home.ask("SELECT delivery_id, manifest FROM sluice.delivery ORDER BY commit_seq")
+    named = [json.loads(home.place.lake.read_text(uri))["previous"] for _, uri in chain]
+    assert named == [None, *(number for number, _ in chain[:-1])]  # by which recover finds what was lost
 
 
 class _Stopped(Exception):
