@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import getpass
 import json
+import math
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -49,7 +51,18 @@ def moment(option: str, text: str) -> dt.datetime:
 
 
 def print_json(content: Any) -> None:
-    typer.echo(json.dumps(content, indent=2, default=str))
+    """One JSON document; NaN and the infinities, which JSON does not have, as text."""
+    typer.echo(json.dumps(_finite(content), indent=2, default=str, allow_nan=False))
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else str(content)
+    if isinstance(content, Mapping):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return content
 
 
 def shown(text: object) -> Text:

@@ -1,0 +1,24 @@
+"""What the commands print is what it claims to be."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from etl.command import print_json, shown
+
+
+def test_a_json_document_has_no_value_that_json_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"rows": [(1.5, math.nan), (math.inf, None)], "at": {1: -math.inf}})
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    found = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert found == {"rows": [[1.5, "nan"], ["inf", None]], "at": {"1": "-inf"}}
+
+
+def test_a_value_can_not_command_the_terminal() -> None:
+    assert shown("a\x1b]0;owned\x07[bold]ä\n").plain == r"a\x1b]0;owned\x07[bold]ä\n"
