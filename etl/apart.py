@@ -20,6 +20,7 @@ from etl import ledger
 from etl.database import Cursor, rows, run
 from etl.errors import Fenced, NeedsPerson
 from etl.ledger import Lease
+from etl.pipeline import Replace
 from etl.statements import statement
 from etl.warehouse import Warehouse
 
@@ -85,6 +86,8 @@ def take_place(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str
     if apart.supersedes:
         old = {**values, "deliveries": list(apart.supersedes)}
         _require(run(cursor, "apart", "supersede", old).rowcount, apart.supersedes, "live", pipeline)
+        if isinstance(warehouse.sink, Replace):
+            _require_newest(cursor, apart, pipeline, old)
         _refuse_released_since(cursor, apart, pipeline, old)
         run(cursor, "apart", "supersede_inputs", old)
         run(cursor, "apart", "supersede_held", old)
@@ -100,6 +103,17 @@ def take_place(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str
         held = {**values, "origin": apart.released_from, "rows": list(apart.rows)}
         held |= {"who": apart.who, "why": apart.why}
         _require(run(cursor, "apart", "release", held).rowcount, apart.rows, "held", pipeline)
+
+
+def _require_newest(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[str, Any]) -> None:
+    """Of a replace sink the newest delivery alone is in force: what is older must not take its place."""
+    [newest] = run(cursor, "apart", "newest_before", old).fetchone() or (None,)
+    if newest not in apart.supersedes:
+        raise NeedsPerson(
+            f"{pipeline}, not replayed: delivery {newest} took the place of all before it while the replay was under"
+            " way. Nothing was changed",
+            remedy=f"nothing, if that is what the table should have; else `sluice replay {pipeline} --deliveries {newest}`",
+        )
 
 
 def _refuse_released_since(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[str, Any]) -> None:

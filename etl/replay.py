@@ -81,6 +81,7 @@ class Plan:
 
     pipeline: str
     chosen: str
+    newest: int | None  # of the pipeline's deliveries
     keyed: bool  # by an upsert sink: what was overwritten before comes back
     deliveries: Sequence[Mapping[str, Any]]  # in force, in the order of their commits
     releases: Sequence[Mapping[str, Any]]  # live, of rows that those had held, or that such releases had
@@ -88,6 +89,10 @@ class Plan:
     changed: Sequence[str]  # what is different since they were delivered, one sentence each
     gone: Sequence[Input]  # as they were recorded
     files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
+
+    @property
+    def numbers(self) -> list[int]:
+        return [one["delivery_id"] for one in self.deliveries]
 
     @property
     def rows(self) -> int:
@@ -175,11 +180,13 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         recorded = [Input(**one) for one in rows(run(cursor, "replay", "inputs", values))]
         values["deliveries"] += [one["delivery_id"] for one in releases]
         files = run(cursor, "replay", "files", values).fetchall()
+        newest = ledger.last_delivery(cursor, pipeline.name)
     now = evidence.look_again(recorded, landing=place.settings.landing)
     there = {(one.source, one.path) for one in now}
     return Plan(
         pipeline=pipeline.name,
         chosen=chosen.words(),
+        newest=newest,
         keyed=isinstance(pipeline.sink, Upsert),
         deliveries=deliveries,
         releases=releases,
@@ -279,11 +286,11 @@ def replay(
 def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases: Releases | None) -> None:
     """Raise where a replay would have to guess; nothing was changed."""
     name = pipeline.name
-    if isinstance(pipeline.sink, Replace):
+    if isinstance(pipeline.sink, Replace) and planned.numbers != [planned.newest]:
         raise SetupError(
-            f"Pipeline {name} delivers by replace: each batch took the place of all before it, and only the newest"
-            " is in force",
-            remedy="land the corrected input as new files; the next run delivers them",
+            f"Pipeline {name} delivers by replace: each batch took the place of all before it, and only the newest,"
+            f" delivery {planned.newest}, is in force",
+            remedy=f"`sluice replay {name} --deliveries {planned.newest}`, or land the corrected input as new files",
         )
     if planned.changed and not accept_changed:
         some = "; ".join(planned.changed[:SHOWN])

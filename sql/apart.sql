@@ -30,6 +30,11 @@ SELECT FROM sluice.attempt WHERE delivery_id = %(delivery)s AND lease_token = %(
 UPDATE sluice.delivery SET live = false, superseded_by = %(delivery)s
 WHERE pipeline = %(pipeline)s AND delivery_id = ANY(%(deliveries)s) AND live
 
+-- name: newest_before
+-- The pipeline's newest delivery but this one.
+SELECT delivery_id FROM sluice.delivery WHERE pipeline = %(pipeline)s AND delivery_id <> %(delivery)s
+ORDER BY commit_seq DESC LIMIT 1
+
 -- name: released_since
 -- Live releases from what is replaced that the plan did not know of.
 SELECT delivery_id FROM sluice.delivery

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -256,13 +255,66 @@ def test_an_error_at_any_step_changes_nothing_and_the_next_try_replaces_all(home
     assert home.ask("SELECT count(*) FROM sluice.delivery WHERE live") == [(1,)]
 
 
-def test_a_sink_that_overwrites_is_refused(home: Home) -> None:
-    four_batches(home)
-    said = planned(home, Chosen(batches=(0, 0)))
-    from etl.pipeline import Replace
+def replaced_by(home: Home, *ids: int) -> None:
+    """Both sinks have exactly these orders."""
+    eyes = home.reader()
+    paths = eyes.files("orders")
+    assert sorted(row[0] for row in eyes.in_postgres(system=()).elements()) == list(ids)
+    assert sorted(row[0] for row in eyes.rows_in(paths, ["id"]).elements()) == list(ids)
+    assert_clean(home)
 
-    with pytest.raises(SetupError, match="delivers by replace"):
-        replay(home.place, replace(home.pipeline(), sink=Replace()), said, who="tests", spark=home.spark)
+
+def three_replaced(home: Home) -> list[int]:
+    """Three batches of a replace sink; the numbers of their deliveries."""
+    text = DECLARATION.format(name="orders", max_files=1, share=1.0)
+    home.declare(text=text.replace("Append", "Replace"))
+    for number in range(3):
+        home.land(f"orders/{number}.jsonl", orders(number * 4, 4, negative=[number * 4]))
+    home.run()
+    return [number for (number,) in home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq")]
+
+
+def test_of_a_replace_sink_the_newest_delivery_alone_can_be_replayed(home: Home) -> None:
+    numbers = three_replaced(home)
+    replaced_by(home, 9, 10, 11)
+    for older in (Chosen(deliveries=(numbers[0], numbers[0])), Chosen(batches=(0, 2))):
+        with pytest.raises(SetupError, match=f"only the newest, delivery {numbers[2]}, is in force"):
+            again(home, older)
+    home.judge()
+    again(home, Chosen(deliveries=(numbers[2], numbers[2])))
+    replaced_by(home, 8, 9, 10, 11)
+    home.land("orders/3.jsonl", orders(12, 4))
+    home.run()
+    replaced_by(home, 12, 13, 14, 15)
+
+
+@pytest.mark.parametrize("was_empty", [False, True])
+def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_empty: bool) -> None:
+    from etl.steps import listen
+
+    numbers = three_replaced(home)
+    if was_empty:
+        home.land("orders/3.jsonl", orders(12, 1, negative=[12]))
+        home.run()
+        numbers = [
+            number for (number,) in home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq")
+        ]
+    home.land("orders/4.jsonl", orders(20, 4))
+
+    def run_the_stream(step: Step) -> None:
+        if step == Step.POINTER_DRAFTED:
+            listen(None)
+            home.run()
+
+    listen(run_the_stream)
+    try:
+        with pytest.raises(
+            NeedsPerson, match="took the place of all before it while the replay was under way"
+        ):
+            again(home, Chosen(deliveries=(numbers[-1], numbers[-1])))
+    finally:
+        listen(None)
+    replaced_by(home, 20, 21, 22, 23)
 
 
 def test_the_command_says_its_plan_first_and_can_stop_there(home: Home) -> None:
