@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from etl.columns import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructField
@@ -108,7 +110,7 @@ def _is_text(kind: DataType) -> bool:
 def _measures(field: StructField) -> dict[str, Column]:
     from pyspark.sql import functions as F
 
-    column, kind = F.col("`" + field.name.replace("`", "``") + "`"), field.dataType
+    column, kind = F.col(quoted(field.name)), field.dataType
     found = {"given": F.count(column), "distinct": F.approx_count_distinct(column)}
     if is_number(kind):
         number = column.cast("double")

@@ -20,6 +20,7 @@ from etl.database import Cursor, migrate, rows, run, session
 from etl.errors import SetupError
 from etl.pipeline import Pipeline, Replace, load_pipeline
 from etl.settings import Settings, load_settings
+from etl.stored import parquet
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -131,11 +132,7 @@ def read(
         raise SetupError(f"Pipeline {pipeline.name} has no table yet", remedy=f"`sluice run {pipeline.name}`")
     wanted = _wanted(now, pipeline.name, batches, deliveries, stream)
     schema = spark_schema(place.lake.table(pipeline.table).load(now.pointer).schema())
-    paths = [one.path.replace("s3://", "s3a://", 1) for one in now.files if one.delivery_id in wanted]
-    if not paths:
-        return spark.createDataFrame([], schema)
-    # recursiveFileLookup keeps Spark from making columns of the folders' names
-    return spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*paths)
+    return parquet(spark, [one.path for one in now.files if one.delivery_id in wanted], schema)
 
 
 def _wanted(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from etl.columns import quoted
 from etl.declaration import Files, Lookup
 from etl.errors import SetupError
 from etl.places import place
@@ -75,7 +76,7 @@ def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | l
 
     # "file:/…" of Spark's reader is "file:///…" in its logs, and so in the ledger.
     source = F.regexp_replace("_metadata.file_path", "^file:/+", "file:///").alias(SOURCE_PATH)
-    fields = [F.col(_quoted(field.name)) for field in schema.fields]
+    fields = [F.col(quoted(field.name)) for field in schema.fields]
     if files.kind == "parquet":
         frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
         return frame.select(*fields, F.lit(None).cast("string").alias(MALFORMED), source)
@@ -157,7 +158,7 @@ def _raw_csv(schema: StructType) -> Column:
     """The malformed record. It needs every field: Spark does not check one that nobody uses."""
     from pyspark.sql import functions as F
 
-    fields = [F.col(_quoted(field.name)).cast("string") for field in schema.fields]
+    fields = [F.col(quoted(field.name)).cast("string") for field in schema.fields]
     nothing = F.substring(F.concat_ws("", *fields), 1, 0)
     raw = F.col(MALFORMED)
     return F.when(raw.isNotNull(), F.concat(raw, nothing)).alias(MALFORMED)
@@ -167,7 +168,3 @@ def _with_malformed(schema: StructType) -> StructType:
     from pyspark.sql.types import StringType, StructField, StructType
 
     return StructType([*schema.fields, StructField(MALFORMED, StringType())])
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -19,6 +19,7 @@ from etl.inputs import Input
 from etl.pipeline import Pipeline
 from etl.settings import Settings
 from etl.stage import RAW, SOURCE_PATH, StageTask, TaskReport, dump, load, stage
+from etl.stored import parquet
 from etl.verdict import Counts, StageRule, Verdict
 
 if TYPE_CHECKING:
@@ -277,12 +278,8 @@ class SparkBatch:
 
     def _staged_rows(self, staged: Staged) -> DataFrame:
         """The transform's whole output, read back from what was staged of it."""
-        spark = self.frame.sparkSession
         files = [f for report in staged.reports for f in (*report.data_files, *report.quarantine_files)]
-        if not files:
-            return spark.createDataFrame([], self.rules.schema)
-        paths = [file.path.replace("s3://", "s3a://", 1) for file in files]
-        return spark.read.schema(self.rules.schema).parquet(*paths)
+        return parquet(self.frame.sparkSession, [file.path for file in files], self.rules.schema)
 
     def changed(self) -> Sequence[str]:
         """Inputs that are not as they were when the batch began."""

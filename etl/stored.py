@@ -100,6 +100,7 @@ def stored_rows(spark: SparkSession, batch: StoredBatch, schema: StructType) -> 
 
 
 def parquet(spark: SparkSession, uris: Sequence[str], schema: StructType) -> DataFrame:
+    """The rows of these objects, with the columns of `schema`; none of no object."""
     if not uris:
         return spark.createDataFrame([], schema)
     paths = [uri.replace("s3://", "s3a://", 1) for uri in uris]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from etl.columns import quoted
 from etl.quality.gx import engine_over, resolve, runtime
 from etl.quality.judge import unknown
 
@@ -47,4 +48,4 @@ def evaluate_elsewhere(suite: CompiledSuite, frame: DataFrame) -> Mapping[int, A
 
 
 def _judged_columns(suite: CompiledSuite, frame: DataFrame) -> DataFrame:
-    return frame.select(*("`" + name.replace("`", "``") + "`" for name in suite.schema.fieldNames()))
+    return frame.select(*(quoted(name) for name in suite.schema.fieldNames()))
