@@ -46,6 +46,7 @@ class Source:
     paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
     lookups: Mapping[str, DataFrame]  # as they were when the source was opened
     lookup_versions: Mapping[str, tuple[Input, ...]]  # the files of each lookup
+    anywhere: bool = False  # a file that no pattern means is read by the first source of its format
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -64,42 +65,37 @@ class Source:
         ]
         return _well_formed(reduce(lambda one, other: one.unionByName(other), streams))
 
-    def again(self, uris: Iterable[str], *, broken: Iterable[str], anywhere: bool = False) -> DataFrame:
-        """As `frame`, of the given files alone and not streaming; of the `broken` ones what can be read.
+    def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
+        """As `frame`, of the given files alone and not streaming; of the `broken` ones what can be read."""
+        return _well_formed(self._static(uris, broken))
 
-        `anywhere`: a file that no pattern means is read by the first source of its format.
-        """
-        return _well_formed(self._static(uris, broken, anywhere))
-
-    def malformed(
-        self, uris: Iterable[str], *, broken: Iterable[str] = (), anywhere: bool = False
-    ) -> DataFrame:
+    def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
         """Exactly the malformed records of the given files: `_raw` and `_source_path`, both text."""
         from pyspark.sql import functions as F
 
-        frame = self._static(uris, broken, anywhere)
+        frame = self._static(uris, broken)
         bad = frame.where(F.col(MALFORMED).isNotNull())
         return bad.select(F.col(MALFORMED).alias(RAW), SOURCE_PATH)
 
-    def _static(self, uris: Iterable[str], broken: Iterable[str], anywhere: bool) -> DataFrame:
-        by_source = _by_source(self.pipeline, uris, self.landing, anywhere=anywhere)
+    def _static(self, uris: Iterable[str], broken: Iterable[str]) -> DataFrame:
+        by_source = _by_source(self.pipeline, uris, self.landing, anywhere=self.anywhere)
         return read_static(self.spark, self.pipeline, by_source, broken=broken)
 
-    def unreadable(self, uris: Iterable[str], *, anywhere: bool = False) -> list[tuple[str, str]]:
+    def unreadable(self, uris: Iterable[str]) -> list[tuple[str, str]]:
         """The files that can't be read to their end, each with the reason; reads every one of them alone.
 
         For use after a job failed. Raises InputsChanged for a file that is gone and ServiceAway when the
         storage did not answer: neither is the fault of a file's content.
         """
-        return [(uri, why) for uri in uris if (why := self._reading_fails(uri, anywhere)) is not None]
+        return [(uri, why) for uri in uris if (why := self._reading_fails(uri)) is not None]
 
-    def _reading_fails(self, uri: str, anywhere: bool) -> str | None:
+    def _reading_fails(self, uri: str) -> str | None:
         """Why reading all of a file fails; None: it does not."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         try:
-            frame = self._static([uri], (), anywhere)
+            frame = self._static([uri], ())
             frame.write.format("noop").mode("overwrite").save()
         except (PySparkException, Py4JJavaError) as error:
             chain = list(causes(error))

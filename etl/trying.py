@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -129,11 +129,11 @@ def try_out(
 
     uris = _there(files, place.settings.landing)
     with a_session(place, spark) as found:
-        source = open_source(found, pipeline, place.settings, stream=False)
+        source = replace(open_source(found, pipeline, place.settings, stream=False), anywhere=True)
         shape = output(pipeline.transform(source.shape(), **source.lookups))
         refuse_state(pipeline, shape)
         rules = compile_rules(pipeline, shape, place.settings)
-        frame = output(pipeline.transform(source.again(uris, broken=(), anywhere=True), **source.lookups))
+        frame = output(pipeline.transform(source.again(uris, broken=()), **source.lookups))
         sieve = sieve_of(rules)
         refuse_unfit(pipeline, sieve.columns)
         ran = _run(source, rules.flagged(frame), partial(look_through, sieve, most), uris)
@@ -143,7 +143,7 @@ def try_out(
             aggregates=rules.aggregates(ran.job),
         )
         counts = staged.counts(rules.words)
-        raw = source.malformed(uris, anywhere=True).limit(most).collect() if ran.malformed else []
+        raw = source.malformed(uris).limit(most).collect() if ran.malformed else []
         return Tried(
             pipeline=pipeline.name,
             files=uris,
@@ -184,7 +184,7 @@ def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Se
         seen: list[Seen] = collect(job)
     except Exception as error:
         if any("FAILED_READ_FILE" in cause for cause in causes(error)):
-            broken = source.unreadable(uris, anywhere=True)
+            broken = source.unreadable(uris)
             if broken:
                 some = "; ".join(f"{uri}: {why}" for uri, why in broken)
                 raise SetupError(
