@@ -81,6 +81,16 @@ class Source:
         by_source = _by_source(self.pipeline, uris, self.landing, anywhere=self.anywhere)
         return read_static(self.spark, self.pipeline, by_source, broken=broken)
 
+    def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:
+        """The files that made a job over them fail, each with the reason; raises `error` when none is to blame."""
+        # Within foreachBatch Spark's error may come as py4j's own, which has no condition.
+        if not any("FAILED_READ_FILE" in cause for cause in causes(error)):
+            raise error
+        found = dict(self.unreadable(uris))
+        if not found:
+            raise error
+        return found
+
     def unreadable(self, uris: Iterable[str]) -> list[tuple[str, str]]:
         """The files that can't be read to their end, each with the reason; reads every one of them alone.
 

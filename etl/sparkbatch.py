@@ -199,7 +199,7 @@ class SparkBatch:
         try:
             reports = collect(job)
         except Exception as error:  # noqa: BLE001 - raised again when no file is to blame
-            unreadable = self._unreadable(error)
+            unreadable = self.source.to_blame(error, [one.uri for one in self.inputs])
             job = self._job(self._readable(unreadable), task)
             reports = collect(job)
         malformed: list[TaskReport] = []
@@ -243,21 +243,6 @@ class SparkBatch:
     def _staging(self, frame: DataFrame, task: StageTask) -> DataFrame:
         """At most `pg_connections` tasks write at a time; each opens one connection."""
         return in_tasks(frame.coalesce(self.settings.pg_connections), partial(stage, task))
-
-    def _unreadable(self, error: Exception) -> dict[str, str]:
-        """The files that made the job fail, with the reason.
-
-        Raises `error` when no file is to blame.
-        """
-        from etl.source import causes
-
-        # Within foreachBatch Spark's error may come as py4j's own, which has no condition.
-        if not any("FAILED_READ_FILE" in cause for cause in causes(error)):
-            raise error
-        found = dict(self.source.unreadable([one.uri for one in self.inputs]))
-        if not found:
-            raise error
-        return found
 
     def _malformed(self, uris: Sequence[str], unreadable: Mapping[str, str]) -> DataFrame:
         """The malformed records in the shape of the output: null columns, no flag, the raw record."""

@@ -176,22 +176,18 @@ def _there(files: Sequence[str], landing: str) -> list[str]:
 
 def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Sequence[str]) -> _Ran:
     """The one job over the files, or SetupError for those that can't be read to their end."""
-    from etl.source import causes, observed
+    from etl.source import observed
     from etl.sparkbatch import collect, in_tasks
 
     job = in_tasks(flagged, task)
     try:
         seen: list[Seen] = collect(job)
     except Exception as error:
-        if any("FAILED_READ_FILE" in cause for cause in causes(error)):
-            broken = source.unreadable(uris)
-            if broken:
-                some = "; ".join(f"{uri}: {why}" for uri, why in broken)
-                raise SetupError(
-                    f"Not every file can be read to its end: {some}",
-                    remedy="mend it; a run would deliver what can be read of it, and hold it as malformed",
-                ) from error
-        raise
+        some = "; ".join(f"{uri}: {why}" for uri, why in source.to_blame(error, uris).items())
+        raise SetupError(
+            f"Not every file can be read to its end: {some}",
+            remedy="mend it; a run would deliver what can be read of it, and hold it as malformed",
+        ) from error
     return _Ran(job=job, seen=seen, malformed=observed(job, "source")["malformed"])
 
 
