@@ -101,10 +101,8 @@ class Tried:
             }
             for one in self.verdict.results
         ]
-        return {
-            **{name: value for name, value in vars(self).items() if name != "verdict"},
-            "rules": rules,
-        } | {"stops": list(self.stops)}
+        found = {name: value for name, value in vars(self).items() if name != "verdict"}
+        return {**found, "rules": rules, "stops": list(self.stops)}
 
 
 @dataclass(frozen=True, kw_only=True)
