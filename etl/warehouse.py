@@ -229,11 +229,6 @@ def merge_quarantine(
     _same_count(tables.quarantine, cursor.rowcount, expected)
 
 
-def drop_staging(cursor: Cursor, tables: Sequence[str]) -> None:
-    for table in tables:
-        cursor.execute(statement("warehouse", "drop_staging", staging=sql.Identifier(table)))
-
-
 def staging_left(cursor: Cursor, pipeline: str) -> list[str]:
     """The staging tables of the pipeline's attempts that can't commit any more."""
     return [name for (name,) in run(cursor, "warehouse", "staging_left", {"pipeline": pipeline}).fetchall()]
@@ -246,14 +241,14 @@ def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
         try:
             with session(dsn) as cursor:
                 cursor.execute("SET LOCAL lock_timeout = '500ms'")
-                drop_staging(cursor, [table])
+                cursor.execute(statement("warehouse", "drop_staging", staging=sql.Identifier(table)))
         except psycopg2.errors.LockNotAvailable:
             busy.append(table)
     return busy
 
 
 def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
-    """As `drop_staging`, without waiting: a table that a losing task still writes to is left to the next run."""
+    """Drop staging tables, without waiting: a table that a losing task still writes to is left to the next run."""
     for table in tables:
         staging = sql.Identifier(table)
         cursor.execute("SAVEPOINT drop_idle_staging")
