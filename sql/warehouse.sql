@@ -27,11 +27,8 @@ LOCK TABLE sluice_stage.{staging} IN ACCESS EXCLUSIVE MODE NOWAIT
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN sluice.attempt a ON a.delivery_id = substring(c.relname FROM '^d(\d{{1,18}})_')::bigint
 WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' AND a.pipeline = %(pipeline)s AND a.closed_at IS NOT NULL
-  AND c.relname IN (
-      format('d%%s_%%s', a.delivery_id, left(a.lease_token::text, 8)),
-      format('d%%s_%%s_quarantine', a.delivery_id, left(a.lease_token::text, 8)),
-      format('d%%s_%%s_log', a.delivery_id, left(a.lease_token::text, 8))
-  )
+  AND regexp_replace(c.relname, '_(quarantine|log)$', '')
+      = format('d%%s_%%s', a.delivery_id, left(a.lease_token::text, 8))
 ORDER BY c.relname
 
 -- name: merge_append
