@@ -111,7 +111,7 @@ class Plan:
     def change(self, releases: Releases | None, *, who: str, why: str) -> Apart:
         """What the transaction does to what is there."""
         dropped = [*self.deliveries, *(self.releases if releases == "drop" else ())]
-        replaced = {one["delivery_id"] for one in self.deliveries}
+        replaced = set(self.numbers)
         kept = [one["delivery_id"] for one in self.releases if one["released_from"] in replaced]
         return Apart(
             kind="replay",
