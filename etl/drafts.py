@@ -62,9 +62,8 @@ class Overwrite(_OverwriteFiles):
         )
         found = parent.manifests(io) if parent else []
         self._base = [one for one in found if one.has_added_files() or one.has_existing_files()]
-        self._touched: dict[
-            ManifestFile, list[ManifestEntry]
-        ] = {}  # manifests that lose entries: all of theirs
+        # All entries of each manifest that loses some.
+        self._touched: dict[ManifestFile, list[ManifestEntry]] = {}
 
     def take_out(self, uris: frozenset[str] | None, likely: Collection[int]) -> int:
         """Take these objects out of the table, None: all; returns how many it had.
