@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +29,7 @@ from etl.pipeline import Pipeline, load_pipeline
 from etl.run import Place, Progress, Summary, run
 from etl.services import Services
 from etl.settings import Settings
+from etl.steps import Step, listen
 from tests import oracle
 from tests.oracle import Row, Rows
 
@@ -352,6 +354,26 @@ class Home:
         checkpoints = Path(self.place.settings.checkpoints)
         files = {str(file): file.stat().st_mtime_ns for file in checkpoints.rglob("*") if file.is_file()}
         return {**rows, "objects": self.objects(), "checkpoints": files}
+
+
+@contextmanager
+def once_at(step: Step, action: Callable[[], object]) -> Iterator[None]:
+    """`action` is done once, when what runs within first comes to `step`; it fails when nothing comes there."""
+    done = False
+
+    def listener(at: Step) -> None:
+        nonlocal done
+        if at == step:
+            listen(None)
+            done = True
+            action()
+
+    listen(listener)
+    try:
+        yield
+    finally:
+        listen(None)
+    assert done, f"nothing came to {step}"
 
 
 def uri(file: Path) -> str:

@@ -18,8 +18,8 @@ from etl.quarantine import Chosen, discard, held_rows
 from etl.release import release
 from etl.replay import Chosen as Batches
 from etl.replay import plan, replay
-from etl.steps import Step, listen
-from tests.spark.runs import CITIES, NEGATIVE, NO_ID, RULES, Home, orders
+from etl.steps import Step
+from tests.spark.runs import CITIES, NEGATIVE, NO_ID, RULES, Home, once_at, orders
 
 COUNT = "SELECT count(*) FROM warehouse.orders"
 
@@ -133,22 +133,15 @@ def test_a_row_that_is_released_while_its_batch_is_replayed_is_not_held_once_mor
     number = ids(home, delivery=1, reason=NEGATIVE)[0]
     planned = plan(home.place, home.pipeline(), Batches(deliveries=(1, 1)))
 
-    def meanwhile(step: Step) -> None:
-        if step is Step.POINTER_DRAFTED:
-            listen(None)
-            [row] = held_rows(home.dsn, "orders", Chosen(ids=(number,)))
-            corrected = {number: {"amount": 5.0}}
-            options: dict[str, Any] = {"who": "tests", "why": "corrected", "spark": home.spark}
-            release(home.place, home.pipeline(), [row], corrected, **options)
+    def let_it_out() -> None:
+        [row] = held_rows(home.dsn, "orders", Chosen(ids=(number,)))
+        corrected = {number: {"amount": 5.0}}
+        options: dict[str, Any] = {"who": "tests", "why": "corrected", "spark": home.spark}
+        release(home.place, home.pipeline(), [row], corrected, **options)
 
-    listen(meanwhile)
-    try:
-        with pytest.raises(
-            NeedsPerson, match=r"were released, by deliveries \d+, while the replay was under way"
-        ):
-            replay(home.place, home.pipeline(), planned, who="tests", spark=home.spark)
-    finally:
-        listen(None)
+    refused = r"were released, by deliveries \d+, while the replay was under way"
+    with once_at(Step.POINTER_DRAFTED, let_it_out), pytest.raises(NeedsPerson, match=refused):
+        replay(home.place, home.pipeline(), planned, who="tests", spark=home.spark)
     assert home.ask("SELECT count(*) FROM sluice.delivery WHERE kind = 'replay'") == [(0,)]
     assert_clean(home)
 

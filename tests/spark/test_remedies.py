@@ -32,7 +32,7 @@ from etl.services import Services
 from etl.steps import Step
 from tests import oracle
 from tests.oracle import Rows
-from tests.spark.runs import NEGATIVE, RULES, UNIQUE, Home, Landed, Order, orders, rule
+from tests.spark.runs import NEGATIVE, RULES, UNIQUE, Home, Landed, Order, once_at, orders, rule
 from tests.stores import clone, database_name
 
 SECOND = 1_000_000_000  # nanoseconds
@@ -512,18 +512,14 @@ def test_a_file_that_changes_while_it_is_read_is_not_delivered(home: Home, chang
     file = home.landing / "orders/a.jsonl"
     whole, was = file.read_bytes(), file.stat()
 
-    def meanwhile(step: Step) -> None:
-        if step == Step.STAGED and change == "removed":
+    def meanwhile() -> None:
+        if change == "removed":
             file.unlink()
-        elif step == Step.STAGED:
+        else:
             home.land("orders/a.jsonl", orders(0, 7))
 
-    steps.listen(meanwhile)
-    try:
-        with pytest.raises(InputsChanged, match=r"orders/a\.jsonl"):
-            home.run()
-    finally:
-        steps.listen(None)
+    with once_at(Step.STAGED, meanwhile), pytest.raises(InputsChanged, match=r"orders/a\.jsonl"):
+        home.run()
     home.assert_holds(Landed())
     file.write_bytes(whole)
     os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))

@@ -13,7 +13,19 @@ from etl.batch import Receipt
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.replay import Chosen, Plan, Replayed, plan, replay
 from etl.steps import Step
-from tests.spark.runs import CITIES, DECLARATION, NEGATIVE, NO_CITY, RULES, START, Home, Landed, orders, rule
+from tests.spark.runs import (
+    CITIES,
+    DECLARATION,
+    NEGATIVE,
+    NO_CITY,
+    RULES,
+    START,
+    Home,
+    Landed,
+    once_at,
+    orders,
+    rule,
+)
 
 HELD_CITY = rule("column_values_to_not_be_null", NO_CITY, "warning", column="city")
 IN_THE_SWAP = (
@@ -202,23 +214,8 @@ def test_a_replay_and_the_stream_do_not_disturb_each_other(home: Home) -> None:
 def test_the_stream_may_deliver_while_a_replay_is_staged(home: Home) -> None:
     landed = four_batches(home)
     landed += home.land("orders/4.jsonl", orders(32, 8))
-    seen: list[int] = []
-
-    def run_the_stream(step: Step) -> None:
-        if step == Step.POINTER_DRAFTED and not seen:
-            seen.append(1)
-            listen(None)
-            home.run()
-            listen(run_the_stream)
-
-    from etl.steps import listen
-
-    listen(run_the_stream)
-    try:
+    with once_at(Step.POINTER_DRAFTED, home.run):
         again(home, Chosen(batches=(0, 3)))
-    finally:
-        listen(None)
-    assert seen
     home.assert_holds(landed)
     assert_clean(home)
     chain = home.ask("SELECT delivery_id, manifest FROM sluice.delivery ORDER BY commit_seq")
@@ -232,23 +229,16 @@ class _Stopped(Exception):
 
 @pytest.mark.parametrize("step", IN_THE_SWAP)
 def test_an_error_at_any_step_changes_nothing_and_the_next_try_replaces_all(home: Home, step: Step) -> None:
-    from etl.steps import listen
-
     home.declare(max_files=1)
     landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))
     landed += home.land("orders/1.jsonl", orders(8, 8, negative=[9]))
     home.run()
 
-    def stop(at: Step) -> None:
-        if at == step:
-            raise _Stopped
+    def stop() -> None:
+        raise _Stopped
 
-    listen(stop)
-    try:
-        with pytest.raises(_Stopped):
-            again(home, Chosen(batches=(0, 1)))
-    finally:
-        listen(None)
+    with once_at(step, stop), pytest.raises(_Stopped):
+        again(home, Chosen(batches=(0, 1)))
     home.assert_holds(landed)
     again(home, Chosen(batches=(0, 1)))
     home.assert_holds(landed)
@@ -290,8 +280,6 @@ def test_of_a_replace_sink_the_newest_delivery_alone_can_be_replayed(home: Home)
 
 @pytest.mark.parametrize("was_empty", [False, True])
 def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_empty: bool) -> None:
-    from etl.steps import listen
-
     numbers = three_replaced(home)
     if was_empty:
         home.land("orders/3.jsonl", orders(12, 1, negative=[12]))
@@ -300,20 +288,9 @@ def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_em
             number for (number,) in home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq")
         ]
     home.land("orders/4.jsonl", orders(20, 4))
-
-    def run_the_stream(step: Step) -> None:
-        if step == Step.POINTER_DRAFTED:
-            listen(None)
-            home.run()
-
-    listen(run_the_stream)
-    try:
-        with pytest.raises(
-            NeedsPerson, match="took the place of all before it while the replay was under way"
-        ):
-            again(home, Chosen(deliveries=(numbers[-1], numbers[-1])))
-    finally:
-        listen(None)
+    gave_way = "took the place of all before it while the replay was under way"
+    with once_at(Step.POINTER_DRAFTED, home.run), pytest.raises(NeedsPerson, match=gave_way):
+        again(home, Chosen(deliveries=(numbers[-1], numbers[-1])))
     replaced_by(home, 20, 21, 22, 23)
 
 

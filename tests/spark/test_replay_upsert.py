@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from etl.errors import SetupError
 from etl.replay import Chosen, plan, replay
-from etl.steps import Step, listen
+from etl.steps import Step
 from tests import oracle
 from tests.oracle import Rows
-from tests.spark.runs import START, Home
+from tests.spark.runs import START, Home, once_at
 from tests.spark.test_sink_modes import LEVEL, Level, assert_clean, declare, land, made_levels
 
 SCHEMA, SINK = "article string, at timestamp, left bigint", 'Upsert(keys=("article",), newest="at")'
@@ -95,17 +95,6 @@ def test_what_a_replaced_row_had_covered_comes_back(levels: Levels) -> None:
     levels.assert_rebuilt()
 
 
-def during(step: Step, action: Callable[[], None]) -> Callable[[Step], None]:
-    """Do it once, when the replay comes to this step."""
-
-    def listener(at: Step) -> None:
-        if at == step:
-            listen(None)
-            action()
-
-    return listener
-
-
 @pytest.mark.parametrize("what", ["the stream", "another replay"])
 def test_what_is_committed_while_a_replay_is_under_way_counts(levels: Levels, what: str) -> None:
     """Both come after the change log was staged: one brings a row that only the replaced one covers, one takes it away."""
@@ -121,11 +110,8 @@ def test_what_is_committed_while_a_replay_is_under_way_counts(levels: Levels, wh
             levels.replay(first, first, [level("a", 3)])
 
     levels.write(1, [level("c", 1)])
-    listen(during(Step.POINTER_DRAFTED, meanwhile))
-    try:
+    with once_at(Step.POINTER_DRAFTED, meanwhile):
         levels.replay(second, second, [level("c", 1)])
-    finally:
-        listen(None)
     assert len(levels.live) == (3 if what == "the stream" else 2)
     levels.assert_rebuilt()
 
@@ -135,20 +121,14 @@ def test_changes_that_postgres_lost_before_the_commit_are_staged_again(levels: L
     levels.deliver(0, [level("a", 5)])
     levels.deliver(1, [level("a", 9)])
     second = levels.live[-1][0]
-    emptied: list[str] = []
 
     def empty() -> None:
         [name] = [one for one in levels.home.staging_tables() if one.endswith("_log")]
         levels.home.ask(f"TRUNCATE sluice_stage.{name}")
-        emptied.append(name)
 
     levels.write(1, [level("c", 1)])
-    listen(during(Step.POINTER_DRAFTED, empty))
-    try:
+    with once_at(Step.POINTER_DRAFTED, empty):
         levels.replay(second, second, [level("c", 1)])
-    finally:
-        listen(None)
-    assert emptied
     levels.assert_rebuilt()
     assert levels.home.ask("SELECT outcome FROM sluice.attempt ORDER BY delivery_id DESC LIMIT 2") == [
         ("delivered",),

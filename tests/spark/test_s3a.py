@@ -11,14 +11,13 @@ import pytest
 from botocore.config import Config
 from pyspark.sql import SparkSession
 
-from etl import steps
 from etl.batch import Receipt
 from etl.errors import CheckpointLost, InputsChanged
 from etl.recover import recover
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Step
-from tests.spark.runs import NAME, Landed, orders
+from tests.spark.runs import NAME, Landed, once_at, orders
 from tests.spark.s3_home import S3Home
 
 NAMES = ("dt=2020-01-01/a.jsonl", "b b ü%20+.csv", "c/d/e&'(.jsonl", "f.csv")
@@ -91,16 +90,15 @@ def test_an_object_overwritten_while_it_is_read_is_not_delivered(home: S3Home) -
     home.land("orders/a.jsonl", orders(0, 6))
     new: list[Landed] = []
 
-    def meanwhile(step: Step) -> None:
-        if step == Step.STAGED and not new:  # of the same size, and perhaps within the same second
-            new.append(home.land("orders/a.jsonl", orders(1, 6)))
+    def overwrite() -> None:
+        """With something of the same size, and perhaps within the same second."""
+        new.append(home.land("orders/a.jsonl", orders(1, 6)))
 
-    steps.listen(meanwhile)
-    try:
-        with pytest.raises(InputsChanged, match=r"orders/a\.jsonl") as stop:
-            home.run()
-    finally:
-        steps.listen(None)
+    with (
+        once_at(Step.STAGED, overwrite),
+        pytest.raises(InputsChanged, match=r"orders/a\.jsonl") as stop,
+    ):
+        home.run()
     assert "sluice recover orders" in stop.value.remedy
     home.assert_holds(Landed())
     recover(home.place, home.pipeline())
@@ -135,16 +133,11 @@ def test_an_object_overwritten_between_listing_and_its_batch_is_not_delivered(ho
 def test_an_object_removed_before_its_batch_stops_the_run(home: S3Home) -> None:
     landed = home.land("orders/a.jsonl", orders(0, 6))
 
-    def meanwhile(step: Step) -> None:
-        if step == Step.STAGED:
-            home.client.delete_object(Bucket=home.bucket, Key=home.key("orders/a.jsonl"))
+    def delete() -> None:
+        home.client.delete_object(Bucket=home.bucket, Key=home.key("orders/a.jsonl"))
 
-    steps.listen(meanwhile)
-    try:
-        with pytest.raises(InputsChanged, match=r"orders/a\.jsonl is gone"):
-            home.run()
-    finally:
-        steps.listen(None)
+    with once_at(Step.STAGED, delete), pytest.raises(InputsChanged, match=r"orders/a\.jsonl is gone"):
+        home.run()
     home.assert_holds(Landed())
     home.land("orders/a.jsonl", landed.orders)
     recover(home.place, home.pipeline())
