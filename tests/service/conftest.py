@@ -1,5 +1,28 @@
 from __future__ import annotations
 
+import pytest
+
+from etl import steps
+from etl.batch import Session
+from etl.lake import Lake
+from tests import oracle
+from tests.arrow_batches import start
+from tests.service.events_run import EVENTS
 from tests.stores import dsn, lake, template
 
 __all__ = ["dsn", "lake", "template"]
+
+
+@pytest.fixture
+def made() -> list[oracle.MadeBatch]:
+    return oracle.make(seed=7, batches=3, rows=40)
+
+
+@pytest.fixture
+def run(dsn: str, lake: Lake) -> Session:
+    return start(dsn, lake, EVENTS)
+
+
+@pytest.fixture(autouse=True)
+def _no_listener() -> None:
+    steps.listen(None)

@@ -1,106 +1,43 @@
-"""Who may commit, and what a commit does when another run, the network or PostgreSQL itself comes between."""
+"""Who may commit, and what a commit does when another run comes between."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
-import psutil
 import psycopg2
 import pytest
 
-from etl import commit, database, ledger, steps
+from etl import database, ledger
 from etl.batch import Receipt, Session
 from etl.database import session
 from etl.deliver import deliver
 from etl.errors import (
     Busy,
-    CommitUnknown,
     ContractBroken,
     Fenced,
     InputsChanged,
     LedgerBehind,
-    ServiceAway,
     TableRefused,
 )
 from etl.lake import Lake
 from etl.pipeline import Append
 from etl.run import drop_left
-from etl.services import Services, postgres
 from etl.steps import Step
 from etl.verdict import Counts, Verdict
 from tests import oracle
 from tests.arrow_batches import ArrowBatch, broken, file, here, of, pipeline, reader, start
-from tests.service import proxy
-from tests.stores import clone, database_name, new_database
-
-EVENTS = pipeline("events")
-
-
-@pytest.fixture
-def made() -> list[oracle.MadeBatch]:
-    return oracle.make(seed=7, batches=3, rows=40)
-
-
-@pytest.fixture
-def run(dsn: str, lake: Lake) -> Session:
-    return start(dsn, lake, EVENTS)
-
-
-def at(run: Session, step: Step, action: Callable[[], None]) -> Session:
-    """The run, doing `action` when it first comes to `step`."""
-    todo = [action]
-
-    def listener(reached: Step) -> None:
-        if reached == step and todo:
-            todo.pop()()
-
-    steps.listen(listener)
-    return replace(run, on_step=listener)
-
-
-@pytest.fixture(autouse=True)
-def _no_listener() -> None:
-    steps.listen(None)
-
-
-def silence(run: Session) -> None:
-    """As if its holder, on another host, had not been seen for an hour."""
-    oracle.ask(
-        run.sinks.dsn, "UPDATE sluice.run SET holder = 'elsewhere/1', seen_at = now() - interval '1 hour'"
-    )
-
-
-def rob(run: Session, *, clean_up: bool = True) -> Session:
-    """Another run takes the lease, as after a long silence, and drops what the fenced attempts staged."""
-    silence(run)
-    other = start(run.sinks.dsn, run.sinks.lake, run.sinks.pipeline, stream_id=run.stream_id)
-    if clean_up:
-        drop_left(run.sinks.dsn, run.sinks.pipeline.name)
-    return other
-
-
-def staged_left(run: Session) -> list[str]:
-    query = "SELECT relname FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace AND relkind = 'r' ORDER BY 1"
-    return [str(name) for (name,) in oracle.ask(run.sinks.dsn, query)]
-
-
-def assert_nothing_visible(run: Session) -> None:
-    assert reader(run).difference(oracle.expected([])) == ""
-    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.delivery") == []
-    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.attempt WHERE closed_at IS NULL") == []
-    assert staged_left(run) == []
-
-
-def assert_delivered(run: Session, made: list[oracle.MadeBatch]) -> None:
-    assert reader(run).difference(oracle.expected(made)) == ""
-    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.attempt WHERE closed_at IS NULL") == []
-    assert staged_left(run) == []
-
+from tests.service.events_run import (
+    EVENTS,
+    assert_delivered,
+    assert_nothing_visible,
+    at,
+    rob,
+    silence,
+    staged_left,
+)
 
 # Two runs at once
 
@@ -227,126 +164,6 @@ def test_only_the_current_stream_commits(run: Session, dsn: str, made: list[orac
     with pytest.raises(Fenced):
         deliver(run, of(made[0]))
     assert_nothing_visible(run)
-
-
-# The connection breaks
-
-
-def through(run: Session, dsn: str) -> Session:
-    """The same run, whose driver reaches PostgreSQL by another way."""
-    return replace(run, sinks=replace(run.sinks, dsn=dsn))
-
-
-def test_a_cut_before_the_server_has_the_commit_is_no_commit(
-    run: Session, made: list[oracle.MadeBatch]
-) -> None:
-    with proxy.before(run.sinks.dsn) as cutter:
-        far = through(run, cutter.dsn(run.sinks.dsn))
-        with pytest.raises(ServiceAway):
-            deliver(at(far, Step.POINTER_SWAPPED, lambda: setattr(cutter, "cut", "before")), of(made[0]))
-        assert cutter.cuts == ["before"]
-    assert_nothing_visible(run)
-    deliver(run, of(made[0]))
-    assert_delivered(run, made[:1])
-
-
-def test_a_cut_that_swallows_the_answer_is_a_commit(run: Session, made: list[oracle.MadeBatch]) -> None:
-    with proxy.before(run.sinks.dsn) as cutter:
-        far = through(run, cutter.dsn(run.sinks.dsn))
-        receipt = deliver(at(far, Step.POINTER_SWAPPED, lambda: setattr(cutter, "cut", "after")), of(made[0]))
-        assert cutter.cuts == ["after"]
-    assert receipt.delivered == made[0].delivered.total()
-    assert_delivered(run, made[:1])
-
-
-@pytest.mark.parametrize("cut", ["before", "after"])
-def test_an_outcome_that_cannot_be_known_is_not_guessed(
-    run: Session, made: list[oracle.MadeBatch], cut: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit, "RECONNECT_SECONDS", 0)
-    with proxy.before(run.sinks.dsn) as cutter:
-
-        def go_away() -> None:
-            cutter.cut, cutter.away = cut, True
-
-        far = at(through(run, cutter.dsn(run.sinks.dsn)), Step.POINTER_SWAPPED, go_away)
-        with pytest.raises(CommitUnknown):
-            deliver(far, of(made[0]))
-        assert cutter.cuts == [cut]
-    again = rob(run)
-    assert deliver(again, of(made[0])).delivered_before == (cut == "after")
-    assert_delivered(run, made[:1])
-
-
-# PostgreSQL loses something
-
-
-@pytest.mark.parametrize("table", ["data", "quarantine"])
-def test_a_batch_whose_staged_rows_were_lost_is_staged_again(
-    run: Session, made: list[oracle.MadeBatch], table: str
-) -> None:
-    batch = of(made[0])
-
-    def empty() -> None:
-        oracle.ask(run.sinks.dsn, f"TRUNCATE sluice_stage.{getattr(batch.staged[0].tables, table)}")
-
-    deliver(at(run, Step.STAGED, empty), batch)
-    assert len(batch.staged) == 2
-    assert_delivered(run, made[:1])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("step", [Step.STAGED, Step.POINTER_SWAPPED])
-def test_postgres_is_killed_and_restarted(
-    short_home: Path, lake: Lake, made: list[oracle.MadeBatch], step: Step
-) -> None:
-    home = short_home / f"own-{step}"
-    home.mkdir(mode=0o711)
-    server = postgres.cluster(home, 0)
-    dsn = postgres.start(server)
-    try:
-        database.migrate(dsn)
-        run = start(dsn, lake, EVENTS)
-        deliver(run, of(made[0]))
-
-        def crash() -> None:
-            kill_server(server)
-            assert postgres.start(server) == dsn
-
-        batch = of(made[1])
-        if step == Step.STAGED:  # the unlogged tables are empty then
-            deliver(at(run, step, crash), batch)
-            assert len(batch.staged) == 2
-        else:
-            with pytest.raises(ServiceAway):
-                deliver(at(run, step, crash), batch)
-            deliver(run, of(made[1]))
-        assert_delivered(run, made[:2])
-    finally:
-        postgres.stop(server)
-
-
-def kill_server(server: postgres.Postgres) -> None:
-    """SIGKILL to the postmaster; its children see that and end by themselves."""
-    postmaster = psutil.Process(int((server.data / "postmaster.pid").read_text().split()[0]))
-    children = postmaster.children(recursive=True)
-    postmaster.kill()
-    _, alive = psutil.wait_procs([postmaster, *children], timeout=60)
-    assert not alive
-
-
-def test_a_restored_postgres_is_noticed_by_a_living_driver(
-    run: Session, dsn: str, services: Services, made: list[oracle.MadeBatch]
-) -> None:
-    deliver(run, of(made[0]))
-    name = database_name(dsn)
-    with new_database(services.postgres, template=name) as backup:
-        deliver(run, of(made[1]))
-        clone(services.postgres, database_name(backup), name)
-        with pytest.raises(LedgerBehind) as behind:
-            deliver(run, of(made[2]))
-    assert behind.value.exit_code == 4
-    assert_delivered(run, made[:1])
 
 
 def test_a_batch_before_its_time_is_refused(run: Session, made: list[oracle.MadeBatch]) -> None:

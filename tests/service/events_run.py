@@ -1,0 +1,61 @@
+"""A run of pipeline `events`: what may come between its steps, and what must be seen of it then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from etl import steps
+from etl.batch import Session
+from etl.run import drop_left
+from etl.steps import Step
+from tests import oracle
+from tests.arrow_batches import pipeline, reader, start
+
+EVENTS = pipeline("events")
+
+
+def at(run: Session, step: Step, action: Callable[[], None]) -> Session:
+    """The run, doing `action` when it first comes to `step`."""
+    todo = [action]
+
+    def listener(reached: Step) -> None:
+        if reached == step and todo:
+            todo.pop()()
+
+    steps.listen(listener)
+    return replace(run, on_step=listener)
+
+
+def silence(run: Session) -> None:
+    """As if its holder, on another host, had not been seen for an hour."""
+    oracle.ask(
+        run.sinks.dsn, "UPDATE sluice.run SET holder = 'elsewhere/1', seen_at = now() - interval '1 hour'"
+    )
+
+
+def rob(run: Session, *, clean_up: bool = True) -> Session:
+    """Another run takes the lease, as after a long silence, and drops what the fenced attempts staged."""
+    silence(run)
+    other = start(run.sinks.dsn, run.sinks.lake, run.sinks.pipeline, stream_id=run.stream_id)
+    if clean_up:
+        drop_left(run.sinks.dsn, run.sinks.pipeline.name)
+    return other
+
+
+def staged_left(run: Session) -> list[str]:
+    query = "SELECT relname FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace AND relkind = 'r' ORDER BY 1"
+    return [str(name) for (name,) in oracle.ask(run.sinks.dsn, query)]
+
+
+def assert_nothing_visible(run: Session) -> None:
+    assert reader(run).difference(oracle.expected([])) == ""
+    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.delivery") == []
+    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.attempt WHERE closed_at IS NULL") == []
+    assert staged_left(run) == []
+
+
+def assert_delivered(run: Session, made: list[oracle.MadeBatch]) -> None:
+    assert reader(run).difference(oracle.expected(made)) == ""
+    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.attempt WHERE closed_at IS NULL") == []
+    assert staged_left(run) == []
