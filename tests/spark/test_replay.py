@@ -254,6 +254,11 @@ def replaced_by(home: Home, *ids: int) -> None:
     assert_clean(home)
 
 
+def delivered(home: Home) -> list[int]:
+    """The numbers of all deliveries, in the order of their commits."""
+    return [number for (number,) in home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq")]
+
+
 def three_replaced(home: Home) -> list[int]:
     """Three batches of a replace sink; the numbers of their deliveries."""
     text = DECLARATION.format(name="orders", max_files=1, share=1.0)
@@ -261,7 +266,7 @@ def three_replaced(home: Home) -> list[int]:
     for number in range(3):
         home.land(f"orders/{number}.jsonl", orders(number * 4, 4, negative=[number * 4]))
     home.run()
-    return [number for (number,) in home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq")]
+    return delivered(home)
 
 
 def test_of_a_replace_sink_the_newest_delivery_alone_can_be_replayed(home: Home) -> None:
@@ -284,9 +289,7 @@ def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_em
     if was_empty:
         home.land("orders/3.jsonl", orders(12, 1, negative=[12]))
         home.run()
-        numbers = [
-            number for (number,) in home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq")
-        ]
+        numbers = delivered(home)
     home.land("orders/4.jsonl", orders(20, 4))
     gave_way = "took the place of all before it while the replay was under way"
     with once_at(Step.POINTER_DRAFTED, home.run), pytest.raises(NeedsPerson, match=gave_way):
