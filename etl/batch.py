@@ -47,6 +47,7 @@ class Session:
     stream_id: str
     first_batch: int  # of the stream
     checkpoint: str | None  # of the stream; None: beside it
+    state: Sequence[str] = ()  # what the stream keeps between batches
     suite_digest: str
     words: int  # of flags
     rules: tuple[StageRule, ...]

@@ -5,14 +5,17 @@ Nothing is guessed: a batch whose inputs the logs don't tell for sure raises Che
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from etl.checkpoint_files import (
     COMPACT,
+    COMPACTED,
     NO_ENTRY,
+    NOTHING_PINNED,
     FileLike,
     Folder,
     LoggedFile,
@@ -37,6 +40,7 @@ class Checkpoint:
     """One look at a checkpoint: its list of files is read once, so open it again to look again."""
 
     uri: str  # as Spark is given it
+    sources: int  # of the pipeline
     folder: Folder
 
     @cached_property
@@ -66,6 +70,11 @@ class Checkpoint:
         """The batches that Spark has marked as done and still keeps, in order."""
         return self._numbers("commits")
 
+    @property
+    def has_state(self) -> bool:
+        """Whether it holds any state of the transform; what is in it is Spark's own."""
+        return self.folder.has("state")
+
     def _numbers(self, folder: str) -> tuple[int, ...]:
         below = (name.removeprefix(f"{folder}/") for name in self._names if name.startswith(f"{folder}/"))
         return tuple(sorted(int(name) for name in below if name.isdigit()))
@@ -84,9 +93,7 @@ class Checkpoint:
         """
         try:
             ends = self._ends(batch_id)
-            starts = self._ends(batch_id - 1) if batch_id > 0 else (NO_ENTRY,) * len(ends)
-            if len(starts) != len(ends):
-                raise Torn(f"offsets/{batch_id} is of {len(ends)} sources, the one before of {len(starts)}")
+            starts = self._ends(batch_id - 1) if batch_id > 0 else (NO_ENTRY,) * self.sources
             found: list[LoggedFile] = []
             for source, (start, end) in enumerate(zip(starts, ends, strict=True)):
                 found += self._entries(source, start, end)
@@ -111,6 +118,16 @@ class Checkpoint:
         except Torn as torn:
             raise _damaged(self.uri, [str(torn)]) from None
         return tuple(file for files in found for file in files)
+
+    def watermark_after(self, batch_id: int) -> int:
+        """The watermark that the next batch begins with, in ms since 1970; before the first batch it is 0."""
+        if batch_id < 0:
+            return 0
+        name = f"commits/{batch_id}"
+        try:
+            return parse_commit(name, self.folder.read(name))
+        except Torn as torn:
+            raise _damaged(self.uri, [str(torn)]) from None
 
     def damage(self) -> list[str]:
         """What Spark needs and is missing or unreadable, one sentence each; empty: it can go on.
@@ -148,8 +165,12 @@ class Checkpoint:
         return found
 
     def _ends(self, batch_id: int) -> tuple[int, ...]:
+        """The last log entry of each source. A transform that takes its input twice has all of them named twice."""
         name = f"offsets/{batch_id}"
-        return parse_offsets(name, self.folder.read(name))
+        ends = parse_offsets(name, self.folder.read(name))
+        if len(ends) % self.sources or ends != ends[: self.sources] * (len(ends) // self.sources):
+            raise Torn(f"{name} is of {len(ends)} sources, the pipeline has {self.sources}")
+        return ends[: self.sources]
 
     def _entries(self, source: int, start: int, end: int) -> list[LoggedFile]:
         """The files of the log's entries in (start, end]. Raises Torn when one of them is not told."""
@@ -194,29 +215,59 @@ class Checkpoint:
         both = [n for compacted in (True, False) for n in self._log_numbers(source, compacted=compacted)]
         return max(both, default=NO_ENTRY)
 
-    def seed(self, files: Iterable[FileLike], *, sources: int, stream_id: str) -> None:
+    def plan(self, batch_id: int, files: Iterable[FileLike], *, times: int, about: Mapping[str, Any]) -> None:
+        """Write the logs of the next batch, of exactly these files: Spark runs it when a query starts.
+
+        The transform takes its input so many `times`. `about` is what Spark keeps of a batch: its watermark, its
+        time, the settings that the state depends on.
+        """
+        ends = list(self._ends(batch_id - 1)) if batch_id > 0 else [NO_ENTRY] * self.sources
+        new: list[list[FileLike]] = [[] for _ in range(self.sources)]
+        for file in files:
+            new[file.source].append(file)
+        for source, logged in enumerate(new):
+            if logged:
+                self._log(source, ends[source] + 1, logged)
+                ends[source] += 1
+        self.folder.write(f"offsets/{batch_id}", offsets_text(ends * times, about))
+
+    def _log(self, source: int, entry: int, files: Sequence[FileLike]) -> None:
+        """Write an entry of a source's log; as Spark does, every tenth has all that came before it as well."""
+        name, entries = f"sources/{source}/{entry}", {entry: files}
+        if (entry + 1) % COMPACTED == 0:
+            before = self._entries(source, NO_ENTRY, entry - 1)
+            name += COMPACT
+            entries = {n: [file for file in before if file.entry == n] for n in range(entry)} | entries
+        self.folder.write(name, log_text(entries))
+
+    def again(self) -> Checkpoint:
+        """To look at what has been written since."""
+        return replace(self)
+
+    def seed(self, files: Iterable[FileLike], *, stream_id: str) -> None:
         """Write a checkpoint, where there is none, on which Spark goes on with batch 1 and reads other files.
 
         `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
         """
         if self.exists:
             raise _damaged(self.uri, ["it is not empty, so it can't be seeded"])
-        seen: list[list[FileLike]] = [[] for _ in range(sources)]
+        seen: list[list[FileLike]] = [[] for _ in range(self.sources)]
         for file in files:
             seen[file.source].append(file)
         for source, logged in enumerate(seen):
             if logged:
-                self.folder.write(f"sources/{source}/0", log_text(logged, entry=0))
-        self.folder.write("offsets/0", offsets_text(0 if logged else NO_ENTRY for logged in seen))
+                self.folder.write(f"sources/{source}/0", log_text({0: logged}))
+        ends = [0 if logged else NO_ENTRY for logged in seen]
+        self.folder.write("offsets/0", offsets_text(ends, NOTHING_PINNED))
         self.folder.write("commits/0", commit_text())
         self.folder.write("metadata", metadata_text(stream_id))
 
 
-def open_checkpoint(uri: str) -> Checkpoint:
-    """The checkpoint at `uri`, a local folder or s3a://…; it need not be there."""
+def open_checkpoint(uri: str, *, sources: int) -> Checkpoint:
+    """The checkpoint at `uri`, a local folder or s3a://…, of a query over so many sources; it need not be there."""
     place = landing_place(uri)
     store, root = filesystem(place)
-    return Checkpoint(uri=place, folder=Folder(uri=place, store=store, root=root))
+    return Checkpoint(uri=place, sources=sources, folder=Folder(uri=place, store=store, root=root))
 
 
 @contextmanager

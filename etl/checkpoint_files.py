@@ -5,6 +5,7 @@
     commits/<batch>           v1 | a line of JSON
     sources/<i>/<n>           v1 | for each file of log entry n {"path", "timestamp", "batchId": n}
     sources/<i>/<n>.compact   the same for all entries up to n
+    state/                    what the transform keeps, in a format of Spark's own
 
 The `batchId` of a source's log counts that log's entries: a batch in which one source had nothing new does
 not move it, so it is no id of a micro-batch.
@@ -24,6 +25,9 @@ from pyarrow import fs
 from etl.errors import ServiceAway
 
 COMPACT = ".compact"
+COMPACTED = 10  # every so many entries Spark writes a compacted one: spark.sql.streaming.fileSource.log.compactInterval
+NOTHING_PINNED: Mapping[str, Any] = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
+LOGS = ("offsets", "commits", "sources")
 NO_ENTRY = -1  # the offset of a source that has given nothing yet
 VOID_OFFSET = "-"
 
@@ -65,15 +69,26 @@ class Folder:
     root: str  # in the store's terms
 
     def names(self) -> frozenset[str]:
-        """Paths below the root of all files, without those hidden from Spark."""
-        selector = fs.FileSelector(self.root, recursive=True, allow_not_found=True)
+        """Paths below the root of all files of Spark's logs, without those hidden from Spark; none of the state."""
+        found = self._list("", recursive=False)
+        for folder in LOGS:
+            found += self._list(folder, recursive=True)
+        below = (path.removeprefix(self.root).lstrip("/") for path in found)
+        return frozenset(name for name in below if not name.rpartition("/")[2].startswith("."))
+
+    def has(self, folder: str) -> bool:
+        """Whether there is any file in the folder."""
+        return bool(self._list(folder, recursive=True))
+
+    def _list(self, folder: str, *, recursive: bool) -> list[str]:
+        selector = fs.FileSelector(
+            f"{self.root}/{folder}".rstrip("/"), recursive=recursive, allow_not_found=True
+        )
         try:
-            found = [one.path for one in self.store.get_file_info(selector) if one.type == fs.FileType.File]
+            return [one.path for one in self.store.get_file_info(selector) if one.type == fs.FileType.File]
         except OSError as error:
             seen = f"Checkpoint {self.uri} can't be listed: {error}"
             raise ServiceAway(seen, remedy="run again") from error
-        below = (path.removeprefix(self.root).lstrip("/") for path in found)
-        return frozenset(name for name in below if not name.rpartition("/")[2].startswith("."))
 
     def read(self, name: str) -> str:
         """The text of a file. Raises Torn when it is missing or no text."""
@@ -131,12 +146,15 @@ def parse_offsets(name: str, text: str) -> tuple[int, ...]:
     return tuple(ends)
 
 
-def parse_commit(name: str, text: str) -> None:
-    """Nothing but whether it is whole; its version differs with the state store's."""
+def parse_commit(name: str, text: str) -> int:
+    """The watermark after the batch, in ms since 1970; the version differs with the state store's."""
     version, *lines = text.split("\n")
     if not _ANY_VERSION.fullmatch(version) or len(lines) != 1:
         raise Torn(f"{name} is torn: it has {len(lines)} lines after {version[:20]!r}")
-    _object(name, lines[0])
+    watermark = _object(name, lines[0]).get("nextBatchWatermarkMs", 0)
+    if not isinstance(watermark, int):
+        raise Torn(f"{name} is torn: {watermark!r} is no watermark")
+    return watermark
 
 
 def parse_log(name: str, text: str, source: int) -> list[LoggedFile]:
@@ -156,8 +174,7 @@ def metadata_text(stream_id: str) -> str:
     return _json({"id": stream_id})
 
 
-def offsets_text(ends: Iterable[int]) -> str:
-    about = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
+def offsets_text(ends: Iterable[int], about: Mapping[str, Any]) -> str:
     offsets = [VOID_OFFSET if end == NO_ENTRY else _json({"logOffset": end}) for end in ends]
     return "\n".join([_VERSION, _json(about), *offsets])
 
@@ -166,8 +183,13 @@ def commit_text() -> str:
     return "\n".join([_VERSION, _json({"nextBatchWatermarkMs": 0})])
 
 
-def log_text(files: Iterable[FileLike], *, entry: int) -> str:
-    lines = [_json({"path": one.uri, "timestamp": one.mtime_ms, "batchId": entry}) for one in files]
+def log_text(entries: Mapping[int, Iterable[FileLike]]) -> str:
+    """The files of each entry."""
+    lines = [
+        _json({"path": one.uri, "timestamp": one.mtime_ms, "batchId": entry})
+        for entry, files in entries.items()
+        for one in files
+    ]
     return "\n".join([_VERSION, *lines])
 
 

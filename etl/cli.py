@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from etl import cli_airflow, cli_quarantine, cli_replay, cli_suites
+from etl import cli_airflow, cli_quarantine, cli_replay, cli_state, cli_suites
 from etl.command import AsJson, PipelineName, here, load, print_json, who
 from etl.errors import SluiceError
 from etl.settings import load_settings, with_spark_conf
@@ -121,6 +121,7 @@ app.command()(cli_replay.replay)
 app.add_typer(cli_quarantine.app, name="quarantine")
 app.command("try")(cli_suites.try_)
 app.command()(cli_suites.whatif)
+app.command()(cli_state.state)
 app.command()(cli_suites.suggest)
 app.command()(cli_suites.columns)
 app.command()(cli_suites.docs)
@@ -281,11 +282,17 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
 
 @app.command()
 def recover(name: PipelineName) -> None:
-    """Mend a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or doubled."""
+    """Mend a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or doubled.
+
+    What a transform keeps between batches is made anew: all that is in force runs through it once more.
+    """
     from etl.recover import recover as recover_pipeline
 
+    def told(batch: int, of: int) -> None:
+        out.print(f"  state made anew: batch {batch} of {of}")
+
     place = here()
-    done = recover_pipeline(place, load(name, place.settings))
+    done = recover_pipeline(place, load(name, place.settings), told=told)
     if done.problem is None:
         out.print(f"{name}: nothing to recover; checkpoint and ledger fit together")
         return
@@ -297,7 +304,7 @@ def recover(name: PipelineName) -> None:
         )
     for words in done.again:
         out.print(f"  lost with PostgreSQL's last state: {words}", markup=False)
-    out.print(f"  new stream {done.stream}, whose checkpoint knows the {done.seen:,} delivered files")
+    out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} delivered files")
     out.print(f"next: `sluice run {name}`")
 
 

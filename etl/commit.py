@@ -313,6 +313,7 @@ def _manifest(it: Commit) -> dict[str, Any]:
         "version": 1,
         "first_batch": it.run.first_batch,
         "checkpoint": it.run.checkpoint,
+        "state": list(it.run.state),
         **{name: value for name, value in entry.items() if name not in unknown_yet},
         "inputs": [one.__dict__ for one in it.batch.inputs],
         "supersedes": list(it.run.apart.supersedes) if it.run.apart else [],

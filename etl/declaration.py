@@ -17,6 +17,7 @@ from typing import Any, Literal
 from etl.patterns import inferred_format
 
 PartitionKind = Literal["identity", "hour", "day", "month"]
+OutputMode = Literal["append", "update", "complete"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +126,9 @@ class Pipeline:
     # What reruns and backfills go by: a timestamp column, or a part of paths such as "dt={interval:%Y-%m-%d}".
     interval: str | None = None
     start: dt.date | dt.datetime | None = None  # of the first interval
+    # Spark's, of a transform with state; None: append, but for an aggregate update into an upsert sink and
+    # complete into a replace sink.
+    output_mode: OutputMode | None = None
     metrics: tuple[str, ...] = ()  # columns of the output whose metrics are kept with each batch
     max_quarantine_share: float = 0.05  # of a batch's rows, from 0 to 1; beyond it the batch stops
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
@@ -159,6 +163,7 @@ class Pipeline:
             "schedule": self.schedule,
             "interval": self.interval,
             "start": self.start.isoformat() if self.start else None,
+            "output_mode": self.output_mode,
             "metrics": list(self.metrics),
             "max_quarantine_share": self.max_quarantine_share,
             "code": self.code,

@@ -7,9 +7,9 @@ import inspect
 import re
 from collections.abc import Mapping
 from inspect import Parameter
-from typing import Any
+from typing import Any, get_args
 
-from etl.declaration import Append, Files, Lookup, Partition, Pipeline, Replace, Upsert
+from etl.declaration import Append, Files, Lookup, OutputMode, Partition, Pipeline, Replace, Upsert
 from etl.intervals import PathTemplate, is_template
 from etl.patterns import FORMATS, pattern_problems
 
@@ -52,6 +52,10 @@ def _problems(pipeline: Any) -> list[str]:
         found.append(f"schedule: {pipeline.schedule!r} is neither five cron fields nor one of {presets}")
     if pipeline.interval is not None:
         found += _interval_problems(pipeline.interval)
+    if pipeline.output_mode not in (None, *get_args(OutputMode)):
+        found.append(
+            f"output_mode: {pipeline.output_mode!r} must be one of {', '.join(get_args(OutputMode))}"
+        )
     if isinstance(pipeline.metrics, tuple):
         found += [wrong for column in pipeline.metrics for wrong in _column_problems("metrics", column)]
         found += [f"metrics: {one!r} is there twice" for one in sorted(_doubled(pipeline.metrics))]

@@ -63,6 +63,10 @@ class InputsChanged(NeedsPerson):
     """The same batch id with other inputs, or an input that changed after it was listed."""
 
 
+class StateChanged(NeedsPerson):
+    """The transform keeps other state than its checkpoint holds."""
+
+
 class VerdictUnknown(NeedsPerson):
     """The suite could not be evaluated: that is no verdict, so nothing was delivered."""
 

@@ -156,6 +156,7 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
         stream_id=stream_id,
         first_batch=manifest["first_batch"],
         checkpoint=manifest["checkpoint"],
+        state=manifest.get("state", ()),
         suite_digest=manifest["suite_digest"],
         words=0,
         rules=(),
@@ -163,7 +164,12 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
     )
     with session(dsn) as cursor:
         ledger.register_stream(
-            cursor, pipeline.name, stream_id, checkpoint=run.checkpoint, first_batch=run.first_batch
+            cursor,
+            pipeline.name,
+            stream_id,
+            checkpoint=run.checkpoint,
+            first_batch=run.first_batch,
+            state=run.state,
         )
         ledger.adopt_attempt(cursor, lease, lost.delivery_id, stream_id, batch_id)
         task = stage_task(cursor, run, batch_id, lost.delivery_id, Hold(rules=()))

@@ -44,6 +44,7 @@ class StreamState:
     pipeline: str
     checkpoint: str | None  # None: beside the stream
     first_batch: int
+    state: list[str]  # the operators of its transform that keep state in the checkpoint
     last_batch: int | None  # the newest that was delivered; None: none yet
 
     @property
@@ -163,16 +164,38 @@ def _of(lease: Lease) -> dict[str, object]:
 
 
 def register_stream(
-    cursor: Cursor, pipeline: str, stream_id: str, *, checkpoint: str | None, first_batch: int
+    cursor: Cursor,
+    pipeline: str,
+    stream_id: str,
+    *,
+    checkpoint: str | None,
+    first_batch: int,
+    state: Sequence[str] = (),
 ) -> None:
     """Make `stream_id` the pipeline's current stream: from now on no other may commit."""
-    values = {"pipeline": pipeline, "stream": stream_id, "checkpoint": checkpoint, "first_batch": first_batch}
+    values = {
+        "pipeline": pipeline,
+        "stream": stream_id,
+        "checkpoint": checkpoint,
+        "first_batch": first_batch,
+        "state": list(state),
+    }
     run(cursor, "ledger", "register_stream", values)
 
 
 def run_on_stream(cursor: Cursor, lease: Lease, stream_id: str) -> None:
     """Note which stream the run works on."""
     run(cursor, "ledger", "run_on_stream", {**_of(lease), "stream": stream_id})
+
+
+def keep_state(cursor: Cursor, stream_id: str, state: Sequence[str]) -> None:
+    """Note what a stream that has delivered nothing yet keeps between batches."""
+    run(cursor, "ledger", "keep_state", {"stream": stream_id, "state": list(state)})
+
+
+def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int]]:
+    """The live deliveries of batches in the order of their commits: number, and its moment in ms since 1970."""
+    return run(cursor, "ledger", "batches_in_force", {"pipeline": pipeline}).fetchall()
 
 
 def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:

@@ -12,7 +12,8 @@ from etl.deliver import open_sinks
 from etl.ledger import Lease, StreamState
 from etl.pipeline import Pipeline
 from etl.source import Source, open_source
-from etl.sparkbatch import Rules, compile_rules, output, refuse_state
+from etl.sparkbatch import Rules, compile_rules, output
+from etl.state import operators
 from etl.steps import Listener
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Opened:
     source: Source
     frame: DataFrame  # streaming: the transform's output
     rules: Rules
+    state: tuple[str, ...]  # its operators that keep state between batches
     sinks: Sinks
 
     def session(self, lease: Lease, stream: StreamState, on_step: Listener | None) -> Session:
@@ -55,6 +57,7 @@ class Opened:
             stream_id=stream_id,
             first_batch=first_batch,
             checkpoint=checkpoint,
+            state=self.state,
             suite_digest=self.rules.suite.digest,
             words=self.rules.words,
             rules=self.rules.stage_rules,
@@ -72,8 +75,9 @@ def open_pipeline(place: Place, pipeline: Pipeline, spark: SparkSession, *, besi
     source = open_source(spark, pipeline, place.settings, stream=not beside)
     records = source.shape() if beside else source.frame
     frame = output(pipeline.transform(records, **source.lookups))
-    refuse_state(pipeline, frame)
     rules = compile_rules(pipeline, frame, place.settings)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
     sinks = open_sinks(pipeline, columns, dsn=place.services.postgres, lake=place.lake)
-    return Opened(pipeline=pipeline, source=source, frame=frame, rules=rules, sinks=sinks)
+    return Opened(
+        pipeline=pipeline, source=source, frame=frame, rules=rules, state=operators(frame), sinks=sinks
+    )

@@ -13,12 +13,20 @@ from dataclasses import dataclass, replace
 from etl import ledger
 from etl.checkpoint import Checkpoint
 from etl.database import session
-from etl.errors import CheckpointDamaged, CheckpointLost, LedgerAhead, LedgerBehind, SluiceError
+from etl.errors import (
+    CheckpointDamaged,
+    CheckpointLost,
+    LedgerAhead,
+    LedgerBehind,
+    SluiceError,
+    StateChanged,
+)
 from etl.inputs import Input, path_of
 from etl.landed import landed
 from etl.ledger import StreamState
 from etl.patterns import fits
 from etl.pipeline import Pipeline
+from etl.state import has_timers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +82,11 @@ def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline) -> tup
             cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1
         )
         seen = ledger.live_inputs(cursor, checkpoints.pipeline)
-    checkpoint.seed(_by_source(seen, pipeline), sources=len(pipeline.sources), stream_id=stream_id)
+    checkpoint.seed(by_source(seen, pipeline), stream_id=stream_id)
     return stream_id, len(seen)
 
 
-def _by_source(seen: Sequence[Input], pipeline: Pipeline) -> list[Input]:
+def by_source(seen: Sequence[Input], pipeline: Pipeline) -> list[Input]:
     """The inputs under the sources that read them as declared now; one that none reads any more is left out."""
     found = []
     for one in seen:
@@ -107,6 +115,22 @@ def require_same(checkpoint: Checkpoint, stream_id: str, pipeline: str) -> None:
         )
 
 
+def require_state(dsn: str, known: StreamState, state: Sequence[str]) -> None:
+    """A checkpoint holds the state of the transform that it began with; StateChanged when it is now another."""
+    if known.state == list(state):
+        return
+    if known.first_batch > 0 or known.last_batch is not None:
+        before, now = ("; ".join(one) or "none" for one in (known.state, state))
+        raise StateChanged(
+            f"The transform of {known.pipeline} keeps other state than its checkpoint holds, which is {before}; now it"
+            f" is {now}",
+            remedy="put the transform back as it was, or make the state anew from all that was delivered:"
+            f" `sluice recover {known.pipeline}`",
+        )
+    with session(dsn) as cursor:
+        ledger.keep_state(cursor, known.stream_id, state)
+
+
 def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str) -> SluiceError | None:
     """What keeps the stream from going on, or None when checkpoint and ledger fit together."""
     remedy = f"`sluice recover {known.pipeline}`"
@@ -117,7 +141,7 @@ def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str)
             f"{where} is gone; the ledger has {last} of its stream. A new one would deliver them again",
             remedy=remedy,
         )
-    if damage := checkpoint.damage():
+    if damage := checkpoint.damage() + _state_damage(known, checkpoint):
         return CheckpointDamaged(f"{where} lacks what Spark needs: {_some(damage)}", remedy=remedy)
     if checkpoint.stream_id != known.stream_id:
         with session(dsn) as cursor:
@@ -128,6 +152,10 @@ def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str)
             remedy=remedy,
         )
     return _out_of_step(known, checkpoint, where, remedy) or _undelivered(dsn, known, checkpoint, landing)
+
+
+def _state_damage(known: StreamState, checkpoint: Checkpoint) -> list[str]:
+    return ["its state is gone"] if known.state and checkpoint.commits and not checkpoint.has_state else []
 
 
 def _undelivered(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str) -> SluiceError | None:
@@ -172,9 +200,9 @@ def _some(items: Sequence[str], most: int = 5) -> str:
     return "; ".join(items[:most]) + (f"; and {len(items) - most} more" if len(items) > most else "")
 
 
-def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> bool:
-    """Whether Spark would find no batch to finish and no file to read; then it need not be started."""
-    if not checkpoint.offsets or checkpoint.offsets[-1] not in checkpoint.commits:
+def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str, state: Sequence[str]) -> bool:
+    """Whether Spark would find no batch to finish, no timer and no file to read; then it need not be started."""
+    if has_timers(state) or not checkpoint.offsets or checkpoint.offsets[-1] not in checkpoint.commits:
         return False
     behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
     return landed(pipeline, landing) <= behind

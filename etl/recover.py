@@ -1,13 +1,15 @@
 """The remedy for a checkpoint that is lost, damaged, or out of step with the ledger.
 
 Nothing is lost and nothing comes twice: what the lake still has of deliveries that PostgreSQL lost is
-committed again, then a new checkpoint is seeded with exactly the inputs that are live in the ledger. The next
-run reads every other file that has landed. The old checkpoint is left where it is.
+committed again, then a new checkpoint is seeded with exactly the inputs that are live in the ledger; where the
+transform keeps state, all of them run through it once more. The next run reads every other file that has landed.
+The old checkpoint is left where it is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from etl import ledger
 from etl.batch import Receipt
@@ -17,10 +19,14 @@ from etl.forward import lost_deliveries, put_back
 from etl.ledger import Lease
 from etl.pipeline import Pipeline
 from etl.preflight import mismatch, seeded_stream
+from etl.rebuild import Told, rebuilt_stream
 from etl.run import Place, claim, leased
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 # Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
-_OUTCOMES = {"InputsChanged"}
+_OUTCOMES = {"InputsChanged", "StateChanged", "CheckpointDamaged"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +41,26 @@ class Recovered:
     seen: int = 0  # inputs that the new checkpoint will not read again
 
 
-def recover(place: Place, pipeline: Pipeline) -> Recovered:
-    """Make the pipeline ready to run again, or raise having changed nothing that a rerun can't repeat."""
+def recover(
+    place: Place,
+    pipeline: Pipeline,
+    *,
+    told: Told = lambda done, of: None,  # noqa: ARG005
+    spark: SparkSession | None = None,
+) -> Recovered:
+    """Make the pipeline ready to run again, or raise having changed nothing that a rerun can't repeat.
+
+    `told` hears of each batch that runs again, where a state has to be made anew; only then Spark is started.
+    """
     dsn = place.services.postgres
     lease = claim(dsn, pipeline)
     with leased(dsn, lease):
-        return _recover(place, pipeline, lease)
+        return _recover(place, pipeline, lease, told, spark)
 
 
-def _recover(place: Place, pipeline: Pipeline, lease: Lease) -> Recovered:
+def _recover(
+    place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None
+) -> Recovered:
     dsn = place.services.postgres
     problem = _problem(place, pipeline, lease)
     if problem is None:
@@ -51,15 +68,32 @@ def _recover(place: Place, pipeline: Pipeline, lease: Lease) -> Recovered:
     lost = lost_deliveries(dsn, place.lake, pipeline)
     receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost if one.of_the_stream)
     again = tuple(one.again for one in lost if not one.of_the_stream)
-    stream_id, seen = seeded_stream(dsn, place.checkpoints(pipeline.name), pipeline)
+    stream_id, seen = _next_stream(place, pipeline, lease, told, spark)
     return Recovered(
         pipeline=pipeline.name, problem=problem, put_back=receipts, again=again, stream=stream_id, seen=seen
     )
 
 
+def _next_stream(
+    place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None
+) -> tuple[str, int]:
+    """The id of the stream to go on with, and how many files it has behind it."""
+    dsn = place.services.postgres
+    with session(dsn) as cursor:
+        known = ledger.current_stream(cursor, pipeline.name)
+        outcome = ledger.last_outcome(cursor, lease)
+        seen = len(ledger.live_inputs(cursor, pipeline.name))
+    if (known and known.state) or outcome == "StateChanged":
+        if known and _problem(place, pipeline, lease) is None:
+            return known.stream_id, seen  # what was put back was all that its checkpoint was ahead by
+        if rebuilt := rebuilt_stream(place, pipeline, lease, told, spark):
+            return rebuilt
+    return seeded_stream(dsn, place.checkpoints(pipeline), pipeline)
+
+
 def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
     dsn = place.services.postgres
-    checkpoints = place.checkpoints(pipeline.name)
+    checkpoints = place.checkpoints(pipeline)
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
         outcome = ledger.last_outcome(cursor, lease)

@@ -27,6 +27,7 @@ from etl.intervals import PathTemplate, is_template
 from etl.pipeline import Pipeline, Replace, Upsert
 from etl.run import a_session, leased
 from etl.stage import StageTask
+from etl.state import refuse_replay
 from etl.statements import statement
 from etl.steps import Listener
 from etl.uncovered import LakeLog
@@ -83,6 +84,7 @@ class Plan:
     chosen: str
     newest: int | None  # of the pipeline's deliveries
     keyed: bool  # by an upsert sink: what was overwritten before comes back
+    state: Sequence[str]  # what the transform keeps between batches
     deliveries: Sequence[Mapping[str, Any]]  # in force, in the order of their commits
     releases: Sequence[Mapping[str, Any]]  # live, of rows that those had held, or that such releases had
     inputs: Sequence[Input]  # as they are now
@@ -181,6 +183,7 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         values["deliveries"] += [one["delivery_id"] for one in releases]
         files = run(cursor, "replay", "files", values).fetchall()
         newest = ledger.last_delivery(cursor, pipeline.name)
+        stream = ledger.current_stream(cursor, pipeline.name)
     now = evidence.look_again(recorded, landing=place.settings.landing)
     there = {(one.source, one.path) for one in now}
     return Plan(
@@ -188,6 +191,7 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         chosen=chosen.words(),
         newest=newest,
         keyed=isinstance(pipeline.sink, Upsert),
+        state=stream.state if stream else (),
         deliveries=deliveries,
         releases=releases,
         inputs=now,
@@ -274,6 +278,7 @@ def replay(
         from etl.opened import open_pipeline
 
         opened = open_pipeline(place, pipeline, found, beside=True)
+        refuse_replay(pipeline.name, opened.state)
         change = planned.change(releases, who=who, why=why or "")
         batch = ReplayBatch(micro=_static(opened, planned, place), gone=planned.gone)
         session_ = replace(
@@ -286,6 +291,7 @@ def replay(
 def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases: Releases | None) -> None:
     """Raise where a replay would have to guess; nothing was changed."""
     name = pipeline.name
+    refuse_replay(name, planned.state)
     if isinstance(pipeline.sink, Replace) and planned.numbers != [planned.newest]:
         raise SetupError(
             f"Pipeline {name} delivers by replace: each batch took the place of all before it, and only the newest,"

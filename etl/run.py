@@ -32,7 +32,7 @@ from etl.ledger import Lease, StreamState
 from etl.objects import ObjectStore
 from etl.pipeline import Pipeline
 from etl.places import filesystem
-from etl.preflight import Checkpoints, nothing_new, ready_stream, require_same
+from etl.preflight import Checkpoints, nothing_new, ready_stream, require_same, require_state
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Listener, Step, reached
@@ -40,7 +40,6 @@ from etl.tries import recorded, unreported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("sluice")
 
@@ -97,12 +96,12 @@ class Place:
         store = ObjectStore(endpoint=self.services.s3_endpoint, region=self.services.s3_region)
         return Lake(self.services.lake, store)
 
-    def checkpoints(self, pipeline: str) -> Checkpoints:
+    def checkpoints(self, pipeline: Pipeline) -> Checkpoints:
         """The pipeline's checkpoints: one folder a stream, below `checkpoints`/<pipeline>."""
-        folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline}"
+        folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline.name}"
         return Checkpoints(
-            pipeline=pipeline,
-            of=lambda stream_id: open_checkpoint(f"{folder}/{stream_id}"),
+            pipeline=pipeline.name,
+            of=lambda stream_id: open_checkpoint(f"{folder}/{stream_id}", sources=len(pipeline.sources)),
             present=lambda: _folders(folder),
         )
 
@@ -149,7 +148,7 @@ def _deliver_all(
     on_step: Listener | None,
 ) -> Summary:
     dsn = place.services.postgres
-    stream_id = ready_stream(dsn, place.checkpoints(pipeline.name), place.settings.landing)
+    stream_id = ready_stream(dsn, place.checkpoints(pipeline), place.settings.landing)
     with session(dsn) as cursor:
         ledger.run_on_stream(cursor, lease, stream_id)
         stream = ledger.stream_state(cursor, stream_id)
@@ -160,7 +159,8 @@ def _deliver_all(
         summary.add(receipt)
         progress(receipt)
 
-    if nothing_new(pipeline, place.checkpoints(pipeline.name).of(stream_id), place.settings.landing):
+    checkpoint = place.checkpoints(pipeline).of(stream_id)
+    if nothing_new(pipeline, checkpoint, place.settings.landing, stream.state):
         return _ended(summary, started)
     try:
         with a_session(place, spark) as found:
@@ -279,43 +279,29 @@ def _query(
 ) -> None:
     from etl.history import past_batches
     from etl.opened import open_pipeline
+    from etl.query import to_its_end
     from etl.sparkbatch import SparkBatch
+    from etl.state import output_mode
 
     opened = open_pipeline(place, pipeline, spark)
+    require_state(place.services.postgres, stream, opened.state)
     rules = replace(opened.rules, past=partial(past_batches, place, pipeline, opened.rules.suite.looks_back))
     run = opened.session(lease, stream, on_step)
-    checkpoints = place.checkpoints(pipeline.name)
+    checkpoints = place.checkpoints(pipeline)
     failure: list[BaseException] = []
 
     def batch(found: DataFrame, number: int) -> None:
         try:
             checkpoint = checkpoints.of(stream.stream_id)  # read anew: Spark has just written to it
             require_same(checkpoint, stream.stream_id, pipeline.name)
-            micro = SparkBatch.of(found, number, checkpoint, opened.source, rules, place.settings)
-            received(deliver(run, micro))
+            micro = SparkBatch.of(found, number, checkpoint, opened, rules, place.settings)
+            receipt = deliver(run, micro)
+            if receipt.delivered_before:
+                micro.pass_by()
+            received(receipt)
         except BaseException as error:
             failure.append(error)
             raise
 
     writer = opened.frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
-    _await(writer.trigger(availableNow=True).start(), failure)
-
-
-def _await(query: StreamingQuery, failure: list[BaseException]) -> None:
-    """Wait for the end; an error of a batch is raised as itself, not as Spark's report of it."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import StreamingQueryException
-
-    try:
-        query.awaitTermination()
-    except (OSError, Py4JError) as error:
-        raise SluiceError(
-            f"Spark's JVM is gone: {error}", remedy="see logs/spark.log in SLUICE_HOME; then run again"
-        ) from error
-    except StreamingQueryException as error:
-        if failure:
-            raise failure[0] from None
-        raise SluiceError(
-            f"Spark ended the query: {str(error).strip().splitlines()[0]}",
-            remedy="see Spark's message; the next run goes on from the ledger",
-        ) from error
+    to_its_end(writer.outputMode(output_mode(pipeline, opened.state)), pipeline.name, failure)

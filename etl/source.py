@@ -56,7 +56,11 @@ class Source:
     def shape(self) -> DataFrame:
         """As `frame`, for what asks its plan alone: nothing is listed, and it can't be run."""
         with tempfile.TemporaryDirectory(prefix="sluice-") as empty:
-            return self._stream([Path(empty).as_uri()] * len(self.pipeline.sources))
+            return self.below(empty)
+
+    def below(self, folder: str) -> DataFrame:
+        """As `frame`, of a local folder instead of the landing, whatever the sources' patterns say of folders."""
+        return self._stream([Path(folder).as_uri()] * len(self.pipeline.sources))
 
     def _stream(self, paths: Sequence[str]) -> DataFrame:
         streams = [

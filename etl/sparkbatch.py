@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from etl.checkpoint import Checkpoint, LoggedFile
     from etl.metrics import PastBatch
+    from etl.opened import Opened
     from etl.quality import CompiledSuite
     from etl.source import Source
 
@@ -133,25 +134,6 @@ def output(frame: DataFrame) -> DataFrame:
     return frame.select(*(plain(field.name, field.dataType) for field in frame.schema.fields))
 
 
-_STATEFUL = ("Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark", "GlobalLimit")
-
-
-def refuse_state(pipeline: Pipeline, frame: DataFrame) -> None:
-    """SetupError for a transform that keeps state between batches: a recovered checkpoint would not have it."""
-    waiting = [frame._jdf.queryExecution().analyzed()]
-    while waiting:
-        node = waiting.pop()
-        children = [node.children().apply(number) for number in range(node.children().size())]
-        streams = [child for child in children if child.isStreaming()]
-        name = node.nodeName()
-        if streams and (name in _STATEFUL or "WithState" in name or (name == "Join" and len(streams) > 1)):
-            raise SetupError(
-                f"The transform of {pipeline.name} keeps state between batches ({name}), which is not supported",
-                remedy="transform each batch by itself, and aggregate what was delivered",
-            )
-        waiting += streams
-
-
 @dataclass(frozen=True, kw_only=True)
 class SparkBatch:
     """One micro-batch of foreachBatch."""
@@ -160,6 +142,7 @@ class SparkBatch:
     frame: DataFrame
     inputs: Sequence[Input]
     stale: Sequence[str]  # inputs that are not as Spark listed them, in words
+    state: Sequence[str] = ()  # what the transform keeps between batches
     source: Source
     rules: Rules
     settings: Settings
@@ -170,7 +153,7 @@ class SparkBatch:
         frame: DataFrame,
         batch_id: int,
         checkpoint: Checkpoint,
-        source: Source,
+        opened: Opened,
         rules: Rules,
         settings: Settings,
     ) -> SparkBatch:
@@ -184,7 +167,8 @@ class SparkBatch:
             frame=frame,
             inputs=[*found, *gone],
             stale=_since_listed(logged, found),
-            source=source,
+            state=opened.state,
+            source=opened.source,
             rules=rules,
             settings=settings,
         )
@@ -200,6 +184,7 @@ class SparkBatch:
             reports = collect(job)
         except Exception as error:  # noqa: BLE001 - raised again when no file is to blame
             unreadable = self.source.to_blame(error, [one.uri for one in self.inputs])
+            self._refuse_part(unreadable)
             job = self._job(self._readable(unreadable), task)
             reports = collect(job)
         malformed: list[TaskReport] = []
@@ -208,6 +193,11 @@ class SparkBatch:
             malformed = collect(self._staging(self._malformed(uris, unreadable), task))
             self._require_all(malformed, observed(job, "source")["malformed"], unreadable)
         return Staged(reports=reports, malformed=malformed, aggregates=self.rules.aggregates(job))
+
+    def pass_by(self) -> None:
+        """Of a batch that was delivered before: what it leaves in the state is still made, for the next one."""
+        if self.state:
+            self.frame.write.format("noop").mode("overwrite").save()
 
     def _refuse_stale(self) -> None:
         """Not before the ledger was asked: the files of a batch that is delivered already may be gone."""
@@ -218,6 +208,17 @@ class SparkBatch:
                 f" {'; '.join(self.stale[:5])}",
                 remedy="put the files back as they were and land new content under new names; then run again."
                 f" To take them as they are now: `sluice recover {name}`",
+            )
+
+    def _refuse_part(self, unreadable: Mapping[str, str]) -> None:
+        """With state the batch can't be made of what can be read of its files: its state would be of all of them."""
+        if self.state:
+            name = self.rules.pipeline.name
+            some = "; ".join(f"{uri}: {why}" for uri, why in unreadable.items())
+            raise InputsChanged(
+                f"Batch {self.batch_id} of {name}, not delivered: its transform keeps state, and not every file can be"
+                f" read to its end: {some}",
+                remedy=f"put whole files in their place, then `sluice recover {name}`",
             )
 
     def _require_all(

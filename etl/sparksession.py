@@ -44,6 +44,10 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         "spark.executor.extraJavaOptions": COLLECTOR,
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
         "spark.sql.streaming.minBatchesToRetain": str(retained_batches(settings.backup_horizon)),
+        # What a transform keeps stays off the heap, and a batch writes what it changed of it.
+        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state"
+        ".RocksDBStateStoreProvider",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
     if local:
         cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0]

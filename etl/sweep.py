@@ -122,7 +122,7 @@ def sweep(place: Place, pipeline: Pipeline, *, dry_run: bool = False) -> SweepRe
         known = ledger.current_stream(cursor, pipeline.name)
         if known is None:
             return None
-        found = place.checkpoints(pipeline.name).of(known.stream_id)
+        found = place.checkpoints(pipeline).of(known.stream_id)
         if not found.exists and known.last_batch is None and known.first_batch == 0:
             return None
         return mismatch(dsn, known, found, place.settings.landing)

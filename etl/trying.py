@@ -123,13 +123,12 @@ def try_out(
     """Run the transform and the suite over these files: below the landing or anywhere else, of any source's format."""
     from etl.run import a_session
     from etl.source import open_source
-    from etl.sparkbatch import compile_rules, output, refuse_state
+    from etl.sparkbatch import compile_rules, output
 
     uris = _there(files, place.settings.landing)
     with a_session(place, spark) as found:
         source = replace(open_source(found, pipeline, place.settings, stream=False), anywhere=True)
         shape = output(pipeline.transform(source.shape(), **source.lookups))
-        refuse_state(pipeline, shape)
         rules = compile_rules(pipeline, shape, place.settings)
         frame = output(pipeline.transform(source.again(uris, broken=()), **source.lookups))
         sieve = sieve_of(rules)

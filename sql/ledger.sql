@@ -56,8 +56,8 @@ UPDATE sluice.run SET ended_at = now(), outcome = %(outcome)s WHERE run_id = %(r
 -- name: register_stream
 -- Makes a stream known and the pipeline's current one.
 WITH known AS (
-    INSERT INTO sluice.stream (stream_id, pipeline, checkpoint, first_batch)
-    VALUES (%(stream)s, %(pipeline)s, %(checkpoint)s, %(first_batch)s)
+    INSERT INTO sluice.stream (stream_id, pipeline, checkpoint, first_batch, state)
+    VALUES (%(stream)s, %(pipeline)s, %(checkpoint)s, %(first_batch)s, %(state)s)
     ON CONFLICT (stream_id) DO NOTHING
 )
 UPDATE sluice.pipeline SET current_stream = %(stream)s WHERE name = %(pipeline)s
@@ -66,9 +66,13 @@ UPDATE sluice.pipeline SET current_stream = %(stream)s WHERE name = %(pipeline)s
 -- Notes which stream a run works on.
 UPDATE sluice.run SET stream_id = %(stream)s WHERE run_id = %(run)s
 
+-- name: keep_state
+-- Notes what a stream that has delivered nothing yet keeps between batches.
+UPDATE sluice.stream SET state = %(state)s WHERE stream_id = %(stream)s
+
 -- name: stream_row
 -- A stream, with the last batch that was delivered (null: none yet), whatever took its place since.
-SELECT s.stream_id::text, s.pipeline, s.checkpoint, s.first_batch,
+SELECT s.stream_id::text, s.pipeline, s.checkpoint, s.first_batch, s.state,
        (SELECT max(d.batch_id) FROM sluice.delivery d WHERE d.stream_id = s.stream_id) AS last_batch
 FROM sluice.stream s WHERE s.stream_id = %(stream)s
 
@@ -105,6 +109,11 @@ ORDER BY path
 -- The inputs of all live deliveries of a pipeline.
 SELECT i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source
 FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live ORDER BY i.path
+
+-- name: batches_in_force
+-- The live deliveries of batches, in the order of their commits, with the moment of each in milliseconds.
+SELECT d.delivery_id, (extract(epoch FROM d.committed_at) * 1000)::bigint FROM sluice.delivery d
+WHERE d.pipeline = %(pipeline)s AND d.live AND d.kind <> 'release' ORDER BY d.commit_seq
 
 -- name: insert_delivery
 -- The ledger row of a delivery; the caller holds the lock of the pipeline's row. Returns commit_seq.

@@ -20,6 +20,7 @@ from etl.audit import audit
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Step
+from tests.spark import taps
 from tests.spark.runs import Home, Landed, orders
 
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
@@ -64,8 +65,8 @@ class Runs:
     reached: int  # file descriptor of the FIFO on which a run says that it has come to its step
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start(self, step: str, passes: int) -> subprocess.Popen[bytes]:
-        words = ["-m", "tests.crash.spark_run", "orders", step, str(passes), str(self.folder)]
+    def start(self, step: str, passes: int, pipeline: str = "orders") -> subprocess.Popen[bytes]:
+        words = ["-m", "tests.crash.spark_run", pipeline, step, str(passes), str(self.folder)]
         with (self.folder / "log").open("wb") as log:
             run = subprocess.Popen(
                 [sys.executable, *words],
@@ -143,6 +144,37 @@ def test_a_run_killed_at_any_point_is_finished_by_the_next_one(runs: Runs) -> No
     ]
     report = audit(runs.home.place, runs.home.pipeline())
     assert report.clean, list(report.lines())
+
+
+# (step, in which batch, batches delivered afterwards), of a pipeline that keeps state
+STATE_KILLS = (
+    ("rows-copied", 0, 0),  # on an executor, whose part of the state is not written
+    ("staged", 1, 1),  # all of it is
+    ("committed", 2, 3),  # batch 2 is delivered, and Spark has not marked it as done
+    ("pointer-swapped", 3, 3),
+    ("batch-done", 4, 5),
+)
+
+
+@pytest.mark.timeout(900)
+def test_state_is_as_if_no_run_had_been_killed(runs: Runs) -> None:
+    files = taps.taps(6, 40, seed=21)
+    taps.declare(runs.home)
+    for number, made in enumerate(files):
+        taps.land(runs.home, number, made)
+    delivered = 0
+    for step, batch, delivered_then in STATE_KILLS:
+        process = runs.start(step, batch - delivered, taps.NAME)
+        stopped = runs.wait_for_step(process)
+        kill(process, stopped)
+        runs.forget()
+        delivered = delivered_then
+        assert runs.home.ask("SELECT count(*) FROM sluice.delivery") == [(delivered,)]
+        assert taps.in_force(runs.home) == taps.hourly(taps.flat(files[:delivered]))
+    last = runs.start("none", 0, taps.NAME)
+    assert last.wait(PATIENCE) == 0, runs.log
+    assert taps.in_force(runs.home) == taps.hourly(taps.flat(files))
+    taps.assert_clean(runs.home)
 
 
 def landed_batches(home: Home) -> list[Landed]:

@@ -249,7 +249,7 @@ def test_a_sweep_goes_by_the_backup_horizon_of_the_settings(
     services: Services, dsn: str, lake: Lake, tmp_path: Path
 ) -> None:
     events = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append(), backup_horizon=WEEK)
-    events.place.checkpoints("events").of(events.session.stream_id).create(events.session.stream_id)
+    events.place.checkpoints(events.pipeline).of(events.session.stream_id).create(events.session.stream_id)
     number = kill(events, Step.STAGED)
     events.restart()
     left = of_attempt(events, number)

@@ -9,8 +9,10 @@ from pyspark.sql import SparkSession
 from etl import sparksession
 from etl.services import Services
 from etl.settings import Settings
+from tests import oracle
+from tests.spark.backups import Backup
 from tests.spark.runs import Home
-from tests.stores import dsn, lake, template
+from tests.stores import database_name, dsn, lake, template
 
 __all__ = ["dsn", "lake", "template"]
 
@@ -36,3 +38,15 @@ def home(
 ) -> Home:
     """A user's own folders, an empty database and an empty lake."""
     return Home.at(tmp_path, dsn, services, lake_uri, settings_for, spark)
+
+
+@pytest.fixture
+def backup(home: Home, services: Services) -> Iterator[Backup]:
+    database = database_name(home.dsn)
+    found = Backup(server=services.postgres, database=database, name=f"{database}_backup")
+    yield found
+    connection = oracle.psycopg2.connect(services.postgres)
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        cursor.execute(f'DROP DATABASE IF EXISTS "{found.name}" WITH (FORCE)')
+    connection.close()

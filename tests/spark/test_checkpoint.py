@@ -42,7 +42,10 @@ class Stream:
     def run(self, *, stop_in: int | None = None) -> None:
         def batch(frame: DataFrame, number: int) -> None:
             self.read[number] = sorted(place(row.path) for row in frame.select("path").distinct().collect())
-            assert places(open_checkpoint(str(self.checkpoint)).inputs(number)) == self.read[number]
+            assert (
+                places(open_checkpoint(str(self.checkpoint), sources=len(PATTERNS)).inputs(number))
+                == self.read[number]
+            )
             if number == stop_in:
                 raise RuntimeError("stopped")
 
@@ -61,7 +64,7 @@ class Stream:
         return reader.load(str(self.landing)).select(F.col("_metadata.file_path").alias("path"))
 
     def open(self) -> Checkpoint:
-        return open_checkpoint(str(self.checkpoint))
+        return open_checkpoint(str(self.checkpoint), sources=len(PATTERNS))
 
     def files(self) -> list[str]:
         return sorted(path for paths in self.read.values() for path in paths)
@@ -140,7 +143,7 @@ def test_a_seeded_checkpoint_goes_on_with_exactly_the_other_files(stream: Stream
     paths = [str(stream.landing / name) for name in ("1.jsonl", "2.jsonl")]
     seeded = look(paths, landing=str(stream.landing), source=0)
     seeded += look([str(stream.landing / "1.txt")], landing=str(stream.landing), source=1)
-    stream.open().seed(seeded, sources=2, stream_id="8a2d0b8e-0b0c-4a8d-b6c1-2a1b6fb0a001")
+    stream.open().seed(seeded, stream_id="8a2d0b8e-0b0c-4a8d-b6c1-2a1b6fb0a001")
     assert stream.open().damage() == []
     stream.land(*(f"new/{n}.jsonl" for n in range(more)), "new/0.txt")
     stream.run()
@@ -155,7 +158,7 @@ def test_a_seeded_checkpoint_goes_on_with_exactly_the_other_files(stream: Stream
 def test_a_source_without_files_can_be_seeded(stream: Stream) -> None:
     stream.land("1.jsonl", "1.txt")
     seeded = look([str(stream.landing / "1.jsonl")], landing=str(stream.landing), source=0)
-    stream.open().seed(seeded, sources=2, stream_id="8a2d0b8e-0b0c-4a8d-b6c1-2a1b6fb0a002")
+    stream.open().seed(seeded, stream_id="8a2d0b8e-0b0c-4a8d-b6c1-2a1b6fb0a002")
     stream.run()
     assert {n: [place(uri).rpartition("/")[2] for uri in uris] for n, uris in stream.read.items()} == {
         1: ["1.txt"]
@@ -163,13 +166,13 @@ def test_a_source_without_files_can_be_seeded(stream: Stream) -> None:
 
 
 def test_what_is_there_is_never_overwritten(copy: Stream) -> None:
-    for write in (lambda: copy.open().create("x"), lambda: copy.open().seed([], sources=1, stream_id="x")):
+    for write in (lambda: copy.open().create("x"), lambda: copy.open().seed([], stream_id="x")):
         with pytest.raises(CheckpointDamaged, match="not empty"):
             write()
 
 
 def test_an_unfinished_seeding_is_damage(stream: Stream) -> None:
-    stream.open().seed([], sources=2, stream_id="8a2d0b8e-0b0c-4a8d-b6c1-2a1b6fb0a003")
+    stream.open().seed([], stream_id="8a2d0b8e-0b0c-4a8d-b6c1-2a1b6fb0a003")
     (stream.checkpoint / "metadata").unlink()
     assert stream.open().damage() == ["metadata is missing"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,11 @@ from etl.errors import (
 )
 from etl.recover import Recovered, recover
 from etl.replay import Chosen, plan, replay
-from etl.services import Services
 from etl.steps import Step
 from tests import oracle
 from tests.oracle import Rows
+from tests.spark.backups import Backup
 from tests.spark.runs import NEGATIVE, RULES, UNIQUE, Home, Landed, Order, once_at, orders, rule
-from tests.stores import clone, database_name
 
 SECOND = 1_000_000_000  # nanoseconds
 
@@ -253,33 +252,6 @@ def remove(place: Path) -> None:
 
 
 # A database that went back in time
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backup:
-    """A copy of a home's database, which can be put back in its place."""
-
-    server: str
-    database: str
-    name: str
-
-    def take(self) -> None:
-        clone(self.server, self.database, self.name)
-
-    def restore(self) -> None:
-        clone(self.server, self.name, self.database)
-
-
-@pytest.fixture
-def backup(home: Home, services: Services) -> Iterator[Backup]:
-    database = database_name(home.dsn)
-    found = Backup(server=services.postgres, database=database, name=f"{database}_backup")
-    yield found
-    connection = oracle.psycopg2.connect(services.postgres)
-    connection.autocommit = True
-    with connection.cursor() as cursor:
-        cursor.execute(f'DROP DATABASE IF EXISTS "{found.name}" WITH (FORCE)')
-    connection.close()
 
 
 DELIVERIES = (

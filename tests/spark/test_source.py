@@ -84,7 +84,10 @@ def read(spark: SparkSession, declared: Pipeline, root: Path, checkpoint: Path) 
         found.counted.append(observed(derived, "source"))
         frame.mapInArrow(passed, frame.schema).collect()
         assert observed(derived, "source") == found.counted[-1], "a job that is run again counts once"
-        uris = [file.uri for file in open_checkpoint(str(checkpoint)).inputs(number)]
+        uris = [
+            file.uri
+            for file in open_checkpoint(str(checkpoint), sources=len(declared.sources)).inputs(number)
+        ]
         found.malformed += [(row._raw, row._source_path) for row in source.malformed(uris).collect()]
 
     transformed = declared.transform(source.frame, **source.lookups)

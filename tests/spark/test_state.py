@@ -1,28 +1,34 @@
-"""A transform that keeps state between batches is refused; aggregating a lookup is not state."""
+"""Transforms that keep state between batches, by whole runs: both sinks against a plain computation of the same."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.errors import SetupError
-from etl.pipeline import Append, Files, Pipeline
-from etl.sparkbatch import refuse_state
+from etl import state
+from etl.errors import ContractBroken, SetupError
+from etl.replay import Chosen, plan, replay
+from etl.status import record_decision
+from tests.oracle import Rows
+from tests.spark import taps
+from tests.spark.runs import Home, rule
+from tests.spark.taps import HOUR, NAME, assert_clean, declare, flat, hourly, in_force, land
 
-PIPELINE = Pipeline(
-    name="counts",
-    sources=(Files("in/*.jsonl"),),
-    schema="value bigint",
-    transform=lambda df: df,
-    sink=Append(),
-)
-STATEFUL: dict[str, Callable[[DataFrame], DataFrame]] = {
-    "aggregate": lambda df: df.groupBy("value").count(),
-    "deduplicate": lambda df: df.dropDuplicates(["value"]),
-    "join of two streams": lambda df: df.join(df.withColumnRenamed("timestamp", "other"), "value"),
+STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "aggregate": (
+        lambda df: df.groupBy("value", F.col("value") % 2).count(),
+        "Aggregate by value, (value % CAST(2 AS BIGINT))",
+    ),
+    "deduplicate": (lambda df: df.dropDuplicates(["value"]), "Deduplicate by value"),
+    "join of two streams": (
+        lambda df: df.join(df.withColumnRenamed("timestamp", "other"), "value"),
+        "Join INNER on (value = value)",
+    ),
 }
 
 
@@ -31,16 +37,189 @@ def stream(spark: SparkSession) -> DataFrame:
     return spark.readStream.format("rate").load()
 
 
-@pytest.mark.parametrize("transform", STATEFUL.values(), ids=STATEFUL)
-def test_state_between_batches_is_refused(
-    stream: DataFrame, transform: Callable[[DataFrame], DataFrame]
+@pytest.mark.parametrize(("transform", "told"), STATEFUL.values(), ids=STATEFUL)
+def test_what_keeps_state_is_told_with_its_keys(
+    stream: DataFrame, transform: Callable[[DataFrame], DataFrame], told: str
 ) -> None:
-    with pytest.raises(SetupError, match="keeps state between batches"):
-        refuse_state(PIPELINE, transform(stream))
+    assert state.operators(transform(stream)) == (told,)
 
 
-def test_a_row_by_row_transform_with_an_aggregated_lookup_is_not(
+def test_a_row_by_row_transform_with_an_aggregated_lookup_keeps_none(
     spark: SparkSession, stream: DataFrame
 ) -> None:
     lookup = spark.range(5).groupBy((F.col("id") % 2).alias("value")).count()
-    refuse_state(PIPELINE, stream.where("value > 1").unionByName(stream).join(lookup, "value", "left"))
+    joined = stream.where("value > 1").unionByName(stream).join(lookup, "value", "left")
+    assert state.operators(joined) == ()
+
+
+@pytest.mark.parametrize("max_files", [1, 100], ids=["many small batches", "one large batch"])
+def test_an_aggregate_goes_on_over_batches_and_runs(home: Home, max_files: int) -> None:
+    files = taps.taps(8, 50, seed=1)
+    declare(home, max_files=max_files)
+    for number, made in enumerate(files[:5]):
+        land(home, number, made)
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(files[:5]))
+
+    for number, made in enumerate(files[5:], start=5):
+        land(home, number, made)
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(files))
+    assert_clean(home)
+
+
+def test_append_delivers_each_hour_once_it_is_over(home: Home) -> None:
+    files = taps.taps(8, 50, seed=2)
+    declare(home, sink="Append()")
+    for number, made in enumerate(files):
+        land(home, number, made)
+    summary = home.run(NAME)
+
+    watermark = max(tap.at for tap in flat(files)) - 2 * HOUR
+    wanted = hourly(flat(files), until=watermark)
+    assert in_force(home) == wanted
+    assert home.reader(NAME).on_lake(system=()) == wanted
+    batches = home.ask("SELECT batch_id, rows_in FROM sluice.delivery ORDER BY batch_id")
+    assert [number for number, _ in batches] == list(range(summary.batches)), "those without a row as well"
+    assert home.ask("SELECT count(*) FROM sluice.delivery_input") == [(len(files),)]
+    assert summary.batches > len(files), "the last hours came in a batch of no file"
+    assert_clean(home)
+
+
+def test_complete_replaces_the_whole_table(home: Home) -> None:
+    files = taps.taps(4, 50, seed=3)
+    body = """
+    counts = df.rollup("action").agg(F.count(F.lit(1)).alias("taps"))
+    return counts.select(F.coalesce("action", F.lit("all")).alias("action"), "taps")
+    """
+    declare(
+        home, body=body, sink="Replace()", columns=pa.schema([("action", pa.string()), ("taps", pa.int64())])
+    )
+    for number, made in enumerate(files):
+        land(home, number, made)
+        home.run(NAME)
+        counted = Counter(tap.action for tap in flat(files[: number + 1]))
+        wanted: Rows = Counter([*counted.items(), ("all", counted.total())])
+        assert in_force(home) == wanted
+        eyes = home.reader(NAME)
+        assert eyes.rows_in(eyes.files(NAME), home.columns.names) == wanted
+    assert_clean(home)
+
+
+def test_doubles_within_the_watermark_come_once(home: Home) -> None:
+    files = taps.taps(6, 50, seed=4)
+    columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("action", pa.string())])
+    body = '    return df.withWatermark("at", "2 hours").dropDuplicatesWithinWatermark(["phone", "at", "action"])'
+    declare(home, body=body, sink="Append()", columns=columns)
+    doubled = [made + made[:7] + before[-5:] for before, made in zip([[], *files], files, strict=False)]
+    for number, made in enumerate(doubled):
+        land(home, number, made)
+    home.run(NAME)
+
+    wanted: Rows = Counter((tap.phone, tap.at * 1_000_000, tap.action) for tap in flat(files))
+    assert in_force(home) == wanted
+    assert home.reader(NAME).on_lake(system=()) == wanted
+    assert_clean(home)
+
+
+def test_a_batch_that_was_delivered_and_not_marked_leaves_its_state_to_the_next(home: Home) -> None:
+    files = taps.taps(6, 50, seed=5)
+    declare(home)
+    for number, made in enumerate(files[:3]):
+        land(home, number, made)
+    stream = home.run(NAME).stream
+    # As after a kill between the commit of both sinks and Spark's own mark: nothing of it is sure but the ledger.
+    newest = max(home.ask("SELECT batch_id FROM sluice.delivery"))[0]
+    unmark(home, stream, newest)
+
+    land(home, 3, files[3])
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(files[:4]))
+    assert_clean(home)
+
+
+def test_a_batch_that_stopped_counts_once_when_it_is_decided(home: Home) -> None:
+    files = taps.taps(4, 50, seed=6)
+    home.judge(rule("table_row_count_to_be_between", "few rows", "critical", max_value=1), name=NAME)
+    declare(home, suite=NAME, max_files=4)
+    for number, made in enumerate(files):
+        land(home, number, made)
+    with pytest.raises(ContractBroken):
+        home.run(NAME)
+    with pytest.raises(ContractBroken):
+        home.run(NAME)
+    record_decision(
+        home.place, home.pipeline(NAME), batch=0, stream=None, action="accept", who="a test", why="a test"
+    )
+    home.judge(
+        rule("column_values_to_not_be_null", "action is given", "critical", column="action"), name=NAME
+    )
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(files))
+
+
+def test_what_spark_does_not_stream_is_told_before_anything_is_read(home: Home) -> None:
+    land(home, 0, taps.taps(1, 5, seed=7)[0])
+    declare(home, body='    return df.groupBy("phone", "at", "action").count()', sink="Append()")
+    with pytest.raises(SetupError, match=r"as a stream: .*watermark"):
+        home.run(NAME)
+
+
+def test_no_batch_is_replayed_by_itself(home: Home) -> None:
+    land(home, 0, taps.taps(1, 5, seed=8)[0])
+    declare(home)
+    home.run(NAME)
+    planned = plan(home.place, home.pipeline(NAME), Chosen(deliveries=(1, 1)))
+    with pytest.raises(SetupError, match="keeps state between batches"):
+        replay(home.place, home.pipeline(NAME), planned, who="a test", spark=home.spark)
+    assert home.ask("SELECT count(*) FROM sluice.run WHERE kind = 'replay'") == [(0,)]
+
+
+def unmark(home: Home, stream: str, batch: int) -> None:
+    """Take back Spark's mark of a batch, and what it has of the state after it."""
+    checkpoint = home.checkpoint(stream, NAME)
+    gone = [checkpoint / "commits" / str(batch), *checkpoint.glob(f"state/*/*/{batch + 1}.*")]
+    assert len(gone) > 1
+    for file in gone:
+        file.unlink()
+        (file.parent / f".{file.name}.crc").unlink()
+
+
+JOINED = """
+    opened = df.where("action = 'open'").withWatermark("at", "2 hours").alias("o")
+    paid = df.where("action = 'pay'").select(F.col("phone").alias("payer"), F.col("at").alias("paid_at"))
+    paid = paid.withWatermark("paid_at", "2 hours")
+    within = "payer = phone AND paid_at >= at AND paid_at < at + INTERVAL 1 HOUR"
+    return opened.join(paid, F.expr(within), "{how}").select("phone", "at", "paid_at")
+"""
+
+
+@pytest.mark.parametrize("how", ["inner", "leftOuter"])
+def test_a_stream_joins_itself_within_bounds(home: Home, how: str) -> None:
+    """Each opening of the app with the payments of the hour after it; those without one come when it is over."""
+    files = taps.taps(8, 60, seed=9)
+    columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("paid_at", taps.MOMENT)])
+    declare(home, body=JOINED.format(how=how), sink="Append()", columns=columns)
+    for number, made in enumerate(files):
+        land(home, number, made)
+    home.write(f"{NAME}/008.jsonl", '{"phone": broken\n')
+    summary = home.run(NAME)
+    assert summary.malformed == 1
+
+    pairs: Rows = Counter()
+    for tap in flat(files):
+        if tap.action == "open":
+            paid = [
+                other.at * 1_000_000
+                for other in flat(files)
+                if (other.action, other.phone) == ("pay", tap.phone) and tap.at <= other.at < tap.at + HOUR
+            ]
+            pairs.update((tap.phone, tap.at * 1_000_000, at) for at in paid)
+            if not paid and how == "leftOuter":
+                pairs[tap.phone, tap.at * 1_000_000, None] += 1
+    over = (max(tap.at for tap in flat(files)) - 4 * HOUR) * 1_000_000
+    found = in_force(home)
+    assert found - pairs == Counter()
+    assert {row for row in pairs - found if row[1] < over} == set()
+    assert home.reader(NAME).on_lake(system=()) == found
+    assert_clean(home)

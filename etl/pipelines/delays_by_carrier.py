@@ -1,0 +1,46 @@
+"""Delays by carrier and airport, with the sums over all airports and over all carriers; each batch is the whole table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl.pipeline import Files, Pipeline, Replace
+from etl.pipelines.flights import SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ALL = "all"
+
+
+def delays_by_carrier(df: DataFrame) -> DataFrame:
+    """One row for each carrier and airport, one for each carrier, and one for all."""
+    from pyspark.sql import functions as F
+
+    sums = df.rollup("carrier", "origin").agg(
+        F.count(F.lit(1)).alias("flights"),
+        F.count("dep_delay").alias("departed"),
+        F.sum("dep_delay").alias("minutes_late"),
+    )
+    return sums.select(
+        F.coalesce("carrier", F.lit(ALL)).alias("carrier"),
+        F.coalesce("origin", F.lit(ALL)).alias("origin"),
+        "flights",
+        "departed",
+        "minutes_late",
+        F.try_divide("minutes_late", "departed").alias("mean_delay"),
+    )
+
+
+PIPELINE = Pipeline(
+    name="delays_by_carrier",
+    sources=(
+        Files("flights/**/*.jsonl", max_files=15),
+        Files("flights/**/*.csv", max_files=15),
+    ),
+    schema=SCHEMA,
+    transform=delays_by_carrier,
+    suite="delays_by_carrier",
+    sink=Replace(),
+    schedule="@daily",
+)

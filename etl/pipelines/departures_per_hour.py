@@ -1,0 +1,47 @@
+"""Departures from New York City by airport and hour, kept up to date while the year's flights come in.
+
+An hour's row is written again whenever a batch brings more of its flights, until the watermark has passed it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl.pipeline import Files, Pipeline, Upsert, month
+from etl.pipelines.flights import SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def departures_per_hour(df: DataFrame) -> DataFrame:
+    """One row for each airport and hour in which a departure was scheduled."""
+    from pyspark.sql import functions as F
+
+    departure = F.make_timestamp(
+        "year", "month", "day", "hour", "minute", F.lit(0), timezone=F.lit("America/New_York")
+    )
+    flights = df.withColumn("departure", departure).withWatermark("departure", "2 days")
+    hours = flights.groupBy(F.window("departure", "1 hour"), "origin").agg(
+        F.count(F.lit(1)).alias("scheduled"),
+        F.count("dep_time").alias("departed"),
+        F.sum(F.when(F.col("dep_delay") > 15, 1).otherwise(0)).alias("delayed"),
+        F.max("departure").alias("latest_departure"),
+    )
+    return hours.select(
+        F.col("window.start").alias("hour"), "origin", "scheduled", "departed", "delayed", "latest_departure"
+    )
+
+
+PIPELINE = Pipeline(
+    name="departures_per_hour",
+    sources=(
+        Files("flights/**/*.jsonl", max_files=15),
+        Files("flights/**/*.csv", max_files=15),
+    ),
+    schema=SCHEMA,
+    transform=departures_per_hour,
+    suite="departures_per_hour",
+    sink=Upsert(keys=("hour", "origin"), newest="latest_departure", partition_by=month("hour")),
+    schedule="@daily",
+)

@@ -1,0 +1,61 @@
+"""A streaming query run to its end, and what ended it early told as an error that a person can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from etl.errors import CheckpointDamaged, SetupError, SluiceError
+from etl.source import causes
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_STATE = ("STATE_STORE", "CANNOT_LOAD_STATE", "STATEFUL_")
+
+
+def to_its_end(writer: DataStreamWriter, pipeline: str, failure: Sequence[BaseException] = ()) -> None:
+    """Run the query over all that is there. An error of a batch, left in `failure`, is raised as itself."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import StreamingQueryException
+
+    query = _started(writer, pipeline)
+    try:
+        query.awaitTermination()
+    except (OSError, Py4JError) as error:
+        raise SluiceError(
+            f"Spark's JVM is gone: {error}", remedy="see logs/spark.log in SLUICE_HOME; then run again"
+        ) from error
+    except StreamingQueryException as error:
+        _refuse_state(pipeline, [*failure, error])
+        if failure:
+            raise failure[0] from None
+        raise SluiceError(
+            f"Spark ended the query: {str(error).strip().splitlines()[0]}",
+            remedy="see Spark's message; the next run goes on from the ledger",
+        ) from error
+
+
+def _started(writer: DataStreamWriter, pipeline: str) -> StreamingQuery:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return writer.trigger(availableNow=True).start()
+    except AnalysisException as error:
+        raise SetupError(
+            f"Spark can't run the transform of {pipeline} as a stream: {str(error).strip().splitlines()[0]}",
+            remedy="change the transform (such as a watermark for an aggregate that is appended), or declare"
+            " another output_mode",
+        ) from error
+
+
+def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
+    """Spark could not read what the transform keeps: that is the checkpoint's fault, and recover's to mend."""
+    for error in errors:
+        told = next((one for one in causes(error) if any(word in one for word in _STATE)), None)
+        if told is not None and not isinstance(error, SluiceError):
+            raise CheckpointDamaged(
+                f"Spark can't take up what the transform of {pipeline} had kept: {told}",
+                remedy=f"`sluice recover {pipeline}` makes the state anew from all that was delivered",
+            ) from error

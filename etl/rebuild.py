@@ -1,0 +1,154 @@
+"""The state of a transform made anew, when its checkpoint is lost or is of another transform.
+
+Every batch that is in force runs once more, in the order of the commits and with exactly its own files, on a new
+checkpoint. Nothing of it is delivered: what it leaves in the checkpoint is what the next batch goes on from.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from etl import inputs as evidence
+from etl import ledger
+from etl.checkpoint import Checkpoint
+from etl.database import Cursor, session
+from etl.errors import Fenced, InputsChanged
+from etl.inputs import Input
+from etl.ledger import Lease
+from etl.pipeline import Pipeline
+from etl.preflight import by_source
+from etl.run import a_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.run import Place
+
+Told = Callable[[int, int], None]  # batches that ran, of how many
+SHUFFLES = "spark.sql.shuffle.partitions"
+SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """A batch that is in force."""
+
+    delivery_id: int
+    moment: int  # of its commit, in ms since 1970: what it takes for its own time
+    inputs: Sequence[Input]
+
+
+def rebuilt_stream(
+    place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None = None
+) -> tuple[str, int] | None:
+    """A new current stream whose checkpoint holds the state after all that is in force; its id, and how many files.
+
+    None: the transform keeps no state. Raises InputsChanged, with nothing changed, when a file that is needed is
+    gone or is another.
+    """
+    from etl.source import open_source
+    from etl.sparkbatch import output
+    from etl.state import operators
+
+    dsn = place.services.postgres
+    with a_session(place, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as empty:
+        quiet = _with_no_batch_of_its_own(found)
+        source = open_source(quiet, pipeline, place.settings, stream=False)
+        frame = output(pipeline.transform(source.below(empty), **source.lookups))
+        state = operators(frame)
+        if not state:
+            return None
+        with session(dsn) as cursor:
+            batches = _in_force(cursor, pipeline)
+        _refuse_changed(place, pipeline, batches)
+        stream_id = str(uuid.uuid4())
+        checkpoint = place.checkpoints(pipeline).of(stream_id)
+        checkpoint.create(stream_id)
+        for number, past in enumerate(batches):
+            _run_again(frame, pipeline, state, checkpoint, number, past)
+            told(number + 1, len(batches))
+    with session(dsn) as cursor:
+        ledger.lock(cursor, pipeline.name)
+        _require_ours(cursor, lease, batches, _in_force(cursor, pipeline))
+        uri, first = checkpoint.uri, len(batches)
+        ledger.register_stream(
+            cursor, pipeline.name, stream_id, checkpoint=uri, first_batch=first, state=state
+        )
+    return stream_id, sum(len(past.inputs) for past in batches)
+
+
+def _with_no_batch_of_its_own(spark: SparkSession) -> SparkSession:
+    """A session whose queries run the planned batch and no other: which one has no file is known already."""
+    session_ = spark.newSession()
+    session_.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    return session_
+
+
+def _in_force(cursor: Cursor, pipeline: Pipeline) -> list[Past]:
+    return [
+        Past(delivery_id=number, moment=moment, inputs=ledger.inputs_of(cursor, number))
+        for number, moment in ledger.batches_in_force(cursor, pipeline.name)
+    ]
+
+
+def _refuse_changed(place: Place, pipeline: Pipeline, batches: Sequence[Past]) -> None:
+    recorded = list(chain.from_iterable(past.inputs for past in batches))
+    found = evidence.look_again(recorded, landing=place.settings.landing)
+    changes = evidence.changed(recorded, found)
+    read = {one.uri for one in by_source(recorded, pipeline)}
+    changes += [f"{one.uri} is of no source any more" for one in recorded if one.uri not in read]
+    if changes:
+        raise InputsChanged(
+            f"The state of {pipeline.name} can't be made anew: of the {len(recorded):,} files that it was made of,"
+            f" {len(changes):,} are not as they were: {'; '.join(changes[:SHOWN])}",
+            remedy=f"put them back as they were, then `sluice recover {pipeline.name}` again",
+        )
+
+
+def _require_ours(cursor: Cursor, lease: Lease, before: Sequence[Past], now: Sequence[Past]) -> None:
+    """It took a while: the lease is still ours, and what is in force is what was run again."""
+    if not ledger.heartbeat(cursor, lease) or [one.delivery_id for one in before] != [
+        one.delivery_id for one in now
+    ]:
+        raise Fenced(
+            f"Another run delivered into {lease.pipeline} while its state was made anew; nothing was changed",
+            remedy=f"`sluice recover {lease.pipeline}` again",
+        )
+
+
+def _run_again(
+    frame: DataFrame,
+    pipeline: Pipeline,
+    state: Sequence[str],
+    before: Checkpoint,
+    number: int,
+    past: Past,
+) -> None:
+    """One batch, to its mark in the checkpoint; its rows go nowhere."""
+    from etl.query import to_its_end
+    from etl.state import leaves, output_mode
+
+    checkpoint = before.again()
+    about = {
+        "batchWatermarkMs": checkpoint.watermark_after(number - 1),
+        "batchTimestampMs": past.moment,
+        "conf": _pinned(frame.sparkSession),
+    }
+    times = leaves(frame) // len(pipeline.sources)
+    checkpoint.plan(number, by_source(past.inputs, pipeline), times=times, about=about)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint.uri)
+    to_its_end(writer.outputMode(output_mode(pipeline, state)), pipeline.name)
+
+
+def _pinned(spark: SparkSession) -> dict[str, Any]:
+    """The settings that Spark writes into a new checkpoint and keeps to: the state's format depends on them."""
+    jvm: Any = spark.sparkContext._jvm
+    metadata = jvm.org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
+    found: dict[str, Any] = json.loads(metadata.apply(0, 0, spark._jsparkSession.conf()).json())["conf"]
+    return {**found, SHUFFLES: spark.conf.get(SHUFFLES)}

@@ -1,0 +1,93 @@
+"""What a transform keeps between micro-batches, as its plan tells, and what follows from it for its stream.
+
+The state is in the checkpoint. It grows with every batch in its order, so no batch stands alone: one that was
+delivered already still has to run, a single one can't be replayed, and a checkpoint without its state is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from etl.errors import SetupError
+from etl.pipeline import Append, Pipeline, Replace, Upsert
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_KEYS = {
+    "Aggregate": "groupingExpressions",
+    "Deduplicate": "keys",
+    "DeduplicateWithinWatermark": "keys",
+    "FlatMapGroupsInPandasWithState": "groupingAttributes",
+}
+_STATEFUL = frozenset({*_KEYS, "Distinct", "GlobalLimit"})
+_MODES = {Append: "append", Upsert: "update", Replace: "complete"}
+
+
+def leaves(frame: DataFrame) -> int:
+    """How many sources Spark counts: each as often as the transform takes it."""
+    return sum(not children for _, children in _streaming_nodes(frame))
+
+
+def operators(frame: DataFrame) -> tuple[str, ...]:
+    """Every operator of a streaming frame that keeps state, from the output down, with its keys.
+
+    None: each batch stands alone.
+    """
+    return tuple(
+        _described(node)
+        for node, inputs in _streaming_nodes(frame)
+        if inputs and _keeps_state(str(node.nodeName()), len(inputs))
+    )
+
+
+def _streaming_nodes(frame: DataFrame) -> Iterator[tuple[Any, list[Any]]]:
+    """Every node of the plan that is streaming, from the output down, with those of its children that are."""
+    waiting = [frame._jdf.queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        children = [node.children().apply(number) for number in range(node.children().size())]
+        streams = [child for child in children if child.isStreaming()]
+        yield node, streams
+        waiting += streams
+
+
+def _keeps_state(name: str, streams: int) -> bool:
+    return name in _STATEFUL or "WithState" in name or (name == "Join" and streams > 1)
+
+
+def _described(node: Any) -> str:
+    """The operator with what it can't change while it has state: its keys, or how it joins."""
+    name = str(node.nodeName())
+    if name == "Join":
+        condition = node.condition()
+        on = condition.get().sql() if condition.isDefined() else "all"
+        return f"Join {node.joinType().sql()} on {on}"
+    if name not in _KEYS:
+        return name
+    keys = getattr(node, _KEYS[name])()
+    return f"{name} by {', '.join(keys.apply(number).sql() for number in range(keys.size()))}"
+
+
+def has_timers(state: Sequence[str]) -> bool:
+    """Whether time alone can make a batch: timers may be due though nothing has landed."""
+    return any("WithState" in one for one in state)
+
+
+def output_mode(pipeline: Pipeline, state: Sequence[str]) -> str:
+    """Spark's output mode: the declared one, else what an aggregate needs for the pipeline's sink."""
+    if pipeline.output_mode is not None:
+        return pipeline.output_mode
+    aggregated = any(one.startswith("Aggregate") for one in state)
+    return _MODES[type(pipeline.sink)] if aggregated else "append"
+
+
+def refuse_replay(pipeline: str, state: Sequence[str]) -> None:
+    """SetupError for a pipeline whose batches depend on all that came before them."""
+    if state:
+        raise SetupError(
+            f"Pipeline {pipeline} keeps state between batches ({'; '.join(state)}): what a batch delivers depends on"
+            " all batches before it, so none can be replayed by itself",
+            remedy="land corrected records as new files; an upsert or replace sink takes what they change",
+        )

@@ -1,0 +1,123 @@
+"""Taps on phones, hour by hour and a little out of order, and pipelines that keep state over them.
+
+What must become of them is computed here in plain Python, from the taps themselves.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from etl.audit import audit
+from tests.oracle import Row, Rows
+from tests.spark.runs import Home
+
+NAME = "taps"
+HOUR = 3600
+START = 1_600_000_000 // HOUR * HOUR  # seconds since 1970
+LATEST = HOUR + HOUR // 2  # seconds that a tap may come after a newer one: less than the watermark waits
+ACTIONS = ("call", "open", "pay")
+MOMENT = pa.timestamp("us", tz="UTC")
+
+DECLARATION = """
+from etl.pipeline import Append, Files, Pipeline, Replace, Upsert
+
+def transform(df):
+    from pyspark.sql import functions as F
+{body}
+
+PIPELINE = Pipeline(
+    name="taps",
+    sources=(Files("taps/*.jsonl", max_files={max_files}),),
+    schema="phone string, at timestamp, action string",
+    transform=transform,
+    sink={sink},
+    {more}
+    max_quarantine_share=1.0,
+)
+"""
+HOURLY = """
+    hours = df.withWatermark("at", "2 hours").groupBy(F.window("at", "1 hour"), "action")
+    counts = hours.agg(F.count(F.lit(1)).alias("taps"), F.max("at").alias("latest"))
+    return counts.select(F.col("window.start").alias("hour"), "action", "taps", "latest")
+"""
+HOURLY_COLUMNS = pa.schema(
+    [("hour", MOMENT), ("action", pa.string()), ("taps", pa.int64()), ("latest", MOMENT)]
+)
+UPSERT = 'Upsert(keys=("hour", "action"), newest="latest")'
+
+
+@dataclass(frozen=True, order=True)
+class Tap:
+    at: int  # seconds since 1970
+    phone: str
+    action: str
+
+    @property
+    def json(self) -> str:
+        at = dt.datetime.fromtimestamp(self.at, dt.UTC).isoformat()
+        return json.dumps({"phone": self.phone, "at": at, "action": self.action})
+
+
+def taps(hours: int, a_file: int, *, seed: int) -> list[list[Tap]]:
+    """Distinct taps in files: no file has one that is older than the newest before it by more than LATEST."""
+    drawn = random.Random(seed)
+    made = {
+        Tap(
+            at=START + drawn.randrange(hours * HOUR),
+            phone=f"+45{drawn.randrange(40)}",
+            action=drawn.choice(ACTIONS),
+        )
+        for _ in range(a_file * hours)
+    }
+    arrival = sorted(made, key=lambda tap: (tap.at + drawn.randrange(LATEST), tap))
+    size = len(arrival) // hours
+    return [arrival[size * n : size * (n + 1)] for n in range(hours - 1)] + [arrival[size * (hours - 1) :]]
+
+
+def hourly(made: Iterable[Tap], *, until: int | None = None) -> Rows:
+    """Taps by hour and action, in the table's columns; `until`: of the hours that are over by then."""
+    by_hour: dict[tuple[int, str], list[int]] = {}
+    for tap in made:
+        by_hour.setdefault((tap.at // HOUR * HOUR, tap.action), []).append(tap.at)
+    rows: list[Row] = [
+        (hour * 1_000_000, action, len(times), max(times) * 1_000_000)
+        for (hour, action), times in by_hour.items()
+        if until is None or hour + HOUR <= until
+    ]
+    return Counter(rows)
+
+
+def declare(
+    home: Home, *, body: str = HOURLY, sink: str = UPSERT, columns: pa.Schema = HOURLY_COLUMNS, **more: object
+) -> None:
+    """`more` are further fields of the declaration; `max_files` is 1 unless told."""
+    max_files = more.pop("max_files", 1)
+    fields = "".join(f"{name}={value!r},\n    " for name, value in more.items())
+    home.columns = columns
+    home.declare(NAME, text=DECLARATION.format(body=body, sink=sink, max_files=max_files, more=fields))
+
+
+def land(home: Home, number: int, made: Sequence[Tap]) -> None:
+    home.write(f"{NAME}/{number:03}.jsonl", "".join(f"{tap.json}\n" for tap in made))
+
+
+def flat(files: Iterable[Sequence[Tap]]) -> list[Tap]:
+    return [tap for file in files for tap in file]
+
+
+def in_force(home: Home) -> Rows:
+    """The table, row by row."""
+    return home.reader(NAME).in_postgres(system=())
+
+
+def assert_clean(home: Home) -> None:
+    report = audit(home.place, home.pipeline(NAME))
+    assert report.clean, list(report.lines())
+    assert report.rows["lake"] > 0

@@ -1,0 +1,197 @@
+"""What a transform kept is lost, damaged or of another transform: each stops with its remedy, and the remedy is right."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from etl.errors import CheckpointDamaged, CheckpointLost, InputsChanged, LedgerBehind, StateChanged
+from etl.recover import Recovered, recover
+from tests.spark import taps
+from tests.spark.backups import Backup
+from tests.spark.runs import Home
+from tests.spark.taps import NAME, Tap, assert_clean, declare, flat, hourly, in_force, land
+
+FILES = taps.taps(14, 20, seed=11)
+ONCE = '    return df.withWatermark("at", "2 hours").dropDuplicatesWithinWatermark(["phone", "at", "action"])'
+EACH_TAP = """
+    hour = F.date_trunc("hour", "at").alias("hour")
+    return df.select(hour, "action", F.lit(1).cast("bigint").alias("taps"), F.col("at").alias("latest"))
+"""
+
+
+def remove_checkpoint(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint)
+
+
+def remove_state(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint / "state")
+
+
+def tear_state(checkpoint: Path) -> None:
+    """Of each partition the newest piece of what was kept is cut off."""
+    for partition in checkpoint.glob("state/0/[0-9]*"):
+        newest = max(partition.glob("*.changelog"), key=lambda file: int(file.stem))
+        newest.write_bytes(newest.read_bytes()[:9])
+        (partition / f".{newest.name}.crc").unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "error"),
+    [(remove_checkpoint, CheckpointLost), (remove_state, CheckpointDamaged), (tear_state, CheckpointDamaged)],
+)
+def test_lost_state_is_made_anew(home: Home, harm: Callable[[Path], None], error: type[Exception]) -> None:
+    declare(home)
+    land_all(home, FILES[:12])
+    stream = home.run(NAME).stream
+    harm(home.checkpoint(stream, NAME))
+    before = in_force(home)
+
+    land_all(home, FILES[12:13], first=12)
+    with pytest.raises(error, match="sluice recover taps"):
+        home.run(NAME)
+    assert in_force(home) == before
+
+    told: list[tuple[int, int]] = []
+    done = mend(home, told)
+    batches = home.ask("SELECT count(*) FROM sluice.delivery")[0][0]
+    assert told == [(number, batches) for number in range(1, batches + 1)]
+    assert done.stream not in (None, stream)
+    assert in_force(home) == before, "nothing was delivered"
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(FILES[:13]))
+
+    land_all(home, FILES[13:], first=13)
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(FILES))
+    assert_clean(home)
+
+
+def test_state_that_was_made_anew_closes_the_same_hours(home: Home) -> None:
+    """Appended hours come once the watermark has passed them: it has to be where it was."""
+    declare(home, sink="Append()")
+    land_all(home, FILES[:7])
+    stream = home.run(NAME).stream
+    remove_checkpoint(home.checkpoint(stream, NAME))
+    mend(home)
+    land_all(home, FILES[7:], first=7)
+    home.run(NAME)
+    newest = max(tap.at for tap in flat(FILES))
+    assert in_force(home) == hourly(flat(FILES), until=newest - 2 * taps.HOUR)
+    assert_clean(home)
+
+
+def test_a_transform_that_keeps_other_state_stops_before_it_runs(home: Home) -> None:
+    columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("action", pa.string())])
+    declare(home, body=ONCE, sink="Append()", columns=columns)
+    land_all(home, FILES[:3])
+    home.run(NAME)
+    declare(home, body=ONCE.replace(', "action"', ""), sink="Append()", columns=columns)
+    land_all(home, FILES[3:4], first=3)
+    with pytest.raises(StateChanged, match=r"by phone, at, action; now it is .* by phone, at\n"):
+        home.run(NAME)
+    declare(home, body=ONCE, sink="Append()", columns=columns)
+    home.run(NAME)
+    wanted = Counter((tap.phone, tap.at * 1_000_000, tap.action) for tap in flat(FILES[:4]))
+    assert in_force(home) == wanted, "put back as it was, it goes on"
+
+
+def test_a_transform_that_begins_to_keep_state_takes_up_what_was_delivered(home: Home) -> None:
+    """And one that keeps none any more goes on without."""
+    declare(home, body=EACH_TAP)
+    land_all(home, FILES[:3])
+    home.run(NAME)
+    declare(home)
+    land_all(home, FILES[3:4], first=3)
+    with pytest.raises(StateChanged):
+        home.run(NAME)
+    mend(home)
+    home.run(NAME)
+    touched = hourly(FILES[3]).keys()
+    hours = {row[:2] for row in touched}
+    assert {row for row in in_force(home) if row[:2] in hours} == {
+        row for row in hourly(flat(FILES[:4])) if row[:2] in hours
+    }
+
+    declare(home, body=EACH_TAP)
+    land_all(home, FILES[4:5], first=4)
+    with pytest.raises(StateChanged, match="now it is none"):
+        home.run(NAME)
+    mend(home)
+    assert home.run(NAME).batches == 1
+    assert_clean(home)
+
+
+def test_a_file_that_is_needed_and_gone_is_named(home: Home) -> None:
+    declare(home)
+    land_all(home, FILES[:3])
+    stream = home.run(NAME).stream
+    remove_checkpoint(home.checkpoint(stream, NAME))
+    gone = home.landing / NAME / "001.jsonl"
+    kept = gone.rename(home.root / "kept")
+    with pytest.raises(InputsChanged, match=r"001.jsonl is gone"):
+        mend(home)
+    with pytest.raises(CheckpointLost):
+        home.run(NAME)
+    kept.rename(gone)
+    mend(home)
+    land_all(home, FILES[3:4], first=3)
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(FILES[:4]))
+
+
+def test_a_file_that_can_not_be_read_to_its_end_stops_until_it_is_whole(home: Home) -> None:
+    declare(home)
+    land_all(home, FILES[:2])
+    home.run(NAME)
+    text = "".join(f"{tap.json}\n" for tap in FILES[2])
+    declared = (home.root / "my pipelines" / "taps.py").read_text()
+    home.declare(NAME, text=declared.replace('"taps/*.jsonl"', '"taps/*.jsonl*", format="json"'))
+    whole = gzip.compress(text.encode())
+    file = home.write(f"{NAME}/002.jsonl.gz", whole[: len(whole) // 2])
+    with pytest.raises(InputsChanged, match=r"keeps state.*002.jsonl.gz"):
+        home.run(NAME)
+    file.unlink()
+    home.write(f"{NAME}/002.jsonl.gz", whole)
+    mend(home)
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(FILES[:3]))
+
+
+def test_a_database_that_went_back_is_put_forward_and_the_state_is_as_it_was(
+    home: Home, backup: Backup
+) -> None:
+    declare(home)
+    land_all(home, FILES[:2])
+    stream = home.run(NAME).stream
+    backup.take()
+    land_all(home, FILES[2:4], first=2)
+    lost = home.run(NAME).batches
+    backup.restore()
+    land_all(home, FILES[4:5], first=4)
+    with pytest.raises(LedgerBehind):
+        home.run(NAME)
+    told: list[tuple[int, int]] = []
+    done = mend(home, told)
+    assert (len(done.put_back), done.stream, told) == (lost, stream, []), "nothing had to be made anew"
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(FILES[:5]))
+    assert_clean(home)
+
+
+def land_all(home: Home, files: list[list[Tap]], *, first: int = 0) -> None:
+    for number, made in enumerate(files, start=first):
+        land(home, number, made)
+
+
+def mend(home: Home, told: list[tuple[int, int]] | None = None) -> Recovered:
+    heard = told if told is not None else []
+    done = recover(home.place, home.pipeline(NAME), told=lambda *both: heard.append(both), spark=home.spark)
+    assert done.problem is not None
+    return done
