@@ -28,6 +28,7 @@ from etl.checkpoint_files import (
     parse_log,
     parse_metadata,
     parse_offsets,
+    parse_watermark,
 )
 from etl.errors import CheckpointDamaged
 from etl.places import filesystem, landing_place
@@ -126,6 +127,16 @@ class Checkpoint:
         name = f"commits/{batch_id}"
         try:
             return parse_commit(name, self.folder.read(name))
+        except Torn as torn:
+            raise _damaged(self.uri, [str(torn)]) from None
+
+    def watermark_of(self, batch_id: int) -> int:
+        """The watermark that a planned batch began with, in ms since 1970; before the first batch it is 0."""
+        if batch_id < 0:
+            return 0
+        name = f"offsets/{batch_id}"
+        try:
+            return parse_watermark(name, self.folder.read(name))
         except Torn as torn:
             raise _damaged(self.uri, [str(torn)]) from None
 

@@ -146,6 +146,14 @@ def parse_offsets(name: str, text: str) -> tuple[int, ...]:
     return tuple(ends)
 
 
+def parse_watermark(name: str, text: str) -> int:
+    """The watermark that the batch began with, in ms since 1970."""
+    watermark = _object(name, (_lines(name, text) or [""])[0]).get("batchWatermarkMs")
+    if not isinstance(watermark, int):
+        raise Torn(f"{name} is torn: {watermark!r} is no watermark")
+    return watermark
+
+
 def parse_commit(name: str, text: str) -> int:
     """The watermark after the batch, in ms since 1970; the version differs with the state store's."""
     version, *lines = text.split("\n")

@@ -56,6 +56,8 @@ def _problems(pipeline: Any) -> list[str]:
         found.append(
             f"output_mode: {pipeline.output_mode!r} must be one of {', '.join(get_args(OutputMode))}"
         )
+    if pipeline.late is not None:
+        found += _column_problems("late", pipeline.late)
     if isinstance(pipeline.metrics, tuple):
         found += [wrong for column in pipeline.metrics for wrong in _column_problems("metrics", column)]
         found += [f"metrics: {one!r} is there twice" for one in sorted(_doubled(pipeline.metrics))]

@@ -20,6 +20,7 @@ from etl.checkpoint import Checkpoint
 from etl.database import Cursor, session
 from etl.errors import Fenced, InputsChanged
 from etl.inputs import Input
+from etl.late import set_watermark
 from etl.ledger import Lease
 from etl.pipeline import Pipeline
 from etl.preflight import by_source
@@ -141,6 +142,7 @@ def _run_again(
         "conf": _pinned(frame.sparkSession),
     }
     times = leaves(frame) // len(pipeline.sources)
+    set_watermark(frame.sparkSession, checkpoint.watermark_of(number - 1))
     checkpoint.plan(number, by_source(past.inputs, pipeline), times=times, about=about)
     writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint.uri)
     to_its_end(writer.outputMode(output_mode(pipeline, state)), pipeline.name)

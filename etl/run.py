@@ -278,6 +278,7 @@ def _query(
     on_step: Listener | None,
 ) -> None:
     from etl.history import past_batches
+    from etl.late import set_watermark
     from etl.opened import open_pipeline
     from etl.query import to_its_end
     from etl.sparkbatch import SparkBatch
@@ -294,6 +295,7 @@ def _query(
         try:
             checkpoint = checkpoints.of(stream.stream_id)  # read anew: Spark has just written to it
             require_same(checkpoint, stream.stream_id, pipeline.name)
+            set_watermark(spark, checkpoint.watermark_of(number - 1))
             micro = SparkBatch.of(found, number, checkpoint, opened, rules, place.settings)
             receipt = deliver(run, micro)
             if receipt.delivered_before:

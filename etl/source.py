@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyarrow import fs
 
+from etl.columns import quoted
 from etl.declaration import Files, Lookup, Pipeline
 from etl.errors import InputsChanged, NeedsPerson, ServiceAway, SetupError
 from etl.inputs import LOOKUP_SOURCE, Input, changed, look, path_of
+from etl.late import LATE, is_late
 from etl.patterns import Pattern, fits, inferred_format, is_glob, split_pattern
 from etl.places import filesystem, landing_place
 from etl.reader import MALFORMED, SOURCE_PATH, read_files, read_stream
 from etl.settings import Settings
+from etl.stage import MALFORMED as MALFORMED_REASON
+from etl.stage import WHY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 RAW = "_raw"
-OBSERVATION = "source"  # observed with `rows` (malformed ones included) and `malformed`
+OBSERVATION = "source"  # observed with `rows` (all of them) and `malformed` (those that are late included)
 
 _AWAY = ("java.net.", "software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.", "java.nio.file.AccessDenied")
 
@@ -67,19 +71,31 @@ class Source:
             read_stream(self.spark, files, self.fields, path, split_pattern(files.pattern).name)
             for files, path in zip(self.pipeline.sources, paths, strict=True)
         ]
-        return _well_formed(reduce(lambda one, other: one.unionByName(other), streams))
+        return _good(self._told_apart(reduce(lambda one, other: one.unionByName(other), streams)))
 
     def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
         """As `frame`, of the given files alone and not streaming; of the `broken` ones what can be read."""
-        return _well_formed(self._static(uris, broken))
+        return _good(self._told_apart(self._static(uris, broken)))
 
     def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
-        """Exactly the malformed records of the given files: `_raw` and `_source_path`, both text."""
+        """Exactly the malformed and late records of the given files: `_raw`, `_source_path` and `_why`, all text."""
         from pyspark.sql import functions as F
 
-        frame = self._static(uris, broken)
+        frame = self._told_apart(self._static(uris, broken))
         bad = frame.where(F.col(MALFORMED).isNotNull())
-        return bad.select(F.col(MALFORMED).alias(RAW), SOURCE_PATH)
+        return bad.select(F.col(MALFORMED).alias(RAW), SOURCE_PATH, WHY)
+
+    def _told_apart(self, records: DataFrame) -> DataFrame:
+        """With `_why` a record is none for the transform; a late one is kept in `_malformed` as JSON."""
+        from pyspark.sql import functions as F
+
+        why = F.when(F.col(MALFORMED).isNotNull(), MALFORMED_REASON)
+        if self.pipeline.late is None:
+            return records.withColumn(WHY, why)
+        late = F.col(WHY) == LATE
+        whole = F.to_json(F.struct(*(F.col(quoted(field.name)) for field in self.fields.fields)))
+        told = records.withColumn(WHY, why.when(is_late(quoted(self.pipeline.late)), LATE))
+        return told.withColumn(MALFORMED, F.when(late, whole).otherwise(F.col(MALFORMED)))
 
     def _static(self, uris: Iterable[str], broken: Iterable[str]) -> DataFrame:
         by_source = _by_source(self.pipeline, uris, self.landing, anywhere=self.anywhere)
@@ -129,6 +145,7 @@ def open_source(
 ) -> Source:
     """Check schema, lookups and, for a `stream`, the folders; no input is read yet."""
     fields = _fields(pipeline.schema, f"pipeline {pipeline.name}: schema")
+    _refuse_timeless(pipeline, fields)
     where = f"pipeline {pipeline.name}"
     paths = [_existing(files, settings, where) for files in pipeline.sources] if stream else []
     lookups, versions = {}, {}
@@ -145,13 +162,24 @@ def open_source(
     )
 
 
-def _well_formed(records: DataFrame) -> DataFrame:
-    """The records that have the schema's shape; all are counted first, the malformed ones apart."""
+def _refuse_timeless(pipeline: Pipeline, fields: StructType) -> None:
+    from pyspark.sql.types import TimestampType
+
+    kinds = {field.name: field.dataType for field in fields.fields}
+    if pipeline.late is not None and not isinstance(kinds.get(pipeline.late), TimestampType):
+        raise SetupError(
+            f"Pipeline {pipeline.name}: late={pipeline.late!r} is no timestamp column of its schema",
+            remedy=f"name one of {', '.join(name for name, kind in kinds.items() if isinstance(kind, TimestampType))}",
+        )
+
+
+def _good(records: DataFrame) -> DataFrame:
+    """The records that are neither malformed nor late; all are counted first, those apart."""
     from pyspark.sql import functions as F
 
     rows, malformed = F.count(F.lit(1)).alias("rows"), F.count(F.col(MALFORMED)).alias("malformed")
     counted = records.observe(OBSERVATION, rows, malformed)
-    return counted.where(F.col(MALFORMED).isNull()).drop(MALFORMED, SOURCE_PATH)
+    return counted.where(F.col(MALFORMED).isNull()).drop(MALFORMED, SOURCE_PATH, WHY)
 
 
 def read_static(
@@ -190,7 +218,8 @@ def observed(frame: DataFrame, name: str) -> dict[str, Any]:
     """
     metrics = frame._jdf.queryExecution().observedMetrics()
     if not metrics.contains(name):
-        metrics = _query_metrics(frame)
+        batch = micro_batch(frame)
+        metrics = batch and batch.observedMetrics()
     if metrics is None or not metrics.contains(name):
         raise KeyError(f"nothing was observed as {name!r}: no job was run on this frame")
     from pyspark.serializers import CPickleSerializer
@@ -200,14 +229,14 @@ def observed(frame: DataFrame, name: str) -> dict[str, Any]:
     return dict(CPickleSerializer().loads(pickled).asDict())  # type: ignore[no-untyped-call]
 
 
-def _query_metrics(frame: DataFrame) -> Any:
-    """The metrics of the micro-batch that this thread is in, or None."""
+def micro_batch(frame: DataFrame) -> Any:
+    """Spark's execution of the micro-batch that this thread is in, or None."""
     session = frame.sparkSession
     own = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     # The frame's session is a clone that knows no query; the state shared by all sessions does.
     for query in session._jsparkSession.sharedState().activeStreamingQueries().values():
         if query.id().toString() == own:
-            return query.lastExecution().observedMetrics()
+            return query.lastExecution()
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,8 @@ from etl.errors import InputsChanged, SetupError
 from etl.inputs import Input
 from etl.pipeline import Pipeline
 from etl.settings import Settings
-from etl.stage import RAW, SOURCE_PATH, StageTask, TaskReport, dump, load, stage
+from etl.stage import MALFORMED, RAW, SOURCE_PATH, WHY, StageTask, TaskReport, dump, load, stage
+from etl.state import dropped
 from etl.stored import parquet
 from etl.verdict import Counts, StageRule, Verdict
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from etl.opened import Opened
     from etl.quality import CompiledSuite
     from etl.source import Source
+
+log = logging.getLogger("sluice")
 
 # Spark's own formats end at milliseconds.
 NESTED = {
@@ -192,7 +196,22 @@ class SparkBatch:
             uris = [one.uri for one in self.inputs]
             malformed = collect(self._staging(self._malformed(uris, unreadable), task))
             self._require_all(malformed, observed(job, "source")["malformed"], unreadable)
+        self._tell_of_dropped()
         return Staged(reports=reports, malformed=malformed, aggregates=self.rules.aggregates(job))
+
+    def _tell_of_dropped(self) -> None:
+        """What Spark left out behind the watermark is in neither sink: not without a word."""
+        from etl.source import micro_batch
+
+        execution = micro_batch(self.frame) if self.state else None
+        if execution is not None and (count := dropped(execution)):
+            log.warning(
+                "batch %s of %s: %s rows, or groups of them, came behind the watermark and are in neither sink;"
+                " `late=` in the declaration, with the column of their time, holds such records",
+                self.batch_id,
+                self.rules.pipeline.name,
+                f"{count:,}",
+            )
 
     def pass_by(self) -> None:
         """Of a batch that was delivered before: what it leaves in the state is still made, for the next one."""
@@ -246,17 +265,18 @@ class SparkBatch:
         return in_tasks(frame.coalesce(self.settings.pg_connections), partial(stage, task))
 
     def _malformed(self, uris: Sequence[str], unreadable: Mapping[str, str]) -> DataFrame:
-        """The malformed records in the shape of the output: null columns, no flag, the raw record."""
+        """The malformed and late records in the shape of the output: null columns, no flag, the raw record."""
         from pyspark.sql import functions as F
 
         records = self.source.malformed(uris, broken=unreadable)
         if unreadable:
             session = records.sparkSession
-            rows = [(f"unreadable file: {why}", uri) for uri, why in unreadable.items()]
-            records = records.unionAll(session.createDataFrame(rows, f"{RAW} string, {SOURCE_PATH} string"))
+            rows = [(f"unreadable file: {why}", uri, MALFORMED) for uri, why in unreadable.items()]
+            kind = f"{RAW} string, {SOURCE_PATH} string, {WHY} string"
+            records = records.unionAll(session.createDataFrame(rows, kind))
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
         flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.words)]
-        return records.select(*nulls, *flags, RAW, SOURCE_PATH)
+        return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY)
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
         """The suite's verdict; rules that the pass can't answer are asked of GX on the staged rows."""

@@ -27,6 +27,7 @@ from etl.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, StageRule
 
 MALFORMED = "malformed"
 RAW, SOURCE_PATH, REASONS = "_raw", "_source_path", "_reasons"
+WHY = "_why"  # of a record that never became a row: the one reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +187,7 @@ def sift(
     _take_samples(sieve, rows, words, report)
     found: list[tuple[str, pa.Array]] = []
     if RAW in batch.schema.names:
-        found.append((MALFORMED, pa.repeat(True, batch.num_rows)))
+        found += [(one, pc.equal(batch.column(WHY), one)) for one in pc.unique(batch.column(WHY)).to_pylist()]
     else:
         found += [(rule.reason, hit) for rule in sieve.hold.rules if (hit := _hits(rule, words)) is not None]
         found += breaches(rows, keys=sieve.keys, partitioned_by=sieve.partitioned_by)

@@ -22,6 +22,7 @@ _KEYS = {
     "FlatMapGroupsInPandasWithState": "groupingAttributes",
 }
 _STATEFUL = frozenset({*_KEYS, "Distinct", "GlobalLimit"})
+_DROPPED = "numRowsDroppedByWatermark"
 _MODES = {Append: "append", Upsert: "update", Replace: "complete"}
 
 
@@ -68,6 +69,17 @@ def _described(node: Any) -> str:
         return name
     keys = getattr(node, _KEYS[name])()
     return f"{name} by {', '.join(keys.apply(number).sql() for number in range(keys.size()))}"
+
+
+def dropped(execution: Any) -> int:
+    """How many rows, or groups of rows, the operators of a micro-batch that was run left out behind the watermark."""
+    total, waiting = 0, [execution.executedPlan()]
+    while waiting:
+        node = waiting.pop()
+        if node.metrics().contains(_DROPPED):
+            total += node.metrics().apply(_DROPPED).value()
+        waiting += [node.children().apply(number) for number in range(node.children().size())]
+    return total
 
 
 def has_timers(state: Sequence[str]) -> bool:

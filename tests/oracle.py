@@ -84,7 +84,9 @@ class MadeBatch:
         arrays = [pa.nulls(count, kind) for kind in COLUMNS.types]
         arrays += [pa.array([0] * count, pa.int64())]
         arrays += [pa.array(texts, pa.string()) for texts in zip(*self.malformed, strict=True)]
-        return [pa.RecordBatch.from_arrays(arrays, names=[*COLUMNS.names, "_flags0", "_raw", "_source_path"])]
+        arrays.append(pa.array([MALFORMED] * count, pa.string()))
+        names = [*COLUMNS.names, "_flags0", "_raw", "_source_path", "_why"]
+        return [pa.RecordBatch.from_arrays(arrays, names=names)]
 
     @property
     def delivered(self) -> Rows:

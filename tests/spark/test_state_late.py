@@ -1,0 +1,85 @@
+"""Records behind the watermark: each is held, as it was read; none is dropped without a word."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from etl.errors import SetupError
+from etl.recover import recover
+from tests.spark import taps
+from tests.spark.runs import Home
+from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, hourly, in_force, land
+
+IN_TIME = taps.taps(9, 40, seed=31)
+LATE = {
+    4: [Tap(at=taps.START + 60, phone="+450", action="pay")],
+    7: [Tap(at=taps.START, phone="+451", action="open")] * 2,
+}
+FILES = [[*made, *LATE.get(number, [])] for number, made in enumerate(IN_TIME)]
+TIMELESS = '{"phone": "+452", "action": "call"}'
+Held = Counter[tuple[str, str | None, str | None]]  # reason, phone, action
+
+
+def test_each_batch_holds_what_is_behind_the_watermark(home: Home) -> None:
+    declare(home, late="at")
+    land_all(home, FILES[:6])
+    first = home.run(NAME)
+    assert first.reasons == {"late": 1}
+    home.write(f"{NAME}/005b.jsonl", f"{TIMELESS}\n{{broken\n")
+    land_all(home, FILES[6:], first=6)
+    second = home.run(NAME)
+    assert second.reasons == {"late": 3, "malformed": 1}
+
+    assert in_force(home) == hourly(flat(IN_TIME))
+    wanted: Held = Counter(("late", tap.phone, tap.action) for late in LATE.values() for tap in late)
+    wanted["late", "+452", "call"] += 1
+    assert held(home) == wanted
+    eyes = home.reader(NAME)
+    assert len(list(eyes.held_on_lake().elements())) == sum(wanted.values()) + 1
+    assert_clean(home)
+
+
+def test_state_that_is_made_anew_leaves_the_late_ones_out_again(home: Home) -> None:
+    declare(home, late="at", sink="Append()")
+    land_all(home, FILES[:8])
+    stream = home.run(NAME).stream
+    shutil.rmtree(home.checkpoint(stream, NAME))
+    before = held(home)
+    recover(home.place, home.pipeline(NAME), spark=home.spark)
+    land_all(home, FILES[8:], first=8)
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(IN_TIME), until=max(tap.at for tap in flat(IN_TIME)) - 2 * HOUR)
+    assert held(home) == before
+    assert_clean(home)
+
+
+def test_what_is_not_held_is_said(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    declare(home)
+    land_all(home, FILES)
+    home.run(NAME)
+    told = [one.getMessage() for one in caplog.records if "behind the watermark" in one.getMessage()]
+    assert [one.partition(":")[0] for one in told] == ["batch 4 of taps", "batch 7 of taps"]
+    assert in_force(home) == hourly(flat(IN_TIME))
+
+
+def test_the_column_must_be_a_moment_of_the_schema(home: Home) -> None:
+    home.make_folder(NAME)
+    declare(home, late="action")
+    with pytest.raises(SetupError, match=r"late='action' is no timestamp column.*\n.*name one of at"):
+        home.run(NAME)
+
+
+def held(home: Home) -> Held:
+    rows = home.ask("SELECT reasons, raw FROM sluice.quarantine WHERE reasons <> '{malformed}'")
+    values = [(reasons, json.loads(raw)) for reasons, raw in rows]
+    return Counter((reason, row.get("phone"), row.get("action")) for [reason], row in values)
+
+
+def land_all(home: Home, files: Sequence[Sequence[Tap]], *, first: int = 0) -> None:
+    for number, made in enumerate(files, start=first):
+        land(home, number, made)
