@@ -74,6 +74,7 @@ bench: dev  ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks.elsewhere
 	$(BIN)/python -m benchmarks.dags
 	$(BIN)/python -m benchmarks.replays
+	$(BIN)/python -m benchmarks.state
 	$(BIN)/python -m benchmarks.pages
 
 up: install  ## start Airflow and the services it needs, until Ctrl-C

@@ -24,11 +24,11 @@ from etl.checkpoint_files import (
     log_text,
     metadata_text,
     offsets_text,
+    parse_about,
     parse_commit,
     parse_log,
     parse_metadata,
     parse_offsets,
-    parse_watermark,
 )
 from etl.errors import CheckpointDamaged
 from etl.places import filesystem, landing_place
@@ -132,11 +132,17 @@ class Checkpoint:
 
     def watermark_of(self, batch_id: int) -> int:
         """The watermark that a planned batch began with, in ms since 1970; before the first batch it is 0."""
-        if batch_id < 0:
-            return 0
+        return self._about(batch_id)[0] if batch_id >= 0 else 0
+
+    @property
+    def pinned(self) -> Mapping[str, Any]:
+        """The settings that Spark keeps to on this checkpoint, whatever the session's are; none before a batch."""
+        return self._about(self.offsets[-1])[1] if self.offsets else {}
+
+    def _about(self, batch_id: int) -> tuple[int, dict[str, Any]]:
         name = f"offsets/{batch_id}"
         try:
-            return parse_watermark(name, self.folder.read(name))
+            return parse_about(name, self.folder.read(name))
         except Torn as torn:
             raise _damaged(self.uri, [str(torn)]) from None
 

@@ -146,12 +146,13 @@ def parse_offsets(name: str, text: str) -> tuple[int, ...]:
     return tuple(ends)
 
 
-def parse_watermark(name: str, text: str) -> int:
-    """The watermark that the batch began with, in ms since 1970."""
-    watermark = _object(name, (_lines(name, text) or [""])[0]).get("batchWatermarkMs")
-    if not isinstance(watermark, int):
-        raise Torn(f"{name} is torn: {watermark!r} is no watermark")
-    return watermark
+def parse_about(name: str, text: str) -> tuple[int, dict[str, Any]]:
+    """The watermark that a batch began with, in ms since 1970, and the settings that its state depends on."""
+    about = _object(name, (_lines(name, text) or [""])[0])
+    watermark, pinned = about.get("batchWatermarkMs"), about.get("conf")
+    if not isinstance(watermark, int) or not isinstance(pinned, dict):
+        raise Torn(f"{name} is torn: it names no watermark and no settings")
+    return watermark, pinned
 
 
 def parse_commit(name: str, text: str) -> int:

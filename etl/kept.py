@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,9 @@ class Kept:
 
     operator: int
     name: str  # Spark's
-    store: str
+    store: str  # its name, or that of a variable of the user's own
     batch: int
-    keys: int
+    keys: int  # of a list or a map: its elements
     rows: Sequence[Mapping[str, Any]]  # some of them: key, value and the partition they are in
 
     def json(self) -> dict[str, Any]:
@@ -57,17 +58,34 @@ def read_state(
         )
     with a_session(place, spark) as found:
         stores = found.read.format("state-metadata").load(checkpoint.uri).collect()
-        return [_store(found, checkpoint.uri, checkpoint.commits[-1], store, most) for store in stores]
+        return [
+            _store(found, checkpoint.uri, checkpoint.commits[-1], store, variable, most)
+            for store in stores
+            for variable in _variables(store.operatorProperties)
+        ]
 
 
-def _store(spark: SparkSession, uri: str, batch: int, store: Any, most: int) -> Kept:
+def _variables(properties: str) -> list[str | None]:
+    """The variables of a state of the user's own, without Spark's; [None] of an operator that has none."""
+    told = json.loads(properties) if properties else {}
+    found = told.get("stateVariables")
+    if found is None:
+        return [None]
+    variables = json.loads(found) if isinstance(found, str) else found
+    return [one["stateName"] for one in variables if not one["stateName"].startswith("$")]
+
+
+def _store(spark: SparkSession, uri: str, batch: int, store: Any, variable: str | None, most: int) -> Kept:
     reader = spark.read.format("statestore").option("operatorId", store.operatorId).option("batchId", batch)
-    frame: DataFrame = reader.option("storeName", store.stateStoreName).load(uri)
+    reader = reader.option("storeName", store.stateStoreName)
+    if variable is not None:
+        reader = reader.option("stateVarName", variable)
+    frame: DataFrame = reader.load(uri)
     rows = frame.limit(most).collect()
     return Kept(
         operator=store.operatorId,
         name=store.operatorName,
-        store=store.stateStoreName,
+        store=variable or store.stateStoreName,
         batch=batch,
         keys=frame.count(),
         rows=[row.asDict(recursive=True) for row in rows],

@@ -204,5 +204,8 @@ def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str, state:
     """Whether Spark would find no batch to finish, no timer and no file to read; then it need not be started."""
     if has_timers(state) or not checkpoint.offsets or checkpoint.offsets[-1] not in checkpoint.commits:
         return False
-    behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
+    last = checkpoint.offsets[-1]
+    if state and checkpoint.watermark_after(last) > checkpoint.watermark_of(last):
+        return False  # a batch of no file is due, which closes what the watermark has passed
+    behind = {path_of(file.uri, landing) for file in checkpoint.read_until(last)}
     return landed(pipeline, landing) <= behind

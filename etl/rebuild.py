@@ -25,6 +25,7 @@ from etl.ledger import Lease
 from etl.pipeline import Pipeline
 from etl.preflight import by_source
 from etl.run import a_session
+from etl.state import SHUFFLES, leaves, operators, output_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from etl.run import Place
 
 Told = Callable[[int, int], None]  # batches that ran, of how many
-SHUFFLES = "spark.sql.shuffle.partitions"
 SHOWN = 5
 
 
@@ -55,7 +55,6 @@ def rebuilt_stream(
     """
     from etl.source import open_source
     from etl.sparkbatch import output
-    from etl.state import operators
 
     dsn = place.services.postgres
     with a_session(place, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as empty:
@@ -133,7 +132,6 @@ def _run_again(
 ) -> None:
     """One batch, to its mark in the checkpoint; its rows go nowhere."""
     from etl.query import to_its_end
-    from etl.state import leaves, output_mode
 
     checkpoint = before.again()
     about = {

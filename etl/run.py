@@ -282,10 +282,12 @@ def _query(
     from etl.opened import open_pipeline
     from etl.query import to_its_end
     from etl.sparkbatch import SparkBatch
-    from etl.state import output_mode
+    from etl.state import output_mode, tell_of_pinned
 
     opened = open_pipeline(place, pipeline, spark)
     require_state(place.services.postgres, stream, opened.state)
+    if opened.state:
+        tell_of_pinned(pipeline.name, place.checkpoints(pipeline).of(stream.stream_id), spark)
     rules = replace(opened.rules, past=partial(past_batches, place, pipeline, opened.rules.suite.looks_back))
     run = opened.session(lease, stream, on_step)
     checkpoints = place.checkpoints(pipeline)
@@ -295,7 +297,8 @@ def _query(
         try:
             checkpoint = checkpoints.of(stream.stream_id)  # read anew: Spark has just written to it
             require_same(checkpoint, stream.stream_id, pipeline.name)
-            set_watermark(spark, checkpoint.watermark_of(number - 1))
+            if pipeline.late is not None:
+                set_watermark(spark, checkpoint.watermark_of(number - 1))
             micro = SparkBatch.of(found, number, checkpoint, opened, rules, place.settings)
             receipt = deliver(run, micro)
             if receipt.delivered_before:

@@ -6,6 +6,7 @@ delivered already still has to run, a single one can't be replayed, and a checkp
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,11 @@ from etl.errors import SetupError
 from etl.pipeline import Append, Pipeline, Replace, Upsert
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.checkpoint import Checkpoint
+
+log = logging.getLogger("sluice")
 
 _KEYS = {
     "Aggregate": "groupingExpressions",
@@ -22,6 +27,7 @@ _KEYS = {
     "FlatMapGroupsInPandasWithState": "groupingAttributes",
 }
 _STATEFUL = frozenset({*_KEYS, "Distinct", "GlobalLimit"})
+SHUFFLES = "spark.sql.shuffle.partitions"
 _DROPPED = "numRowsDroppedByWatermark"
 _MODES = {Append: "append", Upsert: "update", Replace: "complete"}
 
@@ -80,6 +86,19 @@ def dropped(execution: Any) -> int:
             total += node.metrics().apply(_DROPPED).value()
         waiting += [node.children().apply(number) for number in range(node.children().size())]
     return total
+
+
+def tell_of_pinned(pipeline: str, checkpoint: Checkpoint, spark: SparkSession) -> None:
+    """State is split into as many parts as there were shuffle partitions at first: another number changes nothing."""
+    pinned, now = checkpoint.pinned.get(SHUFFLES), spark.conf.get(SHUFFLES)
+    if pinned is not None and pinned != now:
+        log.warning(
+            "%s keeps its state in %s parts, the shuffle partitions that its checkpoint began with; %s=%s has no effect",
+            pipeline,
+            pinned,
+            SHUFFLES,
+            now,
+        )
 
 
 def has_timers(state: Sequence[str]) -> bool:

@@ -21,7 +21,7 @@ from etl.batch import Staged
 from etl.deliver import refuse_unfit
 from etl.errors import SetupError
 from etl.pipeline import Pipeline
-from etl.stage import Sieve, TaskReport, conform, sift
+from etl.stage import RAW, SOURCE_PATH, Sieve, TaskReport, conform, sift
 from etl.staging import plain_values
 from etl.verdict import Verdict
 from etl.warehouse import postgres_type
@@ -151,7 +151,7 @@ def try_out(
             reasons=dict(staged.reasons.most_common()),
             rows=[row for one in ran.seen for row in one.delivered][:most],
             held_rows=[row for one in ran.seen for row in one.held][:most],
-            malformed_records=[tuple(one) for one in raw],
+            malformed_records=[(one[RAW], one[SOURCE_PATH]) for one in raw],
             verdict=rules.judge(counts, lambda: frame),
             plan=_plan(frame),
         )

@@ -1,6 +1,6 @@
 """Taps on phones, hour by hour and a little out of order, and pipelines that keep state over them.
 
-What must become of them is computed here in plain Python, from the taps themselves.
+The transforms are those of docs/cookbook; what must become of the taps is computed here in plain Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from etl.audit import audit
 from tests.oracle import Row, Rows
-from tests.spark.runs import Home
+from tests.spark.runs import REPOSITORY, Home
 
 NAME = "taps"
 HOUR = 3600
@@ -42,15 +42,20 @@ PIPELINE = Pipeline(
     max_quarantine_share=1.0,
 )
 """
-HOURLY = """
-    hours = df.withWatermark("at", "2 hours").groupBy(F.window("at", "1 hour"), "action")
-    counts = hours.agg(F.count(F.lit(1)).alias("taps"), F.max("at").alias("latest"))
-    return counts.select(F.col("window.start").alias("hour"), "action", "taps", "latest")
-"""
 HOURLY_COLUMNS = pa.schema(
     [("hour", MOMENT), ("action", pa.string()), ("taps", pa.int64()), ("latest", MOMENT)]
 )
 UPSERT = 'Upsert(keys=("hour", "action"), newest="latest")'
+
+
+def recipe(page: str) -> str:
+    """The body of the transform that a page of the cookbook shows."""
+    text = (REPOSITORY / "docs" / "cookbook" / f"{page}.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
+    return code.partition("def transform(df):\n")[2].partition("\n\nPIPELINE")[0]
+
+
+HOURLY = recipe("windows")
 
 
 @dataclass(frozen=True, order=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,13 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl import state
+from etl.checkpoint import open_checkpoint
 from etl.errors import ContractBroken, SetupError
+from etl.preflight import nothing_new
 from etl.replay import Chosen, plan, replay
 from etl.status import record_decision
 from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home, rule
-from tests.spark.taps import HOUR, NAME, assert_clean, declare, flat, hourly, in_force, land
+from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, hourly, in_force, land, recipe
 
 STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "aggregate": (
@@ -85,6 +89,13 @@ def test_append_delivers_each_hour_once_it_is_over(home: Home) -> None:
     assert summary.batches > len(files), "the last hours came in a batch of no file"
     assert_clean(home)
 
+    at = home.checkpoint(summary.stream, NAME)
+    assert is_idle(home, at)
+    before = Path(shutil.copytree(at, home.root / "before"))  # as after a kill between the last two batches
+    for folder in ("offsets", "commits"):
+        (before / folder / str(summary.batches - 1)).unlink()
+    assert not is_idle(home, before), "a batch of no file is due"
+
 
 def test_complete_replaces_the_whole_table(home: Home) -> None:
     files = taps.taps(4, 50, seed=3)
@@ -106,11 +117,48 @@ def test_complete_replaces_the_whole_table(home: Home) -> None:
     assert_clean(home)
 
 
+def test_sessions_come_when_they_are_over(home: Home) -> None:
+    """A phone's taps with no gap of half an hour between them."""
+    files = taps.taps(8, 50, seed=10)
+    body = """
+    sessions = df.withWatermark("at", "2 hours").groupBy(F.session_window("at", "30 minutes"), "phone")
+    counts = sessions.agg(F.count(F.lit(1)).alias("taps"))
+    return counts.select("phone", F.col("session_window.start").alias("began"), "taps")
+    """
+    columns = pa.schema([("phone", pa.string()), ("began", taps.MOMENT), ("taps", pa.int64())])
+    declare(home, body=body, sink="Append()", columns=columns)
+    for number, made in enumerate(files):
+        land(home, number, made)
+        home.run(NAME)
+    over = max(tap.at for tap in flat(files)) - 2 * HOUR
+    wanted: Rows = Counter(
+        (phone, session[0] * 1_000_000, len(session))
+        for phone, session in sessions(flat(files), gap=HOUR // 2)
+        if session[-1] + HOUR // 2 <= over
+    )
+    assert in_force(home) == wanted
+    assert home.reader(NAME).on_lake(system=()) == wanted
+    assert_clean(home)
+
+
+def sessions(made: Iterable[Tap], *, gap: int) -> Iterator[tuple[str, list[int]]]:
+    by_phone: dict[str, list[int]] = {}
+    for tap in sorted(made):
+        by_phone.setdefault(tap.phone, []).append(tap.at)
+    for phone, times in by_phone.items():
+        session = times[:1]
+        for at in times[1:]:
+            if at > session[-1] + gap:  # as Spark 4.3 has it: one that comes just at the end still belongs
+                yield phone, session
+                session = []
+            session.append(at)
+        yield phone, session
+
+
 def test_doubles_within_the_watermark_come_once(home: Home) -> None:
     files = taps.taps(6, 50, seed=4)
     columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("action", pa.string())])
-    body = '    return df.withWatermark("at", "2 hours").dropDuplicatesWithinWatermark(["phone", "at", "action"])'
-    declare(home, body=body, sink="Append()", columns=columns)
+    declare(home, body=recipe("doubles"), sink="Append()", columns=columns)
     doubled = [made + made[:7] + before[-5:] for before, made in zip([[], *files], files, strict=False)]
     for number, made in enumerate(doubled):
         land(home, number, made)
@@ -165,6 +213,24 @@ def test_what_spark_does_not_stream_is_told_before_anything_is_read(home: Home) 
         home.run(NAME)
 
 
+def test_another_number_of_shuffle_partitions_is_told_and_changes_nothing(
+    home: Home, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = taps.taps(2, 30, seed=12)
+    declare(home)
+    for number, made in enumerate(files):
+        land(home, number, made)
+        spark.conf.set(state.SHUFFLES, str(2 + number))
+        try:
+            home.run(NAME)
+        finally:
+            spark.conf.set(state.SHUFFLES, "2")
+    [told] = [one.getMessage() for one in caplog.records if "shuffle partitions" in one.getMessage()]
+    assert "in 2 parts" in told
+    assert "spark.sql.shuffle.partitions=3 has no effect" in told
+    assert in_force(home) == hourly(flat(files))
+
+
 def test_no_batch_is_replayed_by_itself(home: Home) -> None:
     land(home, 0, taps.taps(1, 5, seed=8)[0])
     declare(home)
@@ -173,6 +239,14 @@ def test_no_batch_is_replayed_by_itself(home: Home) -> None:
     with pytest.raises(SetupError, match="keeps state between batches"):
         replay(home.place, home.pipeline(NAME), planned, who="a test", spark=home.spark)
     assert home.ask("SELECT count(*) FROM sluice.run WHERE kind = 'replay'") == [(0,)]
+
+
+def is_idle(home: Home, checkpoint: Path) -> bool:
+    """Whether a run would not even start Spark."""
+    found = open_checkpoint(str(checkpoint), sources=1)
+    return nothing_new(
+        home.pipeline(NAME), found, home.place.settings.landing, ["Aggregate by window, action"]
+    )
 
 
 def unmark(home: Home, stream: str, batch: int) -> None:
@@ -185,21 +259,12 @@ def unmark(home: Home, stream: str, batch: int) -> None:
         (file.parent / f".{file.name}.crc").unlink()
 
 
-JOINED = """
-    opened = df.where("action = 'open'").withWatermark("at", "2 hours").alias("o")
-    paid = df.where("action = 'pay'").select(F.col("phone").alias("payer"), F.col("at").alias("paid_at"))
-    paid = paid.withWatermark("paid_at", "2 hours")
-    within = "payer = phone AND paid_at >= at AND paid_at < at + INTERVAL 1 HOUR"
-    return opened.join(paid, F.expr(within), "{how}").select("phone", "at", "paid_at")
-"""
-
-
 @pytest.mark.parametrize("how", ["inner", "leftOuter"])
 def test_a_stream_joins_itself_within_bounds(home: Home, how: str) -> None:
     """Each opening of the app with the payments of the hour after it; those without one come when it is over."""
     files = taps.taps(8, 60, seed=9)
     columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("paid_at", taps.MOMENT)])
-    declare(home, body=JOINED.format(how=how), sink="Append()", columns=columns)
+    declare(home, body=recipe("joins").replace("leftOuter", how), sink="Append()", columns=columns)
     for number, made in enumerate(files):
         land(home, number, made)
     home.write(f"{NAME}/008.jsonl", '{"phone": broken\n')

@@ -16,10 +16,10 @@ from etl.recover import Recovered, recover
 from tests.spark import taps
 from tests.spark.backups import Backup
 from tests.spark.runs import Home
-from tests.spark.taps import NAME, Tap, assert_clean, declare, flat, hourly, in_force, land
+from tests.spark.taps import NAME, Tap, assert_clean, declare, flat, hourly, in_force, land, recipe
 
 FILES = taps.taps(14, 20, seed=11)
-ONCE = '    return df.withWatermark("at", "2 hours").dropDuplicatesWithinWatermark(["phone", "at", "action"])'
+ONCE = recipe("doubles")
 EACH_TAP = """
     hour = F.date_trunc("hour", "at").alias("hour")
     return df.select(hour, "action", F.lit(1).cast("bigint").alias("taps"), F.col("at").alias("latest"))
