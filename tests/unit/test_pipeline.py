@@ -59,6 +59,7 @@ def test_a_right_declaration_has_no_problem() -> None:
     lookups = {"places": Lookup("reference/places.csv", schema="id int, name string", key=("id",))}
     assert problems(declared(sink=sink, lookups=lookups, schedule="*/5 * * * 1-5", interval="at")) == []
     assert problems(declared(interval="dt={interval:%Y-%m-%d}", metrics=("id",), retries=0)) == []
+    assert problems(declared(output_mode="complete", late="at")) == []
     assert len(problems(declared(interval="dt={interval}", metrics="id"))) == 2
     assert problems(declared(metrics=("id", "at", "id"))) == ["metrics: 'id' is there twice"]
 
@@ -80,6 +81,8 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         start="2013",
         max_quarantine_share=1.5,
         metrics=("_id",),
+        output_mode="upsert",
+        late="_at",
         retries=-1,
         retry_delay=60,
     )
@@ -89,7 +92,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         "sources[1]: max_files and max_bytes",
         "sources[2].max_files:", "schema: column '_batch_id'", "schema: column 'id' is there twice",
         "sink.keys:", "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
-        "max_quarantine_share:", "metrics:", "retries:", "retry_delay:",
+        "max_quarantine_share:", "metrics:", "output_mode:", "late:", "retries:", "retry_delay:",
     ):  # fmt: skip
         assert field in text
 
