@@ -289,7 +289,9 @@ def recover(name: PipelineName) -> None:
     from etl.recover import recover as recover_pipeline
 
     def told(batch: int, of: int) -> None:
-        out.print(f"  state made anew: batch {batch} of {of}")
+        if batch == 1:
+            out.print(f"{name}: its state is made anew from {of} batches; nothing of them is delivered again")
+        out.print(f"  batch {batch} of {of}")
 
     place = here()
     done = recover_pipeline(place, load(name, place.settings), told=told)
