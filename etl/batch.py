@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from etl.apart import Apart
+from etl.checkpoint_files import About
 from etl.inputs import Input
 from etl.lake import Lake, LakeTable
 from etl.ledger import Lease
@@ -64,6 +65,7 @@ class Staged:
     reports: Sequence[TaskReport]  # of the transform's output
     malformed: Sequence[TaskReport] = ()  # of records that never became rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)
+    about: About | None = None  # of a stream that keeps state: what the batch began with
 
     @property
     def all(self) -> list[TaskReport]:

@@ -15,7 +15,7 @@ from etl.checkpoint_files import (
     COMPACT,
     COMPACTED,
     NO_ENTRY,
-    NOTHING_PINNED,
+    About,
     FileLike,
     Folder,
     LoggedFile,
@@ -132,14 +132,15 @@ class Checkpoint:
 
     def watermark_of(self, batch_id: int) -> int:
         """The watermark that a planned batch began with, in ms since 1970; before the first batch it is 0."""
-        return self._about(batch_id)[0] if batch_id >= 0 else 0
+        return self.about(batch_id).watermark_ms if batch_id >= 0 else 0
 
     @property
     def pinned(self) -> Mapping[str, Any]:
         """The settings that Spark keeps to on this checkpoint, whatever the session's are; none before a batch."""
-        return self._about(self.offsets[-1])[1] if self.offsets else {}
+        return self.about(self.offsets[-1]).pinned if self.offsets else {}
 
-    def _about(self, batch_id: int) -> tuple[int, dict[str, Any]]:
+    def about(self, batch_id: int) -> About:
+        """What a planned batch began with. Raises CheckpointDamaged when that can't be told."""
         name = f"offsets/{batch_id}"
         try:
             return parse_about(name, self.folder.read(name))
@@ -232,11 +233,10 @@ class Checkpoint:
         both = [n for compacted in (True, False) for n in self._log_numbers(source, compacted=compacted)]
         return max(both, default=NO_ENTRY)
 
-    def plan(self, batch_id: int, files: Iterable[FileLike], *, times: int, about: Mapping[str, Any]) -> None:
+    def plan(self, batch_id: int, files: Iterable[FileLike], *, times: int, about: About) -> None:
         """Write the logs of the next batch, of exactly these files: Spark runs it when a query starts.
 
-        The transform takes its input so many `times`. `about` is what Spark keeps of a batch: its watermark, its
-        time, the settings that the state depends on.
+        The transform takes its input so many `times`.
         """
         ends = list(self._ends(batch_id - 1)) if batch_id > 0 else [NO_ENTRY] * self.sources
         new: list[list[FileLike]] = [[] for _ in range(self.sources)]
@@ -275,7 +275,7 @@ class Checkpoint:
             if logged:
                 self.folder.write(f"sources/{source}/0", log_text({0: logged}))
         ends = [0 if logged else NO_ENTRY for logged in seen]
-        self.folder.write("offsets/0", offsets_text(ends, NOTHING_PINNED))
+        self.folder.write("offsets/0", offsets_text(ends, About(watermark_ms=0, time_ms=0)))
         self.folder.write("commits/0", commit_text())
         self.folder.write("metadata", metadata_text(stream_id))
 

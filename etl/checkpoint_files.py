@@ -26,7 +26,6 @@ from etl.errors import ServiceAway
 
 COMPACT = ".compact"
 COMPACTED = 10  # every so many entries Spark writes a compacted one: spark.sql.streaming.fileSource.log.compactInterval
-NOTHING_PINNED: Mapping[str, Any] = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
 LOGS = ("offsets", "commits", "sources")
 NO_ENTRY = -1  # the offset of a source that has given nothing yet
 VOID_OFFSET = "-"
@@ -61,6 +60,19 @@ class LoggedFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class About:
+    """What a batch began with, besides its inputs."""
+
+    watermark_ms: int  # since 1970, as the batches before had left it
+    time_ms: int  # its own, since 1970: what current_timestamp() is
+    pinned: Mapping[str, Any] = field(default_factory=dict)  # settings that the state depends on
+
+    @property
+    def as_logged(self) -> dict[str, Any]:
+        return {"batchWatermarkMs": self.watermark_ms, "batchTimestampMs": self.time_ms, "conf": self.pinned}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Folder:
     """A checkpoint's folder, local or on S3."""
 
@@ -77,8 +89,14 @@ class Folder:
         return frozenset(name for name in below if not name.rpartition("/")[2].startswith("."))
 
     def has(self, folder: str) -> bool:
-        """Whether there is any file in the folder."""
-        return bool(self._list(folder, recursive=True))
+        """Whether there is anything in the folder; of what is deeper nothing is listed."""
+        try:
+            return bool(
+                self.store.get_file_info(fs.FileSelector(f"{self.root}/{folder}", allow_not_found=True))
+            )
+        except OSError as error:
+            seen = f"Checkpoint {self.uri} can't be listed: {error}"
+            raise ServiceAway(seen, remedy="run again") from error
 
     def _list(self, folder: str, *, recursive: bool) -> list[str]:
         selector = fs.FileSelector(
@@ -146,13 +164,16 @@ def parse_offsets(name: str, text: str) -> tuple[int, ...]:
     return tuple(ends)
 
 
-def parse_about(name: str, text: str) -> tuple[int, dict[str, Any]]:
-    """The watermark that a batch began with, in ms since 1970, and the settings that its state depends on."""
-    about = _object(name, (_lines(name, text) or [""])[0])
-    watermark, pinned = about.get("batchWatermarkMs"), about.get("conf")
-    if not isinstance(watermark, int) or not isinstance(pinned, dict):
-        raise Torn(f"{name} is torn: it names no watermark and no settings")
-    return watermark, pinned
+def parse_about(name: str, text: str) -> About:
+    found = _object(name, (_lines(name, text) or [""])[0])
+    about = About(
+        watermark_ms=found.get("batchWatermarkMs", 0),
+        time_ms=found.get("batchTimestampMs", 0),
+        pinned=found.get("conf", {}),
+    )
+    if not isinstance(about.watermark_ms, int) or not isinstance(about.time_ms, int):
+        raise Torn(f"{name} is torn: {text[:60]!r} is no batch's time")
+    return about
 
 
 def parse_commit(name: str, text: str) -> int:
@@ -183,9 +204,9 @@ def metadata_text(stream_id: str) -> str:
     return _json({"id": stream_id})
 
 
-def offsets_text(ends: Iterable[int], about: Mapping[str, Any]) -> str:
+def offsets_text(ends: Iterable[int], about: About) -> str:
     offsets = [VOID_OFFSET if end == NO_ENTRY else _json({"logOffset": end}) for end in ends]
-    return "\n".join([_VERSION, _json(about), *offsets])
+    return "\n".join([_VERSION, _json(about.as_logged), *offsets])
 
 
 def commit_text() -> str:

@@ -286,6 +286,8 @@ def _entry(run: Session, batch: Batch, task: StageTask, staged: Staged, counts: 
         snapshot_id=None,
         kind=run.apart.kind if run.apart else "stream",
         released_from=run.apart.released_from if run.apart else None,
+        watermark_ms=staged.about.watermark_ms if staged.about else None,
+        time_ms=staged.about.time_ms if staged.about else None,
     )
 
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from etl import ledger
 from etl.batch import Receipt, Session, Staged
+from etl.checkpoint_files import About
 from etl.checksum import MODULUS, checksum
 from etl.columns import SYSTEM_COLUMNS
 from etl.commit import commit
@@ -201,6 +202,12 @@ def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: Manifest) -> pa
     return pa.schema([pa.field(name, schema.field(name).type) for name in names])
 
 
+def _about(manifest: Manifest) -> About | None:
+    if manifest.get("time_ms") is None:
+        return None
+    return About(watermark_ms=manifest["watermark_ms"], time_ms=manifest["time_ms"])
+
+
 @dataclass(frozen=True, kw_only=True)
 class _LakeBatch:
     """A batch whose objects are on S3 already: only PostgreSQL's side is staged."""
@@ -223,7 +230,7 @@ class _LakeBatch:
                 staging.hold(held, names)
             staging.copy_quarantine()
             staging.commit()
-        return Staged(reports=[report])
+        return Staged(reports=[report], about=_about(self.lost.manifest))
 
     def _delivered(self, task: StageTask, report: TaskReport) -> Iterator[pa.RecordBatch]:
         names = task.columns.names

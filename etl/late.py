@@ -1,7 +1,8 @@
 """Records that come after the watermark has passed them: told at the source, so that none is dropped in silence.
 
-Spark drops, within a transform that keeps state, what is not newer than the watermark as of the batch before. That is
-known when a batch begins, not when its query is planned, so the tasks are told by a property of their job.
+Spark drops, within a transform that keeps state, what is not newer than the watermark as of the batch before; of a window
+its end counts. Here the record's own time does, so all that Spark would drop is among what is told. The watermark is known
+when a batch begins, not when its query is planned, so the tasks are told by a property of their job.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ LATE = "late"
 _WATERMARK = "sluice.watermark"
 
 
-def set_watermark(spark: SparkSession, watermark_ms: int) -> None:
-    """From here on the jobs of this thread, and of queries that it starts, know the watermark (ms since 1970)."""
-    spark.sparkContext.setLocalProperty(_WATERMARK, str(watermark_ms))
+def set_watermark(spark: SparkSession, watermark_ms: int | None) -> None:
+    """From here on the jobs of this thread, and of queries that it starts, know the watermark (ms since 1970), or none."""
+    told = None if watermark_ms is None else str(watermark_ms)
+    spark.sparkContext.setLocalProperty(_WATERMARK, told)  # type: ignore[arg-type]
 
 
 def is_late(moment: str) -> Column:

@@ -86,6 +86,8 @@ class Entry:
     snapshot_id: int | None
     kind: str = "stream"  # or replay, or release
     released_from: int | None = None  # of a release: the delivery that had held its rows
+    watermark_ms: int | None = None  # of a stream that keeps state: what the batch began with
+    time_ms: int | None = None
 
 
 def holder() -> str:
@@ -188,13 +190,14 @@ def run_on_stream(cursor: Cursor, lease: Lease, stream_id: str) -> None:
     run(cursor, "ledger", "run_on_stream", {**_of(lease), "stream": stream_id})
 
 
-def keep_state(cursor: Cursor, stream_id: str, state: Sequence[str]) -> None:
-    """Note what a stream that has delivered nothing yet keeps between batches."""
-    run(cursor, "ledger", "keep_state", {"stream": stream_id, "state": list(state)})
+def keep_state(cursor: Cursor, lease: Lease, stream_id: str, state: Sequence[str]) -> bool:
+    """Note what a stream that has delivered nothing yet keeps between batches; False: the lease is another's now."""
+    values = {**_of(lease), "stream": stream_id, "state": list(state)}
+    return run(cursor, "ledger", "keep_state", values).rowcount == 1
 
 
-def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int]]:
-    """The live deliveries of batches in the order of their commits: number, and its moment in ms since 1970."""
+def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | None, int]]:
+    """The live deliveries of batches in the order of their commits: number, watermark (if known) and time, in ms."""
     return run(cursor, "ledger", "batches_in_force", {"pipeline": pipeline}).fetchall()
 
 

@@ -13,7 +13,7 @@ from etl.ledger import Lease, StreamState
 from etl.pipeline import Pipeline
 from etl.source import Source, open_source
 from etl.sparkbatch import Rules, compile_rules, output
-from etl.state import operators
+from etl.state import kept
 from etl.steps import Listener
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ def open_pipeline(place: Place, pipeline: Pipeline, spark: SparkSession, *, besi
     source = open_source(spark, pipeline, place.settings, stream=not beside)
     records = source.shape() if beside else source.frame
     frame = output(pipeline.transform(records, **source.lookups))
+    state = kept(pipeline, frame)
     rules = compile_rules(pipeline, frame, place.settings)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
     sinks = open_sinks(pipeline, columns, dsn=place.services.postgres, lake=place.lake)
-    return Opened(
-        pipeline=pipeline, source=source, frame=frame, rules=rules, state=operators(frame), sinks=sinks
-    )
+    return Opened(pipeline=pipeline, source=source, frame=frame, rules=rules, state=state, sinks=sinks)

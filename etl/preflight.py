@@ -16,6 +16,7 @@ from etl.database import session
 from etl.errors import (
     CheckpointDamaged,
     CheckpointLost,
+    Fenced,
     LedgerAhead,
     LedgerBehind,
     SluiceError,
@@ -23,10 +24,9 @@ from etl.errors import (
 )
 from etl.inputs import Input, path_of
 from etl.landed import landed
-from etl.ledger import StreamState
+from etl.ledger import Lease, StreamState
 from etl.patterns import fits
 from etl.pipeline import Pipeline
-from etl.state import has_timers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def require_same(checkpoint: Checkpoint, stream_id: str, pipeline: str) -> None:
         )
 
 
-def require_state(dsn: str, known: StreamState, state: Sequence[str]) -> None:
+def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[str]) -> None:
     """A checkpoint holds the state of the transform that it began with; StateChanged when it is now another."""
     if known.state == list(state):
         return
@@ -128,7 +128,11 @@ def require_state(dsn: str, known: StreamState, state: Sequence[str]) -> None:
             f" `sluice recover {known.pipeline}`",
         )
     with session(dsn) as cursor:
-        ledger.keep_state(cursor, known.stream_id, state)
+        if not ledger.keep_state(cursor, lease, known.stream_id, state):
+            raise Fenced(
+                f"Another run took the lease of {known.pipeline}",
+                remedy=f"let that run end, then `sluice run {known.pipeline}`",
+            )
 
 
 def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str) -> SluiceError | None:
@@ -200,12 +204,9 @@ def _some(items: Sequence[str], most: int = 5) -> str:
     return "; ".join(items[:most]) + (f"; and {len(items) - most} more" if len(items) > most else "")
 
 
-def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str, state: Sequence[str]) -> bool:
-    """Whether Spark would find no batch to finish, no timer and no file to read; then it need not be started."""
-    if has_timers(state) or not checkpoint.offsets or checkpoint.offsets[-1] not in checkpoint.commits:
+def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> bool:
+    """Whether Spark would find no batch to finish and no file to read; then it need not be started."""
+    if not checkpoint.offsets or checkpoint.offsets[-1] not in checkpoint.commits:
         return False
-    last = checkpoint.offsets[-1]
-    if state and checkpoint.watermark_after(last) > checkpoint.watermark_of(last):
-        return False  # a batch of no file is due, which closes what the watermark has passed
-    behind = {path_of(file.uri, landing) for file in checkpoint.read_until(last)}
+    behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
     return landed(pipeline, landing) <= behind

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from etl import inputs as evidence
 from etl import ledger
 from etl.checkpoint import Checkpoint
+from etl.checkpoint_files import About
 from etl.database import Cursor, session
 from etl.errors import Fenced, InputsChanged
 from etl.inputs import Input
@@ -25,7 +26,7 @@ from etl.ledger import Lease
 from etl.pipeline import Pipeline
 from etl.preflight import by_source
 from etl.run import a_session
-from etl.state import SHUFFLES, leaves, operators, output_mode
+from etl.state import SHUFFLES, kept, leaves, output_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,10 @@ class Past:
     """A batch that is in force."""
 
     delivery_id: int
-    moment: int  # of its commit, in ms since 1970: what it takes for its own time
+    watermark_ms: (
+        int | None
+    )  # that it began with; None: it was made without state, and what the one before left counts
+    time_ms: int  # its own time, since 1970
     inputs: Sequence[Input]
 
 
@@ -61,7 +65,7 @@ def rebuilt_stream(
         quiet = _with_no_batch_of_its_own(found)
         source = open_source(quiet, pipeline, place.settings, stream=False)
         frame = output(pipeline.transform(source.below(empty), **source.lookups))
-        state = operators(frame)
+        state = kept(pipeline, frame)
         if not state:
             return None
         with session(dsn) as cursor:
@@ -70,9 +74,12 @@ def rebuilt_stream(
         stream_id = str(uuid.uuid4())
         checkpoint = place.checkpoints(pipeline).of(stream_id)
         checkpoint.create(stream_id)
-        for number, past in enumerate(batches):
-            _run_again(frame, pipeline, state, checkpoint, number, past)
-            told(number + 1, len(batches))
+        try:
+            for number, past in enumerate(batches):
+                _run_again(frame, pipeline, state, checkpoint, number, past)
+                told(number + 1, len(batches))
+        finally:
+            set_watermark(quiet, None)
     with session(dsn) as cursor:
         ledger.lock(cursor, pipeline.name)
         _require_ours(cursor, lease, batches, _in_force(cursor, pipeline))
@@ -92,8 +99,8 @@ def _with_no_batch_of_its_own(spark: SparkSession) -> SparkSession:
 
 def _in_force(cursor: Cursor, pipeline: Pipeline) -> list[Past]:
     return [
-        Past(delivery_id=number, moment=moment, inputs=ledger.inputs_of(cursor, number))
-        for number, moment in ledger.batches_in_force(cursor, pipeline.name)
+        Past(delivery_id=number, watermark_ms=mark, time_ms=time, inputs=ledger.inputs_of(cursor, number))
+        for number, mark, time in ledger.batches_in_force(cursor, pipeline.name)
     ]
 
 
@@ -134,11 +141,12 @@ def _run_again(
     from etl.query import to_its_end
 
     checkpoint = before.again()
-    about = {
-        "batchWatermarkMs": checkpoint.watermark_after(number - 1),
-        "batchTimestampMs": past.moment,
-        "conf": _pinned(frame.sparkSession),
-    }
+    left = checkpoint.watermark_after(number - 1)
+    about = About(
+        watermark_ms=left if past.watermark_ms is None else past.watermark_ms,
+        time_ms=past.time_ms,
+        pinned=_pinned(frame.sparkSession),
+    )
     times = leaves(frame) // len(pipeline.sources)
     set_watermark(frame.sparkSession, checkpoint.watermark_of(number - 1))
     checkpoint.plan(number, by_source(past.inputs, pipeline), times=times, about=about)

@@ -160,7 +160,7 @@ def _deliver_all(
         progress(receipt)
 
     checkpoint = place.checkpoints(pipeline).of(stream_id)
-    if nothing_new(pipeline, checkpoint, place.settings.landing, stream.state):
+    if nothing_new(pipeline, checkpoint, place.settings.landing):
         return _ended(summary, started)
     try:
         with a_session(place, spark) as found:
@@ -285,7 +285,7 @@ def _query(
     from etl.state import output_mode, tell_of_pinned
 
     opened = open_pipeline(place, pipeline, spark)
-    require_state(place.services.postgres, stream, opened.state)
+    require_state(place.services.postgres, lease, stream, opened.state)
     if opened.state:
         tell_of_pinned(pipeline.name, place.checkpoints(pipeline).of(stream.stream_id), spark)
     rules = replace(opened.rules, past=partial(past_batches, place, pipeline, opened.rules.suite.looks_back))

@@ -14,6 +14,7 @@ import pyarrow as pa
 from etl import inputs as evidence
 from etl import measure
 from etl.batch import Staged
+from etl.checkpoint_files import About
 from etl.columns import quoted
 from etl.errors import InputsChanged, SetupError
 from etl.inputs import Input
@@ -147,6 +148,7 @@ class SparkBatch:
     inputs: Sequence[Input]
     stale: Sequence[str]  # inputs that are not as Spark listed them, in words
     state: Sequence[str] = ()  # what the transform keeps between batches
+    about: About | None = None  # where it keeps state: what the batch began with
     source: Source
     rules: Rules
     settings: Settings
@@ -172,6 +174,7 @@ class SparkBatch:
             inputs=[*found, *gone],
             stale=_since_listed(logged, found),
             state=opened.state,
+            about=checkpoint.about(batch_id) if opened.state else None,
             source=opened.source,
             rules=rules,
             settings=settings,
@@ -197,7 +200,8 @@ class SparkBatch:
             malformed = collect(self._staging(self._malformed(uris, unreadable), task))
             self._require_all(malformed, observed(job, "source")["malformed"], unreadable)
         self._tell_of_dropped()
-        return Staged(reports=reports, malformed=malformed, aggregates=self.rules.aggregates(job))
+        aggregates = self.rules.aggregates(job)
+        return Staged(reports=reports, malformed=malformed, aggregates=aggregates, about=self.about)
 
     def _tell_of_dropped(self) -> None:
         """What Spark left out behind the watermark is in neither sink: not without a word."""
@@ -206,16 +210,18 @@ class SparkBatch:
         execution = micro_batch(self.frame) if self.state else None
         if execution is not None and (count := dropped(execution)):
             log.warning(
-                "batch %s of %s: %s rows, or groups of them, came behind the watermark and are in neither sink;"
-                " `late=` in the declaration, with the column of their time, holds such records",
+                "batch %s of %s: %s rows, or groups of them, came behind the watermark and are in neither sink"
+                "%s",
                 self.batch_id,
                 self.rules.pipeline.name,
                 f"{count:,}",
+                "" if self.rules.pipeline.late else "; `late=` in the declaration holds such records",
             )
 
     def pass_by(self) -> None:
         """Of a batch that was delivered before: what it leaves in the state is still made, for the next one."""
         if self.state:
+            self._refuse_stale()
             self.frame.write.format("noop").mode("overwrite").save()
 
     def _refuse_stale(self) -> None:
@@ -223,7 +229,7 @@ class SparkBatch:
         if self.stale:
             name = self.rules.pipeline.name
             raise InputsChanged(
-                f"Batch {self.batch_id} of {name}, not delivered: its inputs are not as Spark listed them:"
+                f"Batch {self.batch_id} of {name} can't run: its inputs are not as Spark listed them:"
                 f" {'; '.join(self.stale[:5])}",
                 remedy="put the files back as they were and land new content under new names; then run again."
                 f" To take them as they are now: `sluice recover {name}`",

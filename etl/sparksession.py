@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etl.checkpoint_files import COMPACTED
 from etl.errors import SetupError
 from etl.services import JarSet, Services, jars, java
 from etl.services.process import make_folder
@@ -19,6 +20,7 @@ from etl.settings import Settings, load_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_COMPACTED = "spark.sql.streaming.fileSource.log.compactInterval"
 LOGGING = Path(__file__).parent / "log4j2.properties"
 COLLECTOR = "-XX:+UseParallelGC"  # a batch wants throughput: parsing takes a tenth less than under G1
 ARROW_ROWS = 20_000  # rows of one Arrow batch: bounds a task's memory
@@ -44,6 +46,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         "spark.executor.extraJavaOptions": COLLECTOR,
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
         "spark.sql.streaming.minBatchesToRetain": str(retained_batches(settings.backup_horizon)),
+        _COMPACTED: str(COMPACTED),  # `recover` writes such logs, and expects them
         # What a transform keeps stays off the heap, and a batch writes what it changed of it.
         "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state"
         ".RocksDBStateStoreProvider",
@@ -54,7 +57,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         found["spark.sql.shuffle.partitions"] = cores if cores.isdigit() else str(os.cpu_count() or 1)
         found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     found |= _s3a(settings, services, local=local)
-    kept = {name: found[name] for name in ("spark.sql.streaming.minBatchesToRetain",)}
+    kept = {name: found[name] for name in ("spark.sql.streaming.minBatchesToRetain", _COMPACTED)}
     return found | settings.spark_conf | KEEP_EVERYTHING | kept
 
 

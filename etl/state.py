@@ -28,6 +28,7 @@ _KEYS = {
 }
 _STATEFUL = frozenset({*_KEYS, "Distinct", "GlobalLimit"})
 SHUFFLES = "spark.sql.shuffle.partitions"
+_AGGREGATE = "Aggregate"
 _DROPPED = "numRowsDroppedByWatermark"
 _MODES = {Append: "append", Upsert: "update", Replace: "complete"}
 
@@ -37,11 +38,30 @@ def leaves(frame: DataFrame) -> int:
     return sum(not children for _, children in _streaming_nodes(frame))
 
 
-def operators(frame: DataFrame) -> tuple[str, ...]:
-    """Every operator of a streaming frame that keeps state, from the output down, with its keys.
+def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
+    """What the transform keeps between batches and can't change while it does; nothing: each batch stands alone.
 
-    None: each batch stands alone.
+    SetupError for what a run that ends when all is read can't do.
     """
+    found = operators(frame)
+    if clocks := [node for node, _ in _streaming_nodes(frame) if _goes_by_the_clock(node)]:
+        raise SetupError(
+            f"The transform of {pipeline.name} has timers or timeouts by the clock ({clocks[0].nodeName()}): Spark"
+            " would make batch after batch, and a run would never end",
+            remedy="let them go by the event time, with a watermark",
+        )
+    if not found and leaves(frame) > len(pipeline.sources):
+        raise SetupError(
+            f"The transform of {pipeline.name} takes its input more than once: every file would be read as often, and"
+            " a checkpoint could not be made anew",
+            remedy="make several rows of one with explode",
+        )
+    aggregated = any(one.startswith(_AGGREGATE) for one in found)
+    return (*found, f"{output_mode(pipeline, found)} mode") if aggregated else found
+
+
+def operators(frame: DataFrame) -> tuple[str, ...]:
+    """Every operator of a streaming frame that keeps state, from the output down, with its keys."""
     return tuple(
         _described(node)
         for node, inputs in _streaming_nodes(frame)
@@ -62,6 +82,14 @@ def _streaming_nodes(frame: DataFrame) -> Iterator[tuple[Any, list[Any]]]:
 
 def _keeps_state(name: str, streams: int) -> bool:
     return name in _STATEFUL or "WithState" in name or (name == "Join" and streams > 1)
+
+
+def _goes_by_the_clock(node: Any) -> bool:
+    name = str(node.nodeName())
+    if "WithState" not in name:
+        return False
+    by = node.timeMode() if name.startswith("TransformWithState") else node.timeout()
+    return "ProcessingTime" in str(by.toString())
 
 
 def _described(node: Any) -> str:
@@ -101,16 +129,11 @@ def tell_of_pinned(pipeline: str, checkpoint: Checkpoint, spark: SparkSession) -
         )
 
 
-def has_timers(state: Sequence[str]) -> bool:
-    """Whether time alone can make a batch: timers may be due though nothing has landed."""
-    return any("WithState" in one for one in state)
-
-
 def output_mode(pipeline: Pipeline, state: Sequence[str]) -> str:
     """Spark's output mode: the declared one, else what an aggregate needs for the pipeline's sink."""
     if pipeline.output_mode is not None:
         return pipeline.output_mode
-    aggregated = any(one.startswith("Aggregate") for one in state)
+    aggregated = any(one.startswith(_AGGREGATE) for one in state)
     return _MODES[type(pipeline.sink)] if aggregated else "append"
 
 

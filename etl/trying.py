@@ -124,11 +124,13 @@ def try_out(
     from etl.run import a_session
     from etl.source import open_source
     from etl.sparkbatch import compile_rules, output
+    from etl.state import kept
 
     uris = _there(files, place.settings.landing)
     with a_session(place, spark) as found:
         source = replace(open_source(found, pipeline, place.settings, stream=False), anywhere=True)
         shape = output(pipeline.transform(source.shape(), **source.lookups))
+        kept(pipeline, shape)  # or it is refused, as by a run
         rules = compile_rules(pipeline, shape, place.settings)
         frame = output(pipeline.transform(source.again(uris, broken=()), **source.lookups))
         sieve = sieve_of(rules)

@@ -67,8 +67,10 @@ UPDATE sluice.pipeline SET current_stream = %(stream)s WHERE name = %(pipeline)s
 UPDATE sluice.run SET stream_id = %(stream)s WHERE run_id = %(run)s
 
 -- name: keep_state
--- Notes what a stream that has delivered nothing yet keeps between batches.
-UPDATE sluice.stream SET state = %(state)s WHERE stream_id = %(stream)s
+-- Notes what a stream that has delivered nothing yet keeps between batches; changes no row when the lease is another's.
+UPDATE sluice.stream s SET state = %(state)s FROM sluice.pipeline p
+WHERE s.stream_id = %(stream)s AND p.name = %(pipeline)s AND p.lease_token = %(run)s
+  AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.stream_id = s.stream_id)
 
 -- name: stream_row
 -- A stream, with the last batch that was delivered (null: none yet), whatever took its place since.
@@ -111,8 +113,9 @@ SELECT i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source
 FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live ORDER BY i.path
 
 -- name: batches_in_force
--- The live deliveries of batches, in the order of their commits, with the moment of each in milliseconds.
-SELECT d.delivery_id, (extract(epoch FROM d.committed_at) * 1000)::bigint FROM sluice.delivery d
+-- The live deliveries of batches, in the order of their commits, with what each began with.
+SELECT d.delivery_id, d.watermark_ms, coalesce(d.time_ms, (extract(epoch FROM d.committed_at) * 1000)::bigint)
+FROM sluice.delivery d
 WHERE d.pipeline = %(pipeline)s AND d.live AND d.kind <> 'release' ORDER BY d.commit_seq
 
 -- name: insert_delivery
@@ -122,11 +125,11 @@ WITH next AS (
 )
 INSERT INTO sluice.delivery (delivery_id, pipeline, stream_id, batch_id, commit_seq, run_id, rows_in, delivered,
     quarantined, malformed, checksum, quarantine_checksum, suite_digest, lookups, manifest, previous_delivery,
-    metadata_location, quarantine_metadata_location, snapshot_id, kind, released_from)
+    metadata_location, quarantine_metadata_location, snapshot_id, kind, released_from, watermark_ms, time_ms)
 SELECT %(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, next.commit_seq, %(run)s, %(rows_in)s, %(delivered)s,
     %(quarantined)s, %(malformed)s, %(checksum)s, %(quarantine_checksum)s, %(suite_digest)s, %(lookups)s,
     %(manifest)s, %(previous)s, %(metadata_location)s, %(quarantine_metadata_location)s, %(snapshot_id)s,
-    %(kind)s, %(released_from)s
+    %(kind)s, %(released_from)s, %(watermark_ms)s, %(time_ms)s
 FROM next
 RETURNING commit_seq
 

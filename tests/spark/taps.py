@@ -99,6 +99,17 @@ def hourly(made: Iterable[Tap], *, until: int | None = None) -> Rows:
     return Counter(rows)
 
 
+def openings(made: Sequence[Tap]) -> Rows:
+    """Each opening of the app with each payment of the hour after it, or with none."""
+    pairs: Rows = Counter()
+    for tap in made:
+        if tap.action == "open":
+            after = (one for one in made if (one.action, one.phone) == ("pay", tap.phone))
+            paid = [one.at * 1_000_000 for one in after if tap.at <= one.at < tap.at + HOUR]
+            pairs.update((tap.phone, tap.at * 1_000_000, at) for at in paid or [None])
+    return pairs
+
+
 def declare(
     home: Home, *, body: str = HOURLY, sink: str = UPSERT, columns: pa.Schema = HOURLY_COLUMNS, **more: object
 ) -> None:

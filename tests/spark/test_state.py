@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,15 +11,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl import state
-from etl.checkpoint import open_checkpoint
 from etl.errors import ContractBroken, SetupError
-from etl.preflight import nothing_new
 from etl.replay import Chosen, plan, replay
 from etl.status import record_decision
 from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home, rule
-from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, hourly, in_force, land, recipe
+from tests.spark.taps import (
+    HOUR,
+    NAME,
+    Tap,
+    assert_clean,
+    declare,
+    flat,
+    hourly,
+    in_force,
+    land,
+    openings,
+    recipe,
+)
 
 STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "aggregate": (
@@ -88,13 +96,6 @@ def test_append_delivers_each_hour_once_it_is_over(home: Home) -> None:
     assert home.ask("SELECT count(*) FROM sluice.delivery_input") == [(len(files),)]
     assert summary.batches > len(files), "the last hours came in a batch of no file"
     assert_clean(home)
-
-    at = home.checkpoint(summary.stream, NAME)
-    assert is_idle(home, at)
-    before = Path(shutil.copytree(at, home.root / "before"))  # as after a kill between the last two batches
-    for folder in ("offsets", "commits"):
-        (before / folder / str(summary.batches - 1)).unlink()
-    assert not is_idle(home, before), "a batch of no file is due"
 
 
 def test_complete_replaces_the_whole_table(home: Home) -> None:
@@ -231,6 +232,23 @@ def test_another_number_of_shuffle_partitions_is_told_and_changes_nothing(
     assert in_force(home) == hourly(flat(files))
 
 
+def test_timers_by_the_clock_are_refused(home: Home) -> None:
+    land(home, 0, taps.taps(1, 5, seed=13)[0])
+    body = recipe("timers").replace('"EventTime"', '"ProcessingTime"')
+    columns = pa.schema([("phone", pa.string()), ("last", taps.MOMENT)])
+    declare(home, body=body, sink="Append()", columns=columns)
+    with pytest.raises(SetupError, match="by the clock"):
+        home.run(NAME)
+
+
+def test_a_transform_without_state_takes_its_input_once(home: Home) -> None:
+    land(home, 0, taps.taps(1, 5, seed=14)[0])
+    columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("action", pa.string())])
+    declare(home, body="    return df.unionByName(df)", sink="Append()", columns=columns)
+    with pytest.raises(SetupError, match="more than once"):
+        home.run(NAME)
+
+
 def test_no_batch_is_replayed_by_itself(home: Home) -> None:
     land(home, 0, taps.taps(1, 5, seed=8)[0])
     declare(home)
@@ -239,14 +257,6 @@ def test_no_batch_is_replayed_by_itself(home: Home) -> None:
     with pytest.raises(SetupError, match="keeps state between batches"):
         replay(home.place, home.pipeline(NAME), planned, who="a test", spark=home.spark)
     assert home.ask("SELECT count(*) FROM sluice.run WHERE kind = 'replay'") == [(0,)]
-
-
-def is_idle(home: Home, checkpoint: Path) -> bool:
-    """Whether a run would not even start Spark."""
-    found = open_checkpoint(str(checkpoint), sources=1)
-    return nothing_new(
-        home.pipeline(NAME), found, home.place.settings.landing, ["Aggregate by window, action"]
-    )
 
 
 def unmark(home: Home, stream: str, batch: int) -> None:
@@ -271,17 +281,9 @@ def test_a_stream_joins_itself_within_bounds(home: Home, how: str) -> None:
     summary = home.run(NAME)
     assert summary.malformed == 1
 
-    pairs: Rows = Counter()
-    for tap in flat(files):
-        if tap.action == "open":
-            paid = [
-                other.at * 1_000_000
-                for other in flat(files)
-                if (other.action, other.phone) == ("pay", tap.phone) and tap.at <= other.at < tap.at + HOUR
-            ]
-            pairs.update((tap.phone, tap.at * 1_000_000, at) for at in paid)
-            if not paid and how == "leftOuter":
-                pairs[tap.phone, tap.at * 1_000_000, None] += 1
+    pairs = openings(flat(files))
+    if how == "inner":
+        pairs = Counter({row: count for row, count in pairs.items() if row[2] is not None})
     over = (max(tap.at for tap in flat(files)) - 4 * HOUR) * 1_000_000
     found = in_force(home)
     assert found - pairs == Counter()

@@ -16,7 +16,7 @@ from etl.recover import Recovered, recover
 from tests.spark import taps
 from tests.spark.backups import Backup
 from tests.spark.runs import Home
-from tests.spark.taps import NAME, Tap, assert_clean, declare, flat, hourly, in_force, land, recipe
+from tests.spark.taps import NAME, Tap, assert_clean, declare, flat, hourly, in_force, land, openings, recipe
 
 FILES = taps.taps(14, 20, seed=11)
 ONCE = recipe("doubles")
@@ -84,6 +84,26 @@ def test_state_that_was_made_anew_closes_the_same_hours(home: Home) -> None:
     home.run(NAME)
     newest = max(tap.at for tap in flat(FILES))
     assert in_force(home) == hourly(flat(FILES), until=newest - 2 * taps.HOUR)
+    assert_clean(home)
+
+
+def test_the_state_of_a_join_is_made_anew(home: Home) -> None:
+    """It has two watermarks, of which the slower one counts, and batches with records of one side alone."""
+    columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("paid_at", taps.MOMENT)])
+    files = taps.taps(12, 60, seed=15)
+    files = [[one for one in made if n not in (5, 6) or one.action == "open"] for n, made in enumerate(files)]
+    declare(home, body=recipe("joins"), sink="Append()", columns=columns)
+    land_all(home, files[:7])
+    stream = home.run(NAME).stream
+    remove_checkpoint(home.checkpoint(stream, NAME))
+    mend(home)
+    land_all(home, files[7:], first=7)
+    home.run(NAME)
+
+    found, wanted = in_force(home), openings(flat(files))
+    assert found - wanted == Counter()
+    over = (max(tap.at for tap in flat(files)) - 5 * taps.HOUR) * 1_000_000
+    assert {row for row in wanted - found if row[1] < over} == set()
     assert_clean(home)
 
 
