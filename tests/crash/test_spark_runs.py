@@ -160,8 +160,7 @@ STATE_KILLS = (
 def test_state_is_as_if_no_run_had_been_killed(runs: Runs) -> None:
     files = taps.taps(6, 40, seed=21)
     taps.declare(runs.home)
-    for number, made in enumerate(files):
-        taps.land(runs.home, number, made)
+    taps.land_all(runs.home, files)
     delivered = 0
     for step, batch, delivered_then in STATE_KILLS:
         process = runs.start(step, batch - delivered, taps.NAME)

@@ -124,6 +124,11 @@ def land(home: Home, number: int, made: Sequence[Tap]) -> None:
     home.write(f"{NAME}/{number:03}.jsonl", "".join(f"{tap.json}\n" for tap in made))
 
 
+def land_all(home: Home, files: Iterable[Sequence[Tap]], *, first: int = 0) -> None:
+    for number, made in enumerate(files, start=first):
+        land(home, number, made)
+
+
 def flat(files: Iterable[Sequence[Tap]]) -> list[Tap]:
     return [tap for file in files for tap in file]
 

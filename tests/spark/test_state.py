@@ -27,6 +27,7 @@ from tests.spark.taps import (
     hourly,
     in_force,
     land,
+    land_all,
     openings,
     recipe,
 )
@@ -68,13 +69,11 @@ def test_a_row_by_row_transform_with_an_aggregated_lookup_keeps_none(
 def test_an_aggregate_goes_on_over_batches_and_runs(home: Home, max_files: int) -> None:
     files = taps.taps(8, 50, seed=1)
     declare(home, max_files=max_files)
-    for number, made in enumerate(files[:5]):
-        land(home, number, made)
+    land_all(home, files[:5])
     home.run(NAME)
     assert in_force(home) == hourly(flat(files[:5]))
 
-    for number, made in enumerate(files[5:], start=5):
-        land(home, number, made)
+    land_all(home, files[5:], first=5)
     home.run(NAME)
     assert in_force(home) == hourly(flat(files))
     assert_clean(home)
@@ -83,8 +82,7 @@ def test_an_aggregate_goes_on_over_batches_and_runs(home: Home, max_files: int) 
 def test_append_delivers_each_hour_once_it_is_over(home: Home) -> None:
     files = taps.taps(8, 50, seed=2)
     declare(home, sink="Append()")
-    for number, made in enumerate(files):
-        land(home, number, made)
+    land_all(home, files)
     summary = home.run(NAME)
 
     watermark = max(tap.at for tap in flat(files)) - 2 * HOUR
@@ -161,8 +159,7 @@ def test_doubles_within_the_watermark_come_once(home: Home) -> None:
     columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("action", pa.string())])
     declare(home, body=recipe("doubles"), sink="Append()", columns=columns)
     doubled = [made + made[:7] + before[-5:] for before, made in zip([[], *files], files, strict=False)]
-    for number, made in enumerate(doubled):
-        land(home, number, made)
+    land_all(home, doubled)
     home.run(NAME)
 
     wanted: Rows = Counter((tap.phone, tap.at * 1_000_000, tap.action) for tap in flat(files))
@@ -174,8 +171,7 @@ def test_doubles_within_the_watermark_come_once(home: Home) -> None:
 def test_a_batch_that_was_delivered_and_not_marked_leaves_its_state_to_the_next(home: Home) -> None:
     files = taps.taps(6, 50, seed=5)
     declare(home)
-    for number, made in enumerate(files[:3]):
-        land(home, number, made)
+    land_all(home, files[:3])
     stream = home.run(NAME).stream
     # As after a kill between the commit of both sinks and Spark's own mark: nothing of it is sure but the ledger.
     newest = max(home.ask("SELECT batch_id FROM sluice.delivery"))[0]
@@ -191,8 +187,7 @@ def test_a_batch_that_stopped_counts_once_when_it_is_decided(home: Home) -> None
     files = taps.taps(4, 50, seed=6)
     home.judge(rule("table_row_count_to_be_between", "few rows", "critical", max_value=1), name=NAME)
     declare(home, suite=NAME, max_files=4)
-    for number, made in enumerate(files):
-        land(home, number, made)
+    land_all(home, files)
     with pytest.raises(ContractBroken):
         home.run(NAME)
     with pytest.raises(ContractBroken):
@@ -275,8 +270,7 @@ def test_a_stream_joins_itself_within_bounds(home: Home, how: str) -> None:
     files = taps.taps(8, 60, seed=9)
     columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("paid_at", taps.MOMENT)])
     declare(home, body=recipe("joins").replace("leftOuter", how), sink="Append()", columns=columns)
-    for number, made in enumerate(files):
-        land(home, number, made)
+    land_all(home, files)
     home.write(f"{NAME}/008.jsonl", '{"phone": broken\n')
     summary = home.run(NAME)
     assert summary.malformed == 1

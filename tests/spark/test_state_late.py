@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 
@@ -13,7 +12,7 @@ from etl.errors import SetupError
 from etl.recover import recover
 from tests.spark import taps
 from tests.spark.runs import Home
-from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, hourly, in_force, land
+from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, hourly, in_force, land_all
 
 IN_TIME = taps.taps(9, 40, seed=31)
 LATE = {
@@ -78,8 +77,3 @@ def held(home: Home) -> Held:
     rows = home.ask("SELECT reasons, raw FROM sluice.quarantine WHERE reasons <> '{malformed}'")
     values = [(reasons, json.loads(raw)) for reasons, raw in rows]
     return Counter((reason, row.get("phone"), row.get("action")) for [reason], row in values)
-
-
-def land_all(home: Home, files: Sequence[Sequence[Tap]], *, first: int = 0) -> None:
-    for number, made in enumerate(files, start=first):
-        land(home, number, made)

@@ -16,7 +16,17 @@ from etl.recover import Recovered, recover
 from tests.spark import taps
 from tests.spark.backups import Backup
 from tests.spark.runs import Home
-from tests.spark.taps import NAME, Tap, assert_clean, declare, flat, hourly, in_force, land, openings, recipe
+from tests.spark.taps import (
+    NAME,
+    assert_clean,
+    declare,
+    flat,
+    hourly,
+    in_force,
+    land_all,
+    openings,
+    recipe,
+)
 
 FILES = taps.taps(14, 20, seed=11)
 ONCE = recipe("doubles")
@@ -203,11 +213,6 @@ def test_a_database_that_went_back_is_put_forward_and_the_state_is_as_it_was(
     home.run(NAME)
     assert in_force(home) == hourly(flat(FILES[:5]))
     assert_clean(home)
-
-
-def land_all(home: Home, files: list[list[Tap]], *, first: int = 0) -> None:
-    for number, made in enumerate(files, start=first):
-        land(home, number, made)
 
 
 def mend(home: Home, told: list[tuple[int, int]] | None = None) -> Recovered:

@@ -12,7 +12,7 @@ from etl.checkpoint import open_checkpoint
 from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home
-from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, in_force, land, recipe
+from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, in_force, land_all, recipe
 
 WAIT = 2 * HOUR
 COLUMNS = pa.schema([("phone", pa.string()), ("last", taps.MOMENT)])
@@ -38,11 +38,9 @@ def test_timers_fire_once_over_batches_and_runs(home: Home) -> None:
         [tap for tap in made if int(tap.phone[3:]) % 4 or number < 5] for number, made in enumerate(drawn())
     ]
     declare(home, body=recipe("timers"), sink="Append()", columns=COLUMNS)
-    for number, made in enumerate(files[:6]):
-        land(home, number, made)
+    land_all(home, files[:6])
     stream = home.run(NAME).stream
-    for number, made in enumerate(files[6:], start=6):
-        land(home, number, made)
+    land_all(home, files[6:], first=6)
     home.run(NAME)
 
     told, last = silences([*files[:6], [], *files[6:], []])  # each run ends with a batch of no file
@@ -60,8 +58,7 @@ def test_timers_fire_once_over_batches_and_runs(home: Home) -> None:
 def test_a_shown_state_is_the_one_after_the_last_batch(home: Home) -> None:
     files = taps.taps(3, 30, seed=42)
     declare(home)
-    for number, made in enumerate(files):
-        land(home, number, made)
+    land_all(home, files)
     home.run(NAME)
     [state] = kept.read_state(home.place, home.pipeline(NAME), most=1000, spark=home.spark)
     found = Counter((row["key"]["action"], row["value"]["count"]) for row in state.rows)
