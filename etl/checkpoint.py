@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -105,19 +105,15 @@ class Checkpoint:
 
     def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:
         """Every file of the planned batches up to `batch_id`, and of what the checkpoint was seeded with."""
-        try:
+        with self._or_damaged():
             ends = self._ends(batch_id)
             found = [self._entries(source, NO_ENTRY, end) for source, end in enumerate(ends)]
-        except Torn as torn:
-            raise _damaged(self.uri, [str(torn)]) from None
         return tuple(file for files in found for file in files)
 
     def logged(self) -> tuple[LoggedFile, ...]:
         """Every file that Spark counts as seen, those of a batch not yet planned included."""
-        try:
+        with self._or_damaged():
             found = [self._entries(source, NO_ENTRY, self._last_entry(source)) for source in self._sources()]
-        except Torn as torn:
-            raise _damaged(self.uri, [str(torn)]) from None
         return tuple(file for files in found for file in files)
 
     def watermark_after(self, batch_id: int) -> int:
@@ -125,10 +121,8 @@ class Checkpoint:
         if batch_id < 0:
             return 0
         name = f"commits/{batch_id}"
-        try:
+        with self._or_damaged():
             return parse_commit(name, self.folder.read(name))
-        except Torn as torn:
-            raise _damaged(self.uri, [str(torn)]) from None
 
     def watermark_of(self, batch_id: int) -> int:
         """The watermark that a planned batch began with, in ms since 1970; before the first batch it is 0."""
@@ -142,8 +136,13 @@ class Checkpoint:
     def about(self, batch_id: int) -> About:
         """What a planned batch began with. Raises CheckpointDamaged when that can't be told."""
         name = f"offsets/{batch_id}"
-        try:
+        with self._or_damaged():
             return parse_about(name, self.folder.read(name))
+
+    @contextmanager
+    def _or_damaged(self) -> Iterator[None]:
+        try:
+            yield
         except Torn as torn:
             raise _damaged(self.uri, [str(torn)]) from None
 
@@ -239,10 +238,7 @@ class Checkpoint:
         The transform takes its input so many `times`.
         """
         ends = list(self._ends(batch_id - 1)) if batch_id > 0 else [NO_ENTRY] * self.sources
-        new: list[list[FileLike]] = [[] for _ in range(self.sources)]
-        for file in files:
-            new[file.source].append(file)
-        for source, logged in enumerate(new):
+        for source, logged in enumerate(self._by_source(files)):
             if logged:
                 self._log(source, ends[source] + 1, logged)
                 ends[source] += 1
@@ -257,9 +253,11 @@ class Checkpoint:
             entries = {n: [file for file in before if file.entry == n] for n in range(entry)} | entries
         self.folder.write(name, log_text(entries))
 
-    def again(self) -> Checkpoint:
-        """To look at what has been written since."""
-        return replace(self)
+    def _by_source(self, files: Iterable[FileLike]) -> list[list[FileLike]]:
+        found: list[list[FileLike]] = [[] for _ in range(self.sources)]
+        for file in files:
+            found[file.source].append(file)
+        return found
 
     def seed(self, files: Iterable[FileLike], *, stream_id: str) -> None:
         """Write a checkpoint, where there is none, on which Spark goes on with batch 1 and reads other files.
@@ -268,9 +266,7 @@ class Checkpoint:
         """
         if self.exists:
             raise _damaged(self.uri, ["it is not empty, so it can't be seeded"])
-        seen: list[list[FileLike]] = [[] for _ in range(self.sources)]
-        for file in files:
-            seen[file.source].append(file)
+        seen = self._by_source(files)
         for source, logged in enumerate(seen):
             if logged:
                 self.folder.write(f"sources/{source}/0", log_text({0: logged}))

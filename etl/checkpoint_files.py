@@ -85,25 +85,21 @@ class Folder:
         found = self._list("", recursive=False)
         for folder in LOGS:
             found += self._list(folder, recursive=True)
-        below = (path.removeprefix(self.root).lstrip("/") for path in found)
+        files = (one.path for one in found if one.type == fs.FileType.File)
+        below = (path.removeprefix(self.root).lstrip("/") for path in files)
         return frozenset(name for name in below if not name.rpartition("/")[2].startswith("."))
 
     def has(self, folder: str) -> bool:
         """Whether there is anything in the folder; of what is deeper nothing is listed."""
-        try:
-            return bool(
-                self.store.get_file_info(fs.FileSelector(f"{self.root}/{folder}", allow_not_found=True))
-            )
-        except OSError as error:
-            seen = f"Checkpoint {self.uri} can't be listed: {error}"
-            raise ServiceAway(seen, remedy="run again") from error
+        return bool(self._list(folder, recursive=False))
 
-    def _list(self, folder: str, *, recursive: bool) -> list[str]:
-        selector = fs.FileSelector(
-            f"{self.root}/{folder}".rstrip("/"), recursive=recursive, allow_not_found=True
-        )
+    def _list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        place = f"{self.root}/{folder}".rstrip("/")
         try:
-            return [one.path for one in self.store.get_file_info(selector) if one.type == fs.FileType.File]
+            found = self.store.get_file_info(
+                fs.FileSelector(place, recursive=recursive, allow_not_found=True)
+            )
+            return list(found)
         except OSError as error:
             seen = f"Checkpoint {self.uri} can't be listed: {error}"
             raise ServiceAway(seen, remedy="run again") from error

@@ -129,9 +129,7 @@ class Pipeline:
     # Spark's, of a transform with state; None: append, but for an aggregate update into an upsert sink and
     # complete into a replace sink.
     output_mode: OutputMode | None = None
-    late: str | None = (
-        None  # the schema's column of event time: what is behind the watermark is held, not dropped
-    )
+    late: str | None = None  # the schema's column of event time: what is behind the watermark is held
     metrics: tuple[str, ...] = ()  # columns of the output whose metrics are kept with each batch
     max_quarantine_share: float = 0.05  # of a batch's rows, from 0 to 1; beyond it the batch stops
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,8 @@ from etl.run import a_session
 from etl.state import SHUFFLES, kept, leaves, output_mode
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from etl.run import Place
 
@@ -42,11 +43,31 @@ class Past:
     """A batch that is in force."""
 
     delivery_id: int
-    watermark_ms: (
-        int | None
-    )  # that it began with; None: it was made without state, and what the one before left counts
+    watermark_ms: int | None  # that it began with; None: it was made without state
     time_ms: int  # its own time, since 1970
     inputs: Sequence[Input]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Again:
+    """What is the same for all batches that run once more."""
+
+    pipeline: Pipeline
+    spark: SparkSession
+    writer: DataStreamWriter  # into nowhere
+    times: int  # so often the transform takes its input
+    pinned: Mapping[str, Any]
+
+    def run(self, checkpoint: Checkpoint, number: int, past: Past) -> None:
+        """One batch, to its mark in the checkpoint, which is as the batch before left it."""
+        from etl.query import to_its_end
+
+        left = checkpoint.watermark_after(number - 1)
+        watermark = left if past.watermark_ms is None else past.watermark_ms
+        about = About(watermark_ms=watermark, time_ms=past.time_ms, pinned=self.pinned)
+        set_watermark(self.spark, checkpoint.watermark_of(number - 1))
+        checkpoint.plan(number, by_source(past.inputs, self.pipeline), times=self.times, about=about)
+        to_its_end(self.writer.option("checkpointLocation", checkpoint.uri), self.pipeline.name)
 
 
 def rebuilt_stream(
@@ -72,18 +93,25 @@ def rebuilt_stream(
             batches = _in_force(cursor, pipeline)
         _refuse_changed(place, pipeline, batches)
         stream_id = str(uuid.uuid4())
-        checkpoint = place.checkpoints(pipeline).of(stream_id)
-        checkpoint.create(stream_id)
+        checkpoints = place.checkpoints(pipeline)
+        checkpoints.of(stream_id).create(stream_id)
+        again = Again(
+            pipeline=pipeline,
+            spark=quiet,
+            writer=frame.writeStream.format("noop").outputMode(output_mode(pipeline, state)),
+            times=leaves(frame) // len(pipeline.sources),
+            pinned=_pinned(quiet),
+        )
         try:
             for number, past in enumerate(batches):
-                _run_again(frame, pipeline, state, checkpoint, number, past)
+                again.run(checkpoints.of(stream_id), number, past)
                 told(number + 1, len(batches))
         finally:
             set_watermark(quiet, None)
     with session(dsn) as cursor:
         ledger.lock(cursor, pipeline.name)
         _require_ours(cursor, lease, batches, _in_force(cursor, pipeline))
-        uri, first = checkpoint.uri, len(batches)
+        uri, first = checkpoints.of(stream_id).uri, len(batches)
         ledger.register_stream(
             cursor, pipeline.name, stream_id, checkpoint=uri, first_batch=first, state=state
         )
@@ -120,38 +148,12 @@ def _refuse_changed(place: Place, pipeline: Pipeline, batches: Sequence[Past]) -
 
 def _require_ours(cursor: Cursor, lease: Lease, before: Sequence[Past], now: Sequence[Past]) -> None:
     """It took a while: the lease is still ours, and what is in force is what was run again."""
-    if not ledger.heartbeat(cursor, lease) or [one.delivery_id for one in before] != [
-        one.delivery_id for one in now
-    ]:
+    same = [one.delivery_id for one in before] == [one.delivery_id for one in now]
+    if not (ledger.heartbeat(cursor, lease) and same):
         raise Fenced(
             f"Another run delivered into {lease.pipeline} while its state was made anew; nothing was changed",
             remedy=f"`sluice recover {lease.pipeline}` again",
         )
-
-
-def _run_again(
-    frame: DataFrame,
-    pipeline: Pipeline,
-    state: Sequence[str],
-    before: Checkpoint,
-    number: int,
-    past: Past,
-) -> None:
-    """One batch, to its mark in the checkpoint; its rows go nowhere."""
-    from etl.query import to_its_end
-
-    checkpoint = before.again()
-    left = checkpoint.watermark_after(number - 1)
-    about = About(
-        watermark_ms=left if past.watermark_ms is None else past.watermark_ms,
-        time_ms=past.time_ms,
-        pinned=_pinned(frame.sparkSession),
-    )
-    times = leaves(frame) // len(pipeline.sources)
-    set_watermark(frame.sparkSession, checkpoint.watermark_of(number - 1))
-    checkpoint.plan(number, by_source(past.inputs, pipeline), times=times, about=about)
-    writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint.uri)
-    to_its_end(writer.outputMode(output_mode(pipeline, state)), pipeline.name)
 
 
 def _pinned(spark: SparkSession) -> dict[str, Any]:

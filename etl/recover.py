@@ -82,10 +82,10 @@ def _next_stream(
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
         outcome = ledger.last_outcome(cursor, lease)
-        seen = len(ledger.live_inputs(cursor, pipeline.name))
     if (known and known.state) or outcome == "StateChanged":
         if known and _problem(place, pipeline, lease) is None:
-            return known.stream_id, seen  # what was put back was all that its checkpoint was ahead by
+            with session(dsn) as cursor:  # what was put back was all that its checkpoint was ahead by
+                return known.stream_id, len(ledger.live_inputs(cursor, pipeline.name))
         if rebuilt := rebuilt_stream(place, pipeline, lease, told, spark):
             return rebuilt
     return seeded_stream(dsn, place.checkpoints(pipeline), pipeline)

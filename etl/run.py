@@ -286,11 +286,11 @@ def _query(
 
     opened = open_pipeline(place, pipeline, spark)
     require_state(place.services.postgres, lease, stream, opened.state)
+    checkpoints = place.checkpoints(pipeline)
     if opened.state:
-        tell_of_pinned(pipeline.name, place.checkpoints(pipeline).of(stream.stream_id), spark)
+        tell_of_pinned(pipeline.name, checkpoints.of(stream.stream_id), spark)
     rules = replace(opened.rules, past=partial(past_batches, place, pipeline, opened.rules.suite.looks_back))
     run = opened.session(lease, stream, on_step)
-    checkpoints = place.checkpoints(pipeline)
     failure: list[BaseException] = []
 
     def batch(found: DataFrame, number: int) -> None:

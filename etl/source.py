@@ -26,14 +26,13 @@ from etl.places import filesystem, landing_place
 from etl.reader import MALFORMED, SOURCE_PATH, read_files, read_stream
 from etl.settings import Settings
 from etl.stage import MALFORMED as MALFORMED_REASON
-from etl.stage import WHY
+from etl.stage import RAW, WHY
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-RAW = "_raw"
 OBSERVATION = "source"  # observed with `rows` (all of them) and `malformed` (those that are late included)
 
 _AWAY = ("java.net.", "software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.", "java.nio.file.AccessDenied")

@@ -7,7 +7,7 @@ delivered already still has to run, a single one can't be replayed, and a checkp
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from etl.errors import SetupError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from etl.checkpoint import Checkpoint
 
 log = logging.getLogger("sluice")
+
+Node = tuple[Any, list[Any]]  # of a plan, with those of its children that are streaming
 
 _KEYS = {
     "Aggregate": "groupingExpressions",
@@ -35,7 +37,11 @@ _MODES = {Append: "append", Upsert: "update", Replace: "complete"}
 
 def leaves(frame: DataFrame) -> int:
     """How many sources Spark counts: each as often as the transform takes it."""
-    return sum(not children for _, children in _streaming_nodes(frame))
+    return _leaves(_streaming_nodes(frame))
+
+
+def _leaves(nodes: Sequence[Node]) -> int:
+    return sum(not inputs for _, inputs in nodes)
 
 
 def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
@@ -43,14 +49,15 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
 
     SetupError for what a run that ends when all is read can't do.
     """
-    found = operators(frame)
-    if clocks := [node for node, _ in _streaming_nodes(frame) if _goes_by_the_clock(node)]:
+    nodes = _streaming_nodes(frame)
+    found = _operators(nodes)
+    if clocks := [node for node, _ in nodes if _goes_by_the_clock(node)]:
         raise SetupError(
             f"The transform of {pipeline.name} has timers or timeouts by the clock ({clocks[0].nodeName()}): Spark"
             " would make batch after batch, and a run would never end",
             remedy="let them go by the event time, with a watermark",
         )
-    if not found and leaves(frame) > len(pipeline.sources):
+    if not found and _leaves(nodes) > len(pipeline.sources):
         raise SetupError(
             f"The transform of {pipeline.name} takes its input more than once: every file would be read as often, and"
             " a checkpoint could not be made anew",
@@ -62,22 +69,27 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
 
 def operators(frame: DataFrame) -> tuple[str, ...]:
     """Every operator of a streaming frame that keeps state, from the output down, with its keys."""
+    return _operators(_streaming_nodes(frame))
+
+
+def _operators(nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(
         _described(node)
-        for node, inputs in _streaming_nodes(frame)
+        for node, inputs in nodes
         if inputs and _keeps_state(str(node.nodeName()), len(inputs))
     )
 
 
-def _streaming_nodes(frame: DataFrame) -> Iterator[tuple[Any, list[Any]]]:
+def _streaming_nodes(frame: DataFrame) -> list[Node]:
     """Every node of the plan that is streaming, from the output down, with those of its children that are."""
-    waiting = [frame._jdf.queryExecution().analyzed()]
+    found, waiting = list[Node](), [frame._jdf.queryExecution().analyzed()]
     while waiting:
         node = waiting.pop()
         children = [node.children().apply(number) for number in range(node.children().size())]
         streams = [child for child in children if child.isStreaming()]
-        yield node, streams
+        found.append((node, streams))
         waiting += streams
+    return found
 
 
 def _keeps_state(name: str, streams: int) -> bool:

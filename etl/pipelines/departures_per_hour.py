@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etl.pipeline import Files, Pipeline, Upsert, month
-from etl.pipelines.flights import SCHEMA
+from etl.pipelines.flights import SCHEMA, scheduled_departure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,10 +18,7 @@ def departures_per_hour(df: DataFrame) -> DataFrame:
     """One row for each airport and hour in which a departure was scheduled."""
     from pyspark.sql import functions as F
 
-    departure = F.make_timestamp(
-        "year", "month", "day", "hour", "minute", F.lit(0), timezone=F.lit("America/New_York")
-    )
-    flights = df.withColumn("departure", departure).withWatermark("departure", "2 days")
+    flights = df.withColumn("departure", scheduled_departure()).withWatermark("departure", "2 days")
     hours = flights.groupBy(F.window("departure", "1 hour"), "origin").agg(
         F.count(F.lit(1)).alias("scheduled"),
         F.count("dep_time").alias("departed"),

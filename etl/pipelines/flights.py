@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from etl.pipeline import Append, Files, Lookup, Pipeline, day
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 SCHEMA = """
     year int, month int, day int,
@@ -27,18 +27,23 @@ PLANES = """
 """
 
 
+def scheduled_departure() -> Column:
+    """The moment of the departure as scheduled, which the columns say in New York's time."""
+    from pyspark.sql import functions as F
+
+    zone = F.lit("America/New_York")
+    return F.make_timestamp("year", "month", "day", "hour", "minute", F.lit(0), timezone=zone)
+
+
 def flights(df: DataFrame, *, airlines: DataFrame, airports: DataFrame, planes: DataFrame) -> DataFrame:
     """Adds the scheduled departure and what the lookups know; each flight stays exactly one row."""
     from pyspark.sql import functions as F
 
-    departure = F.make_timestamp(
-        "year", "month", "day", "hour", "minute", F.lit(0), timezone=F.lit("America/New_York")
-    )
     airline = airlines.select("carrier", F.col("name").alias("airline"))
     airport = airports.select(F.col("faa").alias("dest"), F.col("name").alias("dest_name"))
     plane = planes.select("tailnum", F.col("year").alias("plane_year"), "manufacturer", "model", "seats")
     return (
-        df.withColumn("scheduled_departure", departure)
+        df.withColumn("scheduled_departure", scheduled_departure())
         .join(airline, "carrier", "left")
         .join(airport, "dest", "left")
         .join(plane, "tailnum", "left")
