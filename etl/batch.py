@@ -65,6 +65,7 @@ class Staged:
     reports: Sequence[TaskReport]  # of the transform's output
     malformed: Sequence[TaskReport] = ()  # of records that never became rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)
+    read: int = 0  # where the transform keeps state: how many records went into it
     about: About | None = None  # of a stream that keeps state: what the batch began with
 
     @property
@@ -104,6 +105,7 @@ class Staged:
             samples=samples,
             aggregates=self.aggregates,
             malformed=sum(r.quarantined for r in self.malformed),
+            read=self.read,
         )
 
 

@@ -145,18 +145,28 @@ def env() -> None:
 
 @app.command()
 def land(
-    dataset: Annotated[str, typer.Argument(help="What to land: flights.")],
+    dataset: Annotated[str, typer.Argument(help="What to land: flights (with weather), devices or actions.")],
     days: Annotated[str | None, typer.Option(help="First..last day, such as 2013-01-01..2013-01-31.")] = None,
+    seed: Annotated[int, typer.Option(help="Of what is generated: devices and actions.")] = 1,
 ) -> None:
     """Land a data set the way an upstream would; landing again changes nothing."""
     from etl.errors import SetupError
-    from etl.landing import land_flights, parse_days
+    from etl.generated import DATASETS, FIRST_DAYS, land_generated
+    from etl.landing import land_flights, parse_days, parse_range
 
-    if dataset != "flights":
-        raise SetupError(f"There is no data set {dataset!r}", remedy="`sluice land flights`")
+    if dataset != "flights" and dataset not in DATASETS:
+        raise SetupError(f"There is no data set {dataset!r}", remedy=f"one of flights, {', '.join(DATASETS)}")
     settings = load_settings()
     if settings.landing.startswith("s3a://"):
         here(settings)
+    if dataset in DATASETS:
+        made = land_generated(settings.landing, dataset, list(parse_range(days or FIRST_DAYS)), seed=seed)
+        counts = ", ".join(f"{count:,} {name}" for name, count in made.counts.items())
+        done = f"{made.written:,} written" if made.written else "nothing was new"
+        out.print(
+            f"{dataset}: {counts}, in {made.files:,} files below {settings.landing}: {done}", markup=False
+        )
+        return
     landed = land_flights(settings, parse_days(days))
     done = f"{landed.written:,} written" if landed.written else "nothing was new"
     out.print(

@@ -6,12 +6,23 @@ checksums of `audit` speak of the same values.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pyarrow as pa
 
 from etl.errors import TableRefused
 from etl.pipeline import Partition, Sink, Upsert
 
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
 SYSTEM_COLUMNS = ("_stream_id", "_batch_id", "_delivery_id")
+
+# Spark's own formats end at milliseconds.
+NESTED = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 def quoted(name: str) -> str:
@@ -88,3 +99,16 @@ def _partitions(by: Partition, kind: pa.DataType) -> bool:
     if by.kind == "identity":  # moments and fractions would make a partition of nearly every row
         return kind in (pa.bool_(), pa.int32(), pa.int64(), pa.string())
     return pa.types.is_timestamp(kind) or (pa.types.is_date32(kind) and by.kind != "hour")
+
+
+def output(frame: DataFrame) -> DataFrame:
+    """The transform's output with nested columns as JSON text, the same in both sinks."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    def plain(name: str, kind: Any) -> Column:
+        column = F.col(quoted(name))
+        nested = isinstance(kind, ArrayType | MapType | StructType | VariantType)
+        return F.to_json(column, NESTED).alias(name) if nested else column
+
+    return frame.select(*(plain(field.name, field.dataType) for field in frame.schema.fields))

@@ -26,6 +26,9 @@ class Files:
 
     pattern: str = field(kw_only=False)  # below the landing, or absolute, or s3a://…; `**` = at any depth
     format: str | None = None  # "json", "csv", "parquet" or "text"; None: from the pattern's suffix
+    stream: str | None = (
+        None  # whose records they hold: one of the pipeline's `streams`; None: of its `schema`
+    )
     header: bool = True  # CSV: the first line names the columns, and is checked
     max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: all there are
     max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits
@@ -35,6 +38,14 @@ class Files:
     def kind(self) -> str:
         """The format in force: "json", "csv", "parquet" or "text"."""
         return self.format or inferred_format(self.pattern) or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Records of another schema, which the transform takes as a streaming DataFrame of their own."""
+
+    schema: str  # Spark DDL of its sources
+    late: str | None = None  # the column of event time: what is behind the watermark is held
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +127,13 @@ class Pipeline:
     """What to read, what to make of it, how to judge it, and where it goes. Owns its table alone."""
 
     name: str
-    sources: tuple[Files, ...]  # of one schema, unioned
+    sources: tuple[
+        Files, ...
+    ]  # those of one stream are unioned; streams come in the order of the transform's plan
     schema: str  # Spark DDL of the sources
-    transform: Callable[..., Any]  # (DataFrame, *, <lookups>) -> DataFrame; imports pyspark inside
+    transform: Callable[..., Any]  # (DataFrame, *, <streams>, <lookups>) -> DataFrame; imports pyspark inside
     sink: Sink
+    streams: Mapping[str, Stream] = field(default_factory=dict)  # beside the one of `schema`
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
     suite: str | None = None  # <suites folder>/<suite>.json; None: every row passes
     schedule: str | None = None  # cron or a preset such as "@daily"; None: only by hand
@@ -151,12 +165,24 @@ class Pipeline:
         """The catalog's name of the table beside it that holds the rejected rows."""
         return f"{self.table}_quarantine"
 
+    @property
+    def kinds(self) -> Mapping[str | None, Stream]:
+        """Every kind of record that is read; the one of `schema` has no name."""
+        main: dict[str | None, Stream] = {None: Stream(schema=self.schema, late=self.late)}
+        return main | dict(self.streams)
+
+    @property
+    def tells_late(self) -> bool:
+        """Whether records behind the watermark are held, of any stream."""
+        return any(kind.late is not None for kind in self.kinds.values())
+
     def description(self) -> dict[str, Any]:
         """The declaration as JSON values; equal for equal declarations on every machine."""
         return {
             "name": self.name,
             "sources": [_described(source) for source in self.sources],
             "schema": self.schema,
+            "streams": {name: _described(stream) for name, stream in sorted(self.streams.items())},
             "lookups": {name: _described(lookup) for name, lookup in sorted(self.lookups.items())},
             "transform": getattr(self.transform, "__qualname__", repr(type(self.transform))),
             "sink": {"mode": type(self.sink).__name__.lower(), **_described(self.sink), "table": self.table},

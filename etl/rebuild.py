@@ -26,7 +26,7 @@ from etl.ledger import Lease
 from etl.pipeline import Pipeline
 from etl.preflight import by_source
 from etl.run import a_session
-from etl.state import SHUFFLES, kept, leaves, output_mode
+from etl.state import SHUFFLES, kept, output_mode, taken
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,13 +79,12 @@ def rebuilt_stream(
     gone or is another.
     """
     from etl.source import open_source
-    from etl.sparkbatch import output
 
     dsn = place.services.postgres
     with a_session(place, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as empty:
         quiet = _with_no_batch_of_its_own(found)
         source = open_source(quiet, pipeline, place.settings, stream=False)
-        frame = output(pipeline.transform(source.below(empty), **source.lookups))
+        frame = source.below(empty)
         state = kept(pipeline, frame)
         if not state:
             return None
@@ -99,7 +98,7 @@ def rebuilt_stream(
             pipeline=pipeline,
             spark=quiet,
             writer=frame.writeStream.format("noop").outputMode(output_mode(pipeline, state)),
-            times=leaves(frame) // len(pipeline.sources),
+            times=len(taken(frame)) // len(pipeline.sources),
             pinned=_pinned(quiet),
         )
         try:

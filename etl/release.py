@@ -115,13 +115,8 @@ def _micro(
 
 
 def _frame(opened: Opened, table: pa.Table) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    from etl.source import OBSERVATION
-
     frame = opened.source.spark.createDataFrame(table, opened.rules.schema)
-    rows, malformed = F.count(F.lit(1)).alias("rows"), F.count(F.lit(None)).alias("malformed")
-    return frame.observe(OBSERVATION, rows, malformed)
+    return opened.source.counting_none(frame)
 
 
 def typed(values: Sequence[Mapping[str, Any]], columns: pa.Schema, ids: Sequence[int]) -> pa.Table:

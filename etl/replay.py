@@ -328,12 +328,11 @@ def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
 
 
 def _static(opened: Opened, planned: Plan, place: Place) -> SparkBatch:
-    from etl.sparkbatch import SparkBatch, output
+    from etl.sparkbatch import SparkBatch
 
-    records = opened.source.again([one.uri for one in planned.inputs], broken=())
     return SparkBatch(
         batch_id=0,
-        frame=output(opened.pipeline.transform(records, **opened.source.lookups)),
+        frame=opened.source.again([one.uri for one in planned.inputs], broken=()),
         inputs=planned.inputs,
         stale=(),
         source=opened.source,

@@ -164,7 +164,8 @@ def _deliver_all(
         return _ended(summary, started)
     try:
         with a_session(place, spark) as found:
-            _query(place, pipeline, found, lease, stream, received, on_step)
+            while not _all_read(place, pipeline, found, lease, stream, received, on_step):
+                log.info("%s goes on with its lookups as they are now", pipeline.name)
     except SluiceError as error:
         summary.outcome = type(error).__name__
         error.done = _ended(summary, started)
@@ -268,7 +269,7 @@ def a_session(place: Place, given: SparkSession | None) -> Iterator[SparkSession
             log.debug("Spark could not be stopped: %s", error)
 
 
-def _query(
+def _all_read(
     place: Place,
     pipeline: Pipeline,
     spark: SparkSession,
@@ -276,9 +277,11 @@ def _query(
     stream: StreamState,
     received: Progress,
     on_step: Listener | None,
-) -> None:
+) -> bool:
+    """Run the query to its end; False: before a batch, a lookup was no longer as the query has it."""
     from etl.history import past_batches
     from etl.late import set_watermark
+    from etl.lookups import LookupsChanged
     from etl.opened import open_pipeline
     from etl.query import to_its_end
     from etl.sparkbatch import SparkBatch
@@ -295,9 +298,10 @@ def _query(
 
     def batch(found: DataFrame, number: int) -> None:
         try:
+            opened.source.require_lookups()
             checkpoint = checkpoints.of(stream.stream_id)  # read anew: Spark has just written to it
             require_same(checkpoint, stream.stream_id, pipeline.name)
-            if pipeline.late is not None:
+            if pipeline.tells_late:
                 set_watermark(spark, checkpoint.watermark_of(number - 1))
             micro = SparkBatch.of(found, number, checkpoint, opened, rules, place.settings)
             receipt = deliver(run, micro)
@@ -309,4 +313,9 @@ def _query(
             raise
 
     writer = opened.frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
-    to_its_end(writer.outputMode(output_mode(pipeline, opened.state)), pipeline.name, failure)
+    try:
+        to_its_end(writer.outputMode(output_mode(pipeline, opened.state)), pipeline.name, failure)
+    except LookupsChanged as changed:
+        log.info("batch not begun: %s", changed)
+        return False
+    return True

@@ -15,7 +15,6 @@ from etl import inputs as evidence
 from etl import measure
 from etl.batch import Staged
 from etl.checkpoint_files import About
-from etl.columns import quoted
 from etl.errors import InputsChanged, SetupError
 from etl.inputs import Input
 from etl.pipeline import Pipeline
@@ -26,7 +25,7 @@ from etl.stored import parquet
 from etl.verdict import Counts, StageRule, Verdict
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from etl.checkpoint import Checkpoint, LoggedFile
@@ -36,12 +35,6 @@ if TYPE_CHECKING:
     from etl.source import Source
 
 log = logging.getLogger("sluice")
-
-# Spark's own formats end at milliseconds.
-NESTED = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,19 +119,6 @@ def compile_rules(
     return Rules(pipeline=pipeline, suite=compiled, schema=frame.schema, metrics=pipeline.metrics)
 
 
-def output(frame: DataFrame) -> DataFrame:
-    """The transform's output with nested columns as JSON text, the same in both sinks."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
-
-    def plain(name: str, kind: Any) -> Column:
-        column = F.col(quoted(name))
-        nested = isinstance(kind, ArrayType | MapType | StructType | VariantType)
-        return F.to_json(column, NESTED).alias(name) if nested else column
-
-    return frame.select(*(plain(field.name, field.dataType) for field in frame.schema.fields))
-
-
 @dataclass(frozen=True, kw_only=True)
 class SparkBatch:
     """One micro-batch of foreachBatch."""
@@ -182,8 +162,6 @@ class SparkBatch:
 
     def stage(self, task: StageTask) -> Staged:
         """One job over the batch; a small second one over its files when some records are malformed."""
-        from etl.source import observed
-
         self._refuse_stale()
         unreadable: Mapping[str, str] = {}
         job = self._job(self.frame, task)
@@ -195,13 +173,19 @@ class SparkBatch:
             job = self._job(self._readable(unreadable), task)
             reports = collect(job)
         malformed: list[TaskReport] = []
-        if unreadable or observed(job, "source")["malformed"]:
+        counted = self.source.counted(job)
+        if unreadable or counted is None or counted["malformed"]:
             uris = [one.uri for one in self.inputs]
             malformed = collect(self._staging(self._malformed(uris, unreadable), task))
-            self._require_all(malformed, observed(job, "source")["malformed"], unreadable)
+            self._require_all(malformed, counted["malformed"] if counted else 0, unreadable)
         self._tell_of_dropped()
-        aggregates = self.rules.aggregates(job)
-        return Staged(reports=reports, malformed=malformed, aggregates=aggregates, about=self.about)
+        return Staged(
+            reports=reports,
+            malformed=malformed,
+            aggregates=self.rules.aggregates(job),
+            read=counted["rows"] if self.state and counted else 0,
+            about=self.about,
+        )
 
     def _tell_of_dropped(self) -> None:
         """What Spark left out behind the watermark is in neither sink: not without a word."""
@@ -215,7 +199,7 @@ class SparkBatch:
                 self.batch_id,
                 self.rules.pipeline.name,
                 f"{count:,}",
-                "" if self.rules.pipeline.late else "; `late=` in the declaration holds such records",
+                "" if self.rules.pipeline.tells_late else "; `late=` in the declaration holds such records",
             )
 
     def pass_by(self) -> None:
@@ -260,8 +244,7 @@ class SparkBatch:
 
     def _readable(self, unreadable: Mapping[str, str]) -> DataFrame:
         """The batch made of what can be read of its files."""
-        records = self.source.again([one.uri for one in self.inputs], broken=unreadable)
-        return output(self.rules.pipeline.transform(records, **self.source.lookups))
+        return self.source.again([one.uri for one in self.inputs], broken=unreadable)
 
     def _job(self, frame: DataFrame, task: StageTask) -> DataFrame:
         return self._staging(self.rules.flagged(frame), task)

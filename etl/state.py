@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.errors import SetupError
 from etl.pipeline import Append, Pipeline, Replace, Upsert
+from etl.reader import SOURCE_NUMBER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,13 +36,25 @@ _DROPPED = "numRowsDroppedByWatermark"
 _MODES = {Append: "append", Upsert: "update", Replace: "complete"}
 
 
-def leaves(frame: DataFrame) -> int:
-    """How many sources Spark counts: each as often as the transform takes it."""
-    return _leaves(_streaming_nodes(frame))
+def taken(frame: DataFrame) -> tuple[int, ...]:
+    """The pipeline's sources as Spark counts them: in the plan's order, each as often as the transform takes it."""
+    return _taken(_streaming_nodes(frame))
 
 
-def _leaves(nodes: Sequence[Node]) -> int:
-    return sum(not inputs for _, inputs in nodes)
+def _taken(nodes: Sequence[Node]) -> tuple[int, ...]:
+    return tuple(_number(node) for node, inputs in nodes if not inputs)
+
+
+def _number(leaf: Any) -> int:
+    number = (
+        leaf.dataSource().options().get(SOURCE_NUMBER) if leaf.nodeName() == "StreamingRelation" else None
+    )
+    if number is None or number.isEmpty():
+        raise SetupError(
+            f"The transform reads a stream that is none of its sources: {leaf.toString()}",
+            remedy="declare it among `sources`, of a stream of its own where its schema is another",
+        )
+    return int(number.get())
 
 
 def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
@@ -57,7 +70,9 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
             " would make batch after batch, and a run would never end",
             remedy="let them go by the event time, with a watermark",
         )
-    if not found and _leaves(nodes) > len(pipeline.sources):
+    numbers = _taken(nodes)
+    _refuse_other_order(pipeline, numbers)
+    if not found and len(numbers) > len(pipeline.sources):
         raise SetupError(
             f"The transform of {pipeline.name} takes its input more than once: every file would be read as often, and"
             " a checkpoint could not be made anew",
@@ -65,6 +80,23 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
         )
     aggregated = any(one.startswith(_AGGREGATE) for one in found)
     return (*found, f"{output_mode(pipeline, found)} mode") if aggregated else found
+
+
+def _refuse_other_order(pipeline: Pipeline, numbers: Sequence[int]) -> None:
+    """Spark numbers what it reads as its plan goes, and a checkpoint's logs go by those numbers."""
+    wanted = tuple(range(len(pipeline.sources)))
+    if numbers == wanted * (len(numbers) // len(wanted)):
+        return
+    if unread := [pipeline.sources[number].pattern for number in wanted if number not in numbers]:
+        raise SetupError(
+            f"The transform of {pipeline.name} makes nothing of {', '.join(unread)}",
+            remedy="take that stream in the transform, or take it out of the declaration",
+        )
+    order = ", ".join(pipeline.sources[number].pattern for number in numbers)
+    raise SetupError(
+        f"The transform of {pipeline.name} takes its sources in another order than they are declared: {order}",
+        remedy="declare `sources` in that order, and take each as often as the others",
+    )
 
 
 def operators(frame: DataFrame) -> tuple[str, ...]:
@@ -81,14 +113,14 @@ def _operators(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def _streaming_nodes(frame: DataFrame) -> list[Node]:
-    """Every node of the plan that is streaming, from the output down, with those of its children that are."""
+    """Every node of the plan that is streaming, from the output down and the left on, with its streaming children."""
     found, waiting = list[Node](), [frame._jdf.queryExecution().analyzed()]
     while waiting:
         node = waiting.pop()
         children = [node.children().apply(number) for number in range(node.children().size())]
         streams = [child for child in children if child.isStreaming()]
         found.append((node, streams))
-        waiting += streams
+        waiting += reversed(streams)
     return found
 
 

@@ -110,6 +110,7 @@ class _Ran:
     job: DataFrame
     seen: Sequence[Seen]
     malformed: int
+    read: int  # records, malformed ones included
 
 
 def try_out(
@@ -123,16 +124,16 @@ def try_out(
     """Run the transform and the suite over these files: below the landing or anywhere else, of any source's format."""
     from etl.run import a_session
     from etl.source import open_source
-    from etl.sparkbatch import compile_rules, output
+    from etl.sparkbatch import compile_rules
     from etl.state import kept
 
     uris = _there(files, place.settings.landing)
     with a_session(place, spark) as found:
         source = replace(open_source(found, pipeline, place.settings, stream=False), anywhere=True)
-        shape = output(pipeline.transform(source.shape(), **source.lookups))
-        kept(pipeline, shape)  # or it is refused, as by a run
+        shape = source.shape()
+        state = kept(pipeline, shape)  # or it is refused, as by a run
         rules = compile_rules(pipeline, shape, place.settings)
-        frame = output(pipeline.transform(source.again(uris, broken=()), **source.lookups))
+        frame = source.again(uris, broken=())
         sieve = sieve_of(rules)
         refuse_unfit(pipeline, sieve.columns)
         ran = _run(source, rules.flagged(frame), partial(look_through, sieve, most), uris)
@@ -140,6 +141,7 @@ def try_out(
             reports=[one.report for one in ran.seen],
             malformed=[TaskReport(partition=0, task=0, quarantined=ran.malformed)],
             aggregates=rules.aggregates(ran.job),
+            read=ran.read if state else 0,
         )
         counts = staged.counts(rules.words)
         raw = source.malformed(uris).limit(most).collect() if ran.malformed else []
@@ -175,7 +177,6 @@ def _there(files: Sequence[str], landing: str) -> list[str]:
 
 def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Sequence[str]) -> _Ran:
     """The one job over the files, or SetupError for those that can't be read to their end."""
-    from etl.source import observed
     from etl.sparkbatch import collect, in_tasks
 
     job = in_tasks(flagged, task)
@@ -187,7 +188,8 @@ def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Se
             f"Not every file can be read to its end: {some}",
             remedy="mend it; a run would deliver what can be read of it, and hold it as malformed",
         ) from error
-    return _Ran(job=job, seen=seen, malformed=observed(job, "source")["malformed"])
+    counted = source.counted(job) or {"malformed": source.malformed(uris).count(), "rows": 0}
+    return _Ran(job=job, seen=seen, malformed=counted["malformed"], read=counted["rows"])
 
 
 def _plan(frame: DataFrame) -> str:

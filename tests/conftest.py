@@ -10,10 +10,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
 from psycopg2.extensions import parse_dsn
+from xdist.scheduler import LoadScopeScheduling
 
 from etl import services as embedded
 from etl.services import Services
@@ -29,6 +31,18 @@ def pytest_configure() -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it takes leave after pytest has closed the log
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
+
+
+class Whole(LoadScopeScheduling):
+    """Each process has services and a JVM of its own: files stay whole, and one Airflow serves all of tests/dags."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "tests/dags" if file.startswith("tests/dags/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    return Whole(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")

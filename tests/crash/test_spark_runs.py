@@ -8,20 +8,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from etl.audit import audit
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Step
+from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home, Landed, orders
+from tests.spark.taps import Tap
 
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
 
@@ -173,6 +177,47 @@ def test_state_is_as_if_no_run_had_been_killed(runs: Runs) -> None:
     last = runs.start("none", 0, taps.NAME)
     assert last.wait(PATIENCE) == 0, runs.log
     assert taps.in_force(runs.home) == taps.hourly(taps.flat(files))
+    taps.assert_clean(runs.home)
+
+
+def of_doubles(files: Sequence[Sequence[Tap]]) -> Rows:
+    return Counter((tap.phone, tap.at * 1_000_000, tap.action) for tap in set(taps.flat(files)))
+
+
+def of_joins(files: Sequence[Sequence[Tap]]) -> Rows:
+    pairs = taps.openings(taps.flat(files))
+    return Counter({row: count for row, count in pairs.items() if row[2] is not None})
+
+
+def of_timers(files: Sequence[Sequence[Tap]]) -> Rows:
+    return taps.silences([*files, []])[0]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("page", "columns", "wanted"),
+    [
+        ("doubles", taps.TAPS, of_doubles),
+        ("joins", taps.OPENINGS, of_joins),
+        ("timers", taps.SILENCES, of_timers),
+    ],
+)
+def test_state_of_every_kind_goes_on_after_a_kill(
+    runs: Runs, page: str, columns: pa.Schema, wanted: Callable[[Sequence[Sequence[Tap]]], Rows]
+) -> None:
+    """Killed where it hurts most: a batch is in both sinks, and Spark has marked neither it nor its state."""
+    files = taps.falling_silent(taps.taps(7, 40, seed=22), after=2)
+    files = [made + made[:5] for made in files] if page == "doubles" else files
+    body = taps.recipe(page).replace("leftOuter", "inner")
+    taps.declare(runs.home, body=body, sink="Append()", columns=columns)
+    taps.land_all(runs.home, files)
+    process = runs.start("committed", 3, taps.NAME)
+    kill(process, runs.wait_for_step(process))
+    runs.forget()
+    last = runs.start("none", 0, taps.NAME)
+    assert last.wait(PATIENCE) == 0, runs.log
+    assert taps.in_force(runs.home) == wanted(files)
+    assert taps.in_force(runs.home).total() > 5
     taps.assert_clean(runs.home)
 
 

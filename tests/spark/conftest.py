@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from etl import sparksession
+from etl.run import Place
 from etl.services import Services
 from etl.settings import Settings
 from tests import oracle
 from tests.spark.backups import Backup
-from tests.spark.runs import Home
+from tests.spark.runs import REPOSITORY, Home
 from tests.stores import database_name, dsn, lake, template
 
 __all__ = ["dsn", "lake", "template"]
@@ -38,6 +40,14 @@ def home(
 ) -> Home:
     """A user's own folders, an empty database and an empty lake."""
     return Home.at(tmp_path, dsn, services, lake_uri, settings_for, spark)
+
+
+@pytest.fixture
+def shipped(home: Home) -> Home:
+    """A place whose pipelines and suites are the repository's own."""
+    folders = {"pipelines": (REPOSITORY / "etl" / "pipelines",), "suites": (REPOSITORY / "expectations",)}
+    settings = home.place.settings.model_copy(update=folders)
+    return replace(home, place=Place(settings=settings, services=home.place.services))
 
 
 @pytest.fixture

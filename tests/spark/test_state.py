@@ -96,20 +96,23 @@ def test_append_delivers_each_hour_once_it_is_over(home: Home) -> None:
     assert_clean(home)
 
 
-def test_complete_replaces_the_whole_table(home: Home) -> None:
-    files = taps.taps(4, 50, seed=3)
-    body = """
-    counts = df.rollup("action").agg(F.count(F.lit(1)).alias("taps"))
-    return counts.select(F.coalesce("action", F.lit("all")).alias("action"), "taps")
+@pytest.mark.parametrize("grouped", ["rollup", "cube"])
+def test_complete_replaces_the_whole_table(home: Home, grouped: str) -> None:
+    files = taps.taps(3, 50, seed=3)
+    body = f"""
+    counts = df.{grouped}("phone", "action").agg(F.count(F.lit(1)).alias("taps"))
+    return counts.select(*(F.coalesce(one, F.lit("all")).alias(one) for one in ("phone", "action")), "taps")
     """
-    declare(
-        home, body=body, sink="Replace()", columns=pa.schema([("action", pa.string()), ("taps", pa.int64())])
-    )
+    columns = pa.schema([("phone", pa.string()), ("action", pa.string()), ("taps", pa.int64())])
+    declare(home, body=body, sink="Replace()", columns=columns)
     for number, made in enumerate(files):
         land(home, number, made)
         home.run(NAME)
-        counted = Counter(tap.action for tap in flat(files[: number + 1]))
-        wanted: Rows = Counter([*counted.items(), ("all", counted.total())])
+        counted: Counter[tuple[str, str]] = Counter()
+        for tap in flat(files[: number + 1]):
+            counted.update([(tap.phone, tap.action), (tap.phone, "all"), ("all", "all")])
+            counted.update([("all", tap.action)] if grouped == "cube" else [])
+        wanted: Rows = Counter((*key, count) for key, count in counted.items())
         assert in_force(home) == wanted
         eyes = home.reader(NAME)
         assert eyes.rows_in(eyes.files(NAME), home.columns.names) == wanted
@@ -156,8 +159,7 @@ def sessions(made: Iterable[Tap], *, gap: int) -> Iterator[tuple[str, list[int]]
 
 def test_doubles_within_the_watermark_come_once(home: Home) -> None:
     files = taps.taps(6, 50, seed=4)
-    columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("action", pa.string())])
-    declare(home, body=recipe("doubles"), sink="Append()", columns=columns)
+    declare(home, body=recipe("doubles"), sink="Append()", columns=taps.TAPS)
     doubled = [made + made[:7] + before[-5:] for before, made in zip([[], *files], files, strict=False)]
     land_all(home, doubled)
     home.run(NAME)
@@ -230,16 +232,14 @@ def test_another_number_of_shuffle_partitions_is_told_and_changes_nothing(
 def test_timers_by_the_clock_are_refused(home: Home) -> None:
     land(home, 0, taps.taps(1, 5, seed=13)[0])
     body = recipe("timers").replace('"EventTime"', '"ProcessingTime"')
-    columns = pa.schema([("phone", pa.string()), ("last", taps.MOMENT)])
-    declare(home, body=body, sink="Append()", columns=columns)
+    declare(home, body=body, sink="Append()", columns=taps.SILENCES)
     with pytest.raises(SetupError, match="by the clock"):
         home.run(NAME)
 
 
 def test_a_transform_without_state_takes_its_input_once(home: Home) -> None:
     land(home, 0, taps.taps(1, 5, seed=14)[0])
-    columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("action", pa.string())])
-    declare(home, body="    return df.unionByName(df)", sink="Append()", columns=columns)
+    declare(home, body="    return df.unionByName(df)", sink="Append()", columns=taps.TAPS)
     with pytest.raises(SetupError, match="more than once"):
         home.run(NAME)
 
@@ -268,8 +268,7 @@ def unmark(home: Home, stream: str, batch: int) -> None:
 def test_a_stream_joins_itself_within_bounds(home: Home, how: str) -> None:
     """Each opening of the app with the payments of the hour after it; those without one come when it is over."""
     files = taps.taps(8, 60, seed=9)
-    columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("paid_at", taps.MOMENT)])
-    declare(home, body=recipe("joins").replace("leftOuter", how), sink="Append()", columns=columns)
+    declare(home, body=recipe("joins").replace("leftOuter", how), sink="Append()", columns=taps.OPENINGS)
     land_all(home, files)
     home.write(f"{NAME}/008.jsonl", '{"phone": broken\n')
     summary = home.run(NAME)

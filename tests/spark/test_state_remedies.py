@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from etl.errors import CheckpointDamaged, CheckpointLost, InputsChanged, LedgerBehind, StateChanged
@@ -99,10 +98,9 @@ def test_state_that_was_made_anew_closes_the_same_hours(home: Home) -> None:
 
 def test_the_state_of_a_join_is_made_anew(home: Home) -> None:
     """It has two watermarks, of which the slower one counts, and batches with records of one side alone."""
-    columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("paid_at", taps.MOMENT)])
     files = taps.taps(12, 60, seed=15)
     files = [[one for one in made if n not in (5, 6) or one.action == "open"] for n, made in enumerate(files)]
-    declare(home, body=recipe("joins"), sink="Append()", columns=columns)
+    declare(home, body=recipe("joins"), sink="Append()", columns=taps.OPENINGS)
     land_all(home, files[:7])
     stream = home.run(NAME).stream
     remove_checkpoint(home.checkpoint(stream, NAME))
@@ -118,15 +116,14 @@ def test_the_state_of_a_join_is_made_anew(home: Home) -> None:
 
 
 def test_a_transform_that_keeps_other_state_stops_before_it_runs(home: Home) -> None:
-    columns = pa.schema([("phone", pa.string()), ("at", taps.MOMENT), ("action", pa.string())])
-    declare(home, body=ONCE, sink="Append()", columns=columns)
+    declare(home, body=ONCE, sink="Append()", columns=taps.TAPS)
     land_all(home, FILES[:3])
     home.run(NAME)
-    declare(home, body=ONCE.replace(', "action"', ""), sink="Append()", columns=columns)
+    declare(home, body=ONCE.replace(', "action"', ""), sink="Append()", columns=taps.TAPS)
     land_all(home, FILES[3:4], first=3)
     with pytest.raises(StateChanged, match=r"by phone, at, action; now it is .* by phone, at\n"):
         home.run(NAME)
-    declare(home, body=ONCE, sink="Append()", columns=columns)
+    declare(home, body=ONCE, sink="Append()", columns=taps.TAPS)
     home.run(NAME)
     wanted = Counter((tap.phone, tap.at * 1_000_000, tap.action) for tap in flat(FILES[:4]))
     assert in_force(home) == wanted, "put back as it was, it goes on"

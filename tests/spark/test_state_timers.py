@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
-import pyarrow as pa
+import pytest
 
 from etl import kept
 from etl.checkpoint import open_checkpoint
-from tests.oracle import Rows
+from etl.errors import CheckpointDamaged
+from etl.recover import recover
 from tests.spark import taps
 from tests.spark.runs import Home
-from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, in_force, land_all, recipe
+from tests.spark.taps import NAME, assert_clean, declare, flat, in_force, land_all, recipe, silences
 
-WAIT = 2 * HOUR
-COLUMNS = pa.schema([("phone", pa.string()), ("last", taps.MOMENT)])
+IN_PANDAS = """
+    import datetime as dt
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupStateTimeout
 
+    def silence(key, frames, state):
+        if state.hasTimedOut:
+            (last,) = state.get
+            state.remove()
+            yield pd.DataFrame({"phone": [key[0]], "last": [dt.datetime.fromtimestamp(last, dt.UTC)]})
+        else:
+            newest = max(int(frame["at"].max().timestamp()) for frame in frames)
+            newest = max(newest, *state.getOption) if state.exists else newest
+            state.update((newest,))
+            state.setTimeoutTimestamp((newest + 7200) * 1000)
 
-def silences(batches: Sequence[Sequence[Tap]]) -> tuple[Rows, dict[str, int]]:
-    """What is told, batch by batch, and what is known of each phone afterwards."""
-    told: Rows = Counter()
-    last: dict[str, int] = {}
-    newest = 0
-    for made in batches:
-        watermark = newest - 2 * HOUR
-        for tap in made:
-            last[tap.phone] = max(tap.at, last.get(tap.phone, 0))
-        for phone in [phone for phone, at in last.items() if at + WAIT <= watermark]:
-            told[phone, last.pop(phone) * 1_000_000] += 1
-        newest = max(newest, *(tap.at for tap in made)) if made else newest
-    return told, last
+    return df.withWatermark("at", "2 hours").groupBy("phone").applyInPandasWithState(
+        silence, "phone string, last timestamp", "seconds bigint", "append", GroupStateTimeout.EventTimeTimeout)
+"""
 
 
 def test_timers_fire_once_over_batches_and_runs(home: Home) -> None:
-    files = [
-        [tap for tap in made if int(tap.phone[3:]) % 4 or number < 5] for number, made in enumerate(drawn())
-    ]
-    declare(home, body=recipe("timers"), sink="Append()", columns=COLUMNS)
+    files = drawn()
+    declare(home, body=recipe("timers"), sink="Append()", columns=taps.SILENCES)
     land_all(home, files[:6])
     stream = home.run(NAME).stream
     land_all(home, files[6:], first=6)
@@ -55,6 +55,35 @@ def test_timers_fire_once_over_batches_and_runs(home: Home) -> None:
     assert (state.batch, state.keys) == (checkpoint.commits[-1], len(last))
 
 
+def test_timeouts_of_groups_in_pandas_fire_as_timers_do(home: Home) -> None:
+    files = drawn()
+    declare(home, body=IN_PANDAS, sink="Append()", columns=taps.SILENCES, max_files=2)
+    land_all(home, files)
+    home.run(NAME)
+    told, _ = silences([*([*one, *other] for one, other in zip(files[::2], files[1::2], strict=True)), []])
+    assert in_force(home) == told
+    assert len(told) > 2
+    assert home.reader(NAME).on_lake(system=()) == told
+    assert_clean(home)
+
+
+def test_a_state_of_another_schema_is_told_and_made_anew(home: Home) -> None:
+    files = drawn()
+    declare(home, body=recipe("timers"), sink="Append()", columns=taps.SILENCES)
+    land_all(home, files[:6])
+    home.run(NAME)
+    wider = recipe("timers").replace("seconds bigint", "seconds bigint, taps int")
+    declare(home, body=wider.replace("((newest,))", "((newest, 1))").replace("(last,) =", "(last, _) ="),
+            sink="Append()", columns=taps.SILENCES)  # fmt: skip
+    land_all(home, files[6:], first=6)
+    with pytest.raises(CheckpointDamaged, match="sluice recover taps"):
+        home.run(NAME)
+    recover(home.place, home.pipeline(NAME), spark=home.spark)
+    home.run(NAME)
+    assert in_force(home) == silences([*files[:6], [], *files[6:], []])[0]
+    assert_clean(home)
+
+
 def test_a_shown_state_is_the_one_after_the_last_batch(home: Home) -> None:
     files = taps.taps(3, 30, seed=42)
     declare(home)
@@ -65,5 +94,5 @@ def test_a_shown_state_is_the_one_after_the_last_batch(home: Home) -> None:
     assert found == Counter((action, count) for (_, action, count, _) in taps.hourly(flat(files)))
 
 
-def drawn() -> list[list[Tap]]:
-    return taps.taps(10, 60, seed=41)
+def drawn() -> list[list[taps.Tap]]:
+    return taps.falling_silent(taps.taps(10, 60, seed=41), after=5)

@@ -42,7 +42,7 @@ def test_every_flight_of_2013_lands_once_and_landing_again_changes_nothing(tmp_p
     first = land_flights(landing)
     before = seen(tmp_path)
     days = sorted(tmp_path.glob("flights/dt=*/*"))
-    assert (first.flights, first.files, first.written) == (336_776, 369, 369)
+    assert (first.flights, first.files, first.written) == (336_776, 732, 732)
     assert [path.suffix for path in days] == [".jsonl", ".csv"] * 182 + [".jsonl"]
     assert sum(len(records(path)) for path in days) == 336_776
     for path in days[:2]:

@@ -16,6 +16,7 @@ from etl.pipeline import (
     Files,
     Lookup,
     Pipeline,
+    Stream,
     Upsert,
     day,
     load_pipeline,
@@ -106,6 +107,34 @@ def test_lookups_and_the_transforms_arguments_must_agree() -> None:
     found = problems(declared(transform=joined, lookups={"plains": lookup}))
     assert any("'planes' is no lookup" in one for one in found)
     assert any("takes no argument 'plains'" in one for one in found)
+
+
+def test_streams_of_other_schemas_are_taken_by_name() -> None:
+    def joined(df: object, *, weather: object) -> object:
+        return df
+
+    sources = (Files("events/*.jsonl"), Files("weather/*.csv", stream="weather"))
+    weather = Stream(schema="at timestamp, temp double", late="at")
+    assert problems(declared(transform=joined, sources=sources, streams={"weather": weather})) == []
+
+    lookup = Lookup("p.csv", schema="id int", key=("id",))
+    wrong: dict[str, object] = {
+        "sources": (Files("weather/*.csv", stream="weather"), Files("rain/*.csv", stream="rain")),
+        "streams": {
+            "weather": Stream(schema="_at timestamp", late="_at"),
+            "no name": "none",
+            "p": weather,
+        },
+        "lookups": {"p": lookup},
+    }
+    text = "\n".join(problems(declared(**wrong)))
+    for told in (
+        "sources[1].stream: 'rain' is none of streams", "sources: none is of the pipeline's own schema",
+        "streams['weather'].schema: column '_at'", "streams['weather'].late: '_at'",
+        "streams['no name']: the name must be a Python name", "streams['no name']: must be a Stream",
+        "streams['p']: no source is of it", "streams['p']: a lookup is called so too",
+    ):  # fmt: skip
+        assert told in text
 
 
 def test_options_that_skip_records_are_refused() -> None:

@@ -1,0 +1,179 @@
+"""Data sets that are generated: readings of devices, and what is done with an app, one file an hour.
+
+A day's files depend on the seed, the day and the day before alone, so landing more days changes no file. Records come
+some minutes out of order; some of them twice; some a day late, in the second half of the next day; some are broken.
+How many of each there are is told.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from etl.landing import put
+from etl.places import filesystem, landing_place
+
+DAY, HOUR, MINUTE = 86_400, 3600, 60  # seconds
+FATES = ("double", "late", "malformed", "implausible")
+SHARE = 0.008  # of the records, for each fate
+LATEST = 20 * MINUTE  # that a record that is not late comes after its time
+DEVICES, PHONES = 12, 60
+ACTIONS = ("open", "open", "call", "call", "call", "pay")
+
+FIRST_DAYS = "2026-01-01..2026-01-02"  # where none are asked for
+
+
+@dataclass(frozen=True, order=True)
+class Record:
+    """One line of a file."""
+
+    arrival: int  # seconds since 1970
+    at: int  # what it tells, likewise
+    line: str
+    fate: str = ""  # one of FATES; none: a good one
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratedFile:
+    """One hour's records in the order of their arrival."""
+
+    path: str  # below the landing
+    records: tuple[Record, ...]
+
+    @property
+    def content(self) -> bytes:
+        return "".join(f"{record.line}\n" for record in self.records).encode()
+
+
+def devices(day: dt.date, *, seed: int) -> Iterator[GeneratedFile]:
+    """What the devices sent that day: a reading every two minutes, but while one is offline."""
+    return _files("devices", day, lambda one: _readings(one, seed))
+
+
+def actions(day: dt.date, *, seed: int) -> Iterator[GeneratedFile]:
+    """What was done with the app that day; an action has no id, so none comes twice."""
+    return _files("actions", day, lambda one: _done(one, seed))
+
+
+DATASETS: Mapping[str, Callable[..., Iterator[GeneratedFile]]] = {"devices": devices, "actions": actions}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandedFiles:
+    """What landing found and did."""
+
+    files: int
+    written: int  # whose bytes were not there yet
+    bytes: int  # of all the files
+    counts: Counter[str]  # as `told` has them
+
+
+def land_generated(landing: str, dataset: str, days: Sequence[dt.date], *, seed: int) -> LandedFiles:
+    """Every file of these days is below the landing; Spark reads files in the order in which they were written."""
+    store, root = filesystem(landing_place(landing))
+    files = [file for day in days for file in DATASETS[dataset](day, seed=seed)]
+    contents = [file.content for file in files]
+    written = sum(put(store, f"{root}/{file.path}", file.content) for file in files)
+    return LandedFiles(files=len(files), written=written, bytes=sum(map(len, contents)), counts=told(files))
+
+
+def told(files: Sequence[GeneratedFile]) -> Counter[str]:
+    """How many `records` there are, and of them by fate, and how many are `out of order`: older than one before."""
+    records = [record for file in files for record in file.records]
+    found = Counter({"records": len(records), "out of order": 0} | dict.fromkeys(FATES, 0))
+    newest = 0
+    for record in records:
+        found[record.fate] += 1
+        if not record.fate:
+            found["out of order"] += record.at < newest
+            newest = max(newest, record.at)
+    del found[""]
+    return found
+
+
+def _files(name: str, day: dt.date, drawn: Callable[[dt.date], Iterator[Record]]) -> Iterator[GeneratedFile]:
+    first = _midnight(day)
+    both = [*drawn(day - dt.timedelta(days=1)), *drawn(day)]
+    by_hour: dict[int, list[Record]] = {}
+    for record in both:
+        by_hour.setdefault((record.arrival - first) // HOUR, []).append(record)
+    for hour in range(24):
+        yield GeneratedFile(
+            path=f"{name}/dt={day}/{hour:02}.jsonl", records=tuple(sorted(by_hour.get(hour, [])))
+        )
+
+
+def _readings(day: dt.date, seed: int) -> Iterator[Record]:
+    draw = random.Random(f"devices {seed} {day}")
+    for number in range(DEVICES):
+        device = f"device-{number:02}"
+        pauses = _pauses(draw, day, often=number == 0)
+        for at in range(_midnight(day), _midnight(day) + DAY, 2 * MINUTE):
+            if any(begin <= at < end for begin, end in pauses):
+                continue
+            values = {
+                "device": device,
+                "reading": at // MINUTE,
+                "at": _iso(at + number),
+                "temperature": round(draw.gauss(21, 3), 2),
+                "battery": round(1 - (at % (10 * DAY)) / (11 * DAY), 3),
+            }
+            yield from _sent(draw, at + number, values, temperature=999.9)
+
+
+def _pauses(draw: random.Random, day: dt.date, *, often: bool) -> list[tuple[int, int]]:
+    """When a device is offline, as (begin, end): now and then, or every two hours of the afternoon."""
+    if often:
+        noon = _midnight(day) + DAY // 2
+        return [(noon + n * 2 * HOUR, noon + n * 2 * HOUR + 40 * MINUTE) for n in range(4)]
+    begins = [_midnight(day) + draw.randrange(DAY) for _ in range(draw.choice((0, 0, 1, 2)))]
+    return [(begin, begin + draw.randrange(45, 120) * MINUTE) for begin in begins]
+
+
+def _done(day: dt.date, seed: int) -> Iterator[Record]:
+    draw = random.Random(f"actions {seed} {day}")
+    for number in range(PHONES):
+        for _ in range(draw.randrange(1, 6)):
+            at = _midnight(day) + draw.randrange(DAY)
+            for _ in range(draw.randrange(1, 15)):
+                values = {"phone": f"+4520{number:06}", "at": _iso(at), "action": draw.choice(ACTIONS)}
+                yield from _sent(draw, at, values, doubled=False, action="?")
+                at += draw.randrange(5, 20 * MINUTE)
+                if at >= _midnight(day) + DAY:
+                    break
+
+
+def _sent(
+    draw: random.Random, at: int, values: dict[str, Any], *, doubled: bool = True, **implausible: Any
+) -> Iterator[Record]:
+    """The record as it arrives: once as it is, or by another fate."""
+    last = at - at % DAY + DAY - 1  # of the day's seconds: but for late ones, a day has its own records alone
+    arrival, line = min(at + draw.randrange(LATEST), last), json.dumps(values)
+    fate = draw.choices(("", *FATES), (1 - SHARE * len(FATES), *[SHARE] * len(FATES)))[0]
+    if (
+        fate == "late" and at % DAY >= DAY // 2 + LATEST
+    ):  # with what it is late for delivered in the half day before
+        yield Record(arrival=at + DAY, at=at, line=line, fate=fate)
+    elif fate == "malformed":
+        yield Record(arrival=arrival, at=at, line=line[: len(line) // 2], fate=fate)
+    elif fate == "implausible":
+        yield Record(arrival=arrival, at=at, line=json.dumps(values | implausible), fate=fate)
+    else:
+        yield Record(arrival=arrival, at=at, line=line)
+        if fate == "double" and doubled:
+            again = min(arrival + draw.randrange(1, LATEST), last)
+            yield Record(arrival=again, at=at, line=line, fate=fate)
+
+
+def _midnight(day: dt.date) -> int:
+    """Of UTC, in seconds since 1970."""
+    return int(dt.datetime.combine(day, dt.time(), dt.UTC).timestamp())
+
+
+def _iso(at: int) -> str:
+    return dt.datetime.fromtimestamp(at, dt.UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,64 @@
+"""A pipeline's lookups: small tables that a transform joins, read whole and held as they were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from etl.declaration import Lookup, Pipeline
+from etl.errors import NeedsPerson, SetupError
+from etl.inputs import LOOKUP_SOURCE, Input, changed, look
+from etl.landed import files_there, listed_path
+from etl.places import landing_place
+from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class LookupsChanged(Exception):
+    """A lookup is not as it was when the run read it."""
+
+
+def read_lookup(
+    spark: SparkSession, pipeline: Pipeline, name: str, landing: str
+) -> tuple[DataFrame, tuple[Input, ...]]:
+    """The table as it is now, held in the driver: a file that changes during a batch changes nothing."""
+    from pyspark.sql import functions as F
+
+    lookup, where = pipeline.lookups[name], f"lookup {name!r} of pipeline {pipeline.name}"
+    fields = ddl_fields(lookup.schema, f"{where}: schema")
+    listed_path(lookup, landing, where)
+    before = version(lookup, landing)
+    if not before:
+        raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")
+    rows = read_files(spark, lookup, fields, [one.uri for one in before]).toArrow()
+    if changes := changed(before, version(lookup, landing)):
+        raise SetupError(f"The {where} changed while it was read: {'; '.join(changes)}", remedy="run again")
+    bad = [text for text in rows.column(MALFORMED).to_pylist() if text is not None]
+    if bad:
+        seen = f"The {where} has {len(bad)} malformed records, such as {bad[0]!r}"
+        raise SetupError(seen, remedy=f"correct {lookup.pattern}")
+    _refuse_doubled(rows, lookup, where)
+    held = spark.createDataFrame(rows.drop_columns([MALFORMED, SOURCE_PATH]), fields)
+    return F.broadcast(held), before
+
+
+def version(lookup: Lookup, landing: str) -> tuple[Input, ...]:
+    """The lookup's files as they are now."""
+    root = landing_place(landing).rstrip("/")
+    paths = sorted(files_there(lookup.pattern, landing))
+    seen = [path for path in paths if not path.rpartition("/")[2].startswith(("_", "."))]  # as Spark has it
+    places = [path if path.startswith(("/", "s3a://")) else f"{root}/{path}" for path in seen]
+    return tuple(look(places, landing=landing, source=LOOKUP_SOURCE))
+
+
+def _refuse_doubled(rows: pa.Table, lookup: Lookup, where: str) -> None:
+    """A key that is there twice would double the rows that join it; a null key joins nothing."""
+    keys = Counter(zip(*(rows.column(column).to_pylist() for column in lookup.key), strict=True))
+    doubled = sorted(key for key, count in keys.items() if count > 1 and None not in key)
+    if doubled:
+        some = ", ".join(str(key[0] if len(key) == 1 else key) for key in doubled[:5])
+        seen = f"The {where} has {len(doubled)} keys ({', '.join(lookup.key)}) more than once: {some}"
+        raise NeedsPerson(seen, remedy=f"make each key unique in {lookup.pattern}, then run again")

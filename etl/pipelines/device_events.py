@@ -1,0 +1,33 @@
+"""Readings of devices, each once: doubles within the watermark are left out, implausible and late ones are held.
+
+Land generated ones with `sluice land devices`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl.pipeline import Append, Files, Pipeline, day
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCHEMA = "device string, reading bigint, at timestamp, temperature double, battery double"
+
+
+def device_events(df: DataFrame) -> DataFrame:
+    """A device numbers its readings, and sends one again when it was not acknowledged."""
+    return df.withWatermark("at", "3 hours").dropDuplicatesWithinWatermark(["device", "reading"])
+
+
+PIPELINE = Pipeline(
+    name="device_events",
+    sources=(Files("devices/**/*.jsonl", max_files=6),),
+    schema=SCHEMA,
+    transform=device_events,
+    suite="device_events",
+    sink=Append(partition_by=day("at")),
+    late="at",
+    max_quarantine_share=0.2,
+    schedule="@hourly",
+)

@@ -1,0 +1,39 @@
+"""The planes that left New York City in 2013: one row each, as of its last departure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl.pipeline import Files, Lookup, Pipeline, Upsert
+from etl.pipelines.flights import PLANES, SCHEMA, scheduled_departure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def fleet(df: DataFrame, *, planes: DataFrame) -> DataFrame:
+    """What each flight tells of its plane; the newest is the one that stays. Flights of an unknown plane tell nothing."""
+    from pyspark.sql import functions as F
+
+    plane = planes.select(
+        "tailnum", F.col("year").alias("built"), "manufacturer", "model", "engines", "seats"
+    )
+    seen = df.where("tailnum IS NOT NULL").select(
+        "tailnum", "carrier", F.col("dest").alias("last_dest"), scheduled_departure().alias("last_departure")
+    )
+    return seen.join(plane, "tailnum", "left")
+
+
+PIPELINE = Pipeline(
+    name="fleet",
+    sources=(
+        Files("flights/**/*.jsonl", max_files=15),
+        Files("flights/**/*.csv", max_files=15),
+    ),
+    schema=SCHEMA,
+    lookups={"planes": Lookup("reference/planes.csv", schema=PLANES, key=("tailnum",))},
+    transform=fleet,
+    suite="fleet",
+    sink=Upsert(keys=("tailnum",), newest="last_departure"),
+    schedule="@daily",
+)

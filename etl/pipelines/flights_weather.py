@@ -1,0 +1,56 @@
+"""Each departure from New York City with the weather measured at its airport in the hour before.
+
+Two streams are joined. A departure without a measurement comes when the watermark says that none will.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl.pipeline import Append, Files, Pipeline, Stream, day
+from etl.pipelines.flights import SCHEMA, scheduled_departure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+WEATHER = """
+    origin string, year int, month int, day int, hour int,
+    temp double, dewp double, humid double, wind_dir int, wind_speed double, wind_gust double,
+    precip double, pressure double, visib double, time_hour timestamp
+"""
+
+
+def flights_weather(df: DataFrame, *, weather: DataFrame) -> DataFrame:
+    """One row a flight: both streams have at most one measurement for an airport and hour."""
+    from pyspark.sql import functions as F
+
+    departures = df.select(
+        scheduled_departure().alias("departure"), "carrier", "flight", "origin", "dest", "dep_delay"
+    )
+    measured = weather.select(
+        F.col("origin").alias("station"),
+        F.col("time_hour").alias("measured"),
+        *("temp", "wind_speed", "wind_gust", "precip", "visib", "pressure"),
+    )
+    within = "station = origin AND measured <= departure AND measured > departure - INTERVAL 1 HOUR"
+    return (
+        departures.withWatermark("departure", "3 days")
+        .join(measured.withWatermark("measured", "3 days"), F.expr(within), "leftOuter")
+        .drop("station")
+    )
+
+
+PIPELINE = Pipeline(
+    name="flights_weather",
+    sources=(
+        Files("flights/**/*.jsonl", max_files=15),
+        Files("flights/**/*.csv", max_files=15),
+        Files("weather/**/*.csv", stream="weather", max_files=30),
+    ),
+    schema=SCHEMA,
+    streams={"weather": Stream(schema=WEATHER)},
+    transform=flights_weather,
+    suite="flights_weather",
+    sink=Append(partition_by=day("departure")),
+    schedule="@daily",
+)

@@ -1,0 +1,188 @@
+"""The shipped pipelines over generated records, by whole runs over two layouts of batches, against plain Python."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pytest
+
+from etl.audit import audit
+from etl.generated import GeneratedFile, actions, devices, told
+from etl.pipeline import Pipeline, load_pipeline
+from etl.run import run
+from tests.oracle import Row, Rows
+from tests.spark.runs import Home
+
+DAYS = (dt.date(2026, 1, 1), dt.date(2026, 1, 2))
+SEED = 7
+HALF = 12  # hours: what comes a day late is landed with the last of three parts
+PARTS = (slice(0, HALF), slice(HALF, 3 * HALF), slice(3 * HALF, 4 * HALF))
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+WAITS = 3 * HOUR  # what the pipelines' watermarks wait
+KNOWN = {"open", "call", "pay"}
+
+LAYOUTS = pytest.mark.parametrize("max_files", [6, 100], ids=["many small batches", "few large batches"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What is in the files, by what they say alone."""
+
+    files: Sequence[GeneratedFile]
+
+    @cached_property
+    def records(self) -> list[tuple[int, dict[str, object]]]:
+        """(moment in seconds, record) of each that is whole and not a day late, in the order of their arrival."""
+        return [(at, record) for at, came, record in self._parsed() if at > came - HALF * HOUR]
+
+    @cached_property
+    def late(self) -> int:
+        return sum(at <= came - HALF * HOUR for at, came, _ in self._parsed())
+
+    @property
+    def over(self) -> int:
+        """The last watermark."""
+        return max(at for at, _ in self.records) - WAITS
+
+    def _parsed(self) -> Iterator[tuple[int, int, dict[str, object]]]:
+        for file in self.files:
+            _, day, name = file.path.split("/")
+            came = seconds(f"{day.removeprefix('dt=')}T{name.removesuffix('.jsonl')}:00:00Z")
+            for line in file.content.decode().splitlines():
+                if line.endswith("}"):
+                    record = json.loads(line)
+                    yield seconds(record["at"]), came, record
+
+
+def seconds(iso: str) -> int:
+    return int(dt.datetime.fromisoformat(iso).timestamp())
+
+
+DEVICES = Expected(files=[file for day in DAYS for file in devices(day, seed=SEED)])
+ACTIONS = Expected(files=[file for day in DAYS for file in actions(day, seed=SEED)])
+
+
+def deliver(shipped: Home, name: str, given: Expected, max_files: int) -> Pipeline:
+    """Land in three parts, run after each, and look that both sinks agree and what was late is held."""
+    declared = load_pipeline(name, shipped.place.settings.pipelines)
+    sources = tuple(replace(files, max_files=max_files) for files in declared.sources)
+    pipeline = replace(declared, sources=sources)
+    for part in PARTS:
+        for file in given.files[part]:
+            shipped.write(file.path, file.content)
+        run(shipped.place, pipeline, spark=shipped.spark)
+    report = audit(shipped.place, pipeline)
+    assert report.clean, list(report.lines())
+    known = told(given.files)
+    reasons = held(shipped)
+    assert (reasons["late"], reasons["malformed"]) == (known["late"], known["malformed"])
+    assert known["late"] == given.late > 0
+    return pipeline
+
+
+def held(shipped: Home) -> Counter[str]:
+    return Counter(dict(shipped.ask("SELECT unnest(reasons), count(*) FROM sluice.quarantine GROUP BY 1")))
+
+
+def table(shipped: Home, name: str, columns: str) -> Rows:
+    return Counter(shipped.ask(f"SELECT {columns} FROM warehouse.{name}"))
+
+
+def moment(column: str) -> str:
+    return f"extract(epoch FROM {column})::bigint"
+
+
+@LAYOUTS
+def test_device_events(shipped: Home, max_files: int) -> None:
+    deliver(shipped, "device_events", DEVICES, max_files)
+    good = {(one["device"], one["reading"]) for _, one in DEVICES.records if one["temperature"] != 999.9}
+    assert table(shipped, "device_events", "device, reading") == Counter(good)
+    known = told(DEVICES.files)
+    unwanted = sum(known[fate] for fate in ("double", "late", "malformed", "implausible"))
+    assert len(good) == known["records"] - unwanted
+    assert held(shipped)["the temperature is what the sensor measures"] == known["implausible"]
+
+
+@LAYOUTS
+def test_device_alerts(shipped: Home, max_files: int) -> None:
+    deliver(shipped, "device_alerts", DEVICES, max_files)
+    by_device: dict[str, set[int]] = {}
+    for at, record in DEVICES.records:
+        by_device.setdefault(str(record["device"]), set()).add(at)
+    wanted: Rows = Counter(
+        (device, alert, at)
+        for device, times in by_device.items()
+        for alert, at in alerts(sorted(times), DEVICES.over)
+    )
+    assert table(shipped, "device_alerts", f"device, alert, {moment('at')}") == wanted
+    assert {alert for _, alert, _ in wanted} == {"offline", "recovered", "flapping"}
+
+
+def alerts(times: Sequence[int], over: int) -> Iterator[tuple[str, int]]:
+    """What a device's readings tell, once the watermark is `over`."""
+    pauses: list[int] = []
+    passed = [at for at in times if at <= over]
+    for at, following in zip(passed, [*passed[1:], None], strict=True):
+        offline = at + 30 * MINUTE
+        if offline <= (over if following is None else following):
+            yield "offline", offline
+            pauses = [one for one in pauses if one > offline - 6 * HOUR] + [offline]
+            if len(pauses) == 3:
+                yield "flapping", offline
+                pauses = []
+            if following is not None:
+                yield "recovered", following
+
+
+@LAYOUTS
+def test_actions_per_hour(shipped: Home, max_files: int) -> None:
+    deliver(shipped, "actions_per_hour", ACTIONS, max_files)
+    hours = Counter((at // HOUR * HOUR, one["action"]) for at, one in ACTIONS.records)
+    wanted: Rows = Counter(
+        (hour, action, count) for (hour, action), count in hours.items() if action in KNOWN
+    )
+    assert table(shipped, "actions_per_hour", f"{moment('hour')}, action, actions") == wanted
+    assert held(shipped)["the action is a known one"] > 0
+
+
+@LAYOUTS
+def test_actions_sliding(shipped: Home, max_files: int) -> None:
+    deliver(shipped, "actions_sliding", ACTIONS, max_files)
+    windows: Counter[Row] = Counter()
+    for at, one in ACTIONS.records:
+        newest = at // (15 * MINUTE) * 15 * MINUTE
+        windows.update((newest - n * 15 * MINUTE, one["action"]) for n in range(4))
+    wanted: Rows = Counter(
+        (begins, action, count)
+        for (begins, action), count in windows.items()
+        if action in KNOWN and begins + HOUR <= ACTIONS.over
+    )
+    assert table(shipped, "actions_sliding", f"{moment('begins')}, action, actions") == wanted
+    ends = f"SELECT DISTINCT {moment('ends')} - {moment('begins')} FROM warehouse.actions_sliding"
+    assert shipped.ask(ends) == [(HOUR,)]
+
+
+@LAYOUTS
+def test_phone_sessions(shipped: Home, max_files: int) -> None:
+    deliver(shipped, "phone_sessions", ACTIONS, max_files)
+    by_phone: dict[str, list[tuple[int, object]]] = {}
+    for at, one in sorted(ACTIONS.records, key=lambda both: both[0]):
+        by_phone.setdefault(str(one["phone"]), []).append((at, one["action"]))
+    wanted: Rows = Counter()
+    for phone, done in by_phone.items():
+        session = done[:1]
+        for at, action in [*done[1:], (ACTIONS.over + DAY, "")]:
+            if at > session[-1][0] + 30 * MINUTE:
+                payments = sum(one == "pay" for _, one in session)
+                if session[-1][0] + 30 * MINUTE <= ACTIONS.over:
+                    wanted[phone, session[0][0], session[-1][0], len(session), payments] += 1
+                session = []
+            session.append((at, action))
+    columns = f"phone, {moment('began')}, {moment('last')}, actions, payments"
+    assert table(shipped, "phone_sessions", columns) == wanted
+    assert len(wanted) > 100
