@@ -65,7 +65,7 @@ class Staged:
     reports: Sequence[TaskReport]  # of the transform's output
     malformed: Sequence[TaskReport] = ()  # of records that never became rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)
-    read: int = 0  # where the transform keeps state: how many records went into it
+    read: int | None = None  # records, where the rows are not of them alone
     about: About | None = None  # of a stream that keeps state: what the batch began with
 
     @property
@@ -136,6 +136,7 @@ class Receipt:
     delivery_id: int
     delivered_before: bool = False  # by an earlier run: nothing was done now
     rows_in: int = 0
+    records: int = 0  # that were read
     delivered: int = 0
     quarantined: int = 0
     malformed: int = 0

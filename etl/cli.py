@@ -147,7 +147,7 @@ def env() -> None:
 def land(
     dataset: Annotated[str, typer.Argument(help="What to land: flights (with weather), devices or actions.")],
     days: Annotated[str | None, typer.Option(help="First..last day, such as 2013-01-01..2013-01-31.")] = None,
-    seed: Annotated[int, typer.Option(help="Of what is generated: devices and actions.")] = 1,
+    seed: Annotated[int | None, typer.Option(help="Of what is generated: devices and actions.")] = None,
 ) -> None:
     """Land a data set the way an upstream would; landing again changes nothing."""
     from etl.errors import SetupError
@@ -156,11 +156,16 @@ def land(
 
     if dataset != "flights" and dataset not in DATASETS:
         raise SetupError(f"There is no data set {dataset!r}", remedy=f"one of flights, {', '.join(DATASETS)}")
+    if seed is not None and dataset not in DATASETS:
+        raise SetupError(
+            "--seed: the flights are not generated", remedy=f"leave it out of `sluice land {dataset}`"
+        )
     settings = load_settings()
     if settings.landing.startswith("s3a://"):
         here(settings)
     if dataset in DATASETS:
-        made = land_generated(settings.landing, dataset, list(parse_range(days or FIRST_DAYS)), seed=seed)
+        chosen = list(parse_range(days or FIRST_DAYS))
+        made = land_generated(settings.landing, dataset, chosen, seed=1 if seed is None else seed)
         counts = ", ".join(f"{count:,} {name}" for name, count in made.counts.items())
         done = f"{made.written:,} written" if made.written else "nothing was new"
         out.print(

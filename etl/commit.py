@@ -288,6 +288,7 @@ def _entry(run: Session, batch: Batch, task: StageTask, staged: Staged, counts: 
         released_from=run.apart.released_from if run.apart else None,
         watermark_ms=staged.about.watermark_ms if staged.about else None,
         time_ms=staged.about.time_ms if staged.about else None,
+        records=staged.read,
     )
 
 
@@ -334,6 +335,7 @@ def _receipt(it: Commit) -> Receipt:
         batch_id=entry.batch_id,
         delivery_id=entry.delivery_id,
         rows_in=entry.rows_in,
+        records=entry.records if entry.records is not None else entry.rows_in,
         delivered=entry.delivered,
         quarantined=entry.quarantined,
         malformed=entry.malformed,

@@ -26,9 +26,7 @@ class Files:
 
     pattern: str = field(kw_only=False)  # below the landing, or absolute, or s3a://…; `**` = at any depth
     format: str | None = None  # "json", "csv", "parquet" or "text"; None: from the pattern's suffix
-    stream: str | None = (
-        None  # whose records they hold: one of the pipeline's `streams`; None: of its `schema`
-    )
+    stream: str | None = None  # one of the pipeline's `streams`; None: the one of its `schema`
     header: bool = True  # CSV: the first line names the columns, and is checked
     max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: all there are
     max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits
@@ -127,9 +125,7 @@ class Pipeline:
     """What to read, what to make of it, how to judge it, and where it goes. Owns its table alone."""
 
     name: str
-    sources: tuple[
-        Files, ...
-    ]  # those of one stream are unioned; streams come in the order of the transform's plan
+    sources: tuple[Files, ...]  # unioned stream by stream; in the order in which the transform takes them
     schema: str  # Spark DDL of the sources
     transform: Callable[..., Any]  # (DataFrame, *, <streams>, <lookups>) -> DataFrame; imports pyspark inside
     sink: Sink
@@ -145,7 +141,7 @@ class Pipeline:
     output_mode: OutputMode | None = None
     late: str | None = None  # the schema's column of event time: what is behind the watermark is held
     metrics: tuple[str, ...] = ()  # columns of the output whose metrics are kept with each batch
-    max_quarantine_share: float = 0.05  # of a batch's rows, from 0 to 1; beyond it the batch stops
+    max_quarantine_share: float = 0.05  # of a batch's records, from 0 to 1; beyond it the batch stops
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
     deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
     retries: int = 3  # of a run that failed by an outage or a crash
@@ -166,7 +162,7 @@ class Pipeline:
         return f"{self.table}_quarantine"
 
     @property
-    def kinds(self) -> Mapping[str | None, Stream]:
+    def all_streams(self) -> Mapping[str | None, Stream]:
         """Every kind of record that is read; the one of `schema` has no name."""
         main: dict[str | None, Stream] = {None: Stream(schema=self.schema, late=self.late)}
         return main | dict(self.streams)
@@ -174,7 +170,7 @@ class Pipeline:
     @property
     def tells_late(self) -> bool:
         """Whether records behind the watermark are held, of any stream."""
-        return any(kind.late is not None for kind in self.kinds.values())
+        return any(kind.late is not None for kind in self.all_streams.values())
 
     def description(self) -> dict[str, Any]:
         """The declaration as JSON values; equal for equal declarations on every machine."""

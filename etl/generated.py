@@ -69,7 +69,6 @@ class LandedFiles:
 
     files: int
     written: int  # whose bytes were not there yet
-    bytes: int  # of all the files
     counts: Counter[str]  # as `told` has them
 
 
@@ -77,9 +76,8 @@ def land_generated(landing: str, dataset: str, days: Sequence[dt.date], *, seed:
     """Every file of these days is below the landing; Spark reads files in the order in which they were written."""
     store, root = filesystem(landing_place(landing))
     files = [file for day in days for file in DATASETS[dataset](day, seed=seed)]
-    contents = [file.content for file in files]
     written = sum(put(store, f"{root}/{file.path}", file.content) for file in files)
-    return LandedFiles(files=len(files), written=written, bytes=sum(map(len, contents)), counts=told(files))
+    return LandedFiles(files=len(files), written=written, counts=told(files))
 
 
 def told(files: Sequence[GeneratedFile]) -> Counter[str]:

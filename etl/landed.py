@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyarrow import fs
 
 from etl.declaration import Files, Lookup, Pipeline
-from etl.errors import SetupError
+from etl.errors import ServiceAway, SetupError
 from etl.patterns import Pattern, fits, is_glob, split_pattern
 from etl.places import filesystem, landing_place
 
@@ -25,9 +25,15 @@ def files_there(pattern: str, landing: str) -> set[str]:
     """The identities of the files that a pattern means, those that Spark passes over for their names included."""
     outside = pattern.startswith(("/", "s3a://"))
     root = "" if outside else landing_place(landing).rstrip("/") + "/"
-    store, folder = filesystem(root + split_pattern(pattern).folder)
     prefix = "s3a://" if (root or pattern).startswith("s3a://") else ""
-    listing = store.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True))
+    fixed = split_pattern(pattern).folder if is_glob(pattern) else pattern
+    store, place = filesystem(root + fixed)
+    deep = "/" in pattern.removeprefix(fixed).lstrip("/")
+    selector = fs.FileSelector(place, recursive=deep, allow_not_found=True)
+    try:
+        listing = store.get_file_info(selector if is_glob(pattern) else [place])
+    except OSError as error:
+        raise ServiceAway(f"{root}{fixed} can't be listed: {error}", remedy="run again") from error
     paths = ((prefix + one.path).removeprefix(root) for one in listing if one.type == fs.FileType.File)
     return {path for path in paths if fits(pattern, path)}
 

@@ -88,6 +88,7 @@ class Entry:
     released_from: int | None = None  # of a release: the delivery that had held its rows
     watermark_ms: int | None = None  # of a stream that keeps state: what the batch began with
     time_ms: int | None = None
+    records: int | None = None  # that were read, where the rows are not of them alone
 
 
 def holder() -> str:

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from etl.declaration import Lookup, Pipeline
-from etl.errors import NeedsPerson, SetupError
+from etl.errors import NeedsPerson, ServiceAway, SetupError
 from etl.inputs import LOOKUP_SOURCE, Input, changed, look
 from etl.landed import files_there, listed_path
-from etl.places import landing_place
+from etl.places import landing_place, uri_of
 from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def read_lookup(
         raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")
     rows = read_files(spark, lookup, fields, [one.uri for one in before]).toArrow()
     if changes := changed(before, version(lookup, landing)):
-        raise SetupError(f"The {where} changed while it was read: {'; '.join(changes)}", remedy="run again")
+        raise ServiceAway(f"The {where} changed while it was read: {'; '.join(changes)}", remedy="run again")
     bad = [text for text in rows.column(MALFORMED).to_pylist() if text is not None]
     if bad:
         seen = f"The {where} has {len(bad)} malformed records, such as {bad[0]!r}"
@@ -46,12 +46,12 @@ def read_lookup(
 
 
 def version(lookup: Lookup, landing: str) -> tuple[Input, ...]:
-    """The lookup's files as they are now."""
+    """The lookup's files as they are now; like Spark, without names that begin with _ or a dot, of folders too."""
     root = landing_place(landing).rstrip("/")
     paths = sorted(files_there(lookup.pattern, landing))
-    seen = [path for path in paths if not path.rpartition("/")[2].startswith(("_", "."))]  # as Spark has it
+    seen = [path for path in paths if not any(part.startswith(("_", ".")) for part in path.split("/"))]
     places = [path if path.startswith(("/", "s3a://")) else f"{root}/{path}" for path in seen]
-    return tuple(look(places, landing=landing, source=LOOKUP_SOURCE))
+    return tuple(look(map(uri_of, places), landing=landing, source=LOOKUP_SOURCE))
 
 
 def _refuse_doubled(rows: pa.Table, lookup: Lookup, where: str) -> None:

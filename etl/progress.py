@@ -41,7 +41,7 @@ def line(pipeline: str, receipt: Receipt) -> str:
     held = f", {receipt.quarantined:,} quarantined" if receipt.quarantined else ""
     count = len(receipt.failed)
     failed = f"; {count} expectation{'s' if count > 1 else ''} failed" if count else ""
-    rate = receipt.rows_in / receipt.seconds if receipt.seconds else 0
+    rate = receipt.records / receipt.seconds if receipt.seconds else 0
     return (
         f"{pipeline} batch {receipt.batch_id}: {receipt.delivered:,} rows delivered{held}"
         f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}"
@@ -113,7 +113,7 @@ def files_left(place: Place, pipeline: Pipeline) -> int:
 def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterator[str]:
     """What a run did, why rows were held, where the rows are, and what to do next."""
     if summary.batches:
-        rate = summary.rows_in / summary.seconds if summary.seconds else 0
+        rate = summary.records / summary.seconds if summary.seconds else 0
         yield (
             f"{summary.pipeline}: {summary.batches} batches in {summary.seconds:.1f} s ({rate:,.0f} rows/s);"
             f" {summary.rows_in:,} rows in = {summary.delivered:,} delivered + {summary.quarantined:,} quarantined"

@@ -28,7 +28,7 @@ from etl.database import migrate, session
 from etl.deliver import deliver
 from etl.errors import SluiceError
 from etl.lake import Lake
-from etl.ledger import Lease, StreamState
+from etl.ledger import Lease
 from etl.objects import ObjectStore
 from etl.pipeline import Pipeline
 from etl.places import filesystem
@@ -56,6 +56,7 @@ class Summary:
     batches: int = 0
     deliveries: list[int] = field(default_factory=list)
     rows_in: int = 0
+    records: int = 0  # that were read
     delivered: int = 0
     quarantined: int = 0
     malformed: int = 0
@@ -74,6 +75,7 @@ class Summary:
         self.batches += 1
         self.deliveries.append(receipt.delivery_id)
         self.rows_in += receipt.rows_in
+        self.records += receipt.records
         self.delivered += receipt.delivered
         self.quarantined += receipt.quarantined
         self.malformed += receipt.malformed
@@ -151,8 +153,6 @@ def _deliver_all(
     stream_id = ready_stream(dsn, place.checkpoints(pipeline), place.settings.landing)
     with session(dsn) as cursor:
         ledger.run_on_stream(cursor, lease, stream_id)
-        stream = ledger.stream_state(cursor, stream_id)
-    assert stream is not None
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
 
     def received(receipt: Receipt) -> None:
@@ -164,7 +164,7 @@ def _deliver_all(
         return _ended(summary, started)
     try:
         with a_session(place, spark) as found:
-            while not _all_read(place, pipeline, found, lease, stream, received, on_step):
+            while not _all_read(place, pipeline, found, lease, stream_id, received, on_step):
                 log.info("%s goes on with its lookups as they are now", pipeline.name)
     except SluiceError as error:
         summary.outcome = type(error).__name__
@@ -274,7 +274,7 @@ def _all_read(
     pipeline: Pipeline,
     spark: SparkSession,
     lease: Lease,
-    stream: StreamState,
+    stream_id: str,
     received: Progress,
     on_step: Listener | None,
 ) -> bool:
@@ -288,6 +288,9 @@ def _all_read(
     from etl.state import output_mode, tell_of_pinned
 
     opened = open_pipeline(place, pipeline, spark)
+    with session(place.services.postgres) as cursor:
+        stream = ledger.stream_state(cursor, stream_id)
+    assert stream is not None
     require_state(place.services.postgres, lease, stream, opened.state)
     checkpoints = place.checkpoints(pipeline)
     if opened.state:

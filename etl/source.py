@@ -92,6 +92,16 @@ class Source:
             return None
         return found
 
+    def count(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> Counter[str]:
+        """What `counted` tells, of the given files; reads them."""
+        from pyspark.sql import functions as F
+
+        found = Counter[str]()
+        for name, frame in self._static(uris, broken).items():
+            [row] = self._told_apart(name, frame).agg(*_counted(F.col(MALFORMED))).collect()
+            found.update(row.asDict())
+        return found
+
     def require_lookups(self) -> None:
         """Raises LookupsChanged unless every lookup's files are what this source has read."""
         for name, lookup in self.pipeline.lookups.items():
@@ -155,7 +165,7 @@ class Source:
         from pyspark.sql import functions as F
 
         why = F.when(F.col(MALFORMED).isNotNull(), MALFORMED_REASON)
-        at = self.pipeline.kinds[name].late
+        at = self.pipeline.all_streams[name].late
         if at is None:
             return records.withColumn(WHY, why)
         late = F.col(WHY) == LATE
@@ -187,8 +197,9 @@ class Source:
         from pyspark.errors import PySparkException
 
         try:
-            for frame in self._static([uri], ()).values():
-                frame.write.format("noop").mode("overwrite").save()
+            [number] = _by_source(self.pipeline, [uri], self.landing, anywhere=self.anywhere)
+            frame = self._static([uri], ())[self.pipeline.sources[number].stream]
+            frame.write.format("noop").mode("overwrite").save()
         except (PySparkException, Py4JJavaError) as error:
             chain = list(causes(error))
             text = " ".join(chain)
@@ -228,7 +239,7 @@ def _fields(pipeline: Pipeline) -> dict[str | None, StructType]:
     """Of each stream."""
     return {
         name: ddl_fields(kind.schema, f"pipeline {pipeline.name}: {_field('schema', name)}")
-        for name, kind in pipeline.kinds.items()
+        for name, kind in pipeline.all_streams.items()
     }
 
 
@@ -240,7 +251,7 @@ def _field(field: str, stream: str | None) -> str:
 def _refuse_timeless(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:
     from pyspark.sql.types import TimestampType
 
-    for name, kind in pipeline.kinds.items():
+    for name, kind in pipeline.all_streams.items():
         moments = [one.name for one in fields[name].fields if isinstance(one.dataType, TimestampType)]
         if kind.late is not None and kind.late not in moments:
             raise SetupError(

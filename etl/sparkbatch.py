@@ -145,6 +145,7 @@ class SparkBatch:
     ) -> SparkBatch:
         """The batch with its inputs, from the logs that Spark wrote before it called."""
         logged = checkpoint.inputs(batch_id)
+        _refuse_doubled(logged, rules.pipeline)
         found = evidence.look_again(logged, landing=settings.landing)
         there = {one.uri for one in found}
         gone = [_as_logged(file, settings) for file in logged if file.uri not in there]
@@ -173,17 +174,17 @@ class SparkBatch:
             job = self._job(self._readable(unreadable), task)
             reports = collect(job)
         malformed: list[TaskReport] = []
-        counted = self.source.counted(job)
-        if unreadable or counted is None or counted["malformed"]:
-            uris = [one.uri for one in self.inputs]
+        uris = [one.uri for one in self.inputs]
+        counted = self.source.counted(job) or self.source.count(uris, broken=unreadable)
+        if unreadable or counted["malformed"]:
             malformed = collect(self._staging(self._malformed(uris, unreadable), task))
-            self._require_all(malformed, counted["malformed"] if counted else 0, unreadable)
+            self._require_all(malformed, counted["malformed"], unreadable)
         self._tell_of_dropped()
         return Staged(
             reports=reports,
             malformed=malformed,
             aggregates=self.rules.aggregates(job),
-            read=counted["rows"] if self.state and counted else 0,
+            read=counted["rows"] if self.state else None,
             about=self.about,
         )
 
@@ -280,6 +281,19 @@ class SparkBatch:
         """Inputs that are not as they were when the batch began."""
         now = evidence.look_again(self.inputs, landing=self.settings.landing)
         return evidence.changed(self.inputs, now)
+
+
+def _refuse_doubled(logged: Sequence[LoggedFile], pipeline: Pipeline) -> None:
+    """A file that two of the patterns mean is read twice, and would be told as of one source when it is read again."""
+    sources: dict[str, list[str]] = {}
+    for file in logged:
+        sources.setdefault(file.uri, []).append(pipeline.sources[file.source].pattern)
+    for uri, patterns in sources.items():
+        if len(patterns) > 1:
+            raise SetupError(
+                f"{uri} is meant by {' and by '.join(patterns)} of pipeline {pipeline.name}: it would be read twice",
+                remedy=f"declare patterns of which one means it, then `sluice recover {pipeline.name}`",
+            )
 
 
 def _as_logged(file: LoggedFile, settings: Settings) -> Input:

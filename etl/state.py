@@ -7,6 +7,7 @@ delivered already still has to run, a single one can't be replayed, and a checkp
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ def _number(leaf: Any) -> int:
     )
     if number is None or number.isEmpty():
         raise SetupError(
-            f"The transform reads a stream that is none of its sources: {leaf.toString()}",
+            f"The transform reads a stream that is none of its sources ({leaf.nodeName()})",
             remedy="declare it among `sources`, of a stream of its own where its schema is another",
         )
     return int(number.get())
@@ -62,6 +63,11 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
 
     SetupError for what a run that ends when all is read can't do.
     """
+    if not frame.isStreaming:
+        raise SetupError(
+            f"What the transform of {pipeline.name} puts out is made of none of its streams",
+            remedy="derive it from the DataFrames that the transform is given",
+        )
     nodes = _streaming_nodes(frame)
     found = _operators(nodes)
     if clocks := [node for node, _ in nodes if _goes_by_the_clock(node)]:
@@ -93,9 +99,15 @@ def _refuse_other_order(pipeline: Pipeline, numbers: Sequence[int]) -> None:
             remedy="take that stream in the transform, or take it out of the declaration",
         )
     order = ", ".join(pipeline.sources[number].pattern for number in numbers)
+    uneven = len(set(Counter(numbers).values())) > 1
+    how = (
+        "one of its sources more often than another"
+        if uneven
+        else "its sources in another order than declared"
+    )
     raise SetupError(
-        f"The transform of {pipeline.name} takes its sources in another order than they are declared: {order}",
-        remedy="declare `sources` in that order, and take each as often as the others",
+        f"The transform of {pipeline.name} takes {how}: {order}",
+        remedy="take each as often as the others" if uneven else "declare `sources` in that order",
     )
 
 

@@ -33,6 +33,7 @@ class StoredBatch:
     committed_at: dt.datetime
     suite_digest: str  # SHA-256 of the suite that judged it
     malformed: int  # records that never became rows
+    records: int | None  # that were read, where the rows are not of them alone
     data: Sequence[str]  # s3:// URIs of the delivered rows
     quarantine: Sequence[str]  # of the held ones, malformed records among them
 

@@ -141,7 +141,7 @@ def try_out(
             reports=[one.report for one in ran.seen],
             malformed=[TaskReport(partition=0, task=0, quarantined=ran.malformed)],
             aggregates=rules.aggregates(ran.job),
-            read=ran.read if state else 0,
+            read=ran.read if state else None,
         )
         counts = staged.counts(rules.words)
         raw = source.malformed(uris).limit(most).collect() if ran.malformed else []
@@ -188,7 +188,7 @@ def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Se
             f"Not every file can be read to its end: {some}",
             remedy="mend it; a run would deliver what can be read of it, and hold it as malformed",
         ) from error
-    counted = source.counted(job) or {"malformed": source.malformed(uris).count(), "rows": 0}
+    counted = source.counted(job) or source.count(uris)
     return _Ran(job=job, seen=seen, malformed=counted["malformed"], read=counted["rows"])
 
 

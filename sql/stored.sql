@@ -1,7 +1,7 @@
 -- name: batches
 -- The newest live batches of a pipeline in the order of their commits, each with its Parquet files. Rows that were
 -- let out of quarantine are in the files of the batch that held them.
-SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.committed_at, d.suite_digest, d.malformed,
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.committed_at, d.suite_digest, d.malformed, d.records,
        coalesce(f.data, ARRAY[]::text[]) AS data, coalesce(f.quarantine, ARRAY[]::text[]) AS quarantine
 FROM (SELECT * FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live AND kind <> 'release'
       ORDER BY commit_seq DESC LIMIT %(last)s) d,

@@ -129,7 +129,8 @@ class SluiceRunOperator(BaseOperator):
 
     def _alert(self, summary: dict[str, Any], context: Context) -> None:
         """An alert that can't be sent fails no run that has delivered."""
-        limit, share = self.alert_quarantine_share, summary["quarantined"] / max(summary["rows_in"], 1)
+        whole = max(summary["rows_in"], summary["records"], 1)
+        limit, share = self.alert_quarantine_share, summary["quarantined"] / whole
         if limit is None or share <= limit:
             return
         text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)

@@ -21,7 +21,7 @@ WEATHER = """
 
 
 def flights_weather(df: DataFrame, *, weather: DataFrame) -> DataFrame:
-    """One row a flight: both streams have at most one measurement for an airport and hour."""
+    """One row a flight: there is at most one measurement for an airport and hour."""
     from pyspark.sql import functions as F
 
     departures = df.select(
@@ -48,9 +48,10 @@ PIPELINE = Pipeline(
         Files("weather/**/*.csv", stream="weather", max_files=30),
     ),
     schema=SCHEMA,
-    streams={"weather": Stream(schema=WEATHER)},
+    streams={"weather": Stream(schema=WEATHER, late="time_hour")},
     transform=flights_weather,
     suite="flights_weather",
     sink=Append(partition_by=day("departure")),
+    late="time_hour",
     schedule="@daily",
 )

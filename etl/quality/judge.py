@@ -28,15 +28,17 @@ def judge(
     """The verdict on one batch; VerdictUnknown when any expectation could not be evaluated.
 
     `elsewhere` is what `evaluate_elsewhere` returned, `past` are the batches before, newest first. The batch
-    stops when a critical expectation fails, or when more than `max_quarantine_share` of its records are quarantined:
-    of those that were read, where state stands between them and the rows.
+    stops when a critical expectation fails, or when more than `max_quarantine_share` of its records are quarantined.
+    Where state stands between records and rows, that is of whichever are more; a batch of no record has no share.
     """
     _require_whole(suite, counts)
     now = dt.datetime.now(dt.UTC)
     rules = [_with_bounds(rule, counts, past, now) for rule in suite.rules]
     results = tuple(_result(suite, rule, counts, elsewhere or {}) for rule in rules)
     stops = [_stop(result) for result in results if result.stops]
-    quarantined, records = counts.held + counts.malformed, max(counts.rows + counts.malformed, counts.read)
+    quarantined, records = counts.held + counts.malformed, counts.rows + counts.malformed
+    if counts.read is not None:
+        records = max(records, counts.read) if counts.read else 0
     if records and quarantined / records > max_quarantine_share:
         stops.append(
             f"{quarantined} of {records} records would be quarantined ({quarantined / records:.2%}), "

@@ -39,7 +39,7 @@ PIPELINE = Pipeline(
     transform=transform,
     sink={sink},
     {more}
-    max_quarantine_share=1.0,
+    max_quarantine_share={share},
 )
 """
 HOURLY_COLUMNS = pa.schema(
@@ -138,11 +138,13 @@ def silences(batches: Sequence[Sequence[Tap]]) -> tuple[Rows, dict[str, int]]:
 def declare(
     home: Home, *, body: str = HOURLY, sink: str = UPSERT, columns: pa.Schema = HOURLY_COLUMNS, **more: object
 ) -> None:
-    """`more` are further fields of the declaration; `max_files` is 1 unless told."""
-    max_files = more.pop("max_files", 1)
+    """`more` are further fields of the declaration; `max_files` and `max_quarantine_share` are 1 unless told."""
+    max_files, share = more.pop("max_files", 1), more.pop("max_quarantine_share", 1.0)
     fields = "".join(f"{name}={value!r},\n    " for name, value in more.items())
     home.columns = columns
-    home.declare(NAME, text=DECLARATION.format(body=body, sink=sink, max_files=max_files, more=fields))
+    home.declare(
+        NAME, text=DECLARATION.format(body=body, sink=sink, max_files=max_files, share=share, more=fields)
+    )
 
 
 def land(home: Home, number: int, made: Sequence[Tap]) -> None:

@@ -45,8 +45,8 @@ class Expected:
         return sum(at <= came - HALF * HOUR for at, came, _ in self._parsed())
 
     @property
-    def over(self) -> int:
-        """The last watermark."""
+    def watermark(self) -> int:
+        """As the last batch leaves it."""
         return max(at for at, _ in self.records) - WAITS
 
     def _parsed(self) -> Iterator[tuple[int, int, dict[str, object]]]:
@@ -117,7 +117,7 @@ def test_device_alerts(shipped: Home, max_files: int) -> None:
     wanted: Rows = Counter(
         (device, alert, at)
         for device, times in by_device.items()
-        for alert, at in alerts(sorted(times), DEVICES.over)
+        for alert, at in alerts(sorted(times), DEVICES.watermark)
     )
     assert table(shipped, "device_alerts", f"device, alert, {moment('at')}") == wanted
     assert {alert for _, alert, _ in wanted} == {"offline", "recovered", "flapping"}
@@ -160,7 +160,7 @@ def test_actions_sliding(shipped: Home, max_files: int) -> None:
     wanted: Rows = Counter(
         (begins, action, count)
         for (begins, action), count in windows.items()
-        if action in KNOWN and begins + HOUR <= ACTIONS.over
+        if action in KNOWN and begins + HOUR <= ACTIONS.watermark
     )
     assert table(shipped, "actions_sliding", f"{moment('begins')}, action, actions") == wanted
     ends = f"SELECT DISTINCT {moment('ends')} - {moment('begins')} FROM warehouse.actions_sliding"
@@ -176,10 +176,10 @@ def test_phone_sessions(shipped: Home, max_files: int) -> None:
     wanted: Rows = Counter()
     for phone, done in by_phone.items():
         session = done[:1]
-        for at, action in [*done[1:], (ACTIONS.over + DAY, "")]:
+        for at, action in [*done[1:], (ACTIONS.watermark + DAY, "")]:
             if at > session[-1][0] + 30 * MINUTE:
                 payments = sum(one == "pay" for _, one in session)
-                if session[-1][0] + 30 * MINUTE <= ACTIONS.over:
+                if session[-1][0] + 30 * MINUTE <= ACTIONS.watermark:
                     wanted[phone, session[0][0], session[-1][0], len(session), payments] += 1
                 session = []
             session.append((at, action))

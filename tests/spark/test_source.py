@@ -259,7 +259,7 @@ def test_a_doubled_key_in_a_lookup_stops_the_run(spark: SparkSession, tmp_path: 
         open_source(spark, declared, settings(tmp_path))
 
 
-def test_a_lookup_stays_as_it_was_when_the_run_began(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_lookup_stays_as_it_was_when_the_source_was_opened(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "in/a.jsonl", '{"id":1}\n')
     file = write(tmp_path / "reference/p.csv", "id,name\n1,first\n")
     lookup = Lookup("reference/p.csv", schema="id int, name string", key=("id",))

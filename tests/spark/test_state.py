@@ -13,7 +13,9 @@ from pyspark.sql import functions as F
 from etl import state
 from etl.errors import ContractBroken, SetupError
 from etl.replay import Chosen, plan, replay
+from etl.sparkbatch import suite_path
 from etl.status import record_decision
+from etl.whatif import what_if
 from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home, rule
@@ -202,6 +204,29 @@ def test_a_batch_that_stopped_counts_once_when_it_is_decided(home: Home) -> None
     )
     home.run(NAME)
     assert in_force(home) == hourly(flat(files))
+
+
+def test_the_share_that_stops_a_batch_is_of_the_records_it_read(home: Home) -> None:
+    """Few rows come out of many records, and a batch of no file closes the last hours."""
+    files = taps.taps(8, 50, seed=16)
+    home.judge(
+        rule("column_values_to_be_in_set", "a call", "warning", column="action", value_set=["call"]),
+        name=NAME,
+    )
+    declare(home, sink="Append()", suite=NAME, max_quarantine_share=0.2)
+    land_all(home, files)
+    summary = home.run(NAME)
+    closed = hourly(flat(files), until=max(tap.at for tap in flat(files)) - 2 * HOUR)
+    assert in_force(home) == Counter({row: count for row, count in closed.items() if row[1] == "call"})
+    assert summary.quarantined > 0.5 * summary.rows_in
+    assert summary.records == len(flat(files))
+    again = what_if(
+        home.place,
+        home.pipeline(NAME),
+        suite_path(home.pipeline(NAME), home.place.settings),
+        spark=home.spark,
+    )
+    assert [one.stops for one in again.batches] == [()] * summary.batches
 
 
 def test_what_spark_does_not_stream_is_told_before_anything_is_read(home: Home) -> None:

@@ -14,6 +14,7 @@ import pytest
 from etl.batch import Receipt
 from etl.errors import CheckpointLost, SetupError
 from etl.recover import recover
+from etl.replay import Chosen, plan, replay
 from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home
@@ -135,12 +136,13 @@ ANOTHER = """df.sparkSession.readStream.format("rate").load().selectExpr(
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (f"{OWNED}.unionByName({BOTH})", r"order than they are declared: owners/\*.csv, taps/\*.jsonl"),
+        (f"{OWNED}.unionByName({BOTH})", r"in another order than declared: owners/\*.csv, taps/\*.jsonl"),
         (BOTH, r"makes nothing of owners/\*.csv"),
-        (f"{BOTH}.unionByName({OWNED}).unionByName({BOTH})", "in another order"),
+        (f"{BOTH}.unionByName({OWNED}).unionByName({BOTH})", "more often than another"),
+        ('df.sparkSession.sql("SELECT 1 AS who")', "made of none of its streams"),
         (f"{BOTH}.unionByName({OWNED}).unionByName({ANOTHER})", "a stream that is none of its sources"),
     ],
-    ids=["order", "unread", "twice", "another"],
+    ids=["order", "unread", "twice", "static", "another"],
 )
 def test_what_the_transform_makes_of_its_streams_is_checked_before_a_run(
     home: Home, made: str, told: str
@@ -169,7 +171,7 @@ LOOKED_UP = """
 from etl.pipeline import Append, Files, Lookup, Pipeline
 
 def transform(df, *, known):
-    return df.join(known, "action", {how!r})
+    return df.join(known, "action", {how!r}){more}
 
 PIPELINE = Pipeline(
     name="taps",
@@ -186,21 +188,25 @@ TOLD_TAPS = pa.schema(
 )
 
 
-def look_up(home: Home, *, how: str, known: str) -> None:
+ONCE = '.withWatermark("at", "2 hours").dropDuplicatesWithinWatermark(["phone", "at", "action"])'
+
+
+def look_up(home: Home, *, how: str, known: str, more: str = "") -> None:
     home.columns = TOLD_TAPS
     home.write("reference/known.csv", f"action,means\n{known}")
-    home.declare(NAME, text=LOOKED_UP.format(how=how))
+    home.declare(NAME, text=LOOKED_UP.format(how=how, more=more))
 
 
-def test_each_batch_joins_its_lookups_as_they_are_when_it_begins(home: Home) -> None:
-    look_up(home, how="left", known="pay,first\n")
+@pytest.mark.parametrize("more", ["", ONCE], ids=["without state", "with state"])
+def test_each_batch_joins_its_lookups_as_they_are_when_it_begins(home: Home, more: str) -> None:
+    look_up(home, how="left", known="pay,first\n", more=more)
     land_all(home, FILES[:4])
 
     def another_meaning(receipt: Receipt) -> None:
         if receipt.batch_id in (0, 2):
             home.write("reference/known.csv", f"action,means\npay,after batch {receipt.batch_id}\n")
 
-    assert home.run(NAME, progress=another_meaning).batches == 4
+    assert home.run(NAME, progress=another_meaning).batches == 4 + bool(more)
     means = ["first", "after batch 0", "after batch 0", "after batch 2"]
     wanted: Rows = Counter(
         (tap.action, tap.phone, tap.at * 1_000_000, means[number] if tap.action == "pay" else None)
@@ -209,16 +215,31 @@ def test_each_batch_joins_its_lookups_as_they_are_when_it_begins(home: Home) -> 
     )
     assert len({row[3] for row in wanted}) == 4, "each of them has taps"
     assert in_force(home) == wanted
-    sizes = home.ask("SELECT lookups->'known'->0->>'size' FROM sluice.delivery ORDER BY batch_id")
+    sizes = home.ask("SELECT lookups->'known'->0->>'size' FROM sluice.delivery ORDER BY batch_id LIMIT 4")
     assert [int(size) for (size,) in sizes] == [len(f"action,means\npay,{one}\n") for one in means]
     assert_clean(home)
 
 
 def test_a_join_with_an_empty_lookup_still_holds_what_is_malformed(home: Home) -> None:
-    """Spark sees that nothing can come of it, and would read no input."""
+    """In a replay, which is no stream, Spark sees that nothing can come of it, and reads no input."""
     look_up(home, how="inner", known="")
     land(home, 0, FILES[0])
     home.write(f"{NAME}/001.jsonl", '{"phone": broken\n')
     summary = home.run(NAME)
     assert (summary.batches, summary.delivered, summary.malformed) == (2, 0, 1)
-    assert home.ask("SELECT raw FROM sluice.quarantine") == [('{"phone": broken',)]
+    planned = plan(home.place, home.pipeline(NAME), Chosen(deliveries=(1, 2)))
+    replay(home.place, home.pipeline(NAME), planned, who="a test", spark=home.spark)
+    assert home.ask("SELECT kind, delivered, malformed FROM sluice.delivery WHERE live") == [("replay", 0, 1)]
+    assert home.ask("SELECT raw FROM sluice.quarantine WHERE status = 'held'") == [('{"phone": broken',)]
+
+
+def test_a_file_that_two_patterns_mean_is_refused(home: Home) -> None:
+    declare(home, sources='Files("taps/**/*.jsonl"), Files("taps/late/*.jsonl", stream="owners")')
+    land(home, 0, FILES[0])
+    (home.landing / NAME / "late").mkdir()
+    home.write(f"{NAME}/late/1.jsonl", FILES[1][0].json)
+    with pytest.raises(
+        SetupError, match=r"late/1.jsonl is meant by taps/\*\*/\*.jsonl and by taps/late/\*.jsonl"
+    ):
+        home.run(NAME)
+    assert home.ask("SELECT count(*) FROM sluice.delivery") == [(0,)]
