@@ -1,8 +1,8 @@
 """Data sets that are generated: readings of devices, and what is done with an app, one file an hour.
 
-A day's files depend on the seed, the day and the day before alone, so landing more days changes no file. Records come
-some minutes out of order; some of them twice; some a day late, in the second half of the next day; some are broken.
-How many of each there are is told.
+A day's files depend on the seed, the day and the day before alone, so landing more days changes no file. Some records come
+some minutes out of order, some twice, some a day late, in the second half of the next day, and some are broken. How many
+of each there are is told.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from etl.places import filesystem, landing_place
 DAY, HOUR, MINUTE = 86_400, 3600, 60  # seconds
 FATES = ("double", "late", "malformed", "implausible")
 SHARE = 0.008  # of the records, for each fate
-LATEST = 20 * MINUTE  # that a record that is not late comes after its time
+DELAYED = 0.05  # of the records that are not late: they come up to LATEST after their time
+LATEST = 20 * MINUTE
 DEVICES, PHONES = 12, 60
 ACTIONS = ("open", "open", "call", "call", "call", "pay")
 
@@ -151,7 +152,8 @@ def _sent(
 ) -> Iterator[Record]:
     """The record as it arrives: once as it is, or by another fate."""
     last = at - at % DAY + DAY - 1  # of the day's seconds: but for late ones, a day has its own records alone
-    arrival, line = min(at + draw.randrange(LATEST), last), json.dumps(values)
+    delay = draw.randrange(LATEST) if draw.random() < DELAYED else 0
+    arrival, line = min(at + delay, last), json.dumps(values)
     fate = draw.choices(("", *FATES), (1 - SHARE * len(FATES), *[SHARE] * len(FATES)))[0]
     if (
         fate == "late" and at % DAY >= DAY // 2 + LATEST

@@ -26,7 +26,7 @@ from etl.ledger import Lease
 from etl.pipeline import Pipeline
 from etl.preflight import by_source
 from etl.run import a_session
-from etl.state import SHUFFLES, kept, output_mode, taken
+from etl.state import NO_FILES, SHUFFLES, kept, output_mode, taken
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,7 +120,7 @@ def rebuilt_stream(
 def _with_no_batch_of_its_own(spark: SparkSession) -> SparkSession:
     """A session whose queries run the planned batch and no other: which one has no file is known already."""
     session_ = spark.newSession()
-    session_.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    session_.conf.set(NO_FILES, "false")
     return session_
 
 

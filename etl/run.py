@@ -285,7 +285,7 @@ def _all_read(
     from etl.opened import open_pipeline
     from etl.query import to_its_end
     from etl.sparkbatch import SparkBatch
-    from etl.state import output_mode, tell_of_pinned
+    from etl.state import its_batches, output_mode, tell_of_pinned
 
     opened = open_pipeline(place, pipeline, spark)
     with session(place.services.postgres) as cursor:
@@ -317,7 +317,8 @@ def _all_read(
 
     writer = opened.frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
     try:
-        to_its_end(writer.outputMode(output_mode(pipeline, opened.state)), pipeline.name, failure)
+        with its_batches(opened.frame):
+            to_its_end(writer.outputMode(output_mode(pipeline, opened.state)), pipeline.name, failure)
     except LookupsChanged as changed:
         log.info("batch not begun: %s", changed)
         return False

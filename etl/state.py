@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from etl.errors import SetupError
@@ -32,6 +33,7 @@ _KEYS = {
 }
 _STATEFUL = frozenset({*_KEYS, "Distinct", "GlobalLimit"})
 SHUFFLES = "spark.sql.shuffle.partitions"
+NO_FILES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _AGGREGATE = "Aggregate"
 _DROPPED = "numRowsDroppedByWatermark"
 _MODES = {Append: "append", Upsert: "update", Replace: "complete"}
@@ -61,7 +63,7 @@ def _number(leaf: Any) -> int:
 def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
     """What the transform keeps between batches and can't change while it does; nothing: each batch stands alone.
 
-    SetupError for what a run that ends when all is read can't do.
+    SetupError when it does not take its streams in a way that a checkpoint can be made anew for.
     """
     if not frame.isStreaming:
         raise SetupError(
@@ -70,12 +72,6 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
         )
     nodes = _streaming_nodes(frame)
     found = _operators(nodes)
-    if clocks := [node for node, _ in nodes if _goes_by_the_clock(node)]:
-        raise SetupError(
-            f"The transform of {pipeline.name} has timers or timeouts by the clock ({clocks[0].nodeName()}): Spark"
-            " would make batch after batch, and a run would never end",
-            remedy="let them go by the event time, with a watermark",
-        )
     numbers = _taken(nodes)
     _refuse_other_order(pipeline, numbers)
     if not found and len(numbers) > len(pipeline.sources):
@@ -138,6 +134,20 @@ def _streaming_nodes(frame: DataFrame) -> list[Node]:
 
 def _keeps_state(name: str, streams: int) -> bool:
     return name in _STATEFUL or "WithState" in name or (name == "Join" and streams > 1)
+
+
+@contextmanager
+def its_batches(frame: DataFrame) -> Iterator[None]:
+    """While a query of this frame starts: with timers by the clock it makes no batch without files, or would never end."""
+    if not any(_goes_by_the_clock(node) for node, _ in _streaming_nodes(frame)):
+        yield
+        return
+    conf = frame.sparkSession.conf
+    conf.set(NO_FILES, "false")
+    try:
+        yield
+    finally:
+        conf.unset(NO_FILES)
 
 
 def _goes_by_the_clock(node: Any) -> bool:

@@ -159,9 +159,15 @@ def sessions(made: Iterable[Tap], *, gap: int) -> Iterator[tuple[str, list[int]]
         yield phone, session
 
 
-def test_doubles_within_the_watermark_come_once(home: Home) -> None:
+@pytest.mark.parametrize("how", ["dropDuplicatesWithinWatermark", "dropDuplicates"])
+def test_doubles_within_the_watermark_come_once(home: Home, how: str) -> None:
     files = taps.taps(6, 50, seed=4)
-    declare(home, body=recipe("doubles"), sink="Append()", columns=taps.TAPS)
+    declare(
+        home,
+        body=recipe("doubles").replace("dropDuplicatesWithinWatermark", how),
+        sink="Append()",
+        columns=taps.TAPS,
+    )
     doubled = [made + made[:7] + before[-5:] for before, made in zip([[], *files], files, strict=False)]
     land_all(home, doubled)
     home.run(NAME)
@@ -254,14 +260,6 @@ def test_another_number_of_shuffle_partitions_is_told_and_changes_nothing(
     assert in_force(home) == hourly(flat(files))
 
 
-def test_timers_by_the_clock_are_refused(home: Home) -> None:
-    land(home, 0, taps.taps(1, 5, seed=13)[0])
-    body = recipe("timers").replace('"EventTime"', '"ProcessingTime"')
-    declare(home, body=body, sink="Append()", columns=taps.SILENCES)
-    with pytest.raises(SetupError, match="by the clock"):
-        home.run(NAME)
-
-
 def test_a_transform_without_state_takes_its_input_once(home: Home) -> None:
     land(home, 0, taps.taps(1, 5, seed=14)[0])
     declare(home, body="    return df.unionByName(df)", sink="Append()", columns=taps.TAPS)
@@ -289,11 +287,19 @@ def unmark(home: Home, stream: str, batch: int) -> None:
         (file.parent / f".{file.name}.crc").unlink()
 
 
-@pytest.mark.parametrize("how", ["inner", "leftOuter"])
-def test_a_stream_joins_itself_within_bounds(home: Home, how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "max_files"), [("inner", 1), ("inner", 100), ("leftOuter", 1), ("leftOuter", 100)]
+)
+def test_a_stream_joins_itself_within_bounds(home: Home, how: str, max_files: int) -> None:
     """Each opening of the app with the payments of the hour after it; those without one come when it is over."""
     files = taps.taps(8, 60, seed=9)
-    declare(home, body=recipe("joins").replace("leftOuter", how), sink="Append()", columns=taps.OPENINGS)
+    declare(
+        home,
+        body=recipe("joins").replace("leftOuter", how),
+        sink="Append()",
+        columns=taps.OPENINGS,
+        max_files=max_files,
+    )
     land_all(home, files)
     home.write(f"{NAME}/008.jsonl", '{"phone": broken\n')
     summary = home.run(NAME)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 
 from etl import kept
 from etl.checkpoint import open_checkpoint
 from etl.errors import CheckpointDamaged
 from etl.recover import recover
+from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home
 from tests.spark.taps import NAME, assert_clean, declare, flat, in_force, land_all, recipe, silences
@@ -64,6 +67,81 @@ def test_timeouts_of_groups_in_pandas_fire_as_timers_do(home: Home) -> None:
     assert in_force(home) == told
     assert len(told) > 2
     assert home.reader(NAME).on_lake(system=()) == told
+    assert_clean(home)
+
+
+BY_THE_CLOCK = """
+    import datetime as dt
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class AMillisecondLater(StatefulProcessor):
+        def init(self, handle):
+            self.handle = handle
+            self.newest = handle.getValueState("newest", "seconds bigint")
+
+        def handleInputRows(self, key, rows, timerValues):
+            newest = max(int(row.at.replace(tzinfo=dt.UTC).timestamp()) for row in rows)
+            self.newest.update((max(newest, *(self.newest.get() or ())) if self.newest.exists() else newest,))
+            self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
+            return iter(())
+
+        def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+            yield Row(phone=key[0], last=dt.datetime.fromtimestamp(self.newest.get()[0], dt.UTC))
+
+    columns = "phone string, last timestamp"
+    return df.groupBy("phone").transformWithState(AMillisecondLater(), columns, "append", "ProcessingTime")
+"""
+
+
+def test_timers_by_the_clock_fire_with_the_next_file_also_after_a_lost_checkpoint(home: Home) -> None:
+    files = taps.taps(3, 20, seed=43)
+    declare(home, body=BY_THE_CLOCK, sink="Append()", columns=taps.SILENCES)
+    wanted: Rows = Counter()
+    for number, made in enumerate(files):
+        taps.land(home, number, made)
+        summary = home.run(NAME)
+        assert summary.batches == 1, "a batch without files would be followed by another"
+        so_far = flat(files[: number + 1])
+        for phone in {tap.phone for tap in files[number - 1]} if number else ():
+            wanted[phone, max(tap.at for tap in so_far if tap.phone == phone) * 1_000_000] += 1
+        assert in_force(home) == wanted
+        if number == 1:
+            shutil.rmtree(home.checkpoint(summary.stream, NAME))
+            recover(home.place, home.pipeline(NAME), spark=home.spark)
+    assert home.reader(NAME).on_lake(system=()) == wanted
+    assert_clean(home)
+
+
+FORGETFUL = """
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Counted(StatefulProcessor):
+        def init(self, handle):
+            self.known = handle.getValueState("known", "taps bigint", {ttl})
+
+        def handleInputRows(self, key, rows, timerValues):
+            known = self.known.get()[0] if self.known.exists() else 0
+            self.known.update((known + len(list(rows)),))
+            yield Row(phone=key[0], taps=self.known.get()[0])
+
+    return df.groupBy("phone").transformWithState(Counted(), "phone string, taps bigint", "update", "ProcessingTime")
+"""
+
+
+@pytest.mark.parametrize("ttl", [1, 3_600_000], ids=["a millisecond", "an hour"])
+def test_a_state_is_forgotten_after_its_time_to_live(home: Home, ttl: int) -> None:
+    files = taps.taps(2, 30, seed=44)
+    columns = pa.schema([("phone", pa.string()), ("taps", pa.int64())])
+    declare(home, body=FORGETFUL.format(ttl=ttl), sink="Append()", columns=columns, output_mode="update")
+    for number, made in enumerate(files):
+        taps.land(home, number, made)
+        home.run(NAME)
+    first, second = (Counter(tap.phone for tap in made) for made in files)
+    later = second if ttl == 1 else Counter({phone: count + first[phone] for phone, count in second.items()})
+    assert in_force(home) == Counter(first.items()) + Counter(later.items())
+    assert first.keys() & second.keys()
     assert_clean(home)
 
 
