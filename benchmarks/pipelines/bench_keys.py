@@ -18,7 +18,7 @@ def count(df: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="bench_keys",
-    sources=(Files("bench_keys/*.jsonl"),),
+    sources=(Files("bench_keys/*.jsonl", max_files=1),),
     schema="key bigint, at timestamp",
     transform=count,
     sink=Upsert(keys=("key",), newest="latest"),
