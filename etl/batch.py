@@ -65,7 +65,7 @@ class Staged:
     reports: Sequence[TaskReport]  # of the transform's output
     malformed: Sequence[TaskReport] = ()  # of records that never became rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)
-    read: int | None = None  # records, where the rows are not of them alone
+    records: int | None = None  # that were read, where the rows are not of them alone
     about: About | None = None  # of a stream that keeps state: what the batch began with
 
     @property
@@ -105,7 +105,7 @@ class Staged:
             samples=samples,
             aggregates=self.aggregates,
             malformed=sum(r.quarantined for r in self.malformed),
-            read=self.read,
+            records=self.records,
         )
 
 

@@ -151,8 +151,8 @@ def land(
 ) -> None:
     """Land a data set the way an upstream would; landing again changes nothing."""
     from etl.errors import SetupError
-    from etl.generated import DATASETS, FIRST_DAYS, land_generated
-    from etl.landing import land_flights, parse_days, parse_range
+    from etl.generated import DATASETS, FIRST_DAYS, SEED, LandedFiles, land_generated
+    from etl.landing import Landed, land_flights, parse_days, parse_range
 
     if dataset != "flights" and dataset not in DATASETS:
         raise SetupError(f"There is no data set {dataset!r}", remedy=f"one of flights, {', '.join(DATASETS)}")
@@ -163,22 +163,17 @@ def land(
     settings = load_settings()
     if settings.landing.startswith("s3a://"):
         here(settings)
+    landed: Landed | LandedFiles
     if dataset in DATASETS:
-        chosen = list(parse_range(days or FIRST_DAYS))
-        made = land_generated(settings.landing, dataset, chosen, seed=1 if seed is None else seed)
-        counts = ", ".join(f"{count:,} {name}" for name, count in made.counts.items())
-        done = f"{made.written:,} written" if made.written else "nothing was new"
-        out.print(
-            f"{dataset}: {counts}, in {made.files:,} files below {settings.landing}: {done}", markup=False
-        )
-        return
-    landed = land_flights(settings, parse_days(days))
+        chosen = parse_range(days or FIRST_DAYS)
+        landed = land_generated(settings.landing, dataset, chosen, seed=SEED if seed is None else seed)
+        counts = ", ".join(f"{count:,} {name}" for name, count in landed.counts.items())
+        what = f"{dataset}: {counts}, in {landed.files:,} files"
+    else:
+        landed = land_flights(settings, parse_days(days))
+        what = f"{landed.flights:,} flights in {landed.files:,} files, {landed.bytes / 1e6:.0f} MB,"
     done = f"{landed.written:,} written" if landed.written else "nothing was new"
-    out.print(
-        f"{landed.flights:,} flights in {landed.files:,} files, {landed.bytes / 1e6:.0f} MB, below"
-        f" {landed.place}: {done}",
-        markup=False,
-    )
+    out.print(f"{what} below {settings.landing}: {done}", markup=False)
 
 
 @app.command()

@@ -288,7 +288,7 @@ def _entry(run: Session, batch: Batch, task: StageTask, staged: Staged, counts: 
         released_from=run.apart.released_from if run.apart else None,
         watermark_ms=staged.about.watermark_ms if staged.about else None,
         time_ms=staged.about.time_ms if staged.about else None,
-        records=staged.read,
+        records=staged.records,
     )
 
 

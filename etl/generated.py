@@ -11,8 +11,9 @@ import datetime as dt
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from etl.landing import put
@@ -26,7 +27,7 @@ LATEST = 20 * MINUTE
 DEVICES, PHONES = 12, 60
 ACTIONS = ("open", "open", "call", "call", "call", "pay")
 
-FIRST_DAYS = "2026-01-01..2026-01-02"  # where none are asked for
+FIRST_DAYS, SEED = "2026-01-01..2026-01-02", 1  # where none are asked for
 
 
 @dataclass(frozen=True, order=True)
@@ -51,19 +52,6 @@ class GeneratedFile:
         return "".join(f"{record.line}\n" for record in self.records).encode()
 
 
-def devices(day: dt.date, *, seed: int) -> Iterator[GeneratedFile]:
-    """What the devices sent that day: a reading every two minutes, but while one is offline."""
-    return _files("devices", day, lambda one: _readings(one, seed))
-
-
-def actions(day: dt.date, *, seed: int) -> Iterator[GeneratedFile]:
-    """What was done with the app that day; an action has no id, so none comes twice."""
-    return _files("actions", day, lambda one: _done(one, seed))
-
-
-DATASETS: Mapping[str, Callable[..., Iterator[GeneratedFile]]] = {"devices": devices, "actions": actions}
-
-
 @dataclass(frozen=True, kw_only=True)
 class LandedFiles:
     """What landing found and did."""
@@ -73,12 +61,19 @@ class LandedFiles:
     counts: Counter[str]  # as `told` has them
 
 
-def land_generated(landing: str, dataset: str, days: Sequence[dt.date], *, seed: int) -> LandedFiles:
+def land_generated(landing: str, dataset: str, days: Iterable[dt.date], *, seed: int) -> LandedFiles:
     """Every file of these days is below the landing; Spark reads files in the order in which they were written."""
     store, root = filesystem(landing_place(landing))
-    files = [file for day in days for file in DATASETS[dataset](day, seed=seed)]
+    files = generated(dataset, days, seed=seed)
     written = sum(put(store, f"{root}/{file.path}", file.content) for file in files)
     return LandedFiles(files=len(files), written=written, counts=told(files))
+
+
+def generated(dataset: str, days: Iterable[dt.date], *, seed: int) -> list[GeneratedFile]:
+    """The files of these days, in the order of their hours."""
+    drawn = cache(lambda day: tuple(DATASETS[dataset](day, seed)))
+    before = dt.timedelta(days=1)
+    return [file for day in days for file in _hourly(dataset, day, [*drawn(day - before), *drawn(day)])]
 
 
 def told(files: Sequence[GeneratedFile]) -> Counter[str]:
@@ -95,19 +90,18 @@ def told(files: Sequence[GeneratedFile]) -> Counter[str]:
     return found
 
 
-def _files(name: str, day: dt.date, drawn: Callable[[dt.date], Iterator[Record]]) -> Iterator[GeneratedFile]:
+def _hourly(dataset: str, day: dt.date, drawn: Iterable[Record]) -> Iterator[GeneratedFile]:
     first = _midnight(day)
-    both = [*drawn(day - dt.timedelta(days=1)), *drawn(day)]
     by_hour: dict[int, list[Record]] = {}
-    for record in both:
+    for record in drawn:
         by_hour.setdefault((record.arrival - first) // HOUR, []).append(record)
     for hour in range(24):
-        yield GeneratedFile(
-            path=f"{name}/dt={day}/{hour:02}.jsonl", records=tuple(sorted(by_hour.get(hour, [])))
-        )
+        records = tuple(sorted(by_hour.get(hour, [])))
+        yield GeneratedFile(path=f"{dataset}/dt={day}/{hour:02}.jsonl", records=records)
 
 
 def _readings(day: dt.date, seed: int) -> Iterator[Record]:
+    """What the devices send that day: a reading every two minutes, but while one is offline."""
     draw = random.Random(f"devices {seed} {day}")
     for number in range(DEVICES):
         device = f"device-{number:02}"
@@ -135,6 +129,7 @@ def _pauses(draw: random.Random, day: dt.date, *, often: bool) -> list[tuple[int
 
 
 def _done(day: dt.date, seed: int) -> Iterator[Record]:
+    """What is done with the app that day; an action has no id, so none comes twice."""
     draw = random.Random(f"actions {seed} {day}")
     for number in range(PHONES):
         for _ in range(draw.randrange(1, 6)):
@@ -155,9 +150,8 @@ def _sent(
     delay = draw.randrange(LATEST) if draw.random() < DELAYED else 0
     arrival, line = min(at + delay, last), json.dumps(values)
     fate = draw.choices(("", *FATES), (1 - SHARE * len(FATES), *[SHARE] * len(FATES)))[0]
-    if (
-        fate == "late" and at % DAY >= DAY // 2 + LATEST
-    ):  # with what it is late for delivered in the half day before
+    # late for what was delivered in the half day before it comes
+    if fate == "late" and at % DAY >= DAY // 2 + LATEST:
         yield Record(arrival=at + DAY, at=at, line=line, fate=fate)
     elif fate == "malformed":
         yield Record(arrival=arrival, at=at, line=line[: len(line) // 2], fate=fate)
@@ -177,3 +171,6 @@ def _midnight(day: dt.date) -> int:
 
 def _iso(at: int) -> str:
     return dt.datetime.fromtimestamp(at, dt.UTC).isoformat().replace("+00:00", "Z")
+
+
+DATASETS: Mapping[str, Callable[[dt.date, int], Iterator[Record]]] = {"devices": _readings, "actions": _done}

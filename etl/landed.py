@@ -21,6 +21,11 @@ def landed(pipeline: Pipeline, landing: str) -> set[str]:
     return set[str]().union(*(files_there(source.pattern, landing) for source in pipeline.sources))
 
 
+def source_of(pipeline: Pipeline, path: str) -> int | None:
+    """The number of the source that reads the file of this identity: the first whose pattern means it."""
+    return next((n for n, files in enumerate(pipeline.sources) if fits(files.pattern, path)), None)
+
+
 def files_there(pattern: str, landing: str) -> set[str]:
     """The identities of the files that a pattern means, those that Spark passes over for their names included."""
     outside = pattern.startswith(("/", "s3a://"))

@@ -29,9 +29,9 @@ def read_lookup(
 
     lookup, where = pipeline.lookups[name], f"lookup {name!r} of pipeline {pipeline.name}"
     fields = ddl_fields(lookup.schema, f"{where}: schema")
-    listed_path(lookup, landing, where)
     before = version(lookup, landing)
     if not before:
+        listed_path(lookup, landing, where)  # which says so where not even the folder is there
         raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")
     rows = read_files(spark, lookup, fields, [one.uri for one in before]).toArrow()
     if changes := changed(before, version(lookup, landing)):

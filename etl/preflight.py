@@ -23,9 +23,8 @@ from etl.errors import (
     StateChanged,
 )
 from etl.inputs import Input, path_of
-from etl.landed import landed
+from etl.landed import landed, source_of
 from etl.ledger import Lease, StreamState
-from etl.patterns import fits
 from etl.pipeline import Pipeline
 
 
@@ -90,7 +89,7 @@ def by_source(seen: Sequence[Input], pipeline: Pipeline) -> list[Input]:
     """The inputs under the sources that read them as declared now; one that none reads any more is left out."""
     found = []
     for one in seen:
-        source = next((n for n, files in enumerate(pipeline.sources) if fits(files.pattern, one.path)), None)
+        source = source_of(pipeline, one.path)
         if source is not None:
             found.append(replace(one, source=source))
     return found

@@ -26,7 +26,7 @@ from etl.ledger import Lease
 from etl.pipeline import Pipeline
 from etl.preflight import by_source
 from etl.run import a_session
-from etl.state import NO_FILES, SHUFFLES, kept, output_mode, taken
+from etl.state import SHUFFLES, kept, no_batch_without_files, output_mode, taken
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,8 +82,7 @@ def rebuilt_stream(
 
     dsn = place.services.postgres
     with a_session(place, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as empty:
-        quiet = _with_no_batch_of_its_own(found)
-        source = open_source(quiet, pipeline, place.settings, stream=False)
+        source = open_source(found, pipeline, place.settings, stream=False)
         frame = source.below(empty)
         state = kept(pipeline, frame)
         if not state:
@@ -96,17 +95,18 @@ def rebuilt_stream(
         checkpoints.of(stream_id).create(stream_id)
         again = Again(
             pipeline=pipeline,
-            spark=quiet,
+            spark=found,
             writer=frame.writeStream.format("noop").outputMode(output_mode(pipeline, state)),
             times=len(taken(frame)) // len(pipeline.sources),
-            pinned=_pinned(quiet),
+            pinned=_pinned(found),
         )
         try:
-            for number, past in enumerate(batches):
-                again.run(checkpoints.of(stream_id), number, past)
-                told(number + 1, len(batches))
+            with no_batch_without_files(found):  # the planned batches and no other
+                for number, past in enumerate(batches):
+                    again.run(checkpoints.of(stream_id), number, past)
+                    told(number + 1, len(batches))
         finally:
-            set_watermark(quiet, None)
+            set_watermark(found, None)
     with session(dsn) as cursor:
         ledger.lock(cursor, pipeline.name)
         _require_ours(cursor, lease, batches, _in_force(cursor, pipeline))
@@ -115,13 +115,6 @@ def rebuilt_stream(
             cursor, pipeline.name, stream_id, checkpoint=uri, first_batch=first, state=state
         )
     return stream_id, sum(len(past.inputs) for past in batches)
-
-
-def _with_no_batch_of_its_own(spark: SparkSession) -> SparkSession:
-    """A session whose queries run the planned batch and no other: which one has no file is known already."""
-    session_ = spark.newSession()
-    session_.conf.set(NO_FILES, "false")
-    return session_
 
 
 def _in_force(cursor: Cursor, pipeline: Pipeline) -> list[Past]:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -285,7 +285,7 @@ def _all_read(
     from etl.opened import open_pipeline
     from etl.query import to_its_end
     from etl.sparkbatch import SparkBatch
-    from etl.state import its_batches, output_mode, tell_of_pinned
+    from etl.state import goes_by_the_clock, no_batch_without_files, output_mode, tell_of_pinned
 
     opened = open_pipeline(place, pipeline, spark)
     with session(place.services.postgres) as cursor:
@@ -317,7 +317,8 @@ def _all_read(
 
     writer = opened.frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
     try:
-        with its_batches(opened.frame):
+        clocked = opened.state and goes_by_the_clock(opened.frame)
+        with no_batch_without_files(spark) if clocked else nullcontext():
             to_its_end(writer.outputMode(output_mode(pipeline, opened.state)), pipeline.name, failure)
     except LookupsChanged as changed:
         log.info("batch not begun: %s", changed)

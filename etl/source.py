@@ -18,10 +18,10 @@ from etl.columns import output, quoted
 from etl.declaration import Pipeline
 from etl.errors import InputsChanged, ServiceAway, SetupError
 from etl.inputs import Input, changed, path_of
-from etl.landed import listed_path
+from etl.landed import listed_path, source_of
 from etl.late import LATE, is_late
 from etl.lookups import LookupsChanged, read_lookup, version
-from etl.patterns import fits, inferred_format, split_pattern
+from etl.patterns import inferred_format, split_pattern
 from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files, read_stream
 from etl.settings import Settings
 from etl.stage import MALFORMED as MALFORMED_REASON
@@ -315,7 +315,7 @@ def _by_source(
     found: dict[int, list[str]] = {}
     for uri in uris:
         path = path_of(uri, landing)
-        source = next((n for n, files in enumerate(pipeline.sources) if fits(files.pattern, path)), None)
+        source = source_of(pipeline, path)
         if source is None and anywhere:
             kind = inferred_format(uri)
             like = [n for n, files in enumerate(pipeline.sources) if files.kind == kind]

@@ -184,7 +184,7 @@ class SparkBatch:
             reports=reports,
             malformed=malformed,
             aggregates=self.rules.aggregates(job),
-            read=counted["rows"] if self.state else None,
+            records=counted["rows"] if self.state else None,
             about=self.about,
         )
 

@@ -33,7 +33,7 @@ _KEYS = {
 }
 _STATEFUL = frozenset({*_KEYS, "Distinct", "GlobalLimit"})
 SHUFFLES = "spark.sql.shuffle.partitions"
-NO_FILES = "spark.sql.streaming.noDataMicroBatches.enabled"
+_NO_FILES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _AGGREGATE = "Aggregate"
 _DROPPED = "numRowsDroppedByWatermark"
 _MODES = {Append: "append", Upsert: "update", Replace: "complete"}
@@ -49,15 +49,13 @@ def _taken(nodes: Sequence[Node]) -> tuple[int, ...]:
 
 
 def _number(leaf: Any) -> int:
-    number = (
-        leaf.dataSource().options().get(SOURCE_NUMBER) if leaf.nodeName() == "StreamingRelation" else None
-    )
-    if number is None or number.isEmpty():
+    options = leaf.dataSource().options() if leaf.nodeName() == "StreamingRelation" else None
+    if options is None or not options.contains(SOURCE_NUMBER):
         raise SetupError(
             f"The transform reads a stream that is none of its sources ({leaf.nodeName()})",
             remedy="declare it among `sources`, of a stream of its own where its schema is another",
         )
-    return int(number.get())
+    return int(options.apply(SOURCE_NUMBER))
 
 
 def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
@@ -137,20 +135,21 @@ def _keeps_state(name: str, streams: int) -> bool:
 
 
 @contextmanager
-def its_batches(frame: DataFrame) -> Iterator[None]:
-    """While a query of this frame starts: with timers by the clock it makes no batch without files, or would never end."""
-    if not any(_goes_by_the_clock(node) for node, _ in _streaming_nodes(frame)):
-        yield
-        return
-    conf = frame.sparkSession.conf
-    conf.set(NO_FILES, "false")
+def no_batch_without_files(spark: SparkSession) -> Iterator[None]:
+    """Queries that start meanwhile make none."""
+    spark.conf.set(_NO_FILES, "false")
     try:
         yield
     finally:
-        conf.unset(NO_FILES)
+        spark.conf.unset(_NO_FILES)
 
 
-def _goes_by_the_clock(node: Any) -> bool:
+def goes_by_the_clock(frame: DataFrame) -> bool:
+    """Whether timers or timeouts do: for them Spark makes batch after batch, and a query would never end."""
+    return any(_clocked(node) for node, _ in _streaming_nodes(frame))
+
+
+def _clocked(node: Any) -> bool:
     name = str(node.nodeName())
     if "WithState" not in name:
         return False

@@ -110,7 +110,7 @@ class _Ran:
     job: DataFrame
     seen: Sequence[Seen]
     malformed: int
-    read: int  # records, malformed ones included
+    records: int  # malformed ones included
 
 
 def try_out(
@@ -141,7 +141,7 @@ def try_out(
             reports=[one.report for one in ran.seen],
             malformed=[TaskReport(partition=0, task=0, quarantined=ran.malformed)],
             aggregates=rules.aggregates(ran.job),
-            read=ran.read if state else None,
+            records=ran.records if state else None,
         )
         counts = staged.counts(rules.words)
         raw = source.malformed(uris).limit(most).collect() if ran.malformed else []
@@ -189,7 +189,7 @@ def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Se
             remedy="mend it; a run would deliver what can be read of it, and hold it as malformed",
         ) from error
     counted = source.counted(job) or source.count(uris)
-    return _Ran(job=job, seen=seen, malformed=counted["malformed"], read=counted["rows"])
+    return _Ran(job=job, seen=seen, malformed=counted["malformed"], records=counted["rows"])
 
 
 def _plan(frame: DataFrame) -> str:

@@ -47,9 +47,7 @@ class Counts:
     samples: Mapping[int, Sequence[tuple[Any, ...]]] = field(default_factory=dict)  # rule number -> rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)  # observed name -> value
     malformed: int = 0  # records that never became rows: quarantined as well, counted in the share
-    read: int | None = (
-        None  # records, where rows are not of this batch's records alone; None: as many as rows
-    )
+    records: int | None = None  # that were read, where the rows are not of them alone
     columns: Mapping[str, ColumnMetrics] = field(
         default_factory=dict
     )  # of the columns that the pipeline names

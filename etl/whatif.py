@@ -228,7 +228,7 @@ def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: Sieve
         reports=[crossing.report for crossing in crossings],
         malformed=[TaskReport(partition=0, task=0, quarantined=batch.malformed)],
         aggregates=rules.aggregates(job),
-        read=batch.records,
+        records=batch.records,
     )
     counts = staged.counts(rules.words)
     try:

@@ -30,9 +30,8 @@ FOREIGN = ("SLUICE_", "AWS_", "PG")
 
 def pytest_configure() -> None:
     main = sys.modules["__main__"]
-    if not hasattr(
-        main, "__file__"
-    ):  # as in a process of xdist, which pyspark would take for a doctest, and leave
+    # A process of xdist has none: pyspark would take it for a doctest, and leave.
+    if not hasattr(main, "__file__"):
         main.__file__ = __file__
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it takes leave after pytest has closed the log
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:

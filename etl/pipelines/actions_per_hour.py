@@ -12,6 +12,7 @@ from etl.pipeline import Files, Pipeline, Upsert
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+SOURCES = (Files("actions/**/*.jsonl", max_files=6),)
 SCHEMA = "phone string, at timestamp, action string"
 
 
@@ -26,7 +27,7 @@ def actions_per_hour(df: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="actions_per_hour",
-    sources=(Files("actions/**/*.jsonl", max_files=6),),
+    sources=SOURCES,
     schema=SCHEMA,
     transform=actions_per_hour,
     suite="actions_per_hour",

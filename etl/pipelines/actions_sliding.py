@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl.pipeline import Append, Files, Pipeline
-from etl.pipelines.actions_per_hour import SCHEMA
+from etl.pipeline import Append, Pipeline
+from etl.pipelines.actions_per_hour import SCHEMA, SOURCES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ def actions_sliding(df: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="actions_sliding",
-    sources=(Files("actions/**/*.jsonl", max_files=6),),
+    sources=SOURCES,
     schema=SCHEMA,
     transform=actions_sliding,
     suite="actions_sliding",

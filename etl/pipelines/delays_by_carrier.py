@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl.pipeline import Files, Pipeline, Replace
-from etl.pipelines.flights import SCHEMA
+from etl.pipeline import Pipeline, Replace
+from etl.pipelines.flights import SCHEMA, SOURCES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,10 +34,7 @@ def delays_by_carrier(df: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="delays_by_carrier",
-    sources=(
-        Files("flights/**/*.jsonl", max_files=15),
-        Files("flights/**/*.csv", max_files=15),
-    ),
+    sources=SOURCES,
     schema=SCHEMA,
     transform=delays_by_carrier,
     suite="delays_by_carrier",

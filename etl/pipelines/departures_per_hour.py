@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl.pipeline import Files, Pipeline, Upsert, month
-from etl.pipelines.flights import SCHEMA, scheduled_departure
+from etl.pipeline import Pipeline, Upsert, month
+from etl.pipelines.flights import SCHEMA, SOURCES, scheduled_departure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,10 +32,7 @@ def departures_per_hour(df: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="departures_per_hour",
-    sources=(
-        Files("flights/**/*.jsonl", max_files=15),
-        Files("flights/**/*.csv", max_files=15),
-    ),
+    sources=SOURCES,
     schema=SCHEMA,
     transform=departures_per_hour,
     suite="departures_per_hour",

@@ -12,6 +12,7 @@ from etl.pipeline import Append, Files, Pipeline, day
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+SOURCES = (Files("devices/**/*.jsonl", max_files=6),)
 SCHEMA = "device string, reading bigint, at timestamp, temperature double, battery double"
 
 
@@ -22,7 +23,7 @@ def device_events(df: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="device_events",
-    sources=(Files("devices/**/*.jsonl", max_files=6),),
+    sources=SOURCES,
     schema=SCHEMA,
     transform=device_events,
     suite="device_events",

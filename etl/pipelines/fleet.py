@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl.pipeline import Files, Lookup, Pipeline, Upsert
-from etl.pipelines.flights import PLANES, SCHEMA, scheduled_departure
+from etl.pipeline import Lookup, Pipeline, Upsert
+from etl.pipelines.flights import PLANES, SCHEMA, SOURCES, scheduled_departure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,10 +26,7 @@ def fleet(df: DataFrame, *, planes: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="fleet",
-    sources=(
-        Files("flights/**/*.jsonl", max_files=15),
-        Files("flights/**/*.csv", max_files=15),
-    ),
+    sources=SOURCES,
     schema=SCHEMA,
     lookups={"planes": Lookup("reference/planes.csv", schema=PLANES, key=("tailnum",))},
     transform=fleet,

@@ -12,6 +12,10 @@ from etl.pipeline import Append, Files, Lookup, Pipeline, day
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+SOURCES = (
+    Files("flights/**/*.jsonl", max_files=15),
+    Files("flights/**/*.csv", max_files=15),
+)
 SCHEMA = """
     year int, month int, day int,
     dep_time int, sched_dep_time int, dep_delay int,
@@ -52,10 +56,7 @@ def flights(df: DataFrame, *, airlines: DataFrame, airports: DataFrame, planes: 
 
 PIPELINE = Pipeline(
     name="flights",
-    sources=(
-        Files("flights/**/*.jsonl", max_files=15),
-        Files("flights/**/*.csv", max_files=15),
-    ),
+    sources=SOURCES,
     schema=SCHEMA,
     lookups={
         "airlines": Lookup("reference/airlines.csv", schema=AIRLINES, key=("carrier",)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etl.pipeline import Append, Files, Pipeline, Stream, day
-from etl.pipelines.flights import SCHEMA, scheduled_departure
+from etl.pipelines.flights import SCHEMA, SOURCES, scheduled_departure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,11 +42,7 @@ def flights_weather(df: DataFrame, *, weather: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="flights_weather",
-    sources=(
-        Files("flights/**/*.jsonl", max_files=15),
-        Files("flights/**/*.csv", max_files=15),
-        Files("weather/**/*.csv", stream="weather", max_files=30),
-    ),
+    sources=(*SOURCES, Files("weather/**/*.csv", stream="weather", max_files=30)),
     schema=SCHEMA,
     streams={"weather": Stream(schema=WEATHER, late="time_hour")},
     transform=flights_weather,

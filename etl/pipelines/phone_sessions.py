@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl.pipeline import Append, Files, Pipeline, day
-from etl.pipelines.actions_per_hour import SCHEMA
+from etl.pipeline import Append, Pipeline, day
+from etl.pipelines.actions_per_hour import SCHEMA, SOURCES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +28,7 @@ def phone_sessions(df: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="phone_sessions",
-    sources=(Files("actions/**/*.jsonl", max_files=6),),
+    sources=SOURCES,
     schema=SCHEMA,
     transform=phone_sessions,
     suite="phone_sessions",

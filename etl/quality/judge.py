@@ -37,8 +37,8 @@ def judge(
     results = tuple(_result(suite, rule, counts, elsewhere or {}) for rule in rules)
     stops = [_stop(result) for result in results if result.stops]
     quarantined, records = counts.held + counts.malformed, counts.rows + counts.malformed
-    if counts.read is not None:
-        records = max(records, counts.read) if counts.read else 0
+    if counts.records is not None:
+        records = max(records, counts.records) if counts.records else 0
     if records and quarantined / records > max_quarantine_share:
         stops.append(
             f"{quarantined} of {records} records would be quarantined ({quarantined / records:.2%}), "

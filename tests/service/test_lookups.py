@@ -6,13 +6,12 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from etl.declaration import Lookup
 from etl.errors import ServiceAway
 from etl.lookups import version
+from etl.places import s3_client
 from etl.services import Services
 
 NAMES = ("ref/a.csv", "ref/deep/b ü%20+.csv")
@@ -34,8 +33,7 @@ def landing(request: pytest.FixtureRequest, tmp_path: Path, services: Services) 
             (tmp_path / name).write_text(name)
         yield str(tmp_path)
         return
-    config = Config(s3={"addressing_style": "path"})
-    client = boto3.Session().client("s3", endpoint_url=services.s3_endpoint, config=config)
+    client = s3_client()
     bucket = f"lookups-{uuid.uuid4().hex[:12]}"
     client.create_bucket(Bucket=bucket)
     for name in (*NAMES, *HIDDEN):
