@@ -112,7 +112,7 @@ def operators(frame: DataFrame) -> tuple[str, ...]:
 
 def _operators(nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(
-        _described(node)
+        _described(node, nodes)
         for node, inputs in nodes
         if inputs and _keeps_state(str(node.nodeName()), len(inputs))
     )
@@ -123,8 +123,7 @@ def _streaming_nodes(frame: DataFrame) -> list[Node]:
     found, waiting = list[Node](), [frame._jdf.queryExecution().analyzed()]
     while waiting:
         node = waiting.pop()
-        children = [node.children().apply(number) for number in range(node.children().size())]
-        streams = [child for child in children if child.isStreaming()]
+        streams = [child for child in _listed(node.children()) if child.isStreaming()]
         found.append((node, streams))
         waiting += reversed(streams)
     return found
@@ -157,7 +156,7 @@ def _clocked(node: Any) -> bool:
     return "ProcessingTime" in str(by.toString())
 
 
-def _described(node: Any) -> str:
+def _described(node: Any, nodes: Sequence[Node]) -> str:
     """The operator with what it can't change while it has state: its keys, or how it joins."""
     name = str(node.nodeName())
     if name == "Join":
@@ -166,8 +165,39 @@ def _described(node: Any) -> str:
         return f"Join {node.joinType().sql()} on {on}"
     if name not in _KEYS:
         return name
-    keys = getattr(node, _KEYS[name])()
-    return f"{name} by {', '.join(keys.apply(number).sql() for number in range(keys.size()))}"
+    keys = _listed(getattr(node, _KEYS[name])())
+    return f"{name} by {', '.join(key.sql() + _made_of(key, nodes) for key in keys)}"
+
+
+def _made_of(key: Any, nodes: Sequence[Node]) -> str:
+    """The columns and constants that a named key is computed of: a window of another width keeps its name."""
+    made = next((found for node, _ in nodes if (found := _definition(key, node)) is not None), None)
+    if made is None:
+        return ""
+    values = _listed(made.valExprs()) if made.nodeName() == "CreateNamedStruct" else [made]
+    leaves = [leaf for value in values for leaf in _listed(value.collectLeaves())]
+    plain = dict.fromkeys(
+        leaf.sql() for leaf in leaves if leaf.nodeName() in ("AttributeReference", "Literal")
+    )
+    return f" ({', '.join(plain)})" if len(plain) > 1 else ""
+
+
+def _definition(key: Any, node: Any) -> Any:
+    """The expression to which this node of a plan gives the name `key`, or None."""
+    if key.nodeName() != "AttributeReference" or node.nodeName() not in ("Project", "Expand"):
+        return None
+    named = [one.exprId().equals(key.exprId()) for one in _listed(node.output())]
+    if not any(named):
+        return None
+    if node.nodeName() == "Expand":  # several rows of one: sliding windows, rollup
+        return node.projections().head().apply(named.index(True))
+    found = node.projectList().apply(named.index(True))
+    return found.child() if found.nodeName() == "Alias" else None
+
+
+def _listed(found: Any) -> list[Any]:
+    """The elements of a Scala Seq."""
+    return [found.apply(number) for number in range(found.size())]
 
 
 def dropped(execution: Any) -> int:
@@ -177,7 +207,7 @@ def dropped(execution: Any) -> int:
         node = waiting.pop()
         if node.metrics().contains(_DROPPED):
             total += node.metrics().apply(_DROPPED).value()
-        waiting += [node.children().apply(number) for number in range(node.children().size())]
+        waiting += _listed(node.children())
     return total
 
 

@@ -9,7 +9,7 @@ import datetime as dt
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -59,6 +59,17 @@ def recipe(page: str, number: int = 0) -> str:
 
 
 HOURLY = recipe("windows")
+SESSIONS = """
+    sessions = df.withWatermark("at", "2 hours").groupBy(F.session_window("at", "30 minutes"), "phone")
+    counts = sessions.agg(F.count(F.lit(1)).alias("taps"))
+    return counts.select("phone", F.col("session_window.start").alias("began"), "taps")
+"""
+SESSION_COLUMNS = pa.schema([("phone", pa.string()), ("began", MOMENT), ("taps", pa.int64())])
+ROLLUP = """
+    counts = df.rollup("phone", "action").agg(F.count(F.lit(1)).alias("taps"))
+    return counts.select(*(F.coalesce(one, F.lit("all")).alias(one) for one in ("phone", "action")), "taps")
+"""
+ROLLUP_COLUMNS = pa.schema([("phone", pa.string()), ("action", pa.string()), ("taps", pa.int64())])
 
 
 @dataclass(frozen=True, order=True)
@@ -109,6 +120,16 @@ def hourly(made: Iterable[Tap], *, until: int | None = None) -> Rows:
     return Counter(rows)
 
 
+def rows(made: Iterable[Tap]) -> Rows:
+    """Each tap as a row of its own columns."""
+    return Counter((tap.phone, tap.at * 1_000_000, tap.action) for tap in made)
+
+
+def paid(made: Sequence[Tap]) -> Rows:
+    """Of the openings those with a payment."""
+    return Counter({row: count for row, count in openings(made).items() if row[2] is not None})
+
+
 def openings(made: Sequence[Tap]) -> Rows:
     """Each opening of the app with each payment of the hour after it, or with none."""
     pairs: Rows = Counter()
@@ -118,6 +139,38 @@ def openings(made: Sequence[Tap]) -> Rows:
             paid = [one.at * 1_000_000 for one in after if tap.at <= one.at < tap.at + HOUR]
             pairs.update((tap.phone, tap.at * 1_000_000, at) for at in paid or [None])
     return pairs
+
+
+def sessions_over(files: Sequence[Sequence[Tap]]) -> Rows:
+    """Each phone's taps with no gap of half an hour between them, when the watermark has passed them."""
+    over, gap = max(tap.at for tap in flat(files)) - 2 * HOUR, HOUR // 2
+    return Counter(
+        (phone, session[0] * 1_000_000, len(session))
+        for phone, session in _sessions(flat(files), gap)
+        if session[-1] + gap <= over
+    )
+
+
+def _sessions(made: Iterable[Tap], gap: int) -> Iterator[tuple[str, list[int]]]:
+    by_phone: dict[str, list[int]] = {}
+    for tap in sorted(made):
+        by_phone.setdefault(tap.phone, []).append(tap.at)
+    for phone, times in by_phone.items():
+        session = times[:1]
+        for at in times[1:]:
+            if at > session[-1] + gap:  # as Spark 4.3 has it: one that comes just at the end still belongs
+                yield phone, session
+                session = []
+            session.append(at)
+        yield phone, session
+
+
+def rolled_up(made: Iterable[Tap]) -> Rows:
+    """Taps by phone and action, by phone, and of all."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for tap in made:
+        counted.update([(tap.phone, tap.action), (tap.phone, "all"), ("all", "all")])
+    return Counter((*key, count) for key, count in counted.items())
 
 
 def silences(batches: Sequence[Sequence[Tap]]) -> tuple[Rows, dict[str, int]]:

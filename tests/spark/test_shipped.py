@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from etl.pipeline import load_pipeline
 from etl.run import Summary, run
 from tests.spark.runs import Home
 
+LAYOUTS = pytest.mark.parametrize("max_files", [4, 100], ids=["many small batches", "few large batches"])
 EARLY, LATE = "2013-01-01..2013-01-20", "2013-01-21..2013-02-05"
 
 
@@ -41,8 +43,10 @@ def rows_of(frame: pd.DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(plain.itertuples(index=False, name=None))
 
 
-def in_two_runs(shipped: Home, name: str) -> Iterator[Summary]:
-    pipeline = load_pipeline(name, shipped.place.settings.pipelines)
+def in_two_runs(shipped: Home, name: str, max_files: int) -> Iterator[Summary]:
+    declared = load_pipeline(name, shipped.place.settings.pipelines)
+    sources = tuple(replace(files, max_files=max_files) for files in declared.sources)
+    pipeline = replace(declared, sources=sources)
     for days in (EARLY, LATE):
         land_flights(shipped.place.settings, parse_days(days))
         yield run(shipped.place, pipeline, spark=shipped.spark)
@@ -50,8 +54,12 @@ def in_two_runs(shipped: Home, name: str) -> Iterator[Summary]:
     assert report.clean, list(report.lines())
 
 
-def test_departures_per_hour(shipped: Home, flights: pd.DataFrame) -> None:
-    assert [summary.quarantined for summary in in_two_runs(shipped, "departures_per_hour")] == [0, 0]
+@LAYOUTS
+def test_departures_per_hour(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
+    assert [summary.quarantined for summary in in_two_runs(shipped, "departures_per_hour", max_files)] == [
+        0,
+        0,
+    ]
     hours = flights.groupby(["hour_utc", "origin"])
     wanted = hours.agg(
         scheduled=("flight", "size"),
@@ -64,8 +72,9 @@ def test_departures_per_hour(shipped: Home, flights: pd.DataFrame) -> None:
     assert sorted(found) == sorted(wanted.reset_index().itertuples(index=False, name=None))
 
 
-def test_fleet(shipped: Home, flights: pd.DataFrame) -> None:
-    assert [summary.quarantined for summary in in_two_runs(shipped, "fleet")] == [0, 0]
+@LAYOUTS
+def test_fleet(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
+    assert [summary.quarantined for summary in in_two_runs(shipped, "fleet", max_files)] == [0, 0]
     last = flights.dropna(subset="tailnum").sort_values("departure").groupby("tailnum").tail(1)
     planes = packaged("planes.csv")[["tailnum", "manufacturer", "seats"]]
     wanted = last.merge(planes, on="tailnum", how="left")[
@@ -76,9 +85,10 @@ def test_fleet(shipped: Home, flights: pd.DataFrame) -> None:
     assert len(wanted) > 2000
 
 
-def test_flights_weather(shipped: Home, flights: pd.DataFrame) -> None:
+@LAYOUTS
+def test_flights_weather(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
     """A flight without a measurement comes when the watermark, three days behind, has passed its hour."""
-    assert [summary.quarantined for summary in in_two_runs(shipped, "flights_weather")] == [0, 0]
+    assert [summary.quarantined for summary in in_two_runs(shipped, "flights_weather", max_files)] == [0, 0]
     weather = packaged("weather.csv")[["origin", "time_hour", "temp", "wind_speed"]]
     columns = ["departure", "carrier", "flight", "origin", "temp", "wind_speed", "measured"]
     both = flights.merge(weather.assign(measured=weather.time_hour), on=["origin", "time_hour"], how="left")
@@ -94,8 +104,9 @@ def test_flights_weather(shipped: Home, flights: pd.DataFrame) -> None:
     assert any(row[-1] is None for row in found)
 
 
-def test_delays_by_carrier(shipped: Home, flights: pd.DataFrame) -> None:
-    assert [summary.quarantined for summary in in_two_runs(shipped, "delays_by_carrier")] == [0, 0]
+@LAYOUTS
+def test_delays_by_carrier(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
+    assert [summary.quarantined for summary in in_two_runs(shipped, "delays_by_carrier", max_files)] == [0, 0]
     wanted = []
     for keys in (["carrier", "origin"], ["carrier"], []):
         groups = flights.groupby(keys) if keys else [((), flights)]

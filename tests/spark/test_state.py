@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,13 +15,11 @@ from etl.replay import Chosen, plan, replay
 from etl.sparkbatch import suite_path
 from etl.status import record_decision
 from etl.whatif import what_if
-from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home, rule
 from tests.spark.taps import (
     HOUR,
     NAME,
-    Tap,
     assert_clean,
     declare,
     flat,
@@ -34,11 +31,33 @@ from tests.spark.taps import (
     recipe,
 )
 
+
+def watched(df: DataFrame) -> DataFrame:
+    return df.withWatermark("timestamp", "1 hour")
+
+
 STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "aggregate": (
         lambda df: df.groupBy("value", F.col("value") % 2).count(),
         "Aggregate by value, (value % CAST(2 AS BIGINT))",
     ),
+    "tumbling window": (
+        lambda df: watched(df).groupBy(F.window("timestamp", "1 hour"), "value").count(),
+        "Aggregate by window (timestamp, 0L, 3600000000L, 0), value",
+    ),
+    "sliding window": (
+        lambda df: watched(df).groupBy(F.window("timestamp", "1 hour", "15 minutes").alias("w")).count(),
+        "Aggregate by window (timestamp, 0L, 900000000L, 0, 3600000000L)",
+    ),
+    "session": (
+        lambda df: watched(df).groupBy(F.session_window("timestamp", "30 minutes")).count(),
+        "Aggregate by session_window (timestamp, '30 minutes')",
+    ),
+    "named before": (
+        lambda df: df.withColumn("hour", F.date_trunc("hour", "timestamp")).groupBy("hour").count(),
+        "Aggregate by hour ('hour', timestamp)",
+    ),
+    "rollup": (lambda df: df.rollup("value").count(), "Aggregate by value, spark_grouping_id"),
     "deduplicate": (lambda df: df.dropDuplicates(["value"]), "Deduplicate by value"),
     "join of two streams": (
         lambda df: df.join(df.withColumnRenamed("timestamp", "other"), "value"),
@@ -101,20 +120,15 @@ def test_append_delivers_each_hour_once_it_is_over(home: Home) -> None:
 @pytest.mark.parametrize("grouped", ["rollup", "cube"])
 def test_complete_replaces_the_whole_table(home: Home, grouped: str) -> None:
     files = taps.taps(3, 50, seed=3)
-    body = f"""
-    counts = df.{grouped}("phone", "action").agg(F.count(F.lit(1)).alias("taps"))
-    return counts.select(*(F.coalesce(one, F.lit("all")).alias(one) for one in ("phone", "action")), "taps")
-    """
-    columns = pa.schema([("phone", pa.string()), ("action", pa.string()), ("taps", pa.int64())])
-    declare(home, body=body, sink="Replace()", columns=columns)
+    body = taps.ROLLUP.replace("rollup", grouped)
+    declare(home, body=body, sink="Replace()", columns=taps.ROLLUP_COLUMNS)
     for number, made in enumerate(files):
         land(home, number, made)
         home.run(NAME)
-        counted: Counter[tuple[str, str]] = Counter()
-        for tap in flat(files[: number + 1]):
-            counted.update([(tap.phone, tap.action), (tap.phone, "all"), ("all", "all")])
-            counted.update([("all", tap.action)] if grouped == "cube" else [])
-        wanted: Rows = Counter((*key, count) for key, count in counted.items())
+        wanted = taps.rolled_up(flat(files[: number + 1]))
+        if grouped == "cube":
+            actions = Counter(tap.action for tap in flat(files[: number + 1]))
+            wanted.update(("all", action, count) for action, count in actions.items())
         assert in_force(home) == wanted
         eyes = home.reader(NAME)
         assert eyes.rows_in(eyes.files(NAME), home.columns.names) == wanted
@@ -124,39 +138,14 @@ def test_complete_replaces_the_whole_table(home: Home, grouped: str) -> None:
 def test_sessions_come_when_they_are_over(home: Home) -> None:
     """A phone's taps with no gap of half an hour between them."""
     files = taps.taps(8, 50, seed=10)
-    body = """
-    sessions = df.withWatermark("at", "2 hours").groupBy(F.session_window("at", "30 minutes"), "phone")
-    counts = sessions.agg(F.count(F.lit(1)).alias("taps"))
-    return counts.select("phone", F.col("session_window.start").alias("began"), "taps")
-    """
-    columns = pa.schema([("phone", pa.string()), ("began", taps.MOMENT), ("taps", pa.int64())])
-    declare(home, body=body, sink="Append()", columns=columns)
+    declare(home, body=taps.SESSIONS, sink="Append()", columns=taps.SESSION_COLUMNS)
     for number, made in enumerate(files):
         land(home, number, made)
         home.run(NAME)
-    over = max(tap.at for tap in flat(files)) - 2 * HOUR
-    wanted: Rows = Counter(
-        (phone, session[0] * 1_000_000, len(session))
-        for phone, session in sessions(flat(files), gap=HOUR // 2)
-        if session[-1] + HOUR // 2 <= over
-    )
+    wanted = taps.sessions_over(files)
     assert in_force(home) == wanted
     assert home.reader(NAME).on_lake(system=()) == wanted
     assert_clean(home)
-
-
-def sessions(made: Iterable[Tap], *, gap: int) -> Iterator[tuple[str, list[int]]]:
-    by_phone: dict[str, list[int]] = {}
-    for tap in sorted(made):
-        by_phone.setdefault(tap.phone, []).append(tap.at)
-    for phone, times in by_phone.items():
-        session = times[:1]
-        for at in times[1:]:
-            if at > session[-1] + gap:  # as Spark 4.3 has it: one that comes just at the end still belongs
-                yield phone, session
-                session = []
-            session.append(at)
-        yield phone, session
 
 
 @pytest.mark.parametrize("how", ["dropDuplicatesWithinWatermark", "dropDuplicates"])
@@ -172,7 +161,7 @@ def test_doubles_within_the_watermark_come_once(home: Home, how: str) -> None:
     land_all(home, doubled)
     home.run(NAME)
 
-    wanted: Rows = Counter((tap.phone, tap.at * 1_000_000, tap.action) for tap in flat(files))
+    wanted = taps.rows(flat(files))
     assert in_force(home) == wanted
     assert home.reader(NAME).on_lake(system=()) == wanted
     assert_clean(home)
@@ -305,9 +294,7 @@ def test_a_stream_joins_itself_within_bounds(home: Home, how: str, max_files: in
     summary = home.run(NAME)
     assert summary.malformed == 1
 
-    pairs = openings(flat(files))
-    if how == "inner":
-        pairs = Counter({row: count for row, count in pairs.items() if row[2] is not None})
+    pairs = openings(flat(files)) if how == "leftOuter" else taps.paid(flat(files))
     over = (max(tap.at for tap in flat(files)) - 4 * HOUR) * 1_000_000
     found = in_force(home)
     assert found - pairs == Counter()

@@ -125,8 +125,19 @@ def test_a_transform_that_keeps_other_state_stops_before_it_runs(home: Home) -> 
         home.run(NAME)
     declare(home, body=ONCE, sink="Append()", columns=taps.TAPS)
     home.run(NAME)
-    wanted = Counter((tap.phone, tap.at * 1_000_000, tap.action) for tap in flat(FILES[:4]))
+    wanted = taps.rows(flat(FILES[:4]))
     assert in_force(home) == wanted, "put back as it was, it goes on"
+
+
+def test_a_window_of_another_width_is_other_state(home: Home) -> None:
+    """It keeps its name, and Spark would go on with windows of both widths."""
+    declare(home)
+    land_all(home, FILES[:2])
+    home.run(NAME)
+    declare(home, body=taps.HOURLY.replace('"1 hour"', '"30 minutes"'))
+    land_all(home, FILES[2:3], first=2)
+    with pytest.raises(StateChanged, match=r"window \(at, .*3600000000L.*; now it is .*1800000000L"):
+        home.run(NAME)
 
 
 def test_a_transform_that_begins_to_keep_state_takes_up_what_was_delivered(home: Home) -> None:
