@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from etl.run import a_session
 from etl.state import SHUFFLES, kept, no_batch_without_files, output_mode, taken
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from etl.run import Place
@@ -40,25 +40,33 @@ SHOWN = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """A batch that is in force."""
+    """A batch that was."""
 
-    delivery_id: int
     watermark_ms: int | None  # that it began with; None: it was made without state
     time_ms: int  # its own time, since 1970
     inputs: Sequence[Input]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Again:
-    """What is the same for all batches that run once more."""
+class Planned:
+    """A query of batches whose files are told to it: Spark lists none."""
 
     pipeline: Pipeline
     spark: SparkSession
-    writer: DataStreamWriter  # into nowhere
+    writer: DataStreamWriter
     times: int  # so often the transform takes its input
     pinned: Mapping[str, Any]
 
-    def run(self, checkpoint: Checkpoint, number: int, past: Past) -> None:
+    @classmethod
+    def of(cls, pipeline: Pipeline, frame: DataFrame, writer: DataStreamWriter) -> Planned:
+        """`frame` is the pipeline's output over an empty folder, `writer` what becomes of it."""
+        spark = frame.sparkSession
+        times = len(taken(frame)) // len(pipeline.sources)
+        return cls(pipeline=pipeline, spark=spark, writer=writer, times=times, pinned=_pinned(spark))
+
+    def run(
+        self, checkpoint: Checkpoint, number: int, past: Past, failure: Sequence[BaseException] = ()
+    ) -> None:
         """One batch, to its mark in the checkpoint, which is as the batch before left it."""
         from etl.query import to_its_end
 
@@ -66,8 +74,11 @@ class Again:
         watermark = left if past.watermark_ms is None else past.watermark_ms
         about = About(watermark_ms=watermark, time_ms=past.time_ms, pinned=self.pinned)
         set_watermark(self.spark, checkpoint.watermark_of(number - 1))
-        checkpoint.plan(number, by_source(past.inputs, self.pipeline), times=self.times, about=about)
-        to_its_end(self.writer.option("checkpointLocation", checkpoint.uri), self.pipeline.name)
+        checkpoint.plan(number, past.inputs, times=self.times, about=about)
+        try:
+            to_its_end(self.writer.option("checkpointLocation", checkpoint.uri), self.pipeline.name, failure)
+        finally:
+            set_watermark(self.spark, None)
 
 
 def rebuilt_stream(
@@ -89,24 +100,17 @@ def rebuilt_stream(
             return None
         with session(dsn) as cursor:
             batches = _in_force(cursor, pipeline)
-        _refuse_changed(place, pipeline, batches)
+        _refuse_changed(place, pipeline, batches.values())
         stream_id = str(uuid.uuid4())
         checkpoints = place.checkpoints(pipeline)
         checkpoints.of(stream_id).create(stream_id)
-        again = Again(
-            pipeline=pipeline,
-            spark=found,
-            writer=frame.writeStream.format("noop").outputMode(output_mode(pipeline, state)),
-            times=len(taken(frame)) // len(pipeline.sources),
-            pinned=_pinned(found),
-        )
-        try:
-            with no_batch_without_files(found):  # the planned batches and no other
-                for number, past in enumerate(batches):
-                    again.run(checkpoints.of(stream_id), number, past)
-                    told(number + 1, len(batches))
-        finally:
-            set_watermark(found, None)
+        nowhere = frame.writeStream.format("noop").outputMode(output_mode(pipeline, state))
+        planned = Planned.of(pipeline, frame, nowhere)
+        with no_batch_without_files(found):  # the planned batches and no other
+            for number, past in enumerate(batches.values()):
+                as_declared = replace(past, inputs=by_source(past.inputs, pipeline))
+                planned.run(checkpoints.of(stream_id), number, as_declared)
+                told(number + 1, len(batches))
     with session(dsn) as cursor:
         ledger.lock(cursor, pipeline.name)
         _require_ours(cursor, lease, batches, _in_force(cursor, pipeline))
@@ -114,17 +118,18 @@ def rebuilt_stream(
         ledger.register_stream(
             cursor, pipeline.name, stream_id, checkpoint=uri, first_batch=first, state=state
         )
-    return stream_id, sum(len(past.inputs) for past in batches)
+    return stream_id, sum(len(past.inputs) for past in batches.values())
 
 
-def _in_force(cursor: Cursor, pipeline: Pipeline) -> list[Past]:
-    return [
-        Past(delivery_id=number, watermark_ms=mark, time_ms=time, inputs=ledger.inputs_of(cursor, number))
+def _in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, Past]:
+    """By the number of the delivery, in the order of the commits."""
+    return {
+        number: Past(watermark_ms=mark, time_ms=time, inputs=ledger.inputs_of(cursor, number))
         for number, mark, time in ledger.batches_in_force(cursor, pipeline.name)
-    ]
+    }
 
 
-def _refuse_changed(place: Place, pipeline: Pipeline, batches: Sequence[Past]) -> None:
+def _refuse_changed(place: Place, pipeline: Pipeline, batches: Iterable[Past]) -> None:
     recorded = list(chain.from_iterable(past.inputs for past in batches))
     found = evidence.look_again(recorded, landing=place.settings.landing)
     changes = evidence.changed(recorded, found)
@@ -138,10 +143,9 @@ def _refuse_changed(place: Place, pipeline: Pipeline, batches: Sequence[Past]) -
         )
 
 
-def _require_ours(cursor: Cursor, lease: Lease, before: Sequence[Past], now: Sequence[Past]) -> None:
+def _require_ours(cursor: Cursor, lease: Lease, before: Iterable[int], now: Iterable[int]) -> None:
     """It took a while: the lease is still ours, and what is in force is what was run again."""
-    same = [one.delivery_id for one in before] == [one.delivery_id for one in now]
-    if not (ledger.heartbeat(cursor, lease) and same):
+    if not (ledger.heartbeat(cursor, lease) and list(before) == list(now)):
         raise Fenced(
             f"Another run delivered into {lease.pipeline} while its state was made anew; nothing was changed",
             remedy=f"`sluice recover {lease.pipeline}` again",

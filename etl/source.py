@@ -68,6 +68,10 @@ class Source:
         """As `streamed`, of the given files alone and not streaming; of the `broken` ones what can be read."""
         return self._put_out(self._static(uris, broken))
 
+    def by_source(self, uris: Iterable[str]) -> dict[int, list[str]]:
+        """Which of the pipeline's sources reads which of these files."""
+        return _by_source(self.pipeline, uris, self.landing, anywhere=self.anywhere)
+
     def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
         """Exactly the malformed and late records of the given files: `_raw`, `_source_path` and `_why`, all text."""
         from pyspark.sql import functions as F
@@ -131,7 +135,7 @@ class Source:
         """
         known = set(broken)
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
-        for number, some in _by_source(self.pipeline, uris, self.landing, anywhere=self.anywhere).items():
+        for number, some in self.by_source(uris).items():
             files = self.pipeline.sources[number]
             for damaged in (False, True):
                 if chosen := [uri for uri in some if (uri in known) is damaged]:
@@ -197,7 +201,7 @@ class Source:
         from pyspark.errors import PySparkException
 
         try:
-            [number] = _by_source(self.pipeline, [uri], self.landing, anywhere=self.anywhere)
+            [number] = self.by_source([uri])
             frame = self._static([uri], ())[self.pipeline.sources[number].stream]
             frame.write.format("noop").mode("overwrite").save()
         except (PySparkException, Py4JJavaError) as error:

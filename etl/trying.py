@@ -1,16 +1,21 @@
 """`sluice try`: a transform and its suite over some files, as one batch; no sink and no ledger is written to.
 
 Read, typed, flagged, sifted and judged by the code that runs use: what it says is what a run of exactly these
-files as one batch would do, into tables that do not exist yet.
+files as one batch would do, into tables that do not exist yet. Where the transform keeps state it is what a new
+stream puts out of them: in their batch, and in the one after it that closes what the watermark has passed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import tempfile
+import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,11 +23,13 @@ import pyarrow.compute as pc
 
 from etl import inputs, places
 from etl.batch import Staged
+from etl.checkpoint import open_checkpoint
 from etl.deliver import refuse_unfit
 from etl.errors import SetupError
 from etl.pipeline import Pipeline
 from etl.stage import RAW, SOURCE_PATH, Sieve, TaskReport, conform, sift
 from etl.staging import plain_values
+from etl.stored import parquet
 from etl.verdict import Verdict
 from etl.warehouse import postgres_type
 from etl.whatif import sieve_of
@@ -128,15 +135,20 @@ def try_out(
     from etl.state import kept
 
     uris = _there(files, place.settings.landing)
-    with a_session(place, spark) as found:
+    with a_session(place, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as folder:
         source = replace(open_source(found, pipeline, place.settings, stream=False), anywhere=True)
         shape = source.shape()
         state = kept(pipeline, shape)  # or it is refused, as by a run
         rules = compile_rules(pipeline, shape, place.settings)
-        frame = source.again(uris, broken=())
         sieve = sieve_of(rules)
         refuse_unfit(pipeline, sieve.columns)
-        ran = _run(source, rules.flagged(frame), partial(look_through, sieve, most), uris)
+        with _telling_of_files(source, uris):
+            frame = (
+                _streamed(place, source, state, uris, Path(folder))
+                if state
+                else source.again(uris, broken=())
+            )
+            ran = _run(source, rules.flagged(frame), partial(look_through, sieve, most), uris)
         staged = Staged(
             reports=[one.report for one in ran.seen],
             malformed=[TaskReport(partition=0, task=0, quarantined=ran.malformed)],
@@ -157,7 +169,7 @@ def try_out(
             held_rows=[row for one in ran.seen for row in one.held][:most],
             malformed_records=[(one[RAW], one[SOURCE_PATH]) for one in raw],
             verdict=rules.judge(counts, lambda: frame),
-            plan=_plan(frame),
+            plan=_plan(shape if state else frame),
         )
 
 
@@ -175,19 +187,60 @@ def _there(files: Sequence[str], landing: str) -> list[str]:
     return list(wanted)
 
 
-def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Sequence[str]) -> _Ran:
-    """The one job over the files, or SetupError for those that can't be read to their end."""
-    from etl.sparkbatch import collect, in_tasks
-
-    job = in_tasks(flagged, task)
+@contextlib.contextmanager
+def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
+    """SetupError for those that can't be read to their end."""
     try:
-        seen: list[Seen] = collect(job)
+        yield
     except Exception as error:
         some = "; ".join(f"{uri}: {why}" for uri, why in source.to_blame(error, uris).items())
         raise SetupError(
             f"Not every file can be read to its end: {some}",
             remedy="mend it; a run would deliver what can be read of it, and hold it as malformed",
         ) from error
+
+
+def _streamed(
+    place: Place, source: Source, state: Sequence[str], uris: Sequence[str], folder: Path
+) -> DataFrame:
+    """What a new stream of these files puts out, all its batches together; of complete mode the last."""
+    from etl.rebuild import Past, Planned
+    from etl.state import goes_by_the_clock, no_batch_without_files, output_mode
+
+    if not place.settings.spark_master.startswith("local"):
+        raise SetupError(
+            f"The transform of {source.pipeline.name} keeps state, which would be in a folder of this machine",
+            remedy="try it with SLUICE_SPARK_MASTER='local[*]'",
+        )
+    (folder / "none").mkdir()
+    frame, mode = source.below(str(folder / "none")), output_mode(source.pipeline, state)
+    failure: list[BaseException] = []
+
+    def keep(batch: DataFrame, number: int) -> None:
+        try:
+            batch.write.parquet(f"{folder}/out/{number:06}")
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    checkpoint = open_checkpoint(f"{folder}/checkpoint", sources=len(source.pipeline.sources))
+    checkpoint.create(str(uuid.uuid4()))
+    numbered = source.by_source(uris).items()
+    files = [one for n, some in numbered for one in inputs.look(some, landing=source.landing, source=n)]
+    planned = Planned.of(source.pipeline, frame, frame.writeStream.foreachBatch(keep).outputMode(mode))
+    with no_batch_without_files(source.spark) if goes_by_the_clock(frame) else contextlib.nullcontext():
+        past = Past(watermark_ms=0, time_ms=int(time.time() * 1000), inputs=files)
+        planned.run(checkpoint, 0, past, failure)
+    written = [one.as_uri() for one in sorted((folder / "out").iterdir())]
+    return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)
+
+
+def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Sequence[str]) -> _Ran:
+    """The one job over the output."""
+    from etl.sparkbatch import collect, in_tasks
+
+    job = in_tasks(flagged, task)
+    seen: list[Seen] = collect(job)
     counted = source.counted(job) or source.count(uris)
     return _Ran(job=job, seen=seen, malformed=counted["malformed"], records=counted["rows"])
 

@@ -1,0 +1,91 @@
+"""`sluice try` of pipelines that keep state: what a new stream of the files puts out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from etl.errors import SetupError
+from etl.generated import generated, told
+from etl.pipeline import load_pipeline
+from etl.trying import Tried, try_out
+from tests.oracle import Row, Rows
+from tests.spark import taps
+from tests.spark.runs import Home
+from tests.spark.taps import Tap
+
+FILES = taps.falling_silent(taps.taps(7, 40, seed=31), after=2)
+FILES[-1] += FILES[-1][:3]
+KINDS: dict[str, tuple[dict[str, Any], Callable[[Sequence[Tap]], Rows]]] = {
+    "update": ({}, taps.hourly),
+    "append": (
+        {"sink": "Append()"},
+        lambda made: taps.hourly(made, until=max(tap.at for tap in made) - 2 * taps.HOUR),
+    ),
+    "complete": ({"body": taps.ROLLUP, "sink": "Replace()", "columns": taps.ROLLUP_COLUMNS}, taps.rolled_up),
+    "doubles": (
+        {"body": taps.recipe("doubles"), "sink": "Append()", "columns": taps.TAPS},
+        lambda made: taps.rows(set(made)),
+    ),
+    "timers": (
+        {"body": taps.recipe("timers"), "sink": "Append()", "columns": taps.SILENCES},
+        lambda made: taps.silences([made, []])[0],
+    ),
+}
+
+
+def tried(home: Home, name: str = taps.NAME) -> Tried:
+    """Over all that has landed."""
+    pipeline = load_pipeline(name, home.place.settings.pipelines)
+    files = [str(file) for file in sorted(home.landing.rglob("*.jsonl"))]
+    return try_out(home.place, pipeline, files, most=10_000, spark=home.spark)
+
+
+@pytest.mark.parametrize(("declared", "wanted"), KINDS.values(), ids=KINDS)
+def test_it_shows_what_a_new_stream_puts_out(
+    home: Home, declared: dict[str, Any], wanted: Callable[[Sequence[Tap]], Rows]
+) -> None:
+    taps.declare(home, **declared)
+    taps.land_all(home, FILES)
+    said = tried(home)
+    assert Counter(map(plain, said.rows)) == wanted(taps.flat(FILES))
+    assert said.delivered == len(said.rows) > 5
+    assert home.ask("SELECT to_regclass('warehouse.taps')") == [(None,)]
+    assert not home.objects()
+
+
+def plain(row: Sequence[Any]) -> Row:
+    """Moments in microseconds, as the oracle has them."""
+    return tuple(micros(one) if isinstance(one, str) and one.startswith("2020-") else one for one in row)
+
+
+def micros(iso: str) -> int:
+    return int(dt.datetime.fromisoformat(iso).timestamp()) * 1_000_000
+
+
+@pytest.mark.parametrize("name", ["device_events", "device_alerts"])
+def test_a_shipped_pipeline_is_tried_on_a_day(shipped: Home, name: str) -> None:
+    files = generated("devices", [dt.date(2026, 1, 1)], seed=3)
+    for file in files:
+        shipped.write(file.path, file.content)
+    said, known = tried(shipped, name), told(files)
+    assert said.malformed == known["malformed"] > 0
+    assert said.delivered > 10
+    assert said.held == (known["implausible"] if name == "device_events" else 0)
+    assert not said.stops
+
+
+def test_a_file_that_ends_early_is_told(home: Home) -> None:
+    taps.declare(home)
+    home.write(f"{taps.NAME}/000.jsonl.gz", b"\x1f\x8b\x08\x00")
+    with pytest.raises(SetupError, match=r"read to its end: .*000\.jsonl\.gz"):
+        try_out(
+            home.place,
+            home.pipeline(taps.NAME),
+            [str(home.landing / taps.NAME / "000.jsonl.gz")],
+            spark=home.spark,
+        )
