@@ -84,13 +84,16 @@ class Warehouse:
         columns = _definitions(self.columns)
         cursor.execute(statement("warehouse", "create_table", target=self.target, columns=columns))
         self._refuse(cursor)
-        index = sql.Identifier(f"{self.table_name[:50]}_sluice_delivery")
-        cursor.execute(statement("warehouse", "create_delivery_index", target=self.target, index=index))
+        self._index(cursor, f"{self.table_name[:50]}_sluice_delivery", "create_delivery_index")
         if isinstance(self.sink, Upsert):
-            index = sql.Identifier(self._key_index)
-            cursor.execute(
-                statement("warehouse", "create_key_index", target=self.target, index=index, keys=self._keys)
-            )
+            self._index(cursor, self._key_index, "create_key_index", keys=self._keys)
+
+    def _index(self, cursor: Cursor, name: str, create: str, **parts: sql.Composable) -> None:
+        """Create an index where it is missing. Asked first: IF NOT EXISTS would wait for all who write to the table."""
+        there = sql.Identifier(self.table_schema, name).as_string(cursor)
+        if run(cursor, "warehouse", "has_index", {"index": there}).fetchone() == (False,):
+            index = sql.Identifier(name)
+            cursor.execute(statement("warehouse", create, target=self.target, index=index, **parts))
 
     def _refuse(self, cursor: Cursor) -> None:
         name = self.target.as_string(cursor)

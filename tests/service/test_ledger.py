@@ -13,7 +13,7 @@ import pytest
 from etl import database, ledger
 from etl.batch import Receipt, Session
 from etl.database import session
-from etl.deliver import deliver
+from etl.deliver import deliver, open_sinks
 from etl.errors import (
     Busy,
     ContractBroken,
@@ -146,6 +146,16 @@ def test_who_waits_too_long_for_a_commit_is_told_so(run: Session, monkeypatch: p
         ledger.lock(holding, "events")
         with pytest.raises(Busy):
             start(run.sinks.dsn, run.sinks.lake, EVENTS)
+
+
+def test_a_run_begins_while_another_writes_to_its_table(
+    run: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(database.TIMEOUTS, "lock_timeout", "50ms")
+    with session(run.sinks.dsn) as replaying:
+        replaying.execute("LOCK TABLE warehouse.events IN ROW EXCLUSIVE MODE")
+        sinks = run.sinks
+        open_sinks(sinks.pipeline, sinks.columns, dsn=sinks.dsn, lake=sinks.lake)
 
 
 def test_a_zombie_is_fenced_even_when_it_asks_for_a_delivered_batch(
