@@ -51,6 +51,9 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state"
         ".RocksDBStateStoreProvider",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # A snapshot is uploaded at such a moment alone: within the default minute a run is over, and each one would
+        # read all changes since the first batch.
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
     }
     if local:
         cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0]

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -162,7 +161,7 @@ STATE_KILLS = (
 
 @pytest.mark.timeout(900)
 def test_state_is_as_if_no_run_had_been_killed(runs: Runs) -> None:
-    files = taps.taps(6, 40, seed=21)
+    files = taps.taps(14, 40, seed=21)
     taps.declare(runs.home)
     taps.land_all(runs.home, files)
     delivered = 0
@@ -178,45 +177,62 @@ def test_state_is_as_if_no_run_had_been_killed(runs: Runs) -> None:
     assert last.wait(PATIENCE) == 0, runs.log
     assert taps.in_force(runs.home) == taps.hourly(taps.flat(files))
     taps.assert_clean(runs.home)
+    [(stream,)] = runs.home.ask("SELECT stream_id::text FROM sluice.stream")
+    snapshots = runs.home.checkpoint(stream, taps.NAME).glob("state/0/*/*.zip")
+    assert {one.parent.name for one in snapshots} >= {"0", "1"}, "else a run reads the changes of all before it"
 
 
-def of_doubles(files: Sequence[Sequence[Tap]]) -> Rows:
-    return Counter((tap.phone, tap.at * 1_000_000, tap.action) for tap in set(taps.flat(files)))
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A transform that keeps state, and what it makes of files of taps."""
+
+    body: str
+    columns: pa.Schema
+    wanted: Callable[[Sequence[Sequence[Tap]]], Rows]
+    sink: str = "Append()"
 
 
-def of_joins(files: Sequence[Sequence[Tap]]) -> Rows:
-    pairs = taps.openings(taps.flat(files))
-    return Counter({row: count for row, count in pairs.items() if row[2] is not None})
-
-
-def of_timers(files: Sequence[Sequence[Tap]]) -> Rows:
-    return taps.silences([*files, []])[0]
+KEPT = {
+    "doubles": Kept(
+        body=taps.recipe("doubles"),
+        columns=taps.TAPS,
+        wanted=lambda files: taps.rows(set(taps.flat(files))),
+    ),
+    "joins": Kept(
+        body=taps.recipe("joins").replace("leftOuter", "inner"),
+        columns=taps.OPENINGS,
+        wanted=lambda files: taps.paid(taps.flat(files)),
+    ),
+    "timers": Kept(
+        body=taps.recipe("timers"),
+        columns=taps.SILENCES,
+        wanted=lambda files: taps.silences([*files, []])[0],
+    ),
+    "sessions": Kept(body=taps.SESSIONS, columns=taps.SESSION_COLUMNS, wanted=taps.sessions_over),
+    "complete": Kept(
+        body=taps.ROLLUP,
+        columns=taps.ROLLUP_COLUMNS,
+        wanted=lambda files: taps.rolled_up(taps.flat(files)),
+        sink="Replace()",
+    ),
+}
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("page", "columns", "wanted"),
-    [
-        ("doubles", taps.TAPS, of_doubles),
-        ("joins", taps.OPENINGS, of_joins),
-        ("timers", taps.SILENCES, of_timers),
-    ],
-)
-def test_state_of_every_kind_goes_on_after_a_kill(
-    runs: Runs, page: str, columns: pa.Schema, wanted: Callable[[Sequence[Sequence[Tap]]], Rows]
-) -> None:
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
+def test_state_of_every_kind_goes_on_after_a_kill(runs: Runs, kept: Kept) -> None:
     """Killed where it hurts most: a batch is in both sinks, and Spark has marked neither it nor its state."""
     files = taps.falling_silent(taps.taps(7, 40, seed=22), after=2)
-    files = [made + made[:5] for made in files] if page == "doubles" else files
-    body = taps.recipe(page).replace("leftOuter", "inner")
-    taps.declare(runs.home, body=body, sink="Append()", columns=columns)
+    if kept is KEPT["doubles"]:
+        files = [made + made[:5] for made in files]
+    taps.declare(runs.home, body=kept.body, sink=kept.sink, columns=kept.columns)
     taps.land_all(runs.home, files)
     process = runs.start("committed", 3, taps.NAME)
     kill(process, runs.wait_for_step(process))
     runs.forget()
     last = runs.start("none", 0, taps.NAME)
     assert last.wait(PATIENCE) == 0, runs.log
-    assert taps.in_force(runs.home) == wanted(files)
+    assert taps.in_force(runs.home) == kept.wanted(files)
     assert taps.in_force(runs.home).total() > 5
     taps.assert_clean(runs.home)
 
