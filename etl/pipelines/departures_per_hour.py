@@ -1,6 +1,7 @@
 """Departures from New York City by airport and hour, kept up to date while the year's flights come in.
 
-An hour's row is written again whenever a batch brings more of its flights, until the watermark has passed it.
+An hour's row is written again whenever a batch brings more of its flights, until the watermark has passed it; a flight
+that comes later still is held.
 """
 
 from __future__ import annotations
@@ -37,5 +38,6 @@ PIPELINE = Pipeline(
     transform=departures_per_hour,
     suite="departures_per_hour",
     sink=Upsert(keys=("hour", "origin"), newest="latest_departure", partition_by=month("hour")),
+    late="time_hour",
     schedule="@daily",
 )

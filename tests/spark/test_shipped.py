@@ -11,12 +11,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.audit import audit
 from etl.landing import land_flights, parse_days
 from etl.pipeline import load_pipeline
+from etl.read import catalog_properties
 from etl.run import Summary, run
-from tests.spark.runs import Home
+from tests.spark.runs import REPOSITORY, Home
 
 LAYOUTS = pytest.mark.parametrize("max_files", [4, 100], ids=["many small batches", "few large batches"])
 EARLY, LATE = "2013-01-01..2013-01-20", "2013-01-21..2013-02-05"
@@ -43,11 +45,15 @@ def rows_of(frame: pd.DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(plain.itertuples(index=False, name=None))
 
 
-def in_two_runs(shipped: Home, name: str, max_files: int) -> Iterator[Summary]:
+def in_two_runs(shipped: Home, name: str, max_files: int, *, late: int = 0) -> Iterator[Summary]:
+    """So many flights come once more, weeks `late`, with the second run."""
     declared = load_pipeline(name, shipped.place.settings.pipelines)
     sources = tuple(replace(files, max_files=max_files) for files in declared.sources)
     pipeline = replace(declared, sources=sources)
     for days in (EARLY, LATE):
+        if late and days is LATE:
+            [flown] = (shipped.landing / "flights" / "dt=2013-01-03").glob("*.jsonl")
+            shipped.write("flights/dt=2013-01-03/late.jsonl", "".join(flown.open().readlines()[:late]))
         land_flights(shipped.place.settings, parse_days(days))
         yield run(shipped.place, pipeline, spark=shipped.spark)
     report = audit(shipped.place, pipeline)
@@ -56,10 +62,9 @@ def in_two_runs(shipped: Home, name: str, max_files: int) -> Iterator[Summary]:
 
 @LAYOUTS
 def test_departures_per_hour(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
-    assert [summary.quarantined for summary in in_two_runs(shipped, "departures_per_hour", max_files)] == [
-        0,
-        0,
-    ]
+    runs = in_two_runs(shipped, "departures_per_hour", max_files, late=7)
+    assert [summary.quarantined for summary in runs] == [0, 7]
+    assert shipped.ask("SELECT DISTINCT reasons FROM sluice.quarantine") == [(["late"],)]
     hours = flights.groupby(["hour_utc", "origin"])
     wanted = hours.agg(
         scheduled=("flight", "size"),
@@ -70,6 +75,17 @@ def test_departures_per_hour(shipped: Home, flights: pd.DataFrame, max_files: in
         "SELECT hour, origin, scheduled, departed, delayed FROM warehouse.departures_per_hour"
     )
     assert sorted(found) == sorted(wanted.reset_index().itertuples(index=False, name=None))
+    assert current_on_the_lake(shipped, "departures_per_hour") == len(found)
+
+
+def current_on_the_lake(shipped: Home, name: str) -> int:
+    """How many rows the documented query finds, each of which PostgreSQL has as well."""
+    table = SqlCatalog("sluice", **catalog_properties(shipped.place)).load_table(f"warehouse.{name}")
+    query = (REPOSITORY / "docs" / "state.md").read_text().partition('changes.sql("""')[2].partition('"""')[0]
+    current = table.scan().to_duckdb("changes").sql(query).project("hour, origin, scheduled, _delivery_id")
+    rows = Counter(current.fetchall())
+    assert rows == Counter(shipped.ask(f"SELECT hour, origin, scheduled, _delivery_id FROM warehouse.{name}"))
+    return rows.total()
 
 
 @LAYOUTS
@@ -88,7 +104,8 @@ def test_fleet(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
 @LAYOUTS
 def test_flights_weather(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
     """A flight without a measurement comes when the watermark, three days behind, has passed its hour."""
-    assert [summary.quarantined for summary in in_two_runs(shipped, "flights_weather", max_files)] == [0, 0]
+    runs = in_two_runs(shipped, "flights_weather", max_files, late=7)
+    assert [summary.quarantined for summary in runs] == [0, 7]
     weather = packaged("weather.csv")[["origin", "time_hour", "temp", "wind_speed"]]
     columns = ["departure", "carrier", "flight", "origin", "temp", "wind_speed", "measured"]
     both = flights.merge(weather.assign(measured=weather.time_hour), on=["origin", "time_hour"], how="left")
