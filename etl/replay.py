@@ -142,6 +142,8 @@ class Plan:
         size = sum(one.size for one in self.inputs)
         count = len(self.deliveries)
         yield f"{self.pipeline}: {self.chosen}: {count} deliveries ({first} to {last}) are replaced by one"
+        if self.state:
+            yield f"  refused    none stands alone: its transform keeps state ({'; '.join(self.state)})"
         changes = "changes of keys in PostgreSQL" if self.keyed else "rows of PostgreSQL"
         yield (
             f"  replaced   {self.rows:,} {changes} and {data:,} Parquet files;"

@@ -30,6 +30,7 @@ _KEYS = {
     "Deduplicate": "keys",
     "DeduplicateWithinWatermark": "keys",
     "FlatMapGroupsInPandasWithState": "groupingAttributes",
+    "TransformWithStateInPySpark": "leftAttributes",
 }
 _STATEFUL = frozenset({*_KEYS, "Distinct", "GlobalLimit"})
 SHUFFLES = "spark.sql.shuffle.partitions"

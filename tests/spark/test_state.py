@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from etl import state
 from etl.errors import ContractBroken, SetupError
+from etl.pipelines.device_alerts import device_alerts
 from etl.replay import Chosen, plan, replay
 from etl.sparkbatch import suite_path
 from etl.status import record_decision
@@ -58,6 +59,12 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
         "Aggregate by hour ('hour', timestamp)",
     ),
     "rollup": (lambda df: df.rollup("value").count(), "Aggregate by value, spark_grouping_id"),
+    "arbitrary state": (
+        lambda df: device_alerts(
+            df.select(F.col("value").cast("string").alias("device"), F.col("timestamp").alias("at"))
+        ),
+        "TransformWithStateInPySpark by device",
+    ),
     "deduplicate": (lambda df: df.dropDuplicates(["value"]), "Deduplicate by value"),
     "join of two streams": (
         lambda df: df.join(df.withColumnRenamed("timestamp", "other"), "value"),
@@ -261,6 +268,7 @@ def test_no_batch_is_replayed_by_itself(home: Home) -> None:
     declare(home)
     home.run(NAME)
     planned = plan(home.place, home.pipeline(NAME), Chosen(deliveries=(1, 1)))
+    assert any("refused" in line and "keeps state" in line for line in planned.lines())
     with pytest.raises(SetupError, match="keeps state between batches"):
         replay(home.place, home.pipeline(NAME), planned, who="a test", spark=home.spark)
     assert home.ask("SELECT count(*) FROM sluice.run WHERE kind = 'replay'") == [(0,)]
