@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from etl import cli_airflow, cli_quarantine, cli_replay, cli_state, cli_suites
 from etl.command import AsJson, PipelineName, here, load, print_json, who
@@ -252,7 +252,10 @@ def status(
     if as_json:
         print_json([state.json() for state in found])
         return
-    table = Table("pipeline", "table", "deliveries", "rows", "quarantined", "last delivery", "state", "next")
+    names = ("pipeline", "table", "deliveries", "rows", "quarantined", "last delivery", "state", "next")
+    table = Table(
+        *(Column(one, overflow="fold") for one in names)
+    )  # a command is shown whole, or can't be copied
     for state in found:
         table.add_row(*state.cells())
     out.print(table)

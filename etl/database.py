@@ -10,7 +10,7 @@ import psycopg2
 import psycopg2.extensions
 from psycopg2 import errorcodes, sql
 
-from etl.errors import ServiceAway, SetupError
+from etl.errors import Busy, ServiceAway, SetupError
 from etl.staging import CONNECTION
 from etl.statements import SQL_FOLDER, statement
 
@@ -53,11 +53,20 @@ def transaction(connection: Connection) -> Iterator[Cursor]:
             for name, value in TIMEOUTS.items():
                 cursor.execute(sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), sql.Literal(value)))
             yield cursor
-        except BaseException:
+        except BaseException as error:
             if not connection.closed:
                 connection.rollback()
+            if isinstance(error, psycopg2.errors.InsufficientPrivilege):
+                raise _no_right(error) from error
             raise
         connection.commit()
+
+
+def _no_right(error: psycopg2.Error) -> SetupError:
+    return SetupError(
+        f"PostgreSQL refuses it: {str(error).strip().splitlines()[0]}",
+        remedy="`sluice doctor --rights` prints what the role needs, for whoever may grant it",
+    )
 
 
 @contextmanager
@@ -99,12 +108,22 @@ def migrate(dsn: str) -> list[str]:
     out; whoever holds it may break yoyo's own lock, for its owner is dead.
     """
     with connect(dsn) as guard, guard.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-        _check_server(cursor)
-        return _apply(dsn)
+        cursor.execute("SET LOCAL lock_timeout = %s", (TIMEOUTS["lock_timeout"],))
+        try:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        except psycopg2.errors.LockNotAvailable as error:
+            raise Busy(
+                f"Another command has been migrating the database for longer than {TIMEOUTS['lock_timeout']}",
+                remedy="let it end, or see who holds the advisory lock in pg_locks; then the same command again",
+            ) from error
+        require_version(cursor)
+        try:
+            return _apply(dsn)
+        except psycopg2.errors.InsufficientPrivilege as error:
+            raise _no_right(error) from error
 
 
-def _check_server(cursor: Cursor) -> None:
+def require_version(cursor: Cursor) -> None:
     version = cursor.connection.server_version
     if version < OLDEST_SERVER:
         raise SetupError(

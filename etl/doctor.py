@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from psycopg2.extensions import parse_dsn
 
-from etl.database import connect
-from etl.errors import SluiceError
-from etl.pipeline import load_pipelines
+from etl.database import require_version, run, session
+from etl.errors import SetupError, SluiceError
+from etl.pipeline import load_pipelines, loadable
 from etl.services import java
 from etl.settings import Settings, load_settings
 from etl.statements import SQL_FOLDER
@@ -107,18 +107,19 @@ def _up(settings: Settings, into: list[Place]) -> str:
 
 
 def _postgres(place: Place) -> str:
-    connection = connect(place.services.postgres)
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT current_setting('server_version'), current_user,"
-                " has_database_privilege(current_database(), 'CREATE')"
-            )
-            version, user, may_create = cursor.fetchone() or ("?", "?", False)
-    finally:
-        connection.close()
-    rights = "may create schemas" if may_create else "may not create schemas: see `sluice doctor --rights`"
-    return f"{version}, as {user}, who {rights}"
+    declared = loadable(place.settings.pipelines).values()
+    schemas = {"sluice", "sluice_stage", *(one.table.rpartition(".")[0] for one in declared)}
+    with session(place.services.postgres) as cursor:
+        require_version(cursor)
+        cursor.execute("SELECT current_setting('server_version'), current_user")
+        version, user = cursor.fetchone() or ("?", "?")
+        missing = [name for (name,) in run(cursor, "doctor", "closed_schemas", {"schemas": sorted(schemas)})]
+    if missing:
+        raise SetupError(
+            f"{version}, as {user}, who may not create tables in {', '.join(missing)}",
+            remedy="`sluice doctor --rights` prints what the role needs, for whoever may grant it",
+        )
+    return f"{version}, as {user}, who may create tables in {', '.join(sorted(schemas))}"
 
 
 def _lake(place: Place) -> str:

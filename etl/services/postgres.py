@@ -94,6 +94,7 @@ def cluster(home: Path, port: int) -> Postgres:
 
 def start(server: Postgres) -> str:
     """Start the server unless it runs, and return its connection string."""
+    _check_environment()
     port = running(server)
     if port is None:
         port = _launch(server)
@@ -273,6 +274,16 @@ def _socket_path(server: Postgres) -> Path:
         return folder
     name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
     return Path(tempfile.gettempdir()) / f"sluice-{name}"
+
+
+def _check_environment() -> None:
+    """Refuse what libpq would take from the environment instead of the embedded server's own."""
+    foreign = [name for name in ("PGPASSWORD", "PGSSLMODE", "PGSERVICE") if os.environ.get(name)]
+    if foreign:
+        raise SetupError(
+            f"{', '.join(foreign)} is set, and would win over how the embedded PostgreSQL is reached",
+            remedy=f"unset {' '.join(foreign)}, or name your own server in SLUICE_POSTGRES",
+        )
 
 
 def _wait_for_role(server: Postgres, port: int) -> None:

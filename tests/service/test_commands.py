@@ -1,0 +1,424 @@
+"""The commands as a user has them: processes of their own, judged by what they print and how they end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+from psycopg2 import sql
+from psycopg2.extensions import make_dsn, parse_dsn
+
+from etl import ledger
+from etl.audit import audit
+from etl.database import migrate, session
+from etl.errors import SetupError
+from etl.lake import Lake
+from etl.pipeline import Append, day
+from etl.services import Services, java
+from etl.settings import Settings
+from tests import oracle
+from tests.conftest import FOREIGN, REPOSITORY
+from tests.service.delivering import Delivering
+from tests.stores import new_database
+
+pytestmark = pytest.mark.long
+
+COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("text", pa.string())])
+DECLARATION = """
+from etl.pipeline import Append, Files, Pipeline, day
+
+def events(frame):
+    return frame
+
+PIPELINE = Pipeline(
+    name="events",
+    sources=(Files("events/*.jsonl"),),
+    schema="id bigint, at timestamp, text string",
+    transform=events,
+    sink=Append(partition_by=day("at")),
+)
+"""
+AWKWARD = """Ann's "own" $HOME `it` \\ &"""
+SPARK_CONF = '{"spark.app.name": "Ann\'s own"}'
+LET_IN = 'set -e; eval "$(sluice env)"'
+READERS = """
+import json, os, sys
+import boto3, psycopg2
+from pyiceberg.catalog import load_catalog
+
+query = "SELECT id, text FROM {} ORDER BY id"
+with psycopg2.connect("") as connection, connection.cursor() as cursor:
+    cursor.execute(query.format("warehouse.events"))
+    found = {"user": connection.info.user, "psycopg2": cursor.fetchall()}
+table = load_catalog("sluice").load_table("warehouse.events")
+found["pyiceberg"] = sorted([row["id"], row["text"]] for row in table.scan().to_arrow().to_pylist())
+found["duckdb"] = table.scan().to_duckdb("events").sql(query.format("events")).fetchall()
+bucket, _, prefix = sys.argv[1].removeprefix("s3://").partition("/")
+listed = boto3.Session().client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/data/")
+found["boto3"] = [f"s3://{bucket}/{one['Key']}" for one in listed["Contents"]]
+print(json.dumps(found | {"environment": dict(os.environ)}))
+"""
+DELIVERED = [[number, f"row {number}"] for number in range(6, 90)]
+
+
+def rows(count: int, start: int = 0) -> pa.Table:
+    ids = pa.array(range(start, start + count), pa.int64())
+    texts = pa.array([f"row {n}" for n in range(start, start + count)])
+    return pa.table([ids, ids.cast(COLUMNS.field("at").type), texts], schema=COLUMNS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    said: str  # on standard error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shell:
+    """A user's shell: its folder, and an environment that has nothing of Sluice but what is set here."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    @classmethod
+    def at(cls, folder: Path, **settings: str) -> Shell:
+        (folder / "sluice.toml").touch()  # so that none further up is found
+        without = (*FOREIGN, "PYICEBERG_", "NO_PROXY", "no_proxy")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(without)}
+        own = {
+            "HOME": str(folder),
+            "PATH": str(Path(sys.executable).parent),  # no psql but the embedded server's
+            "JAVA_HOME": str(java().resolve().parents[1]),
+            "PYTHONPATH": str(REPOSITORY),
+            "LANG": "C.UTF-8",
+            "COLUMNS": "160",
+        }
+        return cls(folder=folder, environment=kept | own | settings)
+
+    def start(self, *words: str, **settings: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            words,
+            cwd=self.folder,
+            env={**self.environment, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def sluice(self, *words: str, **settings: str) -> Done:
+        return ended(self.start("sluice", *words, **settings))
+
+    def at_once(self, *commands: str, **settings: str) -> list[Done]:
+        started = [self.start("sluice", *command.split(), **settings) for command in commands]
+        return [ended(process) for process in started]
+
+    def bash(self, script: str, *words: str) -> Done:
+        return ended(self.start(str(shutil.which("bash")), "-c", script, "bash", *words))
+
+
+def ended(process: subprocess.Popen[str]) -> Done:
+    out, said = process.communicate(timeout=240)
+    return Done(code=process.returncode, out=out, said=said)
+
+
+def delivered(services: Services, dsn: str, lake: Lake, home: Path) -> Delivering:
+    """Two deliveries of a run that ended well: 84 rows, and 6 that are held."""
+    events = Delivering.start(services, dsn, lake, home, COLUMNS, Append(partition_by=day("at")))
+    events.deliver(rows(60), bad=range(6))
+    events.deliver(rows(30, start=60))
+    with session(dsn) as cursor:
+        ledger.end_run(cursor, events.session.lease, "done")
+    return events
+
+
+def own_settings(events: Delivering) -> dict[str, str]:
+    """What a user sets wherever the services are."""
+    home = events.place.settings.home
+    (home / "pipelines").mkdir()
+    (home / "pipelines" / "events.py").write_text(DECLARATION)
+    return {
+        "SLUICE_LANDING": str(events.landing),
+        "SLUICE_PIPELINES": str(home / "pipelines"),
+        "SLUICE_SPARK_CONF": SPARK_CONF,
+    }
+
+
+def services_elsewhere(events: Delivering) -> dict[str, str]:
+    """What a user sets where PostgreSQL and S3 are not embedded."""
+    return {
+        "SLUICE_HOME": str(events.place.settings.home),
+        "SLUICE_POSTGRES": events.dsn,
+        "SLUICE_LAKE": events.place.lake.root,
+        "SLUICE_S3_ENDPOINT": events.place.services.s3_endpoint or "",
+        **events.place.services.environment,
+    }
+
+
+@pytest.fixture
+def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
+    return delivered(services, dsn, lake, tmp_path / AWKWARD)
+
+
+@pytest.fixture
+def shell(events: Delivering, tmp_path: Path) -> Shell:
+    return Shell.at(tmp_path, **own_settings(events), **services_elsewhere(events))
+
+
+@pytest.fixture
+def embedded(services: Services, lake: Lake, tmp_path: Path) -> Iterator[Delivering]:
+    """Delivered to the embedded database and bucket themselves."""
+    migrate(services.postgres)
+    try:
+        yield delivered(services, services.postgres, Lake(services.lake, lake.store), tmp_path / AWKWARD)
+    finally:
+        oracle.ask(services.postgres, "DROP SCHEMA IF EXISTS sluice, sluice_stage, warehouse CASCADE")
+
+
+@pytest.fixture
+def role(services: Services) -> Iterator[str]:
+    """The connection string of a role that may log in, and nothing else, to an empty database of another's."""
+    name, secret = f"{AWKWARD} {uuid.uuid4().hex[:8]}", f"{AWKWARD} %20"
+    owner = superuser(services.postgres)
+    create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(name), sql.Literal(secret))
+    with session(owner) as cursor:
+        cursor.execute(create)
+    try:
+        with new_database(services.postgres) as dsn:
+            known = parse_dsn(dsn)
+            server = {key: known[key] for key in ("host", "port", "dbname")}
+            yield make_dsn(**server, user=name, password=secret)
+    finally:
+        with session(owner) as cursor:
+            cursor.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+def committed_paths(events: Delivering) -> list[str]:
+    kept = "SELECT path FROM sluice.delivered_file WHERE kind = 'data' ORDER BY delivery_id, path"
+    return [str(path) for (path,) in events.execute(kept)]
+
+
+def superuser(dsn: str, **changes: str) -> str:
+    """The cluster's owner, whose password is in the same file."""
+    return str(make_dsn(dsn, user="postgres", **changes))
+
+
+def grant(services: Services, role: str, folder: Path) -> None:
+    """What a DBA does with the script of `sluice doctor --rights`."""
+    printed = Shell.at(folder).sluice("doctor", "--rights", SLUICE_POSTGRES=role)
+    assert printed.code == 0, printed.said
+    with session(superuser(services.postgres, dbname=parse_dsn(role)["dbname"])) as cursor:
+        cursor.execute(printed.out)
+
+
+# Other tools are let in
+
+
+def test_env_lets_psql_psycopg2_boto3_pyiceberg_and_duckdb_in(
+    embedded: Delivering, settings: Settings, tmp_path: Path
+) -> None:
+    place = {**own_settings(embedded), "SLUICE_HOME": str(settings.home), "SLUICE_JARS": str(settings.jars)}
+    psql = "psql -At -c 'SELECT count(*), sum(id) FROM warehouse.events'"
+    script = f'{LET_IN}; {psql}; python -c "$1" "$2"'
+    done = Shell.at(tmp_path, **place).bash(script, READERS, embedded.table.location)
+    assert done.code == 0, done.said
+    counted, read = done.out.splitlines()
+    assert counted == f"84|{sum(range(6, 90))}"
+    found = json.loads(read)
+    assert found["psycopg2"] == found["pyiceberg"] == found["duckdb"] == DELIVERED
+    assert found["environment"].items() >= place.items()
+    assert {*committed_paths(embedded)} <= {*found["boto3"]}
+
+
+def test_env_keeps_names_and_passwords_with_quotes_whole(
+    services: Services, role: str, lake: Lake, tmp_path: Path
+) -> None:
+    grant(services, role, tmp_path)
+    migrate(role)
+    events = delivered(services, role, lake, tmp_path / AWKWARD)
+    place = own_settings(events) | services_elsewhere(events)
+    script = f'{LET_IN}; python -c "$1" "$2"'
+    done = Shell.at(tmp_path, **place).bash(script, READERS, events.table.location)
+    assert done.code == 0, done.said
+    found = json.loads(done.out)
+    assert found["user"] == parse_dsn(role)["user"]
+    assert found["psycopg2"] == found["pyiceberg"] == found["duckdb"] == DELIVERED
+    assert found["environment"].items() >= place.items()
+
+
+# The doctor
+
+
+def test_the_script_of_rights_lets_a_plain_role_migrate_and_deliver(
+    services: Services, role: str, lake: Lake, tmp_path: Path
+) -> None:
+    with pytest.raises(SetupError, match=r"(?s)permission denied.*doctor --rights"):
+        migrate(role)
+    examined = Shell.at(tmp_path, SLUICE_POSTGRES=role).sluice("doctor")
+    assert examined.code == 2
+    assert "who may not create tables in sluice, sluice_stage, warehouse" in examined.out
+    grant(services, role, tmp_path)
+    assert migrate(role)
+    events = delivered(services, role, lake, tmp_path / "home")
+    report = audit(events.place, events.pipeline)
+    assert report.clean, report.lines()
+    assert report.rows["table"] == len(DELIVERED)
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_healthy_place(shell: Shell) -> None:
+    done = shell.sluice("doctor")
+    assert (done.code, done.said) == (0, "")
+    assert {line.split()[0] for line in done.out.splitlines()} == {"ok", "WARNING"}
+    for looked_at in ("Java", "settings", "services", "PostgreSQL", "lake"):
+        assert re.search(f"^ok +{looked_at}: ", done.out, re.MULTILINE), done.out
+
+
+def test_an_unreachable_postgres_is_one_finding_and_one_message(events: Delivering, shell: Shell) -> None:
+    away = str(make_dsn(events.dsn, port=1, password="unsaid"))
+    examined, status = shell.at_once("doctor", "status", SLUICE_POSTGRES=away)
+    assert (examined.code, examined.said) == (2, "")
+    wrong = [line for line in examined.out.splitlines() if line.startswith("WRONG")]
+    assert [line.split(":")[:2] for line in wrong] == [["WRONG   PostgreSQL", " PostgreSQL can't be reached"]]
+    assert (status.code, status.out) == (75, "")
+    assert status.said.startswith("sluice: PostgreSQL can't be reached: ")
+    for text in (examined.out, status.said):
+        assert len(re.findall("^  next: .*SLUICE_POSTGRES", text, re.MULTILINE)) == 1
+        assert "Traceback" not in text
+        assert "unsaid" not in text
+
+
+def test_a_password_for_another_server_is_told_before_the_embedded_one_refuses_it(
+    settings: Settings, tmp_path: Path
+) -> None:
+    place = {"SLUICE_HOME": str(settings.home), "SLUICE_JARS": str(settings.jars)}
+    done = Shell.at(tmp_path, **place).sluice("status", PGPASSWORD="another's")
+    assert (done.code, done.out) == (2, "")
+    assert "unset PGPASSWORD" in done.said
+    assert "another's" not in done.said
+
+
+# Reports
+
+
+def test_the_reports_of_a_clean_place(events: Delivering, shell: Shell) -> None:
+    commands = ("status", "status --json", "files events --json", "audit events")
+    ended_well = shell.at_once(*commands)
+    assert [(done.code, done.said) for done in ended_well] == [(0, "")] * len(commands)
+    table, states, files, audited = (done.out for done in ended_well)
+    line = next(line for line in table.splitlines() if "warehouse.events" in line)
+    cells = [cell.strip() for cell in line.strip("│").split("│")]
+    assert cells[:5] == ["events", "warehouse.events", "2", "84", "6"]
+    assert cells[6:] == ["idle", "sluice run events"]
+    (state,) = json.loads(states)
+    counted = {"deliveries": 2, "delivered": 84, "quarantined": 6}
+    standing = {"stream": events.session.stream_id, "state": "idle", "next": "sluice run events"}
+    assert state.items() >= (counted | standing).items()
+    found = json.loads(files)
+    assert {*found} == {"pipeline", "snapshot_id", "files"}
+    assert [one["path"] for one in found["files"]] == committed_paths(events)
+    assert sum(one["rows"] for one in found["files"]) == len(DELIVERED)
+    assert audited.startswith("events: clean: both sinks hold what was delivered\n")
+
+
+def test_audit_names_the_delivery_whose_row_was_changed_by_hand(events: Delivering, shell: Shell) -> None:
+    events.execute("UPDATE {t} SET text = 'changed' WHERE id = 60")
+    done = shell.sluice("audit", "events")
+    assert (done.code, done.said) == (1, "")
+    assert done.out.startswith("events: NOT clean\n")
+    assert re.findall(r"delivery (\d+) \(stream .*: 30 rows everywhere, but values differ", done.out) == ["2"]
+
+
+# What a person got wrong
+
+
+def test_a_home_that_cannot_be_made_and_a_port_in_use_are_told_in_two_lines(
+    settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        shell = Shell.at(tmp_path, SLUICE_JARS=str(settings.jars))
+        refused = {
+            "can't be made": shell.start("sluice", "up", SLUICE_HOME=str(tmp_path / "file" / "home")),
+            f"port {port} on 127.0.0.1, wanted for s3, is in use": shell.start(
+                "sluice", "up", SLUICE_HOME=str(tmp_path / "home"), SLUICE_S3_PORT=port
+            ),
+        }
+        for seen, process in refused.items():
+            done = ended(process)
+            assert (done.code, done.out) == (2, "")
+            assert re.fullmatch(f"sluice: .*{re.escape(seen)}.*\n  next: .*\n", done.said), done.said
+
+
+@pytest.mark.parametrize(
+    ("command", "setting", "seen"),
+    [
+        ("files", {}, "Missing argument 'PIPELINE'"),
+        ("down", {"SLUICE_HOEM": "elsewhere"}, "did you mean SLUICE_HOME?"),
+    ],
+)
+def test_a_wrong_word_is_told_without_a_traceback(
+    tmp_path: Path, command: str, setting: dict[str, str], seen: str
+) -> None:
+    done = Shell.at(tmp_path).sluice(command, **setting)
+    assert (done.code, done.out) == (2, "")
+    assert seen in done.said
+    assert "Traceback" not in done.said
+
+
+# A command is stopped
+
+
+def await_condition(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Wait until `condition` holds, while the process goes on."""
+    while not condition():
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.05)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_a_command_that_waits_for_another(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with (home / "services.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = Shell.at(tmp_path).start("sluice", "down", SLUICE_HOME=str(home))
+        opened = psutil.Process(process.pid).open_files
+        await_condition(lambda: lock.name in {file.path for file in opened()}, process)
+        process.send_signal(number)
+        done = ended(process)
+    assert (done.code, done.out) == (code, "")
+    assert done.said == f"sluice: stopped by {number.name}; the next run goes on from the ledger\n"
+
+
+def test_an_audit_that_is_stopped_gives_no_verdict(events: Delivering, shell: Shell) -> None:
+    waiting = "SELECT 1 FROM pg_locks WHERE relation = 'warehouse.events'::regclass AND NOT granted"
+    with ExitStack() as held:
+        held.enter_context(session(events.dsn)).execute("LOCK TABLE warehouse.events")
+        process = shell.start("sluice", "audit", "events")
+        await_condition(lambda: oracle.ask(events.dsn, waiting), process)
+        process.send_signal(signal.SIGTERM)
+        held.close()  # what waits in PostgreSQL is not woken by a signal
+        done = ended(process)
+    assert (done.code, done.out) == (143, "")
+    assert done.said.startswith("sluice: stopped by SIGTERM")
