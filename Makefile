@@ -40,11 +40,12 @@ demo: install  ## land real flights, run them through Airflow to the end, stop e
 	@trap '$(BIN)/sluice down' EXIT; $(BIN)/sluice land flights && $(BIN)/sluice airflow --detach && $(BIN)/sluice trigger flights
 	@echo "make up      brings up Airflow's pages over the same data"
 
-test: dev programs $(GATEWAY)  ## the whole test suite, on two processes; TESTS=… narrows it
+test: programs dev $(GATEWAY)  ## the whole test suite, on two processes; TESTS=… narrows it
 	$(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadscope --no-loadscope-reorder $(TESTS)
 
 programs:
-	@missing="$$(for name in chromium curl wget; do command -v $$name >/dev/null || echo $$name; done)"; test -z "$$missing" \
+	@missing="$$(for name in chromium curl wget; do command -v $$name >/dev/null || echo $$name; done; \
+		test -x "$${JAVA_HOME:-none}/bin/java" || command -v java >/dev/null || echo default-jre-headless)"; test -z "$$missing" \
 		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 		&& DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends $$missing >/dev/null; } \
 		|| { echo "the tests need" $$missing "on PATH: install Debian's packages of these names, or others" >&2; exit 2; }
@@ -59,8 +60,8 @@ test-fast: dev  ## without Spark, without crashes and restarts, on two processes
 	$(BIN)/pytest -m "not slow and not long" --numprocesses 2 --dist worksteal tests/unit tests/service
 
 check: dev  ## ruff and mypy
-	$(BIN)/ruff check etl tests
-	$(BIN)/ruff format --check etl tests
+	$(BIN)/ruff check etl dags tests benchmarks
+	$(BIN)/ruff format --check etl dags tests benchmarks
 	$(BIN)/mypy
 
 model: dev  ## the long form of the protocol's model
