@@ -13,7 +13,7 @@ import random
 import struct
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,7 @@ class Expected:
     delivered: Rows
     held_in_postgres: Rows
     held_on_lake: Rows
+    current: Rows | None = None  # of an upsert sink: the table, while the lake has all that was delivered
 
 
 def make(seed: int, *, batches: int, rows: int = 120) -> list[MadeBatch]:
@@ -141,6 +142,27 @@ def merged(batches: Sequence[MadeBatch]) -> MadeBatch:
         rows=tuple(row for batch in batches for row in batch.rows),
         malformed=tuple(one for batch in batches for one in batch.malformed),
     )
+
+
+def keyed(batches: Sequence[MadeBatch]) -> list[MadeBatch]:
+    """The same rows under ids that every batch has again, as an upsert sink takes them."""
+
+    def again(made: Made) -> Made:
+        return replace(made, values=(made.values[0] % 1_000_000, *made.values[1:]))
+
+    return [replace(batch, rows=tuple(again(made) for made in batch.rows)) for batch in batches]
+
+
+def newest(batches: Sequence[MadeBatch]) -> Rows:
+    """Of each id the row with the newest `at`, of equally new ones the later; a moment is newer than none."""
+    found: dict[int, tuple[int | None, Row]] = {}
+    for batch in batches:
+        for made in batch.rows:
+            number, at, *_ = made.values
+            before = found.get(number, (None, ()))[0]
+            if not made.reasons and (before is None or (at is not None and before <= at)):
+                found[number] = at, (*_plain(made.values), batch.batch_id)
+    return Counter(row for _, row in found.values())
 
 
 def mended(batch: MadeBatch) -> Rows:
@@ -294,7 +316,10 @@ class Reader:
     def difference(self, wanted: Expected) -> str:
         """Every way in which the sinks are not as `wanted`; empty when both are."""
         found = {
-            "PostgreSQL": (self.in_postgres(), wanted.delivered),
+            "PostgreSQL": (
+                self.in_postgres(),
+                wanted.delivered if wanted.current is None else wanted.current,
+            ),
             "Parquet": (self.on_lake(), wanted.delivered),
             "quarantine in PostgreSQL": (self.held_in_postgres(), wanted.held_in_postgres),
             "quarantine on the lake": (self.held_on_lake(), wanted.held_on_lake),

@@ -26,6 +26,7 @@ from etl.deliver import deliver, deliver_apart
 from etl.errors import SluiceError
 from etl.lake import Lake
 from etl.objects import ObjectStore
+from etl.pipeline import Append, Sink, Upsert, day
 from etl.quarantine import Chosen, held_rows
 from etl.release import typed
 from etl.run import drop_left
@@ -51,8 +52,20 @@ class Case:
     seed: int
     batches: int
     act: str = "run"  # or replay, or release
+    sink: str = "append"  # or upsert, of rows that every batch has again
     step: str | None = None  # None: nobody is killed
     batch: int = 0
+
+    @property
+    def made(self) -> list[oracle.MadeBatch]:
+        made = oracle.make(self.seed, batches=self.batches)
+        return oracle.keyed(made) if self.sink == "upsert" else made
+
+
+SINKS: dict[str, Sink] = {
+    "append": Append(partition_by=day("at")),
+    "upsert": Upsert(keys=("id",), newest="at", partition_by=day("at")),
+}
 
 
 @dataclass(kw_only=True)
@@ -154,10 +167,10 @@ def drive(case: Case, events: int) -> None:
     if case.act != "run":
         {"replay": replay, "release": release}[case.act](case, lake, workers)
         return
-    run = start(case.dsn, lake, pipeline(PIPELINE), stream_id=case.stream_id)
+    run = start(case.dsn, lake, pipeline(PIPELINE, SINKS[case.sink]), stream_id=case.stream_id)
     reached(Step.LEASE_TAKEN)
     drop_left(case.dsn, PIPELINE)
-    for made in oracle.make(case.seed, batches=case.batches):
+    for made in case.made:
         mark = Path(case.folder, f"{made.batch_id}.done")
         if mark.exists():
             continue
@@ -188,8 +201,7 @@ def replay(case: Case, lake: Lake, workers: Workers) -> None:
         who="tests",
         why="",
     )
-    made = oracle.make(case.seed, batches=case.batches)
-    _deliver_apart(case, lake, workers, change, of(oracle.merged(made[:2]), partitions=WORKERS))
+    _deliver_apart(case, lake, workers, change, of(oracle.merged(case.made[:2]), partitions=WORKERS))
 
 
 def release(case: Case, lake: Lake, workers: Workers) -> None:

@@ -179,7 +179,9 @@ def test_state_is_as_if_no_run_had_been_killed(runs: Runs) -> None:
     taps.assert_clean(runs.home)
     [(stream,)] = runs.home.ask("SELECT stream_id::text FROM sluice.stream")
     snapshots = runs.home.checkpoint(stream, taps.NAME).glob("state/0/*/*.zip")
-    assert {one.parent.name for one in snapshots} >= {"0", "1"}, "else a run reads the changes of all before it"
+    assert {one.parent.name for one in snapshots} >= {"0", "1"}, (
+        "else a run reads the changes of all before it"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
