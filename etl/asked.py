@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 
 from etl import tries
 from etl.airflow_try import AirflowTry
-from etl.database import migrate
 from etl.errors import SetupError
 from etl.quarantine import Chosen as Rows
 from etl.quarantine import held_rows, require_held
 from etl.release import release
-from etl.replay import Chosen, Replayed, first_and_last, plan, replay
+from etl.replay import Chosen, first_and_last, plan, replay
 from etl.run import Place, Progress, Summary
 from etl.run import run as run_stream
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from etl.pipeline import Pipeline
+    from etl.tries import Became
 
 WHO = "airflow"
 
@@ -38,45 +38,67 @@ def run_asked(
     place: Place, pipeline: Pipeline, asked: AirflowTry | None, progress: Progress, say: Callable[[str], None]
 ) -> Summary:
     """Do what is asked for; None: nobody but a person asks, and the stream's next batches are delivered."""
-    if asked is not None and asked.release:
-        return _release(place, pipeline, asked, progress)
-    chosen = meant(place, pipeline, asked) if asked else None
-    if asked is None or chosen is None:
-        return run_stream(place, pipeline, progress=progress, asked=asked)
-    started, dsn = time.monotonic(), place.services.postgres
+    if asked is None:
+        return run_stream(place, pipeline, progress=progress)
+    dsn = place.services.postgres
     with tries.recorded(dsn, pipeline.name, asked) as became:
-        planned = plan(place, pipeline, chosen)
-        for line in planned.lines():
-            say(line)
-        done = replay(place, pipeline, planned, who=WHO, why=_why(asked), began=became)
-        summary = _summary(done, started)
-        if done.receipt is not None:
-            progress(done.receipt)
+        chosen = None if asked.release else meant(place, pipeline, asked)
+        if asked.release:
+            summary = _release(place, pipeline, asked, progress, became)
+        elif chosen is not None:
+            summary = _replay(place, pipeline, asked, chosen, progress, say, became)
+        else:
+            summary = run_stream(place, pipeline, progress=progress, began=became)
+        if summary.run:
             summary.unreported, summary.snapshot_id = tries.unreported(dsn, pipeline.name, summary.run)
     return summary
 
 
-def _release(place: Place, pipeline: Pipeline, asked: AirflowTry, progress: Progress) -> Summary:
+def _replay(
+    place: Place,
+    pipeline: Pipeline,
+    asked: AirflowTry,
+    chosen: Chosen,
+    progress: Progress,
+    say: Callable[[str], None],
+    became: Became,
+) -> Summary:
+    """Deliver the chosen again, in their own place; what will be replaced is said first."""
+    started = time.monotonic()
+    planned = plan(place, pipeline, chosen)
+    for line in planned.lines():
+        say(line)
+    done = replay(place, pipeline, planned, who=asked.who or WHO, why=_why(asked), began=became)
+    summary = Summary(pipeline=pipeline.name, stream=done.run or "", run=done.run or "")
+    if done.receipt is not None:
+        summary.add(done.receipt)
+        summary.replaced = list(done.replaced)
+        progress(done.receipt)
+    summary.seconds = round(time.monotonic() - started, 3)
+    return summary
+
+
+def _release(
+    place: Place, pipeline: Pipeline, asked: AirflowTry, progress: Progress, became: Became
+) -> Summary:
     """Release the rows that the form names, each once: what an earlier try of the same run released is done."""
     started, dsn, ids = time.monotonic(), place.services.postgres, _numbers(asked)
     summary = Summary(pipeline=pipeline.name, stream="", run="", released=list(ids))
-    with tries.recorded(dsn, pipeline.name, asked) as became:
 
-        def began(run_id: str) -> None:
-            became(run_id)
-            summary.stream = summary.run = run_id
+    def began(run_id: str) -> None:
+        became(run_id)
+        summary.stream = summary.run = run_id
 
-        found = held_rows(dsn, pipeline.name, Rows(ids=ids, status=None))
-        earlier = tries.delivered_by(dsn, asked)
-        done = {one.quarantine_id for one in found if one.released_by in earlier}
-        left = [one for one in found if one.quarantine_id not in done]
-        require_held(left, pipeline.name, [number for number in ids if number not in done])
-        if left:
-            who, why = asked.who or WHO, asked.why or _why(asked)
-            for receipt in release(place, pipeline, left, {}, who=who, why=why, began=began):
-                summary.add(receipt)
-                progress(receipt)
-            summary.unreported, summary.snapshot_id = tries.unreported(dsn, pipeline.name, summary.run)
+    found = held_rows(dsn, pipeline.name, Rows(ids=ids, status=None))
+    earlier = tries.delivered_by(dsn, asked)
+    done = {one.quarantine_id for one in found if one.released_by in earlier}
+    left = [one for one in found if one.quarantine_id not in done]
+    require_held(left, pipeline.name, [number for number in ids if number not in done])
+    if left:
+        who, why = asked.who or WHO, asked.why or _why(asked)
+        for receipt in release(place, pipeline, left, {}, who=who, why=why, began=began):
+            summary.add(receipt)
+            progress(receipt)
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
 
@@ -101,9 +123,7 @@ def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
         return Chosen(interval=_interval(pipeline, asked))
     if asked.clear_number == 0:
         return None
-    dsn = place.services.postgres
-    migrate(dsn)
-    runs = tries.runs_before_clear(dsn, asked)
+    runs = tries.runs_before_clear(place.services.postgres, asked)
     return Chosen(runs=runs) if runs else None
 
 
@@ -119,12 +139,3 @@ def _interval(pipeline: Pipeline, asked: AirflowTry) -> tuple[dt.datetime, dt.da
 def _why(asked: AirflowTry) -> str:
     cleared = f", cleared {asked.clear_number} times" if asked.clear_number else ""
     return f"{asked.run_type} run {asked.dag_run_id} of {asked.dag_id}{cleared}"
-
-
-def _summary(done: Replayed, started: float) -> Summary:
-    summary = Summary(pipeline=done.plan.pipeline, stream=done.run or "", run=done.run or "")
-    if done.receipt is not None:
-        summary.add(done.receipt)
-        summary.replaced = list(done.replaced)
-    summary.seconds = round(time.monotonic() - started, 3)
-    return summary

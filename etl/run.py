@@ -20,7 +20,6 @@ import psycopg2
 from pyarrow import fs
 
 from etl import ledger, warehouse
-from etl.airflow_try import AirflowTry
 from etl.batch import Receipt
 from etl.bucket import ensure_bucket
 from etl.checkpoint import open_checkpoint
@@ -36,7 +35,6 @@ from etl.preflight import Checkpoints, nothing_new, ready_stream, require_same, 
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Listener, Step, reached
-from etl.tries import recorded, unreported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,23 +119,18 @@ def run(
     progress: Progress = lambda _: None,
     spark: SparkSession | None = None,
     on_step: Listener | None = None,
-    asked: AirflowTry | None = None,
+    began: Callable[[str], None] = lambda _: None,
 ) -> Summary:
     """Deliver all that has landed. `spark` is used as it is and left running; None starts one of our own.
 
-    `asked` is the Airflow task that wants it, kept in the ledger with the run.
+    `began` is told the run's id, once it has the lease.
     """
-    dsn = place.services.postgres
-    with recorded(dsn, pipeline.name, asked) as became:
-        started = time.monotonic()
-        ensure_bucket(place.services.lake, place.lake.store)
-        lease = claim(dsn, pipeline)
-        became(lease.run_id)
-        with leased(dsn, lease):
-            summary = _deliver_all(place, pipeline, lease, started, progress, spark, on_step)
-        if asked is not None:
-            summary.unreported, summary.snapshot_id = unreported(dsn, pipeline.name, lease.run_id)
-    return summary
+    dsn, started = place.services.postgres, time.monotonic()
+    ensure_bucket(place.services.lake, place.lake.store)
+    lease = claim(dsn, pipeline)
+    began(lease.run_id)
+    with leased(dsn, lease):
+        return _deliver_all(place, pipeline, lease, started, progress, spark, on_step)
 
 
 def _deliver_all(

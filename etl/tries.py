@@ -1,7 +1,7 @@
 """The ledger's note of Airflow's tries: who asked for a run, and what became of it.
 
-Every try is on record from its first moment, whether it gets the lease or not; a try that was killed stays
-without an outcome.
+A try is on record before anything is looked at for it, whether what it asks for makes sense and whether it gets
+the lease or not; one that was killed stays without an outcome.
 """
 
 from __future__ import annotations
@@ -23,11 +23,8 @@ Became = Callable[[str], None]  # told the run's id, once it has the lease
 
 
 @contextmanager
-def recorded(dsn: str, pipeline: str, asked: AirflowTry | None) -> Iterator[Became]:
-    """Keep the record of `asked` around a run; None: nothing asked but a person, and nothing is recorded."""
-    if asked is None:
-        yield lambda _: None
-        return
+def recorded(dsn: str, pipeline: str, asked: AirflowTry) -> Iterator[Became]:
+    """Keep the record of `asked` around what is done for it."""
     values = dataclasses.asdict(asked)
     migrate(dsn)
     with session(dsn) as cursor:
