@@ -289,6 +289,7 @@ def _entry(run: Session, batch: Batch, task: StageTask, staged: Staged, counts: 
         watermark_ms=staged.about.watermark_ms if staged.about else None,
         time_ms=staged.about.time_ms if staged.about else None,
         records=staged.records,
+        dropped=staged.dropped,
     )
 
 
@@ -339,6 +340,7 @@ def _receipt(it: Commit) -> Receipt:
         delivered=entry.delivered,
         quarantined=entry.quarantined,
         malformed=entry.malformed,
+        dropped=entry.dropped or 0,
         reasons=dict(it.staged.reasons),
         failed=tuple(r.reason for r in it.verdict.results if not r.success),
         inputs=len(it.batch.inputs),

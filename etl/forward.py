@@ -230,7 +230,9 @@ class _LakeBatch:
                 staging.hold(held, names)
             staging.copy_quarantine()
             staging.commit()
-        return Staged(reports=[report], about=_about(self.lost.manifest))
+        manifest = self.lost.manifest
+        records, dropped = manifest.get("records"), manifest.get("dropped")
+        return Staged(reports=[report], records=records, dropped=dropped, about=_about(manifest))
 
     def _delivered(self, task: StageTask, report: TaskReport) -> Iterator[pa.RecordBatch]:
         names = task.columns.names

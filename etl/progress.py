@@ -120,6 +120,8 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
         )
     else:
         yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
+    if summary.dropped:
+        yield f"{summary.dropped:,} rows, or groups of them, came behind the watermark and are in neither sink"
     held = by_reason(place.services.postgres, summary.pipeline)
     if summary.failed:
         yield "expectations that failed, by batches:"

@@ -58,6 +58,7 @@ class Summary:
     delivered: int = 0
     quarantined: int = 0
     malformed: int = 0
+    dropped: int = 0  # rows, or groups of them, that came behind the watermark and are in neither sink
     reasons: Counter[str] = field(default_factory=Counter)  # held rows by reason
     failed: Counter[str] = field(default_factory=Counter)  # batches by expectation that failed
     seconds: float = 0.0
@@ -77,6 +78,7 @@ class Summary:
         self.delivered += receipt.delivered
         self.quarantined += receipt.quarantined
         self.malformed += receipt.malformed
+        self.dropped += receipt.dropped
         self.reasons.update(receipt.reasons)
         self.failed.update(receipt.failed)
 

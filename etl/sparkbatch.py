@@ -179,21 +179,22 @@ class SparkBatch:
         if unreadable or counted["malformed"]:
             malformed = collect(self._staging(self._malformed(uris, unreadable), task))
             self._require_all(malformed, counted["malformed"], unreadable)
-        self._tell_of_dropped()
         return Staged(
             reports=reports,
             malformed=malformed,
             aggregates=self.rules.aggregates(job),
             records=counted["rows"] if self.state else None,
+            dropped=self._dropped() if self.state else None,
             about=self.about,
         )
 
-    def _tell_of_dropped(self) -> None:
+    def _dropped(self) -> int:
         """What Spark left out behind the watermark is in neither sink: not without a word."""
         from etl.source import micro_batch
 
-        execution = micro_batch(self.frame) if self.state else None
-        if execution is not None and (count := dropped(execution)):
+        execution = micro_batch(self.frame)
+        count = dropped(execution) if execution is not None else 0
+        if count:
             log.warning(
                 "batch %s of %s: %s rows, or groups of them, came behind the watermark and are in neither sink"
                 "%s",
@@ -202,6 +203,7 @@ class SparkBatch:
                 f"{count:,}",
                 "" if self.rules.pipeline.tells_late else "; `late=` in the declaration holds such records",
             )
+        return count
 
     def pass_by(self) -> None:
         """Of a batch that was delivered before: what it leaves in the state is still made, for the next one."""

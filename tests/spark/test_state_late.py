@@ -60,9 +60,12 @@ def test_state_that_is_made_anew_leaves_the_late_ones_out_again(home: Home) -> N
 def test_what_is_not_held_is_said(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     declare(home)
     land_all(home, FILES)
-    home.run(NAME)
+    summary = home.run(NAME)
     told = [one.getMessage() for one in caplog.records if "behind the watermark" in one.getMessage()]
     assert [one.partition(":")[0] for one in told] == ["batch 4 of taps", "batch 7 of taps"]
+    kept = dict(home.ask("SELECT batch_id, dropped FROM sluice.delivery WHERE dropped <> 0"))
+    assert kept.keys() == {4, 7}
+    assert summary.dropped == sum(kept.values()) > 0
     assert in_force(home) == hourly(flat(IN_TIME))
 
 

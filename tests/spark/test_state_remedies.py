@@ -211,6 +211,8 @@ def test_a_database_that_went_back_is_put_forward_and_the_state_is_as_it_was(
     backup.take()
     land_all(home, FILES[2:4], first=2)
     lost = home.run(NAME).batches
+    said_of_each = "SELECT batch_id, records, dropped, watermark_ms FROM sluice.delivery ORDER BY batch_id"
+    said = home.ask(said_of_each)
     backup.restore()
     land_all(home, FILES[4:5], first=4)
     with pytest.raises(LedgerBehind):
@@ -218,6 +220,7 @@ def test_a_database_that_went_back_is_put_forward_and_the_state_is_as_it_was(
     told: list[tuple[int, int]] = []
     done = mend(home, told)
     assert (len(done.put_back), done.stream, told) == (lost, stream, []), "nothing had to be made anew"
+    assert home.ask(said_of_each) == said
     home.run(NAME)
     assert in_force(home) == hourly(flat(FILES[:5]))
     assert_clean(home)
