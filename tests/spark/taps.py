@@ -59,16 +59,9 @@ def recipe(page: str, number: int = 0) -> str:
 
 
 HOURLY = recipe("windows")
-SESSIONS = """
-    sessions = df.withWatermark("at", "2 hours").groupBy(F.session_window("at", "30 minutes"), "phone")
-    counts = sessions.agg(F.count(F.lit(1)).alias("taps"))
-    return counts.select("phone", F.col("session_window.start").alias("began"), "taps")
-"""
+SESSIONS = recipe("windows", 1)
 SESSION_COLUMNS = pa.schema([("phone", pa.string()), ("began", MOMENT), ("taps", pa.int64())])
-ROLLUP = """
-    counts = df.rollup("phone", "action").agg(F.count(F.lit(1)).alias("taps"))
-    return counts.select(*(F.coalesce(one, F.lit("all")).alias(one) for one in ("phone", "action")), "taps")
-"""
+ROLLUP = recipe("aggregates")
 ROLLUP_COLUMNS = pa.schema([("phone", pa.string()), ("action", pa.string()), ("taps", pa.int64())])
 
 
