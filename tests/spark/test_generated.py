@@ -13,6 +13,7 @@ import pytest
 
 from etl.audit import audit
 from etl.generated import GeneratedFile, generated, told
+from etl.kept import read_state
 from etl.pipeline import load_pipeline
 from etl.run import run
 from tests.oracle import Row, Rows
@@ -123,6 +124,11 @@ def test_device_alerts(shipped: Home, max_files: int) -> None:
     )
     assert table(shipped, "device_alerts", f"device, alert, {moment('at')}") == wanted
     assert {alert for _, alert, _ in wanted} == {"offline", "recovered", "flapping"}
+    declared = load_pipeline("device_alerts", shipped.place.settings.pipelines)
+    stores = {one.store: one for one in read_state(shipped.place, declared, most=2, spark=shipped.spark)}
+    assert stores.keys() == {"waiting", "last", "pauses"}, "a map, a value and a list"
+    assert stores["last"].keys == len(by_device)
+    assert all(one.keys and one.rows for one in stores.values())
 
 
 def alerts(times: Sequence[int], over: int) -> Iterator[tuple[str, int]]:

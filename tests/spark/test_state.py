@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 
 from etl import state
 from etl.errors import ContractBroken, SetupError
+from etl.kept import read_state
 from etl.pipelines.device_alerts import device_alerts
 from etl.replay import Chosen, plan, replay
 from etl.sparkbatch import suite_path
@@ -168,6 +170,12 @@ def test_doubles_within_the_watermark_come_once(home: Home, how: str) -> None:
     land_all(home, doubled)
     home.run(NAME)
 
+    shown = home.sluice("state", NAME, "--rows", "3")
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"^taps: operator 0 \(dedupe.*\), .*: [0-9]+ keys$", shown.stdout, re.MULTILINE), (
+        shown.stdout
+    )
+    assert shown.stdout.count("phone=+45") >= 3
     wanted = taps.rows(flat(files))
     assert in_force(home) == wanted
     assert home.reader(NAME).on_lake(system=()) == wanted
@@ -304,6 +312,7 @@ def test_a_stream_joins_itself_within_bounds(home: Home, how: str, max_files: in
 
     pairs = openings(flat(files)) if how == "leftOuter" else taps.paid(flat(files))
     over = (max(tap.at for tap in flat(files)) - 4 * HOUR) * 1_000_000
+    assert any(one.keys for one in read_state(home.place, home.pipeline(NAME), spark=home.spark))
     found = in_force(home)
     assert found - pairs == Counter()
     assert {row for row in pairs - found if row[1] < over} == set()
