@@ -17,7 +17,7 @@ SUMMARY = {"result_format": "SUMMARY", "partial_unexpected_count": 20}
 Results = dict[str, dict[str, Any]]
 
 
-def by_gx(suite: Mapping[str, Any], frame: DataFrame) -> Results:
+def by_gx(suite: Mapping[str, Any], frame: DataFrame, result_format: Mapping[str, Any] = SUMMARY) -> Results:
     """GX's own validation of the frame: results as JSON by the rule's `meta.name`."""
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
@@ -25,7 +25,7 @@ def by_gx(suite: Mapping[str, Any], frame: DataFrame) -> Results:
     # frame loses NaN rows, and GX's default would list fewer unexpected values than it counts.
     asset = context.data_sources.add_spark("spark", persist=False).add_dataframe_asset("frame")
     batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": frame})
-    outcome = batch.validate(gx.ExpectationSuite(**suite), result_format=SUMMARY)
+    outcome = batch.validate(gx.ExpectationSuite(**suite), result_format=dict(result_format))
     assert len(outcome.results) == len(suite["expectations"])
     return {result.expectation_config.meta["name"]: result.to_json_dict() for result in outcome.results}
 
