@@ -1,7 +1,7 @@
 """Alerts through Airflow's own notifiers: a webhook, and SMTP by Airflow's connection `smtp_default`.
 
-Where they go is read from the settings when they are sent, so no address of a webhook, which often is a
-secret, is in a DAG, in Airflow's database or on a page.
+Which of the two there are, and whom a mail goes to, is read from the settings with the DAG; the webhook's address,
+which often is a secret, only when it is called: it is in no DAG, not in Airflow's database and on no page.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ANSWERS_WITHIN = 10  # seconds
 
 FAILED = "{{ dag.dag_id }} failed: {{ exception }}"
+TASK_FAILED = "{{ task.task_id }} failed: {{ exception }}"
 QUARANTINE = "{pipeline} holds {share:.2%} of a run's records in quarantine, more than {limit:.2%}"
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"
 

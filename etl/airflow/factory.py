@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
 
-from etl.airflow.alerts import FAILED, deadline, notifiers
+from etl.airflow.alerts import FAILED, TASK_FAILED, deadline, notifiers
 from etl.airflow.operator import RETRIES, SluiceRunOperator, SluiceTaskOperator, assets
 from etl.pipeline import Pipeline, loadable
 from etl.settings import load_settings
@@ -111,7 +111,11 @@ def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:
 
 def _command(name: str, pipeline: Pipeline) -> BaseOperator:
     # Out of the runs' way, not in it: both are safe beside a run.
-    return SluiceTaskOperator(task_id=f"{name}_{pipeline.name}", words=[name, pipeline.name])
+    return SluiceTaskOperator(
+        task_id=f"{name}_{pipeline.name}",
+        words=[name, pipeline.name],
+        on_failure_callback=notifiers("failed", pipeline.name, TASK_FAILED),
+    )
 
 
 def _schedule(schedule: str | None) -> CronDataIntervalTimetable | str | None:

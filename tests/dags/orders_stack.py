@@ -21,7 +21,7 @@ from etl import services
 from etl.airflow_api import Api, sign_in
 from etl.audit import audit
 from etl.run import Place
-from etl.services import airflow
+from etl.services import Services, airflow
 from etl.settings import Settings
 from tests.conftest import JARS
 from tests.dags.listeners import Inbox, mail, webhook
@@ -121,7 +121,7 @@ class Stack:
 
 
 @pytest.fixture(scope="session", name="stack")
-def orders_stack() -> Iterator[Stack]:
+def orders_stack(services: Services) -> Iterator[Stack]:
     """Until the end of all tests: until then its store's keys are those of the environment, so these come last."""
     with pytest.MonkeyPatch.context() as monkeypatch, webhook() as posted, mail() as mailed:
         yield from started(monkeypatch, posted, mailed)

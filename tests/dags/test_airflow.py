@@ -137,10 +137,11 @@ def test_a_killed_supervisor_leaves_airflow_running_and_down_ends_even_orphans_o
     assert home.sluice("down").stdout == "nothing was running\n"
 
 
-def test_sigterm_ends_every_process_that_the_command_started(home: Home) -> None:
+@pytest.mark.parametrize("ends_it", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_ends_every_process_that_the_command_started(home: Home, ends_it: signal.Signals) -> None:
     command = home.start()
     assert len(home.processes()) > len(COMPONENTS)
-    command.process.send_signal(signal.SIGTERM)
+    command.process.send_signal(ends_it)
     code, said = command.ended()
     assert (code, home.processes()) == (0, [])
     assert f"stopped {', '.join(COMPONENTS)}, postgres, s3" in said

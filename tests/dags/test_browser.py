@@ -69,6 +69,9 @@ def test_a_person_triggers_a_run_and_reads_what_it_did(stack: Stack, page: Page,
         page.get_by_text(re.compile("orders batch [0-9]+: 8 rows delivered, 2 quarantined"))
     ).to_be_visible(timeout=PATIENCE * 1000)
     page.screenshot(path=tmp_path / "log.png")
+    expect(page.get_by_text(re.compile("^success$", re.IGNORECASE)).first).to_be_visible(
+        timeout=PATIENCE * 1000
+    )
     assert stack.ended(run) == "success"
     page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}/tasks/run/asset_events")
     expect(page.get_by_text("orders (lake)").first).to_be_visible()

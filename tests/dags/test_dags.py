@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from etl.pipelines.flights import PIPELINE
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the folder may load beside the standard library and Airflow itself.
@@ -90,6 +93,11 @@ def test_a_schedule_gives_intervals_with_a_length_and_runs_do_not_overlap(bag: A
     assert dag["max_active_runs"] == 1
 
 
+def test_a_dag_has_the_pipelines_owner_and_tags(bag: Any, task: Any) -> None:
+    assert task["owner"] == PIPELINE.owner
+    assert set(bag["dags"]["flights"]["tags"]) == {"sluice", *PIPELINE.tags}
+
+
 def test_a_run_has_the_pipelines_own_pool_and_tells_of_both_outputs(task: Any) -> None:
     assert task["pool"] == "sluice_flights"
     assert [outlet["__var"]["uri"] for outlet in task["outlets"]] == [
@@ -102,9 +110,11 @@ def test_the_exit_code_decides_on_retries(task: Any) -> None:
     from etl.airflow.operator import RETRIES, failure
     from etl.airflow.process import Finished
 
+    def finished(code: int) -> Finished:
+        return Finished(exit_code=code, printed="", result=None, said=())
+
     def action(code: int) -> str:
-        error = failure(Finished(exit_code=code, printed="", result=None, said=()))
-        return RETRIES.evaluate(error, 1, 3).action.value
+        return RETRIES.evaluate(failure(finished(code)), 1, 3).action.value
 
     assert {code: action(code) for code in (2, 3, 4, 70, 75, 143)} == {
         2: "fail",
@@ -114,7 +124,8 @@ def test_the_exit_code_decides_on_retries(task: Any) -> None:
         75: "retry",
         143: "default",
     }
-    assert task["retries"] == 3
+    assert RETRIES.evaluate(failure(finished(75)), 1, 3).retry_delay == timedelta(minutes=2)
+    assert (task["retries"], task["retry_exponential_backoff"]) == (3, 2.0)
 
 
 def test_the_page_of_a_dag_says_what_the_pipelines_file_says(bag: Any) -> None:

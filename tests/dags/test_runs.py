@@ -13,6 +13,7 @@ import psutil
 import psycopg2
 import pytest
 
+from etl.airflow_api import Refused
 from etl.services import airflow
 from etl.services.process import recall
 from tests.dags.orders_stack import PATIENCE, Stack
@@ -46,7 +47,9 @@ def wait_for_the_commit(stack: Stack) -> list[psutil.Process]:
         time.sleep(0.2)
     driver = stack.command()
     family = [driver, *driver.children(recursive=True)]
-    assert {"java"} <= {one.name() for one in family}
+    assert "java" in {one.name() for one in family}
+    words = [one.as_dict(["cmdline"])["cmdline"] or [] for one in family]
+    assert any("pyspark.daemon" in of_one for of_one in words)
     return family
 
 
@@ -68,10 +71,17 @@ def test_a_triggered_run_delivers_and_says_what_it_did(stack: Stack) -> None:
     told = {one["uri"]: one["extra"] for one in events if one["source_run_id"] == run}
     assert set(told) == {"x-sluice://orders/postgresql", "x-sluice://orders/lake"}
     assert all(extra["deliveries"] == summary["deliveries"] for extra in told.values())
-    assert all(extra["rows"] == 8 for extra in told.values())
+    assert all(
+        (extra["rows"], extra["batches"], extra["quarantined"]) == (8, 1, 2) for extra in told.values()
+    )
+    newest = "SELECT snapshot_id::text FROM sluice.delivery ORDER BY commit_seq DESC LIMIT 1"
+    assert [(extra["snapshot_id"],) for extra in told.values()] == stack.home.ask(newest) * 2
     assert stack.home.ask(
         "SELECT run_type, try_number, delivery_id FROM sluice.airflow_delivery WHERE dag_run_id = %s", run
     ) == [("manual", 1, *summary["deliveries"])]
+    alert = stack.posted.wait_for(lambda one: one["kind"] == "quarantine", PATIENCE)
+    assert alert["text"] == "orders holds 20.00% of a run's records in quarantine, more than 15.00%"
+    assert stack.mailed.wait_for(lambda text: "Subject: Sluice: orders (quarantine)" in text, PATIENCE)
 
 
 def test_marked_failed_in_a_batch_it_is_gone_and_cleared_it_delivers_once(stack: Stack) -> None:
@@ -90,6 +100,17 @@ def test_marked_failed_in_a_batch_it_is_gone_and_cleared_it_delivers_once(stack:
     )
     assert [number for number, _ in tries] == [0, 1]
     assert tries[-1][1]
+
+
+def test_cleared_in_a_batch_it_is_gone_and_begins_anew_and_delivers_once(stack: Stack) -> None:
+    stack.land()
+    with held_in_the_commit(stack):
+        run = stack.run()
+        family = wait_for_the_commit(stack)
+        stack.clear(run)
+        assert_gone(family)
+    assert stack.ended(run) == "success"
+    stack.assert_exactly_once()
 
 
 def test_a_run_that_succeeded_and_is_cleared_is_delivered_again_in_its_own_place(stack: Stack) -> None:
@@ -116,6 +137,8 @@ def test_deliveries_named_in_the_form_are_replayed(stack: Stack) -> None:
     first = stack.run()
     assert stack.ended(first) == "success"
     [delivery] = stack.api.xcom(NAME, first, "run", "summary")["deliveries"]
+    with pytest.raises(Refused, match="deliveries"):
+        stack.api.trigger(NAME, {"deliveries": "the last one"})
     run = stack.api.trigger(NAME, {"deliveries": str(delivery)})
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
@@ -143,13 +166,17 @@ def test_a_backfill_replays_each_interval(stack: Stack) -> None:
         assert stack.ended(run, name) == "success"
     replaced = home.ask(
         "SELECT t.interval_start::date::text, r.delivery_id FROM sluice.airflow_delivery t"
-        " JOIN sluice.replaced r ON r.superseded_by = t.delivery_id WHERE t.run_type = 'backfill' ORDER BY 1"
+        " JOIN sluice.replaced r ON r.superseded_by = t.delivery_id WHERE t.run_type = 'backfill'"
+        " ORDER BY t.commit_seq"
     )
-    assert replaced == [("2020-01-03", *before[0]), ("2020-01-04", *before[1])]
+    assert replaced == [("2020-01-03", *before[0]), ("2020-01-04", *before[1])], "in the order asked for"
+    events = stack.call("GET", "/assets/events?order_by=-timestamp&limit=4")["asset_events"]
+    told = {(one["extra"]["action"], *one["extra"]["replaced"]) for one in events}
+    assert told == {("replaced", *before[0]), ("replaced", *before[1])}
     home.assert_one_history(name)
 
 
-def test_of_two_runs_at_once_one_waits(stack: Stack) -> None:
+def test_of_two_runs_at_once_one_waits_and_its_missed_deadline_is_told(stack: Stack) -> None:
     stack.land()
     with held_in_the_commit(stack):
         first = stack.run()
@@ -157,6 +184,13 @@ def test_of_two_runs_at_once_one_waits(stack: Stack) -> None:
         second = stack.run()
         assert stack.api.state(NAME, first) == "running"
         assert stack.api.state(NAME, second) == "queued"
+        told = stack.posted.wait_for(lambda one: one["kind"] == "deadline", PATIENCE)
+    assert told == {
+        "kind": "deadline",
+        "pipeline": NAME,
+        "text": "orders has not ended within 0:00:10 of being queued",
+    }
+    assert stack.mailed.wait_for(lambda text: "Subject: Sluice: orders (deadline)" in text, PATIENCE)
     assert [stack.ended(first), stack.ended(second)] == ["success", "success"]
     stack.assert_exactly_once()
 
@@ -229,29 +263,26 @@ def test_a_broken_contract_fails_at_once_and_is_told_and_after_a_decision_the_ba
     stack.assert_exactly_once()
 
 
-def test_maintenance_audits_and_then_sweeps(stack: Stack) -> None:
+def maintained(stack: Stack, *, days_ago: int) -> dict[str, str]:
+    """How each task of a run of the maintenance ended."""
     name = "sluice_maintenance"
-    run = stack.api.trigger(
-        name, run_after=datetime.now(UTC) - timedelta(days=9)
-    )  # before its schedule's own
+    before_its_schedules_own = datetime.now(UTC) - timedelta(days=days_ago)
+    run = stack.api.trigger(name, run_after=before_its_schedules_own)
     stack.api.unpause(name)
-    for _ in stack.api.follow(name, run, within=PATIENCE):
-        pass
-    states = {task.task: task.state for task in stack.api.tasks(name, run)}
+    stack.ended(run, name)
+    return {task.task: task.state for task in stack.api.tasks(name, run)}
+
+
+def test_maintenance_audits_and_then_sweeps_and_tells_what_differs(stack: Stack) -> None:
+    states = maintained(stack, days_ago=9)
     assert {"audit_orders", "sweep_orders"} <= states.keys()
     assert set(states.values()) == {"success"}
 
-
-def test_more_quarantine_than_declared_is_told(stack: Stack) -> None:
-    told = stack.posted.wait_for(lambda one: one["kind"] == "quarantine", PATIENCE)
-    assert told["text"] == "orders holds 20.00% of a run's records in quarantine, more than 15.00%"
-    assert stack.mailed.wait_for(lambda text: "Subject: Sluice: orders (quarantine)" in text, PATIENCE)
-
-
-def test_a_missed_deadline_is_told(stack: Stack) -> None:
-    told = stack.posted.wait_for(lambda one: one["kind"] == "deadline", PATIENCE)
-    assert told == {
-        "kind": "deadline",
-        "pipeline": NAME,
-        "text": "orders has not ended within 0:00:10 of being queued",
-    }
+    change = f"UPDATE warehouse.{NAME} SET amount = %s WHERE id = 77777 RETURNING amount"
+    [(before,)] = stack.home.ask(f"SELECT amount FROM warehouse.{NAME} WHERE id = 77777")
+    stack.home.ask(change, before + 1)
+    states = maintained(stack, days_ago=8)
+    stack.home.ask(change, before)
+    assert (states["audit_orders"], states["sweep_orders"]) == ("failed", "upstream_failed")
+    told = stack.posted.wait_for(lambda one: "audit_orders failed" in one["text"], PATIENCE)
+    assert (told["kind"], told["pipeline"]) == ("failed", NAME)
