@@ -42,10 +42,9 @@ def run_asked(
         return run_stream(place, pipeline, progress=progress)
     dsn = place.services.postgres
     with tries.recorded(dsn, pipeline.name, asked) as became:
-        chosen = None if asked.release else meant(place, pipeline, asked)
         if asked.release:
             summary = _release(place, pipeline, asked, progress, became)
-        elif chosen is not None:
+        elif (chosen := meant(place, pipeline, asked)) is not None:
             summary = _replay(place, pipeline, asked, chosen, progress, say, became)
         else:
             summary = run_stream(place, pipeline, progress=progress, began=became)

@@ -253,9 +253,8 @@ def status(
         print_json([state.json() for state in found])
         return
     names = ("pipeline", "table", "deliveries", "rows", "quarantined", "last delivery", "state", "next")
-    table = Table(
-        *(Column(one, overflow="fold") for one in names)
-    )  # a command is shown whole, or can't be copied
+    # A command that was cut could not be copied.
+    table = Table(*(Column(one, overflow="fold") for one in names))
     for state in found:
         table.add_row(*state.cells())
     out.print(table)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psycopg2.extensions import parse_dsn
 
-from etl.database import require_version, run, session
+from etl.database import connect, require_version, run
 from etl.errors import SetupError, SluiceError
 from etl.pipeline import load_pipelines, loadable
 from etl.services import java
@@ -109,8 +110,8 @@ def _up(settings: Settings, into: list[Place]) -> str:
 def _postgres(place: Place) -> str:
     declared = loadable(place.settings.pipelines).values()
     schemas = {"sluice", "sluice_stage", *(one.table.rpartition(".")[0] for one in declared)}
-    with session(place.services.postgres) as cursor:
-        require_version(cursor)
+    with closing(connect(place.services.postgres)) as connection, connection.cursor() as cursor:
+        require_version(cursor)  # before a session's own settings, of which older servers lack some
         cursor.execute("SELECT current_setting('server_version'), current_user")
         version, user = cursor.fetchone() or ("?", "?")
         missing = [name for (name,) in run(cursor, "doctor", "closed_schemas", {"schemas": sorted(schemas)})]

@@ -72,7 +72,7 @@ class VerdictUnknown(NeedsPerson):
 
 
 class Busy(SluiceError):
-    """Another run holds the pipeline; nothing was changed (exit 75)."""
+    """Another run holds the pipeline, or another command the database; nothing was changed (exit 75)."""
 
     exit_code = 75
 

@@ -40,7 +40,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """A batch that was."""
+    """A batch that was, or one of such files."""
 
     watermark_ms: int | None  # that it began with; None: it was made without state
     time_ms: int  # its own time, since 1970
@@ -73,9 +73,9 @@ class Planned:
         left = checkpoint.watermark_after(number - 1)
         watermark = left if past.watermark_ms is None else past.watermark_ms
         about = About(watermark_ms=watermark, time_ms=past.time_ms, pinned=self.pinned)
-        set_watermark(self.spark, checkpoint.watermark_of(number - 1))
-        checkpoint.plan(number, past.inputs, times=self.times, about=about)
         try:
+            set_watermark(self.spark, checkpoint.watermark_of(number - 1))
+            checkpoint.plan(number, past.inputs, times=self.times, about=about)
             to_its_end(self.writer.option("checkpointLocation", checkpoint.uri), self.pipeline.name, failure)
         finally:
             set_watermark(self.spark, None)

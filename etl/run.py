@@ -231,7 +231,7 @@ def drop_left(dsn: str, pipeline: str) -> None:
         with session(dsn) as cursor:
             left = warehouse.staging_left(cursor, pipeline)
         busy = warehouse.drop_staging_left(dsn, left)
-    except psycopg2.Error as error:  # such as a table of another role
+    except (SluiceError, psycopg2.Error) as error:  # such as a table of another role
         log.warning("what earlier attempts of %s left in staging could not be dropped: %s", pipeline, error)
         return
     for table in busy:

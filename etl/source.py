@@ -61,8 +61,8 @@ class Source:
             return self.below(empty)
 
     def below(self, folder: str) -> DataFrame:
-        """As `streamed`, of a local folder instead of the landing, whatever the sources' patterns say of folders."""
-        return self._stream([Path(folder).as_uri()] * len(self.pipeline.sources))
+        """As `streamed`, of a local folder instead of the landing, whatever the sources' patterns say of names."""
+        return self._stream([Path(folder).as_uri()] * len(self.pipeline.sources), anything=True)
 
     def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
         """As `streamed`, of the given files alone and not streaming; of the `broken` ones what can be read."""
@@ -120,10 +120,11 @@ class Source:
             frame = frame.observe(name, *_counted(F.lit(None)))
         return frame
 
-    def _stream(self, paths: Sequence[str]) -> DataFrame:
+    def _stream(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:
         streams: dict[str | None, list[DataFrame]] = {}
         for number, (files, path) in enumerate(zip(self.pipeline.sources, paths, strict=True)):
-            fields, called = self.fields[files.stream], split_pattern(files.pattern).name
+            # Spark asks the name of a file that its log tells as well.
+            fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
             frame = read_stream(self.spark, files, fields, path, called, number=number)
             streams.setdefault(files.stream, []).append(frame)
         return self._put_out({name: _union(frames) for name, frames in streams.items()})

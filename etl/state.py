@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -112,8 +112,9 @@ def operators(frame: DataFrame) -> tuple[str, ...]:
 
 
 def _operators(nodes: Sequence[Node]) -> tuple[str, ...]:
+    computed = _computed(nodes)
     return tuple(
-        _described(node, nodes)
+        _described(node, computed)
         for node, inputs in nodes
         if inputs and _keeps_state(str(node.nodeName()), len(inputs))
     )
@@ -137,11 +138,12 @@ def _keeps_state(name: str, streams: int) -> bool:
 @contextmanager
 def no_batch_without_files(spark: SparkSession) -> Iterator[None]:
     """Queries that start meanwhile make none."""
+    before = spark.conf.get(_NO_FILES)
     spark.conf.set(_NO_FILES, "false")
     try:
         yield
     finally:
-        spark.conf.unset(_NO_FILES)
+        spark.conf.set(_NO_FILES, str(before))
 
 
 def goes_by_the_clock(frame: DataFrame) -> bool:
@@ -157,7 +159,7 @@ def _clocked(node: Any) -> bool:
     return "ProcessingTime" in str(by.toString())
 
 
-def _described(node: Any, nodes: Sequence[Node]) -> str:
+def _described(node: Any, computed: Mapping[str, Any]) -> str:
     """The operator with what it can't change while it has state: its keys, or how it joins."""
     name = str(node.nodeName())
     if name == "Join":
@@ -167,12 +169,12 @@ def _described(node: Any, nodes: Sequence[Node]) -> str:
     if name not in _KEYS:
         return name
     keys = _listed(getattr(node, _KEYS[name])())
-    return f"{name} by {', '.join(key.sql() + _made_of(key, nodes) for key in keys)}"
+    return f"{name} by {', '.join(key.sql() + _made_of(key, computed) for key in keys)}"
 
 
-def _made_of(key: Any, nodes: Sequence[Node]) -> str:
+def _made_of(key: Any, computed: Mapping[str, Any]) -> str:
     """The columns and constants that a named key is computed of: a window of another width keeps its name."""
-    made = next((found for node, _ in nodes if (found := _definition(key, node)) is not None), None)
+    made = computed.get(key.exprId().toString()) if key.nodeName() == "AttributeReference" else None
     if made is None:
         return ""
     values = _listed(made.valExprs()) if made.nodeName() == "CreateNamedStruct" else [made]
@@ -183,17 +185,19 @@ def _made_of(key: Any, nodes: Sequence[Node]) -> str:
     return f" ({', '.join(plain)})" if len(plain) > 1 else ""
 
 
-def _definition(key: Any, node: Any) -> Any:
-    """The expression to which this node of a plan gives the name `key`, or None."""
-    if key.nodeName() != "AttributeReference" or node.nodeName() not in ("Project", "Expand"):
-        return None
-    named = [one.exprId().equals(key.exprId()) for one in _listed(node.output())]
-    if not any(named):
-        return None
-    if node.nodeName() == "Expand":  # several rows of one: sliding windows, rollup
-        return node.projections().head().apply(named.index(True))
-    found = node.projectList().apply(named.index(True))
-    return found.child() if found.nodeName() == "Alias" else None
+def _computed(nodes: Sequence[Node]) -> dict[str, Any]:
+    """The columns that a plan computes and names, by their id: each with its expression."""
+    found: dict[str, Any] = {}
+    for node, _ in nodes:
+        if node.nodeName() == "Project":
+            aliases = [one for one in _listed(node.projectList()) if one.nodeName() == "Alias"]
+            found |= {one.exprId().toString(): one.child() for one in aliases}
+        elif node.nodeName() == "Expand":  # several rows of one: sliding windows, rollup
+            row = zip(_listed(node.output()), _listed(node.projections().head()), strict=True)
+            found |= {
+                one.exprId().toString(): made for one, made in row if made.nodeName() != "AttributeReference"
+            }
+    return found
 
 
 def _listed(found: Any) -> list[Any]:

@@ -26,6 +26,7 @@ from etl.batch import Staged
 from etl.checkpoint import open_checkpoint
 from etl.deliver import refuse_unfit
 from etl.errors import SetupError
+from etl.late import set_watermark
 from etl.pipeline import Pipeline
 from etl.stage import RAW, SOURCE_PATH, Sieve, TaskReport, conform, sift
 from etl.staging import plain_values
@@ -135,7 +136,11 @@ def try_out(
     from etl.state import kept
 
     uris = _there(files, place.settings.landing)
-    with a_session(place, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+    with (
+        a_session(place, spark) as found,
+        tempfile.TemporaryDirectory(prefix="sluice-") as folder,
+        contextlib.ExitStack() as after,
+    ):
         source = replace(open_source(found, pipeline, place.settings, stream=False), anywhere=True)
         shape = source.shape()
         state = kept(pipeline, shape)  # or it is refused, as by a run
@@ -143,11 +148,12 @@ def try_out(
         sieve = sieve_of(rules)
         refuse_unfit(pipeline, sieve.columns)
         with _telling_of_files(source, uris):
-            frame = (
-                _streamed(place, source, state, uris, Path(folder))
-                if state
-                else source.again(uris, broken=())
-            )
+            if state:
+                frame = _streamed(place, source, state, uris, Path(folder))
+                after.callback(set_watermark, found, None)
+                set_watermark(found, 0)  # as that stream began: the same records are late
+            else:
+                frame = source.again(uris, broken=())
             ran = _run(source, rules.flagged(frame), partial(look_through, sieve, most), uris)
         staged = Staged(
             reports=[one.report for one in ran.seen],
@@ -196,7 +202,8 @@ def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
         some = "; ".join(f"{uri}: {why}" for uri, why in source.to_blame(error, uris).items())
         raise SetupError(
             f"Not every file can be read to its end: {some}",
-            remedy="mend it; a run would deliver what can be read of it, and hold it as malformed",
+            remedy="mend it; a run would deliver what can be read of it, and hold it as malformed, or stop where the"
+            " transform keeps state",
         ) from error
 
 
@@ -214,11 +221,11 @@ def _streamed(
         )
     (folder / "none").mkdir()
     frame, mode = source.below(str(folder / "none")), output_mode(source.pipeline, state)
-    failure: list[BaseException] = []
+    failure, out = list[BaseException](), folder / "out"
 
     def keep(batch: DataFrame, number: int) -> None:
         try:
-            batch.write.parquet(f"{folder}/out/{number:06}")
+            batch.write.parquet((out / f"{number:06}").as_uri())
         except BaseException as error:
             failure.append(error)
             raise
@@ -228,10 +235,10 @@ def _streamed(
     numbered = source.by_source(uris).items()
     files = [one for n, some in numbered for one in inputs.look(some, landing=source.landing, source=n)]
     planned = Planned.of(source.pipeline, frame, frame.writeStream.foreachBatch(keep).outputMode(mode))
+    batch = Past(watermark_ms=0, time_ms=int(time.time() * 1000), inputs=files)
     with no_batch_without_files(source.spark) if goes_by_the_clock(frame) else contextlib.nullcontext():
-        past = Past(watermark_ms=0, time_ms=int(time.time() * 1000), inputs=files)
-        planned.run(checkpoint, 0, past, failure)
-    written = [one.as_uri() for one in sorted((folder / "out").iterdir())]
+        planned.run(checkpoint, 0, batch, failure)
+    written = [one.as_uri() for one in sorted(out.iterdir())]
     return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)
 
 

@@ -278,7 +278,8 @@ def _socket_path(server: Postgres) -> Path:
 
 def _check_environment() -> None:
     """Refuse what libpq would take from the environment instead of the embedded server's own."""
-    foreign = [name for name in ("PGPASSWORD", "PGSSLMODE", "PGSERVICE") if os.environ.get(name)]
+    foreign = [name for name in ("PGPASSWORD", "PGHOSTADDR", "PGSERVICE") if os.environ.get(name)]
+    foreign += ["PGSSLMODE"] if os.environ.get("PGSSLMODE", "").startswith(("require", "verify")) else []
     if foreign:
         raise SetupError(
             f"{', '.join(foreign)} is set, and would win over how the embedded PostgreSQL is reached",

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import psycopg2
 import pytest
+from psycopg2.extensions import make_dsn
 
 from etl import database, ledger
 from etl.batch import Receipt, Session
@@ -429,6 +430,20 @@ def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
     oracle.ask(run.sinks.dsn, f"LOCK TABLE sluice_stage.{left[0]}")
     drop_left(run.sinks.dsn, "events")
     assert staged_left(run) == []
+
+
+def test_what_another_role_left_in_staging_stops_no_run(
+    run: Session, made: list[oracle.MadeBatch], caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = of(made[0])
+    deliver(run, batch)
+    left = batch.staged[0].tables.data
+    with session(make_dsn(run.sinks.dsn, user="postgres")) as superuser:
+        superuser.execute(f"ALTER SCHEMA sluice_stage OWNER TO postgres; CREATE TABLE sluice_stage.{left} ()")
+        superuser.execute("GRANT USAGE, CREATE ON SCHEMA sluice_stage TO PUBLIC")
+    drop_left(run.sinks.dsn, "events")
+    assert staged_left(run) == [left]
+    assert "could not be dropped" in caplog.text
 
 
 def test_an_empty_batch_is_a_delivery(run: Session) -> None:

@@ -79,6 +79,17 @@ def test_a_shipped_pipeline_is_tried_on_a_day(shipped: Home, name: str) -> None:
     assert not said.stops
 
 
+def test_a_file_from_anywhere_is_tried_whatever_its_name(home: Home) -> None:
+    taps.declare(home, late="at")
+    long_ago = Tap(at=0, phone="+450", action="call")
+    sample = home.root / "sample.ndjson"
+    sample.write_text("".join(f"{tap.json}\n" for tap in [*FILES[0], long_ago]))
+    said = try_out(home.place, home.pipeline(taps.NAME), [str(sample)], most=1000, spark=home.spark)
+    assert Counter(map(plain, said.rows)) == taps.hourly(FILES[0])
+    assert said.malformed == 1, "it is not newer than the watermark of a stream that begins"
+    assert len(said.malformed_records) == 1
+
+
 def test_a_file_that_ends_early_is_told(home: Home) -> None:
     taps.declare(home)
     home.write(f"{taps.NAME}/000.jsonl.gz", b"\x1f\x8b\x08\x00")
