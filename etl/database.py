@@ -57,16 +57,20 @@ def transaction(connection: Connection) -> Iterator[Cursor]:
             if not connection.closed:
                 connection.rollback()
             if isinstance(error, psycopg2.errors.InsufficientPrivilege):
-                raise _no_right(error) from error
+                raise _refused(error) from error
             raise
         connection.commit()
 
 
-def _no_right(error: psycopg2.Error) -> SetupError:
+def lacks_rights(seen: str) -> SetupError:
+    """What was `seen` is for whoever may grant rights to mend."""
     return SetupError(
-        f"PostgreSQL refuses it: {str(error).strip().splitlines()[0]}",
-        remedy="`sluice doctor --rights` prints what the role needs, for whoever may grant it",
+        seen, remedy="`sluice doctor --rights` prints what the role needs, for whoever may grant it"
     )
+
+
+def _refused(error: psycopg2.Error) -> SetupError:
+    return lacks_rights(f"PostgreSQL refuses it: {str(error).strip().splitlines()[0]}")
 
 
 @contextmanager
@@ -120,7 +124,7 @@ def migrate(dsn: str) -> list[str]:
         try:
             return _apply(dsn)
         except psycopg2.errors.InsufficientPrivilege as error:
-            raise _no_right(error) from error
+            raise _refused(error) from error
 
 
 def require_version(cursor: Cursor) -> None:

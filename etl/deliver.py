@@ -64,6 +64,7 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake) 
     )
     with session(dsn) as cursor:
         sinks.warehouse.open(cursor)
+    # The one before may hold the table for its index, and this one writes to S3.
     with session(dsn) as cursor:
         sinks.table.create(cursor, columns, pipeline.sink.partition_by)
         sinks.quarantine.create(cursor, quarantine_columns(columns), None)

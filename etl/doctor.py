@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from psycopg2.extensions import parse_dsn
 
-from etl.database import connect, require_version, run
-from etl.errors import SetupError, SluiceError
+from etl.database import connect, lacks_rights, require_version, run
+from etl.errors import SluiceError
 from etl.pipeline import load_pipelines, loadable
 from etl.services import java
 from etl.settings import Settings, load_settings
@@ -116,10 +116,7 @@ def _postgres(place: Place) -> str:
         version, user = cursor.fetchone() or ("?", "?")
         missing = [name for (name,) in run(cursor, "doctor", "closed_schemas", {"schemas": sorted(schemas)})]
     if missing:
-        raise SetupError(
-            f"{version}, as {user}, who may not create tables in {', '.join(missing)}",
-            remedy="`sluice doctor --rights` prints what the role needs, for whoever may grant it",
-        )
+        raise lacks_rights(f"{version}, as {user}, who may not create tables in {', '.join(missing)}")
     return f"{version}, as {user}, who may create tables in {', '.join(sorted(schemas))}"
 
 

@@ -63,7 +63,6 @@ class Days:
 class Landed:
     """What landing found and did."""
 
-    place: str  # the landing, as in the settings
     files: int
     flights: int
     written: int  # files whose bytes were not there yet
@@ -105,8 +104,7 @@ def land_flights(settings: HasLanding, days: Days | None = None) -> Landed:
 
     Days outside `days` that were landed before stay as they are.
     """
-    place = settings.landing
-    store, root = filesystem(landing_place(place))
+    store, root = filesystem(landing_place(settings.landing))
     written = total = files = flights = 0
     with ThreadPoolExecutor(_WRITERS) as pool:
         done = pool.map(lambda file: (file, put(store, f"{root}/{file.path}", file.content)), _files(days))
@@ -115,7 +113,7 @@ def land_flights(settings: HasLanding, days: Days | None = None) -> Landed:
             flights += file.flights
             total += len(file.content)
             written += wrote
-    return Landed(place=place, files=files, flights=flights, written=written, bytes=total)
+    return Landed(files=files, flights=flights, written=written, bytes=total)
 
 
 @dataclass(frozen=True, kw_only=True)

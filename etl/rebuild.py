@@ -40,7 +40,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """A batch that was, or one of such files."""
+    """What a planned batch is made of."""
 
     watermark_ms: int | None  # that it began with; None: it was made without state
     time_ms: int  # its own time, since 1970

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -280,7 +280,7 @@ def _all_read(
     from etl.opened import open_pipeline
     from etl.query import to_its_end
     from etl.sparkbatch import SparkBatch
-    from etl.state import goes_by_the_clock, no_batch_without_files, output_mode, tell_of_pinned
+    from etl.state import its_batches, output_mode, tell_of_pinned
 
     opened = open_pipeline(place, pipeline, spark)
     with session(place.services.postgres) as cursor:
@@ -312,8 +312,7 @@ def _all_read(
 
     writer = opened.frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
     try:
-        clocked = opened.state and goes_by_the_clock(opened.frame)
-        with no_batch_without_files(spark) if clocked else nullcontext():
+        with its_batches(opened.frame):
             to_its_end(writer.outputMode(output_mode(pipeline, opened.state)), pipeline.name, failure)
     except LookupsChanged as changed:
         log.info("batch not begun: %s", changed)

@@ -69,8 +69,20 @@ class Source:
         return self._put_out(self._static(uris, broken))
 
     def by_source(self, uris: Iterable[str]) -> dict[int, list[str]]:
-        """Which of the pipeline's sources reads which of these files."""
-        return _by_source(self.pipeline, uris, self.landing, anywhere=self.anywhere)
+        """Which source reads which file: the first whose pattern means it; `anywhere`, or else of its format."""
+        found: dict[int, list[str]] = {}
+        for uri in uris:
+            source = source_of(self.pipeline, path_of(uri, self.landing))
+            if source is None and self.anywhere:
+                kind = inferred_format(uri)
+                like = [n for n, files in enumerate(self.pipeline.sources) if files.kind == kind]
+                _refuse_ambiguous(self.pipeline, uri, like)
+                source = like[0] if like else None
+            if source is None:
+                seen = f"{uri} is no file of pipeline {self.pipeline.name}: none of its patterns means it"
+                raise SetupError(seen, remedy="check the pipeline's sources and SLUICE_LANDING")
+            found.setdefault(source, []).append(uri)
+        return found
 
     def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
         """Exactly the malformed and late records of the given files: `_raw`, `_source_path` and `_why`, all text."""
@@ -311,26 +323,6 @@ def micro_batch(frame: DataFrame) -> Any:
         if query.id().toString() == own:
             return query.lastExecution()
     return None
-
-
-def _by_source(
-    pipeline: Pipeline, uris: Iterable[str], landing: str, *, anywhere: bool
-) -> dict[int, list[str]]:
-    """Which source reads which file: the first whose pattern means it; `anywhere`, or else of its format."""
-    found: dict[int, list[str]] = {}
-    for uri in uris:
-        path = path_of(uri, landing)
-        source = source_of(pipeline, path)
-        if source is None and anywhere:
-            kind = inferred_format(uri)
-            like = [n for n, files in enumerate(pipeline.sources) if files.kind == kind]
-            _refuse_ambiguous(pipeline, uri, like)
-            source = like[0] if like else None
-        if source is None:
-            seen = f"{uri} is no file of pipeline {pipeline.name}: none of its patterns means it"
-            raise SetupError(seen, remedy="check the pipeline's sources and SLUICE_LANDING")
-        found.setdefault(source, []).append(uri)
-    return found
 
 
 def _refuse_ambiguous(pipeline: Pipeline, uri: str, like: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from etl.errors import SetupError
@@ -146,9 +146,10 @@ def no_batch_without_files(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_NO_FILES, str(before))
 
 
-def goes_by_the_clock(frame: DataFrame) -> bool:
-    """Whether timers or timeouts do: for them Spark makes batch after batch, and a query would never end."""
-    return any(_clocked(node) for node, _ in _streaming_nodes(frame))
+def its_batches(frame: DataFrame) -> AbstractContextManager[None]:
+    """While a query of this frame starts: with timers by the clock it makes no batch without files, or would never end."""
+    clocked = any(_clocked(node) for node, _ in _streaming_nodes(frame))
+    return no_batch_without_files(frame.sparkSession) if clocked else nullcontext()
 
 
 def _clocked(node: Any) -> bool:

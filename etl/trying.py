@@ -212,7 +212,7 @@ def _streamed(
 ) -> DataFrame:
     """What a new stream of these files puts out, all its batches together; of complete mode the last."""
     from etl.rebuild import Past, Planned
-    from etl.state import goes_by_the_clock, no_batch_without_files, output_mode
+    from etl.state import its_batches, output_mode
 
     if not place.settings.spark_master.startswith("local"):
         raise SetupError(
@@ -236,7 +236,7 @@ def _streamed(
     files = [one for n, some in numbered for one in inputs.look(some, landing=source.landing, source=n)]
     planned = Planned.of(source.pipeline, frame, frame.writeStream.foreachBatch(keep).outputMode(mode))
     batch = Past(watermark_ms=0, time_ms=int(time.time() * 1000), inputs=files)
-    with no_batch_without_files(source.spark) if goes_by_the_clock(frame) else contextlib.nullcontext():
+    with its_batches(frame):
         planned.run(checkpoint, 0, batch, failure)
     written = [one.as_uri() for one in sorted(out.iterdir())]
     return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -58,6 +58,19 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     assert left == []
 
 
+def ended_in_a_batch(stack: Stack, end: Callable[[str, psutil.Process], object]) -> str:
+    """A run that is within its transaction when `end` is called with it and its task's runner: all of it is soon gone."""
+    stack.land()
+    with held_in_the_commit(stack):
+        run = stack.run()
+        family = wait_for_the_commit(stack)
+        runner = family[0].parent()
+        assert runner is not None
+        end(run, runner)
+        assert_gone(family)
+    return run
+
+
 def test_a_triggered_run_delivers_and_says_what_it_did(stack: Stack) -> None:
     stack.land()
     run = stack.run()
@@ -85,12 +98,7 @@ def test_a_triggered_run_delivers_and_says_what_it_did(stack: Stack) -> None:
 
 
 def test_marked_failed_in_a_batch_it_is_gone_and_cleared_it_delivers_once(stack: Stack) -> None:
-    stack.land()
-    with held_in_the_commit(stack):
-        run = stack.run()
-        family = wait_for_the_commit(stack)
-        stack.set_failed(run)
-        assert_gone(family)
+    run = ended_in_a_batch(stack, lambda run, _: stack.set_failed(run))
     stack.clear(run)
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
@@ -103,12 +111,7 @@ def test_marked_failed_in_a_batch_it_is_gone_and_cleared_it_delivers_once(stack:
 
 
 def test_cleared_in_a_batch_it_is_gone_and_begins_anew_and_delivers_once(stack: Stack) -> None:
-    stack.land()
-    with held_in_the_commit(stack):
-        run = stack.run()
-        family = wait_for_the_commit(stack)
-        stack.clear(run)
-        assert_gone(family)
+    run = ended_in_a_batch(stack, lambda run, _: stack.clear(run))
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
 
@@ -196,14 +199,7 @@ def test_of_two_runs_at_once_one_waits_and_its_missed_deadline_is_told(stack: St
 
 
 def test_after_a_task_runner_was_killed_the_retry_delivers_once(stack: Stack) -> None:
-    stack.land()
-    with held_in_the_commit(stack):
-        run = stack.run()
-        family = wait_for_the_commit(stack)
-        runner = family[0].parent()
-        assert runner is not None
-        runner.kill()
-        assert_gone(family)
+    run = ended_in_a_batch(stack, lambda _, runner: runner.kill())
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
     tries = stack.home.ask("SELECT try_number FROM sluice.airflow_try WHERE dag_run_id = %s ORDER BY 1", run)
@@ -211,14 +207,8 @@ def test_after_a_task_runner_was_killed_the_retry_delivers_once(stack: Stack) ->
 
 
 def test_timed_out_in_a_batch_it_is_gone_and_the_retry_delivers_once(stack: Stack) -> None:
-    stack.land()
-    with held_in_the_commit(stack):
-        run = stack.run()
-        family = wait_for_the_commit(stack)
-        runner = family[0].parent()
-        assert runner is not None
-        runner.send_signal(signal.SIGALRM)  # the clock of execution_timeout, an hour early
-        assert_gone(family)
+    # the clock of execution_timeout, an hour early
+    run = ended_in_a_batch(stack, lambda _, runner: runner.send_signal(signal.SIGALRM))
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
     assert "Process timed out" in stack.api.log(NAME, run, "run", 1)
