@@ -32,9 +32,13 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.txt
 	@touch $@
 
-install: $(VENV)/.installed  ## build .venv from requirements.txt
+# Half a minute now, and a few seconds less in every run; without Java yet, the next make tries again.
+$(VENV)/.classes: $(VENV)/.installed
+	@if $(BIN)/python -m etl.classdata; then touch $@; fi
 
-dev: $(VENV)/.installed-dev  ## the same with what tests and checks need
+install: $(VENV)/.installed $(VENV)/.classes  ## build .venv from requirements.txt
+
+dev: $(VENV)/.installed-dev $(VENV)/.classes  ## the same with what tests and checks need
 
 demo: install  ## land real flights, run them through Airflow to the end, stop everything
 	@trap '$(BIN)/sluice down' EXIT; $(BIN)/sluice land flights && $(BIN)/sluice airflow --detach && $(BIN)/sluice trigger flights

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etl import classdata
 from etl.checkpoint_files import COMPACTED
 from etl.errors import SetupError
 from etl.services import JarSet, Services, jars, java
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _COMPACTED = "spark.sql.streaming.fileSource.log.compactInterval"
 LOGGING = Path(__file__).parent / "log4j2.properties"
-COLLECTOR = "-XX:+UseParallelGC"  # a batch wants throughput: parsing takes a tenth less than under G1
 ARROW_ROWS = 20_000  # rows of one Arrow batch: bounds a task's memory
 MINIMAL_RETAINED_BATCHES = 100
 
@@ -36,14 +36,15 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
     """Spark's settings in force; the user's own come last, but for those that could lose rows."""
     _check(settings)
     local = settings.spark_master.startswith("local")
+    folder = jars(JarSet.S3A, settings.jars)
     found = {
         "spark.master": settings.spark_master,
         "spark.app.name": "sluice",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {COLLECTOR}",
-        "spark.executor.extraJavaOptions": COLLECTOR,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {classdata.COLLECTOR}",
+        "spark.executor.extraJavaOptions": classdata.COLLECTOR,
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
         "spark.sql.streaming.minBatchesToRetain": str(retained_batches(settings.backup_horizon)),
         _COMPACTED: str(COMPACTED),  # `recover` writes such logs, and expects them
@@ -59,7 +60,12 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0]
         found["spark.sql.shuffle.partitions"] = cores if cores.isdigit() else str(os.cpu_count() or 1)
         found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    found |= _s3a(settings, services, local=local)
+        # on the class path a jar costs nothing; spark.jars would copy each of them
+        found["spark.driver.extraClassPath"] = f"{folder}/*"
+        found["spark.driver.extraJavaOptions"] += classdata.option(folder)
+    else:
+        found["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
+    found |= _s3a(services)
     kept = {name: found[name] for name in ("spark.sql.streaming.minBatchesToRetain", _COMPACTED)}
     return found | settings.spark_conf | KEEP_EVERYTHING | kept
 
@@ -90,9 +96,8 @@ KEEP_EVERYTHING = {
 }
 
 
-def _s3a(settings: Settings, services: Services, *, local: bool) -> dict[str, str]:
+def _s3a(services: Services) -> dict[str, str]:
     """S3A, for an s3a:// landing or checkpoint and to read the lake; credentials by the AWS chain alone."""
-    folder = jars(JarSet.S3A, settings.jars)
     found = {
         "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
         ".DefaultCredentialsProvider",
@@ -103,10 +108,6 @@ def _s3a(settings: Settings, services: Services, *, local: bool) -> dict[str, st
     if services.s3_endpoint:
         found["spark.hadoop.fs.s3a.endpoint"] = services.s3_endpoint
         found["spark.hadoop.fs.s3a.path.style.access"] = "true"
-    if local:  # on the class path a jar costs nothing; spark.jars would copy each of them
-        found["spark.driver.extraClassPath"] = f"{folder}/*"
-    else:
-        found["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
     return found
 
 

@@ -36,6 +36,8 @@ def pytest_configure() -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it takes leave after pytest has closed the log
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
+    # Each test's stream is short: what the JVM's second compiler would win later, it costs now.
+    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
 
 
 class Whole(LoadScopeScheduling):

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,15 +62,18 @@ def java() -> Path:
     install = f"install Java {OLDEST_JAVA} or later and set JAVA_HOME to it"
     if found is None:
         raise SetupError(f"no java in {where}", remedy=install)
-    result = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(?:1\.)?(\d+)', result.stderr)
+    said = _said_of_itself(found)
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
     if version is None:
-        raise SetupError(
-            f"{found} (from {where}) does not run: {result.stderr.strip()[-200:]}", remedy=install
-        )
+        raise SetupError(f"{found} (from {where}) does not run: {said.strip()[-200:]}", remedy=install)
     if int(version[1]) < OLDEST_JAVA:
         raise SetupError(f"{found} (from {where}) is Java {version[1]}, too old", remedy=install)
     return Path(found)
+
+
+@cache
+def _said_of_itself(found: str) -> str:
+    return subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
 
 
 def jars(which: JarSet, folder: Path) -> Path:
