@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
-from etl import cli_airflow, cli_quarantine, cli_replay, cli_state, cli_suites
+from etl import cli_airflow, cli_quarantine, cli_replay, cli_state, cli_status, cli_suites
 from etl.command import AsJson, PipelineName, here, load, print_json, who
 from etl.ending import in_short
 from etl.errors import SluiceError
@@ -236,7 +235,7 @@ def status(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where each pipeline stands and what it waits for."""
+    """Show where each pipeline stands and what it waits for; of one pipeline also its newest batches."""
     from etl.status import states
 
     place = here()
@@ -244,12 +243,7 @@ def status(
     if as_json:
         print_json([state.json() for state in found])
         return
-    names = ("pipeline", "table", "deliveries", "rows", "quarantined", "last delivery", "state", "next")
-    # A command that was cut could not be copied.
-    table = Table(*(Column(one, overflow="fold") for one in names))
-    for state in found:
-        table.add_row(*state.cells())
-    out.print(table)
+    cli_status.show(out, found)
     if airflow := cli_airflow.where(place.settings):
         out.print(airflow, markup=False)
 
