@@ -69,7 +69,7 @@ def _show_batches(out: Console, batches: Sequence[Progress]) -> None:
 def _times(batches: Sequence[Progress]) -> Table:
     """How long each took and what for, in seconds; the rest is Spark's planning and its marks."""
     table = _table(
-        "batch", "began", "rows read", "rows/s", "seconds", "stage", "judge", "draft", "commit", "rest"
+        "batch", "began", "rows read", "rows/s", "took", "stage", "judge", "draft", "commit", "rest"
     )
     for one in batches:
         whole = one.durations_ms.get("triggerExecution", 0)

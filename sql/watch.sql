@@ -15,10 +15,15 @@ ON CONFLICT DO NOTHING
 -- Takes out the stream's batches up to this one.
 DELETE FROM sluice.batch_progress WHERE stream_id = %(stream)s AND batch_id <= %(batch)s
 
+-- name: of_earlier_streams
+-- How many batches are of streams that are no longer their pipeline's, and older than the horizon.
+SELECT count(*) FROM sluice.batch_progress b JOIN sluice.stream s USING (stream_id) JOIN sluice.pipeline p ON p.name = s.pipeline
+WHERE p.name = %(pipeline)s AND s.stream_id IS DISTINCT FROM p.current_stream AND b.triggered_at < now() - %(horizon)s
+
 -- name: forget_earlier_streams
--- Takes out the batches of streams that are no longer their pipeline's, once they are older than the horizon.
+-- Takes these out.
 DELETE FROM sluice.batch_progress b USING sluice.stream s, sluice.pipeline p
-WHERE s.pipeline = %(pipeline)s AND p.name = s.pipeline AND s.stream_id IS DISTINCT FROM p.current_stream
+WHERE p.name = %(pipeline)s AND s.pipeline = p.name AND s.stream_id IS DISTINCT FROM p.current_stream
   AND b.stream_id = s.stream_id AND b.triggered_at < now() - %(horizon)s
 
 -- name: running
