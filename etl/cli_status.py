@@ -43,7 +43,8 @@ def _runs(state: State) -> Iterator[str]:
 
 
 def _at_work(one: Running) -> str:
-    done = f"; {one.batches:,} batches of {one.records:,} records so far"
+    batches = "1 batch" if one.batches == 1 else f"{one.batches:,} batches"
+    done = f"; {batches} of {one.records:,} records so far"
     if one.batch is None or one.batch_since is None:
         return done
     return f"; batch {one.batch} for {(one.now - one.batch_since).total_seconds():.0f} s{done}"
@@ -53,15 +54,18 @@ def _ended(state: State) -> Iterator[str]:
     ended = state.ended
     if ended is None or ended.outcome == "done" or ended.message is None:
         return
-    yield f"{state.pipeline}'s last run ended {_moment(ended.ended_at)} by {ended.outcome}: {ended.message}"
+    yield f"the last run of {state.pipeline} ended {_moment(ended.ended_at)} by {ended.outcome}: {ended.message}"
     if ended.remedy:
         yield f"  next: {ended.remedy}"
 
 
 def _show_batches(out: Console, batches: Sequence[Progress]) -> None:
+    out.print()
     out.print(_times(batches))
+    out.print()
     if any(one.operators or one.watermark for one in batches):
         out.print(_kept(batches))
+        out.print()
     for end in batches[0].ends:
         out.print(shown(f"read to  {end}"))
 
@@ -76,7 +80,7 @@ def _times(batches: Sequence[Progress]) -> Table:
         ours = [one.phases_ms.get(phase) for phase in PHASES]
         rest = whole - sum(took or 0 for took in ours)
         rate = "-" if one.processed_rate is None else f"{one.processed_rate:,.0f}"
-        began = one.triggered_at.astimezone().strftime("%m-%d %H:%M:%S")
+        began = one.triggered_at.astimezone().strftime("%m-%d %H:%M")
         times = [_seconds(took) for took in (whole, *ours, rest)]
         table.add_row(str(one.batch_id), began, f"{one.input_rows:,}", rate, *times)
     return table
@@ -94,7 +98,7 @@ def _kept(batches: Sequence[Progress]) -> Table:
 
 def _table(*names: str) -> Table:
     columns = (Column(name, justify="right", overflow="fold") for name in names)
-    return Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    return Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
 
 
 def _moment(value: dt.datetime) -> str:

@@ -206,17 +206,17 @@ def leased(dsn: str, lease: Lease) -> Iterator[None]:
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
-    ended: BaseException | None = None
+    ending = Ending.by(None)
     try:
         drop_left(dsn, lease.pipeline)
         yield
     except BaseException as error:
-        ended = error
+        ending = Ending.by(error)
         raise
     finally:
         stop.set()
         thread.join()
-        _end(dsn, lease, Ending.by(ended))
+        _end(dsn, lease, ending)
 
 
 def _end(dsn: str, lease: Lease, ending: Ending) -> None:

@@ -92,7 +92,7 @@ def test_a_run_is_told_with_its_host_its_process_and_the_batch_at_work(events: D
     assert run.since <= run.now
     assert found.state == f"running ({socket.gethostname()}/{os.getpid()})"
     assert f"events runs on {socket.gethostname()}, process {os.getpid()}, since " in said(events)
-    assert "; batch 1 for 0 s; 1 batches of 20 records so far" in said(events)
+    assert "; batch 1 for 0 s; 1 batch of 20 records so far" in said(events)
     assert found.json()["running"][0]["run_id"] == events.session.lease.run_id
 
 
@@ -126,13 +126,13 @@ def test_what_ended_the_last_run_is_kept_and_told_until_a_run_ends_well(events: 
     kept = (found.ended.outcome, found.ended.message, found.ended.remedy)
     assert kept == ("ServiceAway", "PostgreSQL went away\nin the middle", "`sluice run events`")
     text = said(events)
-    assert "events's last run ended " in text
+    assert "the last run of events ended " in text
     assert " by ServiceAway: PostgreSQL went away" in text
     assert "  next: `sluice run events`" in text
     events.restart()
     with leased(events.dsn, events.session.lease):
         pass
-    assert "last run ended" not in said(events)
+    assert "the last run" not in said(events)
     assert state(events).state == "idle"
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
+from etl import sparksession
+from etl.batch import Receipt
 from etl.errors import ContractBroken
+from etl.status import states
 from tests.spark import taps
-from tests.spark.runs import Home, orders
+from tests.spark.runs import NAME, Home, orders
 from tests.spark.taps import HOUR, declare, flat, land_all
 from tests.spark.test_state_late import FILES, IN_TIME
 
@@ -79,6 +83,59 @@ def test_state_its_memory_the_watermark_and_what_it_left_out_are_known(home: Hom
     assert left_out.keys() == {4, 7}
 
 
+def test_what_a_run_has_done_is_told_while_it_goes_on(home: Home) -> None:
+    home.declare(max_files=1)
+    for number in range(3):
+        home.land(f"orders/{number}.jsonl", orders(number * 10, 10))
+    seen: list[list[tuple[Any, ...]]] = []
+
+    def wait_for_the_first(receipt: Receipt) -> None:
+        deadline = time.monotonic() + 60
+        while receipt.batch_id == 1 and not seen and time.monotonic() < deadline:
+            home.ask("SELECT pg_sleep(0.1)")
+            if found := progress(home, "batch_id"):
+                [told] = states(home.place, NAME)
+                assert [(run.alive, run.batches, run.records) for run in told.running] == [(True, 2, 20)]
+                seen.append(found)
+
+    home.run(progress=wait_for_the_first)
+    assert seen == [[(0,)]]
+    assert progress(home, "batch_id") == [(0,), (1,), (2,)]
+    [told] = states(home.place, NAME)
+    assert [one.batch_id for one in told.batches] == [2, 1, 0]
+    assert told.running == []
+
+
+def test_the_ledger_keeps_as_many_batches_as_the_checkpoint(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparksession, "retained_batches", lambda _: 2)
+    home.declare(max_files=1)
+    for number in range(3):
+        home.land(f"orders/{number}.jsonl", orders(number * 10, 10))
+    home.run()
+    assert progress(home, "batch_id") == [(1,), (2,)]
+    home.land("orders/3.jsonl", orders(30, 10))
+    home.run()
+    assert progress(home, "batch_id") == [(2,), (3,)]
+
+
+def test_a_batch_that_was_delivered_before_is_told_once_with_no_phases(home: Home) -> None:
+    """As after a kill between the commit and Spark's mark: Spark runs it again, and the ledger has it."""
+    home.declare(max_files=1)
+    home.land("orders/0.jsonl", orders(0, 10))
+    first = home.run()
+    checkpoint = home.checkpoint(first.stream)
+    for mark in (checkpoint / "commits").glob("*0*"):
+        mark.unlink()
+    home.ask("DELETE FROM sluice.batch_progress")
+    home.land("orders/1.jsonl", orders(10, 10))
+    second = home.run()
+    assert second.batches == 1
+    kept = progress(home, "batch_id, run_id, phases_ms = '{}'")
+    assert kept == [(0, second.run, True), (1, second.run, False)]
+
+
 def test_a_run_that_stops_keeps_the_batches_before_and_what_stopped_it(home: Home) -> None:
     home.declare(max_files=1, share=0.0)
     home.land("orders/0.jsonl", orders(0, 5))
@@ -86,6 +143,9 @@ def test_a_run_that_stops_keeps_the_batches_before_and_what_stopped_it(home: Hom
     with pytest.raises(ContractBroken) as stopped:
         home.run()
     assert progress(home, "batch_id") == [(0,)]
+    [told] = states(home.place, NAME)
+    assert told.ended is not None
+    assert (told.ended.outcome, told.ended.message) == ("ContractBroken", stopped.value.seen[:500])
     query = "SELECT outcome, message, remedy FROM sluice.run"
     assert home.ask(query) == [("ContractBroken", stopped.value.seen[:500], stopped.value.remedy)]
 
