@@ -15,12 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import psycopg2
 from psycopg2.extras import Json
 
 from etl.batch import Receipt
 from etl.database import run, session
-from etl.errors import SluiceError
 from etl.ledger import Lease
 
 if TYPE_CHECKING:
@@ -73,39 +71,35 @@ class Watch:
 
         try:
             told = _since(query, self._looked)
+            self._write([one for one in told if "addBatch" in one["durationMs"]])
         except (OSError, Py4JError) as error:  # its JVM is gone, which the run itself tells
             log.debug("the query of %s can't be asked for its progress: %s", self._name, error)
-            return
-        if told and self._write([one for one in told if "addBatch" in one["durationMs"]]):
-            self._looked = told[-1]["timestamp"]
-
-    def _write(self, batches: Sequence[Told]) -> bool:
-        """Whether it was written, or there was nothing to write."""
-        if not batches:
-            return True
-        newest = batches[-1]["batchId"]
-        try:
-            with session(self._dsn) as cursor:
-                run(cursor, "watch", "begin")
-                for one in batches:
-                    phases = self._phases.get(one["batchId"], {})
-                    run(cursor, "watch", "insert_progress", self._of | _row(one, phases))
-                run(cursor, "watch", "forget_progress", self._of | {"batch": newest - self._keep})
-        except (SluiceError, psycopg2.Error) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, no run ends by it
             if not self._failed:
-                log.warning("what Spark told of the batches of %s could not be kept: %s", self._name, error)
+                log.warning("what Spark told of the batches of %s could not be kept: %r", self._name, error)
             self._failed = True
-            return False
-        self._failed = False
-        self._phases = {batch: phases for batch, phases in self._phases.items() if batch > newest}
-        return True
+        else:
+            self._failed = False
+            self._looked = told[-1]["timestamp"] if told else self._looked
+
+    def _write(self, batches: Sequence[Told]) -> None:
+        if not batches:
+            return
+        oldest = batches[-1]["batchId"] - self._keep
+        with session(self._dsn) as cursor:
+            run(cursor, "watch", "begin")
+            for one in batches:
+                phases = self._phases.get(one["batchId"], {})
+                run(cursor, "watch", "insert_progress", self._of | _row(one, phases))
+            run(cursor, "watch", "forget_progress", self._of | {"batch": oldest})
+        for one in batches:
+            self._phases.pop(one["batchId"], None)
 
 
 def _since(query: StreamingQuery, looked: str) -> list[Told]:
     """What the query told after the trigger of that moment, oldest first."""
-    recent = (
-        query._jsq.recentProgress()
-    )  # PySpark's own property would fetch and parse all hundred, each time
+    # PySpark's own property would fetch and parse all hundred, each time.
+    recent = query._jsq.recentProgress()
     told: list[Told] = []
     for place in reversed(range(len(recent))):
         one: Told = json.loads(recent[place].json())

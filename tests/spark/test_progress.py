@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from etl import sparksession
+from etl import sparksession, watch
 from etl.batch import Receipt
 from etl.errors import ContractBroken
 from etl.status import states
@@ -148,6 +148,19 @@ def test_a_run_that_stops_keeps_the_batches_before_and_what_stopped_it(home: Hom
     assert (told.ended.outcome, told.ended.message) == ("ContractBroken", stopped.value.seen[:500])
     query = "SELECT outcome, message, remedy FROM sluice.run"
     assert home.ask(query) == [("ContractBroken", stopped.value.seen[:500], stopped.value.remedy)]
+
+
+def test_what_spark_tells_in_a_shape_that_is_not_known_ends_no_run(
+    home: Home, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = watch._row
+    monkeypatch.setattr(watch, "_row", lambda told, phases: row({"batchId": told["batchId"]}, phases))
+    home.declare(max_files=1)
+    landed = home.land("orders/0.jsonl", orders(0, 5))
+    assert home.run().batches == 1
+    home.assert_holds(landed)
+    told = [one.getMessage() for one in caplog.records if "could not be kept" in one.getMessage()]
+    assert told == ["what Spark told of the batches of orders could not be kept: KeyError('stateOperators')"]
 
 
 def test_a_run_is_the_same_while_its_progress_can_not_be_kept(
