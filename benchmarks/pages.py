@@ -86,7 +86,13 @@ def _settle(dsn: str) -> None:
     connection.close()
 
 
-TABLES = ("sluice.quality_rule", "sluice.quality", "sluice.delivery", "sluice.quarantine")
+TABLES = (
+    "sluice.quality_rule",
+    "sluice.quality",
+    "sluice.delivery",
+    "sluice.quarantine",
+    "sluice.batch_progress",
+)
 
 
 if __name__ == "__main__":

@@ -147,6 +147,7 @@ class Receipt:
     inputs: int = 0  # files that were read
     files: int = 0  # Parquet files of the table
     seconds: float = 0.0
+    phases: Mapping[str, int] = field(default_factory=dict)  # how long each took, in ms
 
     def json(self) -> dict[str, Any]:
         return vars(self)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
-from etl import cli_airflow, cli_quarantine, cli_replay, cli_state, cli_suites
+from etl import cli_airflow, cli_quarantine, cli_replay, cli_state, cli_status, cli_suites
 from etl.command import AsJson, PipelineName, here, load, print_json, who
+from etl.ending import in_short
 from etl.errors import SluiceError
 from etl.settings import load_settings, with_spark_conf
 
@@ -71,20 +71,11 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
 
 def _unexpected(error: Exception) -> NoReturn:
     logging.getLogger("sluice").debug("unexpected", exc_info=error)
-    err.print(f"sluice: unexpected {type(error).__name__}: {_in_short(error)}", style="red", markup=False)
+    err.print(f"sluice: unexpected {type(error).__name__}: {in_short(error)}", style="red", markup=False)
     err.print(
         "  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger", markup=False
     )
     sys.exit(70)
-
-
-def _in_short(error: Exception) -> str:
-    """The first line of its message; of a worker's error also the line that ends the worker's traceback."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    ends = [
-        line for line in lines[1:] if not line[0].isspace() and not line.startswith(("Traceback", "JVM "))
-    ]
-    return f"{lines[0]} {ends[-1]}" if lines[0].endswith(":") and ends else lines[0]
 
 
 @app.callback()
@@ -244,7 +235,7 @@ def status(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where each pipeline stands and what it waits for."""
+    """Show where each pipeline stands and what it waits for; of one pipeline also its newest batches."""
     from etl.status import states
 
     place = here()
@@ -252,12 +243,7 @@ def status(
     if as_json:
         print_json([state.json() for state in found])
         return
-    names = ("pipeline", "table", "deliveries", "rows", "quarantined", "last delivery", "state", "next")
-    # A command that was cut could not be copied.
-    table = Table(*(Column(one, overflow="fold") for one in names))
-    for state in found:
-        table.add_row(*state.cells())
-    out.print(table)
+    cli_status.show(out, found)
     if airflow := cli_airflow.where(place.settings):
         out.print(airflow, markup=False)
 

@@ -38,7 +38,7 @@ from etl.ledger import Decision
 from etl.pipeline import Pipeline
 from etl.stage import RAW, REASONS, SOURCE_PATH, Hold, StageTask
 from etl.staging import StagingTables
-from etl.steps import Step, reached
+from etl.steps import Step, phases_ms, reached
 from etl.verdict import SHARE_STOP, Severity, Verdict
 from etl.warehouse import Warehouse
 
@@ -128,7 +128,7 @@ def _attempt_twice(run: Session, batch: Batch, decision: Decision | None, starte
             log.warning("batch %s: PostgreSQL lost its staged rows; staging again", batch.batch_id)
         else:
             reached(Step.BATCH_DONE)
-            return replace(receipt, seconds=time.monotonic() - started)
+            return replace(receipt, seconds=time.monotonic() - started, phases=phases_ms())
     raise AssertionError("the loop returns or raises")
 
 

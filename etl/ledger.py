@@ -17,6 +17,7 @@ import psycopg2
 from psycopg2.extras import Json, execute_values
 
 from etl.database import TIMEOUTS, Cursor, constraint_of, row, rows, run
+from etl.ending import Ending
 from etl.errors import Busy, Fenced, InputsChanged, LedgerBehind, TableRefused
 from etl.inputs import Input
 from etl.metrics import RANKS, ColumnMetrics
@@ -157,9 +158,9 @@ def heartbeat(cursor: Cursor, lease: Lease) -> bool:
     return run(cursor, "ledger", "heartbeat", _of(lease)).rowcount == 1
 
 
-def end_run(cursor: Cursor, lease: Lease, outcome: str) -> None:
-    """Record the outcome and give the lease back, if this run still has it."""
-    run(cursor, "ledger", "end_run", {**_of(lease), "outcome": outcome})
+def end_run(cursor: Cursor, lease: Lease, ending: Ending) -> None:
+    """Record how the run ended and give the lease back, if this run still has it."""
+    run(cursor, "ledger", "end_run", {**_of(lease), **vars(ending)})
     run(cursor, "ledger", "give_lease_back", _of(lease))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from etl.errors import CheckpointDamaged, SetupError, SluiceError
@@ -15,14 +16,24 @@ if TYPE_CHECKING:
 _STATE = ("STATE_STORE", "CANNOT_LOAD_STATE", "STATEFUL_")
 
 
-def to_its_end(writer: DataStreamWriter, pipeline: str, failure: Sequence[BaseException] = ()) -> None:
-    """Run the query over all that is there. An error of a batch, left in `failure`, is raised as itself."""
+def to_its_end(
+    writer: DataStreamWriter,
+    pipeline: str,
+    failure: Sequence[BaseException] = (),
+    *,
+    watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
+) -> None:
+    """Run the query over all that is there. An error of a batch, left in `failure`, is raised as itself.
+
+    `watched` is entered while the query runs.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
 
     query = _started(writer, pipeline)
     try:
-        query.awaitTermination()
+        with watched(query):
+            query.awaitTermination()
     except (OSError, Py4JError) as error:
         raise SluiceError(
             f"Spark's JVM is gone: {error}", remedy="see logs/spark.log in SLUICE_HOME; then run again"

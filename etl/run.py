@@ -25,6 +25,7 @@ from etl.bucket import ensure_bucket
 from etl.checkpoint import open_checkpoint
 from etl.database import migrate, session
 from etl.deliver import deliver
+from etl.ending import Ending
 from etl.errors import SluiceError
 from etl.lake import Lake
 from etl.ledger import Lease
@@ -35,6 +36,7 @@ from etl.preflight import Checkpoints, nothing_new, ready_stream, require_same, 
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Listener, Step, reached
+from etl.watch import Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -204,23 +206,23 @@ def leased(dsn: str, lease: Lease) -> Iterator[None]:
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
-    outcome = "done"
+    ending = Ending.by(None)
     try:
         drop_left(dsn, lease.pipeline)
         yield
     except BaseException as error:
-        outcome = type(error).__name__
+        ending = Ending.by(error)
         raise
     finally:
         stop.set()
         thread.join()
-        _end(dsn, lease, outcome)
+        _end(dsn, lease, ending)
 
 
-def _end(dsn: str, lease: Lease, outcome: str) -> None:
+def _end(dsn: str, lease: Lease, ending: Ending) -> None:
     try:
         with session(dsn) as cursor:
-            ledger.end_run(cursor, lease, outcome)
+            ledger.end_run(cursor, lease, ending)
     except (SluiceError, psycopg2.Error) as error:
         log.warning("the lease of %s could not be given back, it will lapse: %s", lease.pipeline, error)
 
@@ -280,6 +282,7 @@ def _all_read(
     from etl.opened import open_pipeline
     from etl.query import to_its_end
     from etl.sparkbatch import SparkBatch
+    from etl.sparksession import retained_batches
     from etl.state import its_batches, output_mode, tell_of_pinned
 
     opened = open_pipeline(place, pipeline, spark)
@@ -292,6 +295,8 @@ def _all_read(
         tell_of_pinned(pipeline.name, checkpoints.of(stream.stream_id), spark)
     rules = replace(opened.rules, past=partial(past_batches, place, pipeline, opened.rules.suite.looks_back))
     run = opened.session(lease, stream, on_step)
+    keep = retained_batches(place.settings.backup_horizon)
+    watch = Watch(place.services.postgres, lease, stream_id, keep=keep)
     failure: list[BaseException] = []
 
     def batch(found: DataFrame, number: int) -> None:
@@ -305,6 +310,7 @@ def _all_read(
             receipt = deliver(run, micro)
             if receipt.delivered_before:
                 micro.pass_by()
+            watch.delivered(receipt)
             received(receipt)
         except BaseException as error:
             failure.append(error)
@@ -313,7 +319,8 @@ def _all_read(
     writer = opened.frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
     try:
         with its_batches(opened.frame):
-            to_its_end(writer.outputMode(output_mode(pipeline, opened.state)), pipeline.name, failure)
+            mode = output_mode(pipeline, opened.state)
+            to_its_end(writer.outputMode(mode), pipeline.name, failure, watched=watch.over)
     except LookupsChanged as changed:
         log.info("batch not begun: %s", changed)
         return False

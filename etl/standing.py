@@ -26,8 +26,11 @@ class Standing:
     next: str  # a command; "-" while it runs
 
 
-def standing(pipeline: str, *, holder: str | None, stop: Stop | None, outcome: str | None) -> Standing:
-    """`holder`: who runs it now; `outcome`: of its last ended run, None where none has ended."""
+def standing(
+    pipeline: str, *, holder: str | None, stop: Stop | None, outcome: str | None, silent: str | None = None
+) -> Standing:
+    """`holder`: who runs it now; `silent`: whose run was killed or cut off and is not taken over yet; `outcome`: of
+    its last ended run, None where none has ended."""
     if holder is not None:
         return Standing(state=f"running ({holder})", next="-")
     if stop is not None and stop.decision:
@@ -39,6 +42,8 @@ def standing(pipeline: str, *, holder: str | None, stop: Stop | None, outcome: s
             state=f"batch {stop.batch_id} stopped: {'; '.join(stop.stops)}",
             next=f"sluice decide {pipeline} --batch {stop.batch_id}{stream} …",
         )
+    if silent is not None:
+        return Standing(state=f"killed or cut off ({silent})", next=f"sluice run {pipeline}")
     if outcome is None:
         return Standing(state="new", next=f"sluice run {pipeline}")
     if outcome == "done":

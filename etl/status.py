@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from etl import ledger
+from etl import ledger, runs
 from etl.database import Cursor, migrate, row, rows, run, session
 from etl.errors import SetupError
 from etl.pipeline import Pipeline, load_pipeline, load_pipelines
 from etl.run import Place
+from etl.runs import Ended, Progress, Running
 from etl.standing import Standing, Stop, standing
+
+BATCHES = 10  # of a pipeline that is looked at by itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +32,9 @@ class State:
     last: dt.datetime | None
     state: str  # new, idle, running, stopped, or the last run's error
     next: str  # the command that comes next
+    running: Sequence[Running]  # runs that have not ended: where, since when, how far
+    ended: Ended | None  # the last run that has
+    batches: Sequence[Progress] = ()  # newest first, of a pipeline that is looked at by itself
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -45,14 +52,16 @@ def states(place: Place, name: str | None) -> list[State]:
     dsn = place.services.postgres
     migrate(dsn)
     with session(dsn) as cursor:
-        return [_state(cursor, pipeline) for pipeline in found.values()]
+        most = BATCHES if name else 0
+        return [_state(cursor, pipeline, most) for pipeline in found.values()]
 
 
-def _state(cursor: Cursor, pipeline: Pipeline) -> State:
+def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
     name = pipeline.name
     totals = row(run(cursor, "ledger", "totals", {"pipeline": name})) or {}
     known = ledger.current_stream(cursor, name)
-    found = _what(cursor, name)
+    now, ended = runs.running(cursor, name), runs.last_ended(cursor, name)
+    found = _what(cursor, name, now, ended)
     return State(
         pipeline=name,
         table=pipeline.table,
@@ -63,22 +72,24 @@ def _state(cursor: Cursor, pipeline: Pipeline) -> State:
         last=totals["last"],
         state=found.state,
         next=found.next,
+        running=now,
+        ended=ended,
+        batches=runs.newest(cursor, name, most=most) if most else (),
     )
 
 
-def _what(cursor: Cursor, name: str) -> Standing:
-    values = {"pipeline": name, "silence": ledger.SILENCE, "run": "00000000-0000-0000-0000-000000000000"}
-    lease = row(run(cursor, "ledger", "lease", values))
-    stops = rows(run(cursor, "ledger", "open_stops", values))
-    outcome = run(cursor, "ledger", "last_run", values).fetchone()
+def _what(cursor: Cursor, name: str, now: Sequence[Running], ended: Ended | None) -> Standing:
+    holders = {one.alive: f"{one.host}/{one.pid}" for one in now if one.kind == "stream"}
+    stops = rows(run(cursor, "ledger", "open_stops", {"pipeline": name}))
     stop = stops[-1] if stops else None
     return standing(
         name,
-        holder=lease["holder"] if lease and lease["fresh"] else None,
+        holder=holders.get(True),
+        silent=holders.get(False),
         stop=Stop(batch_id=stop["batch_id"], stops=stop["stops"], decision=stop["decision"])
         if stop
         else None,
-        outcome=outcome[0] if outcome else None,
+        outcome=ended.outcome if ended else None,
     )
 
 

@@ -6,6 +6,7 @@ shows where a batch is, and a crash test installs a listener that stops the proc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -35,13 +36,27 @@ class Step(StrEnum):
 
 Listener = Callable[[Step], None]
 
+PHASES = {  # of a delivery: from which step to which
+    "stage": (Step.ATTEMPT_OPENED, Step.STAGED),
+    "judge": (Step.STAGED, Step.JUDGED),
+    "draft": (Step.JUDGED, Step.POINTER_DRAFTED),
+    "transaction": (Step.POINTER_DRAFTED, Step.COMMITTED),
+}
+
 _listener: Listener | None = None
+_moments: dict[Step, float] = {}  # when this process last came to each
 
 
 def reached(step: Step) -> None:
     """Tell the listener, if there is one, that this process has come to `step`."""
+    _moments[step] = time.monotonic()
     if _listener is not None:
         _listener(step)
+
+
+def phases_ms() -> dict[str, int]:
+    """How long each phase of the delivery took that this process has just made."""
+    return {name: round(1000 * (_moments[end] - _moments[start])) for name, (start, end) in PHASES.items()}
 
 
 def listen(listener: Listener | None) -> None:

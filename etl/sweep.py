@@ -73,6 +73,7 @@ class SweepReport:
     staging_tables: Sequence[str]
     kept: Mapping[str, int]  # why -> objects that no retained metadata needs
     reports: int = 0  # of deliveries older than the retention of quality
+    progress: int = 0  # batches of earlier streams of which it was known how they ran
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,6 +92,8 @@ class SweepReport:
             found.append(
                 f"  {done} the reports and sketches of {self.reports:,} deliveries; their figures stay"
             )
+        if self.progress:
+            found.append(f"  {done} how {self.progress:,} batches of earlier streams ran")
         if self.uploads is None:
             found.append("  the store can't list unfinished uploads")
         return found + [f"  left {count:,} objects: {why}" for why, count in self.kept.items()]
@@ -130,7 +133,22 @@ def sweep(place: Place, pipeline: Pipeline, *, dry_run: bool = False) -> SweepRe
     horizon = place.settings.backup_horizon
     report = sweep_lake(dsn, place.lake, pipeline, horizon=horizon, dry_run=dry_run, check=checkpoint)
     forgotten = _forget(dsn, pipeline, place.settings.quality_retention, dry_run=dry_run)
-    return replace(report, reports=forgotten)
+    return replace(
+        report, reports=forgotten, progress=_forget_progress(dsn, pipeline, horizon, dry_run=dry_run)
+    )
+
+
+def _forget_progress(dsn: str, pipeline: Pipeline, horizon: dt.timedelta, *, dry_run: bool) -> int:
+    """Take out how batches ran of streams that are no longer the pipeline's; how many of them there were.
+
+    Of the current stream, the run keeps as many as its checkpoint does.
+    """
+    values = {"pipeline": pipeline.name, "horizon": horizon}
+    with session(dsn) as cursor:
+        [(count,)] = run(cursor, "watch", "of_earlier_streams", values).fetchall()
+        if not dry_run:
+            run(cursor, "watch", "forget_earlier_streams", values)
+    return int(count)
 
 
 def _forget(dsn: str, pipeline: Pipeline, retention: dt.timedelta | None, *, dry_run: bool) -> int:

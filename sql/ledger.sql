@@ -36,7 +36,8 @@ WHERE a.pipeline = %(pipeline)s AND a.closed_at IS NULL AND r.run_id = a.lease_t
 
 -- name: close_dead_runs
 -- Ends, on paper, the runs that were killed.
-UPDATE sluice.run SET ended_at = now(), outcome = 'lost its lease'
+UPDATE sluice.run SET ended_at = now(), outcome = 'lost its lease',
+    message = 'It was killed or cut off, and last seen at ' || to_char(seen_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
 WHERE pipeline = %(pipeline)s AND ended_at IS NULL AND run_id <> %(run)s AND kind = 'stream'
 
 -- name: heartbeat
@@ -51,7 +52,8 @@ UPDATE sluice.pipeline SET lease_token = NULL WHERE name = %(pipeline)s AND leas
 
 -- name: end_run
 -- Records how a run ended.
-UPDATE sluice.run SET ended_at = now(), outcome = %(outcome)s WHERE run_id = %(run)s AND ended_at IS NULL
+UPDATE sluice.run SET ended_at = now(), outcome = %(outcome)s, message = %(message)s, remedy = %(remedy)s
+WHERE run_id = %(run)s AND ended_at IS NULL
 
 -- name: register_stream
 -- Makes a stream known and the pipeline's current one.
@@ -237,7 +239,7 @@ SELECT setval('sluice.delivery_number', greatest(%(number)s, (SELECT last_value 
 
 -- name: last_run
 -- How the pipeline's last ended run came out.
-SELECT outcome FROM sluice.run
+SELECT outcome, message, remedy, ended_at, holder FROM sluice.run
 WHERE pipeline = %(pipeline)s AND ended_at IS NOT NULL AND run_id <> %(run)s AND kind = 'stream'
 ORDER BY started_at DESC LIMIT 1
 

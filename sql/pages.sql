@@ -14,7 +14,8 @@ SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", now
        d.rows_in, d.delivered, d.quarantined, d.malformed,
        (SELECT count(*) FROM (SELECT FROM sluice.quarantine q WHERE q.pipeline = p.name AND q.status = 'held'
                               LIMIT %(most)s + 1) AS counted) AS held,
-       lease.holder, coalesce(lease.fresh, false) AS running, ended.outcome,
+       lease.holder, coalesce(lease.fresh, false) AS running, ended.outcome, left(ended.message, 500) AS message,
+       left(ended.remedy, 500) AS remedy, ended.ended_at,
        stop.batch_id AS stop_batch, stop.stream_id::text AS stop_stream, stop.stops, stop.stopped_at, stop.decision,
        coalesce(stop.stream_id = p.current_stream, true) AS stop_is_current
 FROM sluice.pipeline p
@@ -22,7 +23,7 @@ JOIN sluice.quality_pipeline s ON s.pipeline = p.name
 LEFT JOIN sluice.delivery d ON d.delivery_id = s.delivery_id
 LEFT JOIN LATERAL (SELECT r.holder, r.seen_at > now() - %(silence)s::interval AS fresh
                    FROM sluice.run r WHERE r.run_id = p.lease_token) lease ON true
-LEFT JOIN LATERAL (SELECT r.outcome FROM sluice.run r WHERE r.pipeline = p.name AND r.ended_at IS NOT NULL AND r.kind = 'stream'
+LEFT JOIN LATERAL (SELECT r.outcome, r.message, r.remedy, r.ended_at FROM sluice.run r WHERE r.pipeline = p.name AND r.ended_at IS NOT NULL AND r.kind = 'stream'
                    ORDER BY r.started_at DESC LIMIT 1) ended ON true
 LEFT JOIN LATERAL (SELECT b.* FROM sluice.stopped_batch b
                    WHERE b.pipeline = p.name AND NOT EXISTS (SELECT FROM sluice.delivery d
@@ -46,6 +47,16 @@ SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, 
        d.malformed, d.suite_digest, q.state, q.success
 FROM sluice.delivery d LEFT JOIN sluice.quality q USING (delivery_id)
 WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
+
+-- name: progress
+-- What Spark told of the same batches, newest first; those that it told nothing of are left out.
+SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, b.triggered_at, b.input_rows, b.input_rate,
+       b.processed_rate, b.durations_ms, b.phases_ms, b.watermark, b.state_rows, b.state_bytes, b.dropped
+FROM (SELECT d.delivery_id, d.stream_id, d.batch_id, d.commit_seq, d.committed_at FROM sluice.delivery d
+      WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s
+      ORDER BY d.commit_seq DESC LIMIT %(limit)s) d
+JOIN sluice.batch_progress b ON (b.stream_id, b.batch_id) = (d.stream_id, d.batch_id)
+ORDER BY d.commit_seq DESC
 
 -- name: newer
 -- The place after so many live batches from here on; null when there are none.

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
-from etl.ui.records import BatchRow, ColumnRow, VerdictRow
+from etl.ui.records import BatchRow, VerdictRow
 from etl.ui.words import day, number, seconds, share
 
 WIDTH, HEIGHT = 480, 96  # of the drawing area, in SVG's own units
 BATCHES = 240  # in one chart
+
+
+class Dated(Protocol):
+    """A record of a batch."""
+
+    @property
+    def committed_at(self) -> dt.datetime: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +91,23 @@ def rule_share(verdicts: Sequence[VerdictRow]) -> Chart:
     return _chart("Share of rows that break the rule", verdicts, series, max(values, default=0), share)
 
 
+def stacked(
+    title: str,
+    batches: Sequence[Dated],
+    named: Mapping[str, Sequence[float]],
+    write: Callable[[float | None], str],
+) -> Chart:
+    """The named parts of each batch on top of each other, oldest first; at most five."""
+    below, series = [0.0] * len(batches), []
+    for place, (name, values) in enumerate(named.items()):
+        series.append((name, f"part{place}", values, below))
+        below = [foot + value for foot, value in zip(below, values, strict=True)]
+    return _chart(title, batches, series, max(below, default=0), write, below[-1] if below else None)
+
+
 def amounts(
     title: str,
-    batches: Sequence[ColumnRow],
+    batches: Sequence[Dated],
     values: Sequence[float | None],
     write: Callable[[float | None], str],
 ) -> Chart:
@@ -94,7 +117,7 @@ def amounts(
     return _chart(title, batches, series, max(drawn, default=0), write, values[-1] if values else None)
 
 
-def lines(title: str, batches: Sequence[ColumnRow], named: Mapping[str, Sequence[float | None]]) -> Chart:
+def lines(title: str, batches: Sequence[Dated], named: Mapping[str, Sequence[float | None]]) -> Chart:
     """Each named series as a line, oldest first, between the least and the greatest of all; at most three."""
     all_ = [one for values in named.values() for one in values if one is not None and math.isfinite(one)]
     low, high = min(all_, default=0), max(all_, default=0)
@@ -131,7 +154,7 @@ def _line(values: Sequence[float | None], low: float, high: float) -> str:
 
 def _chart(
     title: str,
-    batches: Sequence[BatchRow] | Sequence[VerdictRow] | Sequence[ColumnRow],
+    batches: Sequence[Dated],
     series: Sequence[tuple[str, str, Sequence[float], Sequence[float]]],
     highest: float,
     write: Callable[[float | None], str],

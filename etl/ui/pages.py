@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from etl import runs
 from etl.database import Cursor, run
 from etl.ui import charts, words
 from etl.ui.choices import MOST, Asked, Choice, Rows, rows_of
 from etl.ui.columns import columns_of
 from etl.ui.heatmap import COLUMNS, Heatmap, heatmap, width
+from etl.ui.progress import progress_charts, progress_of
 from etl.ui.records import (
     LAST,
     LONGEST_REPORT,
@@ -128,6 +130,7 @@ def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> 
     shown = heatmap(batches[:COLUMNS], _rules(cursor, batches[:COLUMNS]))
     held = found(cursor, "held_by_reason", ReasonRow, {"pipeline": name, "most": HELD_LOOKED_AT})
     old_first = batches[::-1]
+    told = progress_of(cursor, name, before=before)
     return render(
         "pipeline.html",
         frame,
@@ -138,6 +141,9 @@ def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> 
         batches=batches[:LISTED],
         held=held,
         columns=columns_of(cursor, row.delivery_id),
+        running=runs.running(cursor, name),
+        told=told[:LISTED],
+        progress=progress_charts(told[::-1]),
         drawn=[charts.volume(old_first), charts.held_share(old_first), charts.gaps(old_first)],
     )
 

@@ -41,6 +41,9 @@ class PipelineRow:
     holder: str | None
     running: bool
     outcome: str | None  # of the last ended run
+    message: str | None  # of the error that ended it
+    remedy: str | None
+    ended_at: dt.datetime | None
     stop_batch: int | None
     stop_stream: str | None
     stops: Sequence[str] | None
@@ -66,8 +69,8 @@ class PipelineRow:
             stop = Stop(
                 batch_id=self.stop_batch, stops=self.stops or (), decision=self.decision, stream=stream
             )
-        holder = self.holder if self.running else None
-        return standing(self.pipeline, holder=holder, stop=stop, outcome=self.outcome)
+        holder, silent = (self.holder, None) if self.running else (None, self.holder)
+        return standing(self.pipeline, holder=holder, silent=silent, stop=stop, outcome=self.outcome)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +179,42 @@ class ColumnRow:
     earliest: dt.datetime | None
     latest: dt.datetime | None
     age: float | None  # seconds from its latest moment to the delivery
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressRow:
+    """What Spark told of one delivered batch; see sluice.batch_progress."""
+
+    delivery_id: int
+    batch_id: int
+    commit_seq: int
+    committed_at: dt.datetime
+    triggered_at: dt.datetime
+    input_rows: int
+    input_rate: float | None
+    processed_rate: float | None
+    durations_ms: Mapping[str, int]
+    phases_ms: Mapping[str, int]
+    watermark: dt.datetime | None
+    state_rows: int | None
+    state_bytes: int | None
+    dropped: int | None
+
+    @property
+    def seconds(self) -> float:
+        """From the look for new input to the batch's last mark."""
+        return self.durations_ms.get("triggerExecution", 0) / 1000
+
+    def phase(self, name: str) -> float:
+        """Seconds of a phase of the delivery, or of `spark`: all that is none of these."""
+        if name == "spark":
+            return max(0.0, self.seconds - sum(self.phases_ms.values()) / 1000)
+        return self.phases_ms.get(name, 0) / 1000
+
+    @property
+    def lag(self) -> float | None:
+        """Seconds that the watermark was behind the clock when the batch began."""
+        return None if self.watermark is None else (self.triggered_at - self.watermark).total_seconds()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,15 @@ STATES = {  # state: its mark and what it says
 }
 
 
+PARTS = {  # of a batch's time, from the bottom of its bar up: each as it is called
+    "stage": "read, write",
+    "judge": "judge",
+    "draft": "metadata",
+    "transaction": "commit",
+    "spark": "Spark's own",
+}
+
+
 class NotThere(Exception):
     """There is no such pipeline, batch or row; the argument says what was looked for."""
 
@@ -65,11 +74,12 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("number", "share", "moment", "day", "span", "size", "cut", "as_json"):
+    for name in ("number", "share", "moment", "day", "span", "briefly", "size", "cut", "as_json"):
         environment.filters[name] = getattr(words, name)
     environment.globals["name_of"] = words.name_of
     environment.globals["titled"] = words.titled
     environment.globals["STATES"] = STATES
+    environment.globals["PARTS"] = PARTS
     environment.globals["MOST_COUNTED"] = MOST_COUNTED
     environment.globals["LISTED"] = LISTED
     environment.globals["HELD_LOOKED_AT"] = HELD_LOOKED_AT

@@ -63,6 +63,11 @@ def seconds(value: float | None) -> str:
     return f"{value:.0f} s" if value < 60 else span(dt.timedelta(seconds=value))
 
 
+def briefly(value: float | None) -> str:
+    """Seconds of a batch's phase, which may be a few hundredths of one."""
+    return f"{value:.2f} s" if value is not None and value < 10 else seconds(value)
+
+
 def size(value: int) -> str:
     amount, unit = float(value), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -70,6 +75,10 @@ def size(value: int) -> str:
             break
         amount /= 1000
     return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def sized(value: float | None) -> str:
+    return "–" if value is None else size(round(value))
 
 
 def cut(value: object, longest: int = LONGEST_VALUE) -> str:

@@ -23,6 +23,7 @@ from etl.apart import Apart
 from etl.batch import Receipt, Session
 from etl.database import session
 from etl.deliver import deliver, deliver_apart
+from etl.ending import Ending
 from etl.lake import Lake
 from etl.pipeline import Pipeline
 from etl.quarantine import Chosen as Rows
@@ -133,7 +134,7 @@ class Walk:
 
     def _end(self, run: Session) -> None:
         with session(self.dsn) as cursor:
-            ledger.end_run(cursor, run.lease, "done")
+            ledger.end_run(cursor, run.lease, Ending(outcome="done"))
 
     def fail(self) -> str:
         """A replay that ends at one of its steps changes nothing."""

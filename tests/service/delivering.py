@@ -13,6 +13,7 @@ from etl import ledger
 from etl.batch import Receipt, Session
 from etl.database import Cursor, session
 from etl.deliver import deliver
+from etl.ending import Ending
 from etl.inputs import Input, look
 from etl.lake import Lake, LakeTable
 from etl.pipeline import Pipeline, Sink
@@ -84,7 +85,7 @@ class Delivering:
     def restart(self) -> None:
         """What a new process does after the old one died: it takes the lease, and fences what was open."""
         with session(self.dsn) as cursor:
-            ledger.end_run(cursor, self.session.lease, "died")
+            ledger.end_run(cursor, self.session.lease, Ending(outcome="died"))
         self.session = arrow_batches.start(
             self.dsn,
             self.place.lake,

@@ -26,6 +26,7 @@ from psycopg2.extensions import make_dsn, parse_dsn
 from etl import ledger
 from etl.audit import audit
 from etl.database import migrate, session
+from etl.ending import Ending
 from etl.errors import SetupError
 from etl.lake import Lake
 from etl.pipeline import Append, day
@@ -146,7 +147,7 @@ def delivered(services: Services, dsn: str, lake: Lake, home: Path) -> Deliverin
     events.deliver(rows(60), bad=range(6))
     events.deliver(rows(30, start=60))
     with session(dsn) as cursor:
-        ledger.end_run(cursor, events.session.lease, "done")
+        ledger.end_run(cursor, events.session.lease, Ending(outcome="done"))
     return events
 
 

@@ -15,6 +15,7 @@ from etl import database, ledger
 from etl.batch import Receipt, Session
 from etl.database import session
 from etl.deliver import deliver, open_sinks
+from etl.ending import Ending
 from etl.errors import (
     Busy,
     ContractBroken,
@@ -63,7 +64,7 @@ def test_a_holder_on_another_host_is_robbed_only_when_it_is_silent(run: Session)
 
 def test_of_many_that_start_at_once_one_gets_the_lease(run: Session) -> None:
     with session(run.sinks.dsn) as cursor:
-        ledger.end_run(cursor, run.lease, "done")
+        ledger.end_run(cursor, run.lease, Ending(outcome="done"))
 
     def take(_: int) -> str:
         try:

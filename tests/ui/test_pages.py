@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import psycopg2
 import pytest
@@ -416,6 +417,100 @@ def test_no_page_has_a_hostile_value_raw(poisoned: str) -> None:
             assert seen.found <= expected, text
             assert not [one for one in seen.addresses if re.match(r"\s*([a-z]+:|//)", one, re.IGNORECASE)]
         assert told >= 8  # of 10: it is left out nowhere but in the overview
+
+
+HOW_IT_RUNS = (
+    "Rows per second",
+    "Time of a batch",
+    "Rows of state",
+    "Memory of the state",
+    "Watermark behind",
+    "Left out",
+)
+
+
+def test_how_the_batches_ran_is_drawn_and_told_in_figures(history: str) -> None:
+    page, _ = draw(history, PAGES["pipeline"])
+    text = shown(page)
+    [(rate, whole, rows, memory, dropped)] = oracle.ask(
+        history,
+        """SELECT processed_rate, (durations_ms ->> 'triggerExecution')::float, state_rows, state_bytes, dropped
+           FROM sluice.batch_progress WHERE batch_id = %s""",
+        [BATCHES - 1],
+    )
+    for part in (
+        f"Rows per second last {rate:,.4g} / 112.5",
+        f"Time of a batch last {whole / 1000:.2f} s",
+        f"Rows of state last {rows:,}",
+        f"Memory of the state last {memory / 1e6:.1f} MB",
+        "Watermark behind the clock last 1 h 59 min",
+        f"Left out behind the watermark last {dropped}",
+        "The last 20 batches in figures",
+    ):
+        assert part in text
+    # the parts of a batch's time end where the next begin, and together reach no higher than the chart
+    parts = [re.findall(r"M([\d.]+) ([\d.]+)h[\d.]+v([\d.]+)", path) for path in drawn_as(page, "part")]
+    assert [len(one) for one in parts] == [240] * 5
+    for stack in zip(*parts, strict=True):
+        for (x, y, _), (over_x, over_y, over_tall) in pairwise(stack):
+            assert x == over_x
+            assert float(over_y) + float(over_tall) == pytest.approx(
+                float(y), abs=1.1
+            )  # none is less than one high
+        assert float(stack[-1][1]) >= 0
+    older, _ = draw(history, PAGES["pipeline, long ago"])
+    assert f'<tr><td><a href="batch/{BATCHES // 2 - 1}">' in older.html.split("in figures")[1]
+
+
+def drawn_as(page: Page, kind: str) -> list[str]:
+    return re.findall(rf'class="bar-{kind}\d" d="(M[^"]*)"', page.html)
+
+
+def test_batches_of_which_nothing_was_told_are_no_fault(history: str) -> None:
+    connection = psycopg2.connect(history, cursor_factory=Counting)
+    try:
+        with connection.cursor() as cursor:  # rolled back
+            cursor.execute(
+                "UPDATE sluice.batch_progress SET state_rows = NULL, state_bytes = NULL, dropped = NULL,"
+                " watermark = NULL, input_rate = NULL, processed_rate = NULL, phases_ms = '{}'"
+            )
+            plain = shown(pages.pipeline(cursor, "feed", Frame()))
+            cursor.execute("DELETE FROM sluice.batch_progress")
+            nothing = shown(pages.pipeline(cursor, "feed", Frame()))
+    finally:
+        connection.close()
+    assert [part in plain for part in HOW_IT_RUNS] == [True, True, False, False, False, False]
+    assert "Spark has told of none of these batches" in nothing
+    assert not any(part in nothing for part in HOW_IT_RUNS)
+
+
+def test_what_runs_where_and_what_ended_the_last_run_is_told_and_never_raw(poisoned: str) -> None:
+    plain: set[tuple[str, tuple[str, ...]]] = set()
+    for text in [*PLAIN, *HOSTILE]:
+        connection = psycopg2.connect(poisoned, cursor_factory=Counting)
+        try:
+            with connection.cursor() as cursor:  # rolled back
+                cursor.execute(
+                    "UPDATE sluice.run SET outcome = %(text)s, message = %(text)s, remedy = %(text)s",
+                    {"text": text},
+                )
+                failed = pages.pipeline(cursor, "feed", Frame())
+                cursor.execute(
+                    """UPDATE sluice.run SET ended_at = NULL, holder = %s, seen_at = now(), kind = 'stream'
+                       WHERE run_id = md5('feed' || 0)::uuid""",
+                    [f"{text}/4711"],
+                )
+                runs = pages.pipeline(cursor, "feed", Frame())
+        finally:
+            connection.close()
+        for page in (failed, runs):
+            html = page.html.encode("utf-8", "replace").decode()
+            seen = Structure(html).found
+            plain |= seen if text in PLAIN else set()
+            assert seen <= plain, text
+            assert text in PLAIN or text not in html
+        assert f"by <b>{escape(text[:60] if len(text) <= 60 else text[:59] + '…')}</b>" in failed.html
+        assert ", process " in shown(runs)
 
 
 def test_a_report_of_any_shape_is_no_reason_to_show_nothing(poisoned: str) -> None:

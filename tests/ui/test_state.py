@@ -10,6 +10,7 @@ import pytest
 
 from etl import ledger
 from etl.database import session
+from etl.ending import Ending
 from etl.errors import ContractBroken
 from etl.lake import Lake
 from etl.pipeline import Append
@@ -86,7 +87,7 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
     with pytest.raises(ContractBroken):
         at.deliver(ROWS, (1,), judged=critical)
     with session(at.dsn) as cursor:
-        ledger.end_run(cursor, at.session.lease, "ContractBroken")
+        ledger.end_run(cursor, at.session.lease, Ending(outcome="ContractBroken"))
     stopped = stands(at)
     assert (stopped.shown, stopped.state, stopped.stop_batch) == ("stopped", "good", 1)
     assert stopped.standing.next == "sluice decide events --batch 1 …"

@@ -1,0 +1,113 @@
+"""What `sluice status` shows people: a line a pipeline, what runs where, what went wrong, and the newest batches of one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+
+from etl.command import shown
+
+if TYPE_CHECKING:
+    from etl.runs import Progress, Running
+    from etl.status import State
+
+NAMES = ("pipeline", "table", "deliveries", "rows", "quarantined", "last delivery", "state", "next")
+PHASES = ("stage", "judge", "draft", "transaction")
+
+
+def show(out: Console, states: Sequence[State]) -> None:
+    # A command that was cut could not be copied.
+    table = Table(*(Column(one, overflow="fold") for one in NAMES))
+    for state in states:
+        table.add_row(*state.cells())
+    out.print(table)
+    for state in states:
+        for line in (*_runs(state), *_ended(state)):
+            out.print(shown(line))
+        if state.batches:
+            _show_batches(out, state.batches)
+
+
+def _runs(state: State) -> Iterator[str]:
+    for one in state.running:
+        what = state.pipeline if one.kind == "stream" else f"a {one.kind} of {state.pipeline}"
+        if one.alive:
+            yield f"{what} runs on {one.where}, since {_moment(one.since)}{_at_work(one)}"
+        else:
+            yield f"{what} ran on {one.where}, and was killed or cut off: last seen {_moment(one.seen)}"
+
+
+def _at_work(one: Running) -> str:
+    batches = "1 batch" if one.batches == 1 else f"{one.batches:,} batches"
+    done = f"; {batches} of {one.records:,} records so far"
+    if one.batch is None or one.batch_since is None:
+        return done
+    return f"; batch {one.batch} for {(one.now - one.batch_since).total_seconds():.0f} s{done}"
+
+
+def _ended(state: State) -> Iterator[str]:
+    ended = state.ended
+    if ended is None or ended.outcome == "done" or ended.message is None:
+        return
+    yield f"the last run of {state.pipeline} ended {_moment(ended.ended_at)} by {ended.outcome}: {ended.message}"
+    if ended.remedy:
+        yield f"  next: {ended.remedy}"
+
+
+def _show_batches(out: Console, batches: Sequence[Progress]) -> None:
+    out.print()
+    out.print(_times(batches))
+    out.print()
+    if any(one.operators or one.watermark for one in batches):
+        out.print(_kept(batches))
+        out.print()
+    for end in batches[0].ends:
+        out.print(shown(f"read to  {end}"))
+
+
+def _times(batches: Sequence[Progress]) -> Table:
+    """How long each took and what for, in seconds; the rest is Spark's planning and its marks."""
+    table = _table(
+        "batch", "began", "rows read", "rows/s", "took", "stage", "judge", "draft", "commit", "rest"
+    )
+    for one in batches:
+        whole = one.durations_ms.get("triggerExecution", 0)
+        ours = [one.phases_ms.get(phase) for phase in PHASES]
+        rest = whole - sum(took or 0 for took in ours)
+        rate = "-" if one.processed_rate is None else f"{one.processed_rate:,.0f}"
+        began = one.triggered_at.astimezone().strftime("%m-%d %H:%M")
+        times = [_seconds(took) for took in (whole, *ours, rest)]
+        table.add_row(str(one.batch_id), began, f"{one.input_rows:,}", rate, *times)
+    return table
+
+
+def _kept(batches: Sequence[Progress]) -> Table:
+    """What the transform kept after each batch, and what came behind its watermark."""
+    table = _table("batch", "state rows", "memory", "watermark (UTC)", "dropped")
+    for one in batches:
+        memory = "-" if one.state_bytes is None else f"{one.state_bytes / 1e6:,.1f} MB"
+        watermark = f"{one.watermark.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}" if one.watermark else "-"
+        table.add_row(str(one.batch_id), _count(one.state_rows), memory, watermark, _count(one.dropped))
+    return table
+
+
+def _table(*names: str) -> Table:
+    columns = (Column(name, justify="right", overflow="fold") for name in names)
+    return Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+
+
+def _moment(value: dt.datetime) -> str:
+    return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _seconds(ms: int | None) -> str:
+    return "-" if ms is None else f"{ms / 1000:.2f}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

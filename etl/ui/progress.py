@@ -1,0 +1,42 @@
+"""How a pipeline's batches ran: rates, where the time went, what was kept between them, and what came too late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from etl.database import Cursor
+from etl.ui import charts, words
+from etl.ui.records import LAST, ProgressRow, found
+from etl.ui.render import PARTS
+
+Kept = tuple[str, Sequence[float | None], Callable[[float | None], str]]
+
+
+def progress_of(cursor: Cursor, name: str, *, before: int = LAST) -> list[ProgressRow]:
+    """What Spark told of the pipeline's batches before a place, newest first: of those that its other charts have."""
+    return found(
+        cursor, "progress", ProgressRow, {"pipeline": name, "before": before, "limit": charts.BATCHES}
+    )
+
+
+def progress_charts(old_first: Sequence[ProgressRow]) -> list[charts.Chart]:
+    """Rates and times; state, watermark and what was left out where the transform has such."""
+    rates = {"processed": [one.processed_rate for one in old_first]}
+    if any(one.input_rate for one in old_first):
+        rates["came in"] = [one.input_rate for one in old_first]
+    parts = {said: [one.phase(part) for one in old_first] for part, said in PARTS.items()}
+    drawn = [
+        charts.lines("Rows per second", old_first, rates),
+        charts.stacked("Time of a batch", old_first, parts, words.briefly),
+    ]
+    kept: list[Kept] = [
+        ("Rows of state", [one.state_rows for one in old_first], words.rounded),
+        ("Memory of the state", [one.state_bytes for one in old_first], words.sized),
+        ("Watermark behind the clock", [one.lag for one in old_first], words.seconds),
+        ("Left out behind the watermark", [one.dropped for one in old_first], words.rounded),
+    ]
+    return drawn + [
+        charts.amounts(title, old_first, values, write)
+        for title, values, write in kept
+        if any(value is not None for value in values)
+    ]

@@ -1,0 +1,205 @@
+"""What runs where, how the last run ended, and how batches ran: as `sluice status` tells it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from psycopg2.extras import Json
+from rich.console import Console
+
+from etl import cli_status, ledger
+from etl.database import session
+from etl.ending import LONGEST, Ending
+from etl.errors import ServiceAway
+from etl.lake import Lake
+from etl.pipeline import Append
+from etl.run import leased
+from etl.services import Services
+from etl.status import State, states
+from etl.sweep import sweep
+from tests.service.delivering import Delivering
+from tests.service.test_commands import DECLARATION
+
+COLUMNS = pa.schema([("id", pa.int64())])
+ROWS = pa.table({"id": pa.array(range(20), pa.int64())})
+DAY = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
+    """A pipeline that runs: its run has delivered a batch of 20 rows."""
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "events.py").write_text(DECLARATION)
+    folder = (tmp_path / "pipelines",)
+    found = Delivering.start(services, dsn, lake, tmp_path / "home", COLUMNS, Append(), pipelines=folder)
+    found.deliver(ROWS)
+    return found
+
+
+def state(events: Delivering, name: str | None = "events") -> State:
+    [found] = states(events.place, name)
+    return found
+
+
+def said(events: Delivering, name: str | None = "events", width: int = 80) -> str:
+    """As a terminal of that width shows it."""
+    out = io.StringIO()
+    cli_status.show(Console(file=out, width=width, soft_wrap=True, highlight=False), [state(events, name)])
+    return out.getvalue()
+
+
+def tell(events: Delivering, batch: int, **changes: Any) -> None:
+    """A row of sluice.batch_progress for a batch of the stream, as a run of a transform with state writes it."""
+    values = {
+        "stream_id": events.session.stream_id,
+        "batch_id": batch,
+        "run_id": events.session.lease.run_id,
+        "triggered_at": DAY + dt.timedelta(minutes=batch),
+        "input_rows": 12_345_678,
+        "input_rate": None,
+        "processed_rate": 1234.5,
+        "durations_ms": Json({"addBatch": 2600, "triggerExecution": 3000}),
+        "phases_ms": Json({"stage": 1500, "judge": 250, "draft": 125, "transaction": 625}),
+        "watermark": DAY - dt.timedelta(hours=2),
+        "latest": DAY,
+        "operators": Json([{"name": "stateStoreSave", "rows": 1234567}]),
+        "state_rows": 1_234_567,
+        "state_bytes": 98_765_432,
+        "dropped": 17,
+        "ends": ['FileStreamSource[file:/landing/events]: {"logOffset": 7}'],
+    } | changes
+    names = ", ".join(values)
+    marks = ", ".join(["%s"] * len(values))
+    events.execute(f"INSERT INTO sluice.batch_progress ({names}) VALUES ({marks})", *values.values())
+
+
+def test_a_run_is_told_with_its_host_its_process_and_the_batch_at_work(events: Delivering) -> None:
+    with session(events.dsn) as cursor:
+        ledger.open_attempt(cursor, events.session.lease, events.session.stream_id, 1)
+    found = state(events)
+    [run] = found.running
+    assert (run.kind, run.host, run.pid) == ("stream", socket.gethostname(), str(os.getpid()))
+    assert (run.alive, run.batch, run.batches, run.records) == (True, 1, 1, 20)
+    assert run.since <= run.now
+    assert found.state == f"running ({socket.gethostname()}/{os.getpid()})"
+    assert f"events runs on {socket.gethostname()}, process {os.getpid()}, since " in said(events)
+    assert "; batch 1 for 0 s; 1 batch of 20 records so far" in said(events)
+    assert found.json()["running"][0]["run_id"] == events.session.lease.run_id
+
+
+def test_a_run_whose_process_is_dead_is_told_as_killed_before_its_silence_is_long_enough(
+    events: Delivering,
+) -> None:
+    died = subprocess.Popen([sys.executable, "-c", ""])
+    died.wait()
+    events.execute("UPDATE sluice.run SET holder = %s RETURNING 1", f"{socket.gethostname()}/{died.pid}")
+    found = state(events)
+    assert [run.alive for run in found.running] == [False]
+    assert found.state == f"killed or cut off ({socket.gethostname()}/{died.pid})"
+    assert found.next == "sluice run events"
+    assert f"process {died.pid}, and was killed or cut off: last seen " in said(events)
+    with session(events.dsn) as cursor:
+        taken = ledger.take_lease(cursor, "events")
+        ledger.end_run(cursor, taken, Ending(outcome="done"))
+    [(message,)] = events.execute("SELECT message FROM sluice.run WHERE outcome = 'lost its lease'")
+    assert message.startswith("It was killed or cut off, and last seen at 20")
+    assert state(events).state == "idle"
+
+
+def test_what_ended_the_last_run_is_kept_and_told_until_a_run_ends_well(events: Delivering) -> None:
+    error = ServiceAway("PostgreSQL went away\nin the middle", remedy="`sluice run events`")
+    with pytest.raises(ServiceAway), leased(events.dsn, events.session.lease):
+        raise error
+    found = state(events)
+    assert found.running == []
+    assert found.state == "last run: ServiceAway"
+    assert found.ended is not None
+    kept = (found.ended.outcome, found.ended.message, found.ended.remedy)
+    assert kept == ("ServiceAway", "PostgreSQL went away\nin the middle", "`sluice run events`")
+    text = said(events)
+    assert "the last run of events ended " in text
+    assert " by ServiceAway: PostgreSQL went away" in text
+    assert "  next: `sluice run events`" in text
+    events.restart()
+    with leased(events.dsn, events.session.lease):
+        pass
+    assert "the last run" not in said(events)
+    assert state(events).state == "idle"
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (ValueError("postgresql://ann:hush@db/x is wrong"), "postgresql://***@db/x is wrong"),
+        (ValueError("host=db password=hush user=ann"), "host=db password=*** user=ann"),
+        (ValueError("PASSWORD: 'hush hush', host"), "PASSWORD: ***, host"),
+        (ValueError('{"secret_access_key": "hush", "a": 1}'), '{"secret_access_key": ***, "a": 1}'),
+        (ValueError("key AKIAABCDEFGHIJKLMNOP was refused"), "key *** was refused"),
+        (ValueError("one\x00two"), "onetwo"),
+        (ValueError(""), "ValueError"),
+        (ServiceAway("x" * 600, remedy="token=hush"), "x" * (LONGEST - 1) + "…"),
+    ],
+)
+def test_no_secret_of_an_error_is_kept_and_not_more_than_fits(error: Exception, kept: str) -> None:
+    ending = Ending.by(error)
+    assert (ending.outcome, ending.message) == (type(error).__name__, kept)
+    assert "hush" not in str(ending)
+
+
+def test_a_pipeline_by_itself_is_told_with_its_newest_batches_and_nothing_is_cut_at_80_columns(
+    events: Delivering,
+) -> None:
+    for batch in range(12):
+        tell(events, batch)
+    text = said(events)
+    assert max(len(line) for line in text.split("read to")[0].splitlines() if "runs on" not in line) <= 80
+    assert "…" not in text
+    cells = [line.split() for line in text.splitlines()]
+    times = ["12,345,678", "1,234", "3.00", "1.50", "0.25", "0.12", "0.62", "0.50"]
+    [newest] = [line for line in cells if line[:1] == ["11"] and line[-1] == "0.50"]
+    assert newest[-8:] == times
+    assert ["11", "1,234,567", "98.8", "MB", "2026-03-01", "10:00:00", "17"] in cells
+    assert [line[0] for line in cells if line[-8:] == times] == [str(batch) for batch in range(11, 1, -1)]
+    assert 'read to  FileStreamSource[file:/landing/events]: {"logOffset": 7}' in text
+    assert "state rows" not in said(events, None)
+    told = state(events).json()["batches"]
+    assert [one["batch_id"] for one in told] == list(range(11, 1, -1))
+    assert told[0]["durations_ms"] == {"addBatch": 2600, "triggerExecution": 3000}
+    assert state(events, None).batches == ()
+
+
+def test_a_batch_without_state_or_phases_is_told_too(events: Delivering) -> None:
+    none = dict.fromkeys(("watermark", "latest", "state_rows", "state_bytes", "dropped", "processed_rate"))
+    tell(events, 0, **none, phases_ms=Json({}), operators=Json([]), ends=[])
+    text = said(events)
+    assert "state rows" not in text
+    assert any(line.split()[-7:] == ["-", "3.00", "-", "-", "-", "-", "3.00"] for line in text.splitlines())
+
+
+def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran(events: Delivering) -> None:
+    tell(events, 0, triggered_at=dt.datetime.now(dt.UTC) - dt.timedelta(days=30))
+    tell(events, 1, triggered_at=dt.datetime.now(dt.UTC))
+    with session(events.dsn) as cursor:
+        ledger.end_run(cursor, events.session.lease, Ending(outcome="done"))
+    other = "00000000-0000-0000-0000-000000000001"
+
+    def kept() -> list[tuple[Any, ...]]:
+        return events.execute("SELECT batch_id FROM sluice.batch_progress ORDER BY batch_id")
+
+    with session(events.dsn) as cursor:
+        ledger.register_stream(cursor, "events", other, checkpoint="/none", first_batch=0)
+    assert sweep(events.place, events.pipeline, dry_run=True).progress == 1
+    assert kept() == [(0,), (1,)]
+    report = sweep(events.place, events.pipeline)
+    assert report.progress == 1
+    assert "  removed how 1 batches of earlier streams ran" in report.lines()
+    assert kept() == [(1,)]

@@ -1,0 +1,176 @@
+"""What Spark told of each batch is in the ledger when the run has ended, however it ended."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from etl import sparksession, watch
+from etl.batch import Receipt
+from etl.errors import ContractBroken
+from etl.status import states
+from tests.spark import taps
+from tests.spark.runs import NAME, Home, orders
+from tests.spark.taps import HOUR, declare, flat, land_all
+from tests.spark.test_state_late import FILES, IN_TIME
+
+SPARKS = {"addBatch", "getBatch", "latestOffset", "queryPlanning", "triggerExecution", "walCommit"}
+OURS = {"stage", "judge", "draft", "transaction"}
+
+
+def progress(home: Home, columns: str, where: str = "true") -> list[tuple[Any, ...]]:
+    return home.ask(f"SELECT {columns} FROM sluice.batch_progress WHERE {where} ORDER BY stream_id, batch_id")
+
+
+def test_every_batch_of_two_runs_has_its_rates_and_its_phases(home: Home) -> None:
+    home.declare(max_files=1)
+    for number in range(3):
+        home.land(f"orders/{number}.jsonl", orders(number * 10, 10), ["{broken"])
+    first = home.run()
+    home.land("orders/3.jsonl", orders(30, 7))
+    second = home.run()
+
+    kept = progress(home, "batch_id, run_id, input_rows, operators, state_rows, dropped, watermark")
+    nothing = ([], None, None, None)
+    assert kept == [
+        *((batch, first.run, 11, *nothing) for batch in range(3)),
+        (3, second.run, 7, *nothing),
+    ]
+    for sparks, ours, rate, at_once in progress(
+        home,
+        "durations_ms, phases_ms, processed_rate, input_rows::float / (durations_ms ->> 'addBatch')::float",
+    ):
+        assert sparks.keys() >= SPARKS
+        assert ours.keys() == OURS
+        assert all(took >= 0 for took in ours.values())
+        assert 0 < sum(ours.values()) <= sparks["addBatch"] <= sparks["triggerExecution"]
+        assert 0 < rate <= 1000 * at_once
+    ends = [end for (end,) in progress(home, "ends")]
+    assert all(len(end) == 2 and str(home.landing) in end[0] for end in ends)
+    assert home.run().batches == 0
+    assert len(progress(home, "batch_id")) == 4
+
+
+def test_state_its_memory_the_watermark_and_what_it_left_out_are_known(home: Home) -> None:
+    declare(home, sink="Append()")
+    land_all(home, FILES)
+    home.run(taps.NAME)
+
+    read = progress(home, "batch_id, input_rows, watermark, latest", "input_rows > 0")
+    assert [(batch, rows) for batch, rows, *_ in read] == [(n, len(made)) for n, made in enumerate(FILES)]
+    newest = 0  # seconds; the watermark of a batch is of those before it
+    for (_, _, watermark, latest), made in zip(read, FILES, strict=True):
+        assert watermark is None if newest == 0 else watermark.timestamp() == newest - 2 * HOUR
+        assert latest.timestamp() == max(tap.at for tap in made)
+        newest = max(newest, *(tap.at for tap in made))
+
+    # what is open after all: the hours and actions that the watermark has not passed
+    open_ = {
+        (tap.at // HOUR, tap.action)
+        for tap in flat(IN_TIME)
+        if (tap.at // HOUR + 1) * HOUR > newest - 2 * HOUR
+    }
+    [(*_, rows, bytes_, operators)] = progress(home, "batch_id, state_rows, state_bytes, operators")[-1:]
+    assert rows == len(open_) > 0
+    assert bytes_ > 0
+    [operator] = operators
+    assert (operator["rows"], operator["bytes"]) == (rows, bytes_)
+
+    left_out = dict(home.ask("SELECT batch_id, dropped FROM sluice.delivery WHERE dropped > 0"))
+    assert dict(progress(home, "batch_id, dropped", "dropped > 0")) == left_out
+    assert left_out.keys() == {4, 7}
+
+
+def test_what_a_run_has_done_is_told_while_it_goes_on(home: Home) -> None:
+    home.declare(max_files=1)
+    for number in range(3):
+        home.land(f"orders/{number}.jsonl", orders(number * 10, 10))
+    seen: list[list[tuple[Any, ...]]] = []
+
+    def wait_for_the_first(receipt: Receipt) -> None:
+        deadline = time.monotonic() + 60
+        while receipt.batch_id == 1 and not seen and time.monotonic() < deadline:
+            home.ask("SELECT pg_sleep(0.1)")
+            if found := progress(home, "batch_id"):
+                [told] = states(home.place, NAME)
+                assert [(run.alive, run.batches, run.records) for run in told.running] == [(True, 2, 20)]
+                seen.append(found)
+
+    home.run(progress=wait_for_the_first)
+    assert seen == [[(0,)]]
+    assert progress(home, "batch_id") == [(0,), (1,), (2,)]
+    [told] = states(home.place, NAME)
+    assert [one.batch_id for one in told.batches] == [2, 1, 0]
+    assert told.running == []
+
+
+def test_the_ledger_keeps_as_many_batches_as_the_checkpoint(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparksession, "retained_batches", lambda _: 2)
+    home.declare(max_files=1)
+    for number in range(3):
+        home.land(f"orders/{number}.jsonl", orders(number * 10, 10))
+    home.run()
+    assert progress(home, "batch_id") == [(1,), (2,)]
+    home.land("orders/3.jsonl", orders(30, 10))
+    home.run()
+    assert progress(home, "batch_id") == [(2,), (3,)]
+
+
+def test_a_batch_that_was_delivered_before_is_told_once_with_no_phases(home: Home) -> None:
+    """As after a kill between the commit and Spark's mark: Spark runs it again, and the ledger has it."""
+    home.declare(max_files=1)
+    home.land("orders/0.jsonl", orders(0, 10))
+    first = home.run()
+    checkpoint = home.checkpoint(first.stream)
+    for mark in (checkpoint / "commits").glob("*0*"):
+        mark.unlink()
+    home.ask("DELETE FROM sluice.batch_progress")
+    home.land("orders/1.jsonl", orders(10, 10))
+    second = home.run()
+    assert second.batches == 1
+    kept = progress(home, "batch_id, run_id, phases_ms = '{}'")
+    assert kept == [(0, second.run, True), (1, second.run, False)]
+
+
+def test_a_run_that_stops_keeps_the_batches_before_and_what_stopped_it(home: Home) -> None:
+    home.declare(max_files=1, share=0.0)
+    home.land("orders/0.jsonl", orders(0, 5))
+    home.land("orders/1.jsonl", orders(5, 5, negative=[7]))
+    with pytest.raises(ContractBroken) as stopped:
+        home.run()
+    assert progress(home, "batch_id") == [(0,)]
+    [told] = states(home.place, NAME)
+    assert told.ended is not None
+    assert (told.ended.outcome, told.ended.message) == ("ContractBroken", stopped.value.seen[:500])
+    query = "SELECT outcome, message, remedy FROM sluice.run"
+    assert home.ask(query) == [("ContractBroken", stopped.value.seen[:500], stopped.value.remedy)]
+
+
+def test_what_spark_tells_in_a_shape_that_is_not_known_ends_no_run(
+    home: Home, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = watch._row
+    monkeypatch.setattr(watch, "_row", lambda told, phases: row({"batchId": told["batchId"]}, phases))
+    home.declare(max_files=1)
+    landed = home.land("orders/0.jsonl", orders(0, 5))
+    assert home.run().batches == 1
+    home.assert_holds(landed)
+    told = [one.getMessage() for one in caplog.records if "could not be kept" in one.getMessage()]
+    assert told == ["what Spark told of the batches of orders could not be kept: KeyError('stateOperators')"]
+
+
+def test_a_run_is_the_same_while_its_progress_can_not_be_kept(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.ask("ALTER TABLE sluice.batch_progress RENAME TO elsewhere")
+    home.declare(max_files=1)
+    landed = home.land("orders/0.jsonl", orders(0, 5)) + home.land("orders/1.jsonl", orders(5, 5))
+    assert home.run().batches == 2
+    home.assert_holds(landed)
+    told = [one.getMessage() for one in caplog.records if "could not be kept" in one.getMessage()]
+    assert len(told) == 1
+    assert "batch_progress" in told[0]
