@@ -133,6 +133,8 @@ class Pipeline:
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
     suite: str | None = None  # <suites folder>/<suite>.json; None: every row passes
     schedule: str | None = None  # cron or a preset such as "@daily"; None: only by hand
+    follow: bool = False  # its DAG keeps a run up, instead of starting one on a schedule
+    every: dt.timedelta = dt.timedelta(seconds=10)  # how often a run that stays up looks for new files
     # What reruns and backfills go by: a timestamp column, or a part of paths such as "dt={interval:%Y-%m-%d}".
     interval: str | None = None
     start: dt.date | dt.datetime | None = None  # of the first interval

@@ -43,5 +43,7 @@ def standing(pipeline: str, *, holder: str | None, stop: Stop | None, outcome: s
         return Standing(state="new", next=f"sluice run {pipeline}")
     if outcome == "done":
         return Standing(state="idle", next=f"sluice run {pipeline}")
+    if outcome == "stopped":
+        return Standing(state="idle, stopped on request", next=f"sluice run {pipeline}")
     verb = "recover" if outcome in RECOVERED_FROM else "run"
     return Standing(state=f"last run: {outcome}", next=f"sluice {verb} {pipeline}")
