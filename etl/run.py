@@ -328,7 +328,7 @@ def _all_read(
     writer = opened.frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
     writer = writer.outputMode(output_mode(pipeline, opened.state))
     try:
-        with its_batches(opened.frame):
+        with its_batches(opened.frame), stay.listing(spark):
             to_its_end(writer, pipeline.name, failure, stay, lambda: checkpoints.of(stream.stream_id).settled)
     except LookupsChanged as changed:
         log.info("batch not begun: %s", changed)

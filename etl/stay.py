@@ -6,13 +6,21 @@ to its end, Spark's own mark included; the next one is not begun.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from etl import ledger
 from etl.database import session
 from etl.errors import Fenced
 from etl.ledger import Lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FOLDERS = "spark.sql.sources.parallelPartitionDiscovery.threshold"  # beyond which a job lists them
 
 
 class StopAsked(Exception):
@@ -33,6 +41,16 @@ class Stay:
     @property
     def over(self) -> bool:
         return self.asked_by is not None or self.lost
+
+    @contextmanager
+    def listing(self, spark: SparkSession) -> Iterator[None]:
+        """While a query starts that stays up: a trigger lists the landing without a job, however many folders it has."""
+        before = str(spark.conf.get(_FOLDERS))
+        spark.conf.set(_FOLDERS, before if self.every is None else "1000000")
+        try:
+            yield
+        finally:
+            spark.conf.set(_FOLDERS, before)
 
     def refuse_next(self, dsn: str, lease: Lease) -> None:
         """Before a batch begins; raises StopAsked. The heartbeat alone would let short batches pass."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+from pyspark.sql import SparkSession
 
 from etl import ledger
 from etl.audit import audit
@@ -277,6 +278,25 @@ def test_a_run_that_does_not_stay_is_stopped_between_two_batches_too(followed: F
     assert home.run().batches == 2
     assert followed.outcomes == ["stopped", "done"]
     followed.assert_exactly_once()
+
+
+def test_a_trigger_that_finds_nothing_starts_no_job_of_spark(followed: Followed, spark: SparkSession) -> None:
+    for day in range(40):  # Spark would list so many by a job
+        (followed.home.landing / f"orders/dt={day}").mkdir(parents=True)
+    followed.start_here()
+    followed.land()
+    followed.wait_for_deliveries(1)
+    followed.wait_till_it_waits()
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    before = scheduler.numTotalJobs()
+    followed.wait_for_heartbeats(2)
+    assert scheduler.numTotalJobs() == before
+    followed.land()
+    followed.wait_for_deliveries(2)
+    assert scheduler.numTotalJobs() > before
+    followed.stay.asked_by = ME
+    assert isinstance(followed.result(), Summary)
+    assert spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold") == "32"
 
 
 def test_a_run_that_waits_ends_when_another_has_taken_its_lease(followed: Followed) -> None:
