@@ -22,8 +22,9 @@ from etl.quarantine import Chosen as Rows
 from etl.quarantine import held_rows, require_held
 from etl.release import release
 from etl.replay import Chosen, first_and_last, plan, replay
-from etl.run import Place, Progress, Summary
+from etl.run import STOPPED, Place, Progress, Summary
 from etl.run import run as run_stream
+from etl.stay import Stay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,19 +36,26 @@ WHO = "airflow"
 
 
 def run_asked(
-    place: Place, pipeline: Pipeline, asked: AirflowTry | None, progress: Progress, say: Callable[[str], None]
+    place: Place,
+    pipeline: Pipeline,
+    asked: AirflowTry | None,
+    progress: Progress,
+    say: Callable[[str], None],
+    stay: Stay,
 ) -> Summary:
     """Do what is asked for; None: nobody but a person asks, and the stream's next batches are delivered."""
     if asked is None:
-        return run_stream(place, pipeline, progress=progress)
+        return run_stream(place, pipeline, progress=progress, stay=stay)
     dsn = place.services.postgres
-    with tries.recorded(dsn, pipeline.name, asked) as became:
+    with tries.recorded(
+        dsn, pipeline.name, asked, lambda: STOPPED if stay.signalled else tries.DONE
+    ) as became:
         if asked.release:
             summary = _release(place, pipeline, asked, progress, became)
         elif (chosen := meant(place, pipeline, asked)) is not None:
             summary = _replay(place, pipeline, asked, chosen, progress, say, became)
         else:
-            summary = run_stream(place, pipeline, progress=progress, began=became)
+            summary = run_stream(place, pipeline, progress=progress, began=became, stay=stay)
         if summary.run:
             summary.unreported, summary.snapshot_id = tries.unreported(dsn, pipeline.name, summary.run)
     return summary

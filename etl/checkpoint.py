@@ -72,6 +72,11 @@ class Checkpoint:
         return self._numbers("commits")
 
     @property
+    def settled(self) -> bool:
+        """Whether Spark has marked all that it has planned as done."""
+        return not self.offsets or self.offsets[-1] in self.commits
+
+    @property
     def has_state(self) -> bool:
         """Whether it holds any state of the transform; what is in it is Spark's own."""
         return self.folder.has("state")

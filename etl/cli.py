@@ -6,14 +6,16 @@ import logging
 import shlex
 import signal
 import sys
+from contextlib import nullcontext
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
-from etl import cli_airflow, cli_quarantine, cli_replay, cli_state, cli_status, cli_suites
-from etl.command import AsJson, PipelineName, here, load, print_json, who
+from etl import cli_airflow, cli_quarantine, cli_replay, cli_state, cli_status, cli_stop, cli_suites
+from etl.command import AsJson, PipelineName, duration, here, load, print_json, who
 from etl.ending import in_short
 from etl.errors import SluiceError
 from etl.settings import load_settings, with_spark_conf
@@ -108,6 +110,7 @@ def down() -> None:
 
 
 app.command()(cli_airflow.airflow)
+app.command()(cli_stop.stop)
 app.command()(cli_replay.replay)
 app.add_typer(cli_quarantine.app, name="quarantine")
 app.command("try")(cli_suites.try_)
@@ -175,6 +178,17 @@ def run(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A setting of Spark for this run; repeatable."),
     ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Stay up and deliver what lands meanwhile; SIGTERM, Ctrl-C or `sluice stop` ends it after a batch.",
+        ),
+    ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option(help="With --follow: how often to look for more, such as 10s; default: as declared."),
+    ] = None,
     airflow: Annotated[
         str | None, typer.Option(hidden=True, help="The Airflow try that asks, as JSON.")
     ] = None,
@@ -182,15 +196,22 @@ def run(
     """Deliver all that has landed, batch by batch, and stop."""
     from etl.airflow_try import AirflowTry
     from etl.asked import run_asked
+    from etl.errors import SetupError
     from etl.progress import watching
     from etl.run import Summary
+    from etl.stay import Stay
 
+    if every and not follow:
+        raise SetupError("--every goes with --follow alone", remedy="`sluice run --help`")
     asked = AirflowTry.parse(airflow) if airflow else None
     place = here(with_spark_conf(load_settings(), conf or []))
     pipeline = load(name, place.settings)
+    stay = Stay(every=(duration("--every", every) if every else pipeline.every) if follow else None)
+    signals = cli_stop.stopped_by_signals(stay) if follow else nullcontext()
     try:
-        with watching(place, pipeline, err) as progress:
-            summary = run_asked(place, pipeline, asked, progress, lambda line: err.print(line, markup=False))
+        with signals, watching(place, pipeline, err, stay) as progress:
+            say = partial(err.print, markup=False)
+            summary = run_asked(place, pipeline, asked, progress, say, stay)
     except SluiceError as error:
         if as_json and isinstance(error.done, Summary):
             print_json(error.done.json())

@@ -7,6 +7,7 @@ import getpass
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +49,18 @@ def moment(option: str, text: str) -> dt.datetime:
     except ValueError as error:
         raise SetupError(f"{option} {text}: {error}", remedy=f"such as {option} 2013-03-01") from error
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def duration(option: str, text: str) -> dt.timedelta:
+    """Such as 10s, 5m or 1h: from one second to a day. SetupError names the option."""
+    found = re.fullmatch(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)([smh])", text)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
+    if not 1 <= seconds <= 86_400:
+        raise SetupError(f"{option} {text}: no time from 1s to 24h", remedy=f"such as {option} 10s, 5m or 1h")
+    return dt.timedelta(seconds=seconds)
 
 
 def print_json(content: Any) -> None:

@@ -133,6 +133,8 @@ class Pipeline:
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
     suite: str | None = None  # <suites folder>/<suite>.json; None: every row passes
     schedule: str | None = None  # cron or a preset such as "@daily"; None: only by hand
+    follow: bool = False  # its DAG keeps a run up, instead of starting one on a schedule
+    every: dt.timedelta = dt.timedelta(seconds=10)  # how often a run that stays up looks for new files
     # What reruns and backfills go by: a timestamp column, or a part of paths such as "dt={interval:%Y-%m-%d}".
     interval: str | None = None
     start: dt.date | dt.datetime | None = None  # of the first interval
@@ -144,7 +146,9 @@ class Pipeline:
     max_quarantine_share: float = 0.05  # of a batch's records, from 0 to 1; beyond it the batch stops
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
     deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
-    retries: int = 3  # of a run that failed by an outage or a crash
+    retries: int = (
+        3  # of a run that failed by an outage or a crash; one that stays up is always started again
+    )
     retry_delay: dt.timedelta = dt.timedelta(minutes=1)  # before the first; then twice as long each time
     owner: str = "sluice"  # who is asked about it, as Airflow shows
     tags: tuple[str, ...] = ()  # Airflow's, beside "sluice"

@@ -51,6 +51,7 @@ def _problems(pipeline: Any) -> list[str]:
     if pipeline.schedule is not None and not _is_schedule(pipeline.schedule):
         presets = ", ".join(sorted(_PRESETS))
         found.append(f"schedule: {pipeline.schedule!r} is neither five cron fields nor one of {presets}")
+    found += _follow_problems(pipeline)
     if pipeline.interval is not None:
         found += _interval_problems(pipeline.interval)
     if pipeline.output_mode not in (None, *get_args(OutputMode)):
@@ -85,6 +86,22 @@ def _problems(pipeline: Any) -> list[str]:
         found.append(f"owner: {pipeline.owner!r} must be a name")
     if not isinstance(pipeline.tags, tuple) or not all(_is_tag(tag) for tag in pipeline.tags):
         found.append(f"tags: {pipeline.tags!r} must be a tuple of texts of 1 to 100 characters")
+    return found
+
+
+def _follow_problems(pipeline: Any) -> list[str]:
+    found: list[str] = []
+    if not isinstance(pipeline.follow, bool):
+        found.append(f"follow: {pipeline.follow!r} must be True or False")
+    elif pipeline.follow:
+        found += [
+            f"{name}: a run that stays up has none; leave it out, or `follow`"
+            for name in ("schedule", "deadline")
+            if getattr(pipeline, name) is not None
+        ]
+    every, least, most = pipeline.every, dt.timedelta(seconds=1), dt.timedelta(days=1)
+    if not (isinstance(every, dt.timedelta) and least <= every <= most):
+        found.append(f"every: {every!r} must be a datetime.timedelta from one second to a day")
     return found
 
 

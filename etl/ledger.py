@@ -158,6 +158,12 @@ def heartbeat(cursor: Cursor, lease: Lease) -> bool:
     return run(cursor, "ledger", "heartbeat", _of(lease)).rowcount == 1
 
 
+def stop_asked(cursor: Cursor, lease: Lease) -> str | None:
+    """Who asked this run to stop after the batch in flight; None: nobody."""
+    found = run(cursor, "ledger", "stop_asked", _of(lease)).fetchone()
+    return None if found is None else str(found[0])
+
+
 def end_run(cursor: Cursor, lease: Lease, ending: Ending) -> None:
     """Record how the run ended and give the lease back, if this run still has it."""
     run(cursor, "ledger", "end_run", {**_of(lease), **vars(ending)})

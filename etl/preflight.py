@@ -205,7 +205,7 @@ def _some(items: Sequence[str], most: int = 5) -> str:
 
 def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> bool:
     """Whether Spark would find no batch to finish and no file to read; then it need not be started."""
-    if not checkpoint.offsets or checkpoint.offsets[-1] not in checkpoint.commits:
+    if not checkpoint.offsets or not checkpoint.settled:
         return False
     behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
     return landed(pipeline, landing) <= behind

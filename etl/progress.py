@@ -21,7 +21,8 @@ from etl.database import migrate, session
 from etl.landed import landed
 from etl.pipeline import Pipeline
 from etl.quarantine import by_reason
-from etl.run import Place, Summary
+from etl.run import STOPPED, Place, Summary
+from etl.stay import Stay
 from etl.steps import Step
 
 PHASES = {  # what goes on from a step on
@@ -49,12 +50,14 @@ def line(pipeline: str, receipt: Receipt) -> str:
 
 
 @contextmanager
-def watching(place: Place, pipeline: Pipeline, console: Console) -> Iterator[Callable[[Receipt], None]]:
+def watching(
+    place: Place, pipeline: Pipeline, console: Console, stay: Stay
+) -> Iterator[Callable[[Receipt], None]]:
     """A function to be told of every batch."""
     if not console.is_terminal:
         yield lambda receipt: console.print(line(pipeline.name, receipt), markup=False)
         return
-    watch = _Watch(pipeline, files_left(place, pipeline))
+    watch = _Watch(pipeline, files_left(place, pipeline) if stay.every is None else 0, stay)
     with Live(watch, console=console, transient=True):
         steps.listen(watch.reached)
         try:
@@ -66,7 +69,8 @@ def watching(place: Place, pipeline: Pipeline, console: Console) -> Iterator[Cal
 class _Watch:
     """What a terminal shows: the files done, the phase of the batch, the figures, and held rows by rule."""
 
-    def __init__(self, pipeline: Pipeline, files: int) -> None:
+    def __init__(self, pipeline: Pipeline, files: int, stay: Stay) -> None:
+        self._stay = stay
         self._bar = Bar(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -83,7 +87,13 @@ class _Watch:
 
     def __rich__(self) -> Group:
         held = (Text(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
-        return Group(self._bar, Text(f"  {self._phase}{self._figures}"), *held)
+        return Group(self._bar, Text(f"  {self._now}{self._figures}"), *held)
+
+    @property
+    def _now(self) -> str:
+        if not self._stay.waiting or self._stay.every is None:
+            return self._phase
+        return f"waiting, looks for more every {self._stay.every.total_seconds():g} s"
 
     def reached(self, step: Step) -> None:
         if step in PHASES:
@@ -120,6 +130,8 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
         )
     else:
         yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
+    if summary.outcome == STOPPED:
+        yield "it was asked to stop, and all that it began is delivered"
     if summary.dropped:
         yield f"{summary.dropped:,} rows, or groups of them, came behind the watermark and are in neither sink"
     held = by_reason(place.services.postgres, summary.pipeline)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from etl.errors import CheckpointDamaged, SetupError, SluiceError
 from etl.source import causes
+from etl.stay import Stay
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+log = logging.getLogger("sluice")
+
+LOOK_SECONDS = 0.25
 _STATE = ("STATE_STORE", "CANNOT_LOAD_STATE", "STATEFUL_")
 
 
@@ -20,20 +25,24 @@ def to_its_end(
     writer: DataStreamWriter,
     pipeline: str,
     failure: Sequence[BaseException] = (),
+    stay: Stay | None = None,
     *,
+    settled: Callable[[], bool] = lambda: True,
     watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
 ) -> None:
-    """Run the query over all that is there. An error of a batch, left in `failure`, is raised as itself.
+    """Run the query over all that is there, or for as long as it is to `stay`.
 
-    `watched` is entered while the query runs.
+    An error of a batch, left in `failure`, is raised as itself. `settled` says whether every batch that Spark has
+    planned has its mark; `watched` is entered while the query runs.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
 
-    query = _started(writer, pipeline)
+    stay = stay or Stay()
+    query = _started(writer, pipeline, stay)
     try:
         with watched(query):
-            query.awaitTermination()
+            _await(query, pipeline, stay, settled)
     except (OSError, Py4JError) as error:
         raise SluiceError(
             f"Spark's JVM is gone: {error}", remedy="see logs/spark.log in SLUICE_HOME; then run again"
@@ -48,11 +57,35 @@ def to_its_end(
         ) from error
 
 
-def _started(writer: DataStreamWriter, pipeline: str) -> StreamingQuery:
+def _await(query: StreamingQuery, pipeline: str, stay: Stay, settled: Callable[[], bool]) -> None:
+    """Spark's `stop` breaks into a batch, so it comes between two; a batch that begins meanwhile refuses itself."""
+    if stay.every is None:
+        query.awaitTermination()
+        return
+    log.info(
+        "%s stays up and looks for more every %g s; Ctrl-C, SIGTERM or `sluice stop %s` ends it after the batch in flight",
+        pipeline,
+        stay.every.total_seconds(),
+        pipeline,
+    )
+    while not query.awaitTermination(LOOK_SECONDS):  # type: ignore[arg-type] # seconds may be a fraction
+        stay.waiting = not query.status["isTriggerActive"]
+        # Not by `waiting`: a listing that takes longer than `every` leaves no moment of it.
+        if stay.over and settled():
+            query.stop()
+            stay.require_lease(pipeline)
+            stay.heeded = True
+
+
+def _started(writer: DataStreamWriter, pipeline: str, stay: Stay) -> StreamingQuery:
     from pyspark.errors import AnalysisException
 
+    if stay.every is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{stay.every.total_seconds():g} seconds")
     try:
-        return writer.trigger(availableNow=True).start()
+        return writer.start()
     except AnalysisException as error:
         raise SetupError(
             f"Spark can't run the transform of {pipeline} as a stream: {str(error).strip().splitlines()[0]}",

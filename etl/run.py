@@ -1,7 +1,8 @@
-"""One availableNow run of a pipeline: lease, preflight, session, query, summary.
+"""One run of a pipeline: lease, preflight, session, query, summary.
 
 The run delivers every batch that the landing has, in order, each exactly once, and stops at the first that
-it may not deliver. Whatever ends it, the next run goes on from the ledger.
+it may not deliver. Then it ends, or stays up and delivers what lands meanwhile until it is asked to stop.
+Whatever ends it, the next run goes on from the ledger.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from etl.places import filesystem
 from etl.preflight import Checkpoints, nothing_new, ready_stream, require_same, require_state
 from etl.services import Services
 from etl.settings import Settings
+from etl.stay import Stay, StopAsked
 from etl.steps import Listener, Step, reached
 from etl.watch import Watch
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sluice")
 
 Progress = Callable[[Receipt], None]
+STOPPED = "stopped"  # the outcome of a run that was asked to, and ended after a whole batch
 
 
 @dataclass(kw_only=True)
@@ -124,17 +127,19 @@ def run(
     spark: SparkSession | None = None,
     on_step: Listener | None = None,
     began: Callable[[str], None] = lambda _: None,
+    stay: Stay | None = None,
 ) -> Summary:
     """Deliver all that has landed. `spark` is used as it is and left running; None starts one of our own.
 
-    `began` is told the run's id, once it has the lease.
+    `began` is told the run's id, once it has the lease. `stay` says whether the run stays up for what lands later.
     """
     dsn, started = place.services.postgres, time.monotonic()
     ensure_bucket(place.services.lake, place.lake.store)
     lease = claim(dsn, pipeline)
     began(lease.run_id)
-    with leased(dsn, lease):
-        return _deliver_all(place, pipeline, lease, started, progress, spark, on_step)
+    stay = stay or Stay()
+    with leased(dsn, lease, stay):
+        return _deliver_all(place, pipeline, lease, started, progress, spark, on_step, stay)
 
 
 def _deliver_all(
@@ -145,6 +150,7 @@ def _deliver_all(
     progress: Progress,
     spark: SparkSession | None,
     on_step: Listener | None,
+    stay: Stay,
 ) -> Summary:
     dsn = place.services.postgres
     stream_id = ready_stream(dsn, place.checkpoints(pipeline), place.settings.landing)
@@ -157,16 +163,19 @@ def _deliver_all(
         progress(receipt)
 
     checkpoint = place.checkpoints(pipeline).of(stream_id)
-    if nothing_new(pipeline, checkpoint, place.settings.landing):
+    if stay.every is None and nothing_new(pipeline, checkpoint, place.settings.landing):
         return _ended(summary, started)
     try:
         with a_session(place, spark) as found:
-            while not _all_read(place, pipeline, found, lease, stream_id, received, on_step):
+            while not _all_read(place, pipeline, found, lease, stream_id, received, on_step, stay):
                 log.info("%s goes on with its lookups as they are now", pipeline.name)
     except SluiceError as error:
         summary.outcome = type(error).__name__
         error.done = _ended(summary, started)
         raise
+    if stay.heeded:
+        log.info("%s has stopped, asked by %s", pipeline.name, stay.asked_by)
+        summary.outcome = STOPPED
     return _ended(summary, started)
 
 
@@ -187,12 +196,12 @@ def claim(dsn: str, pipeline: Pipeline) -> Lease:
 
 
 @contextmanager
-def leased(dsn: str, lease: Lease) -> Iterator[None]:
+def leased(dsn: str, lease: Lease, stay: Stay | None = None) -> Iterator[None]:
     """Keep the lease's heartbeat going, and give the lease back with the outcome.
 
-    What the runs before left in staging goes first.
+    What the runs before left in staging goes first. `stay` is told when the run is asked to stop.
     """
-    stop = threading.Event()
+    stop, stay = threading.Event(), stay or Stay()
 
     def beat() -> None:
         while not stop.wait(ledger.HEARTBEAT_SECONDS):
@@ -200,7 +209,9 @@ def leased(dsn: str, lease: Lease) -> Iterator[None]:
                 with session(dsn) as cursor:
                     if not ledger.heartbeat(cursor, lease):
                         log.warning("another run has taken the lease of %s", lease.pipeline)
+                        stay.lost = True
                         return
+                    stay.asked_by = stay.asked_by or ledger.stop_asked(cursor, lease)
             except (SluiceError, psycopg2.Error) as error:
                 log.warning("the heartbeat of %s failed: %s", lease.pipeline, error)
 
@@ -210,6 +221,8 @@ def leased(dsn: str, lease: Lease) -> Iterator[None]:
     try:
         drop_left(dsn, lease.pipeline)
         yield
+        if stay.heeded:
+            ending = Ending(outcome=STOPPED)
     except BaseException as error:
         ending = Ending.by(error)
         raise
@@ -274,6 +287,7 @@ def _all_read(
     stream_id: str,
     received: Progress,
     on_step: Listener | None,
+    stay: Stay,
 ) -> bool:
     """Run the query to its end; False: before a batch, a lookup was no longer as the query has it."""
     from etl.history import past_batches
@@ -301,6 +315,7 @@ def _all_read(
 
     def batch(found: DataFrame, number: int) -> None:
         try:
+            stay.refuse_next(place.services.postgres, lease)
             opened.source.require_lookups()
             checkpoint = checkpoints.of(stream.stream_id)  # read anew: Spark has just written to it
             require_same(checkpoint, stream.stream_id, pipeline.name)
@@ -317,11 +332,20 @@ def _all_read(
             raise
 
     writer = opened.frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
+    writer = writer.outputMode(output_mode(pipeline, opened.state))
     try:
-        with its_batches(opened.frame):
-            mode = output_mode(pipeline, opened.state)
-            to_its_end(writer.outputMode(mode), pipeline.name, failure, watched=watch.over)
+        with its_batches(opened.frame), stay.listing(spark):
+            to_its_end(
+                writer,
+                pipeline.name,
+                failure,
+                stay,
+                settled=lambda: checkpoints.of(stream.stream_id).settled,
+                watched=watch.over,
+            )
     except LookupsChanged as changed:
         log.info("batch not begun: %s", changed)
         return False
+    except StopAsked as asked:
+        log.info("batch not begun: %s", asked)
     return True

@@ -48,5 +48,7 @@ def standing(
         return Standing(state="new", next=f"sluice run {pipeline}")
     if outcome == "done":
         return Standing(state="idle", next=f"sluice run {pipeline}")
+    if outcome == "stopped":
+        return Standing(state="idle, stopped on request", next=f"sluice run {pipeline}")
     verb = "recover" if outcome in RECOVERED_FROM else "run"
     return Standing(state=f"last run: {outcome}", next=f"sluice {verb} {pipeline}")

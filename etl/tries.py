@@ -19,12 +19,19 @@ from etl.errors import SluiceError
 
 log = logging.getLogger("sluice")
 
+DONE = "done"  # what the statements of the ledger take for a success
+
 Became = Callable[[str], None]  # told the run's id, once it has the lease
 
 
 @contextmanager
-def recorded(dsn: str, pipeline: str, asked: AirflowTry) -> Iterator[Became]:
-    """Keep the record of `asked` around what is done for it."""
+def recorded(
+    dsn: str, pipeline: str, asked: AirflowTry, how: Callable[[], str] = lambda: DONE
+) -> Iterator[Became]:
+    """Keep the record of `asked` around what is done for it.
+
+    `how` tells the outcome of what ended well: after a signal Airflow counts no success, and makes no asset event.
+    """
     values = dataclasses.asdict(asked)
     migrate(dsn)
     with session(dsn) as cursor:
@@ -34,9 +41,10 @@ def recorded(dsn: str, pipeline: str, asked: AirflowTry) -> Iterator[Became]:
         with session(dsn) as cursor:
             run(cursor, "ledger", "airflow_try_runs", {**values, "run": run_id})
 
-    outcome = "done"
+    outcome = DONE
     try:
         yield became
+        outcome = how()
     except BaseException as error:
         outcome = type(error).__name__
         raise
@@ -57,7 +65,7 @@ def runs_before_clear(dsn: str, asked: AirflowTry) -> tuple[str, ...]:
     """What the same DAG run had become before it was last cleared, if it had succeeded; else nothing."""
     with session(dsn) as cursor:
         found = run(cursor, "ledger", "runs_before_clear", dataclasses.asdict(asked)).fetchall()
-    succeeded = bool(found) and found[-1][1] == "done"
+    succeeded = bool(found) and found[-1][1] == DONE
     return tuple(run_id for run_id, _ in found if run_id) if succeeded else ()
 
 

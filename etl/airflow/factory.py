@@ -10,14 +10,15 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
 
-from etl.airflow.alerts import FAILED, TASK_FAILED, deadline, notifiers
-from etl.airflow.operator import RETRIES, SluiceRunOperator, SluiceTaskOperator, assets
+from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, deadline, notifiers
+from etl.airflow.operator import FOLLOWED, RETRIES, SluiceRunOperator, SluiceTaskOperator, assets
 from etl.pipeline import Pipeline, loadable
 from etl.settings import load_settings
 
 POOL_PREFIX = "sluice_"  # a pool of one slot for each pipeline; the plugin creates it
 EARLIEST = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)  # catchup is off: only says when intervals may begin
 TAG = "sluice"
+FOR_EVER = 100_000  # restarts of a run that is to stay up; Airflow wants a number
 
 
 def _text(title: str, description: str, **form: Any) -> Param:
@@ -55,18 +56,19 @@ def pipeline_dags() -> dict[str, DAG]:
 
 
 def pipeline_dag(pipeline: Pipeline) -> DAG:
-    """Runs the pipeline on its schedule, one run at a time."""
+    """Runs the pipeline on its schedule, one run at a time; or keeps one up that follows what lands."""
     with DAG(
         dag_id=pipeline.name,
         description=_description(pipeline),
         doc_md=_documentation(pipeline),
-        schedule=_schedule(pipeline.schedule),
+        schedule="@continuous" if pipeline.follow else _schedule(pipeline.schedule),
         start_date=_start(pipeline.start),
         catchup=False,
         max_active_runs=1,
         tags={TAG, *pipeline.tags},
         params=dict(FORM),
         deadline=deadline(pipeline) or None,
+        **_paused_when_failed(pipeline),
         default_args={
             "owner": pipeline.owner,
             "on_failure_callback": notifiers("failed", pipeline.name, FAILED),
@@ -82,14 +84,39 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
             alert_quarantine_share=pipeline.alert_quarantine_share,
             outlets=list(assets(pipeline.name)),
             pool=pool(pipeline),
-            retries=pipeline.retries,
             retry_delay=pipeline.retry_delay,
             retry_exponential_backoff=2.0,
-            max_retry_delay=timedelta(minutes=30),
-            retry_policy=RETRIES,
-            doc_md=f"`sluice run {pipeline.name}`: all that has landed, each batch exactly once.",
+            **(_kept_up(pipeline) if pipeline.follow else _ended(pipeline)),
         )
     return dag
+
+
+def _ended(pipeline: Pipeline) -> dict[str, Any]:
+    """Of a task that delivers what is there, and ends."""
+    return {
+        "retries": pipeline.retries,
+        "max_retry_delay": timedelta(minutes=30),
+        "retry_policy": RETRIES,
+        "doc_md": f"`sluice run {pipeline.name}`: all that has landed, each batch exactly once.",
+    }
+
+
+def _kept_up(pipeline: Pipeline) -> dict[str, Any]:
+    """Of a task that stays up: it is started again for as long as it takes, and each time somebody is told."""
+    return {
+        "follow": True,
+        "retries": FOR_EVER,
+        "max_retry_delay": timedelta(minutes=5),  # the count goes on, however long it was up since
+        "retry_policy": FOLLOWED,
+        "execution_timeout": None,
+        "on_retry_callback": notifiers("failed", pipeline.name, RESTARTED),
+        "doc_md": f"`sluice run {pipeline.name} --follow`: what has landed and what lands, each batch exactly once.",
+    }
+
+
+def _paused_when_failed(pipeline: Pipeline) -> dict[str, Any]:
+    """What needs a person ends the run for good, and @continuous would start the next one in the same second."""
+    return {"max_consecutive_failed_dag_runs": 1} if pipeline.follow else {}
 
 
 def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:

@@ -31,24 +31,31 @@ class NeedsPerson(RunFailed):
     """State that the software must not guess about (exit 4), or a set-up to correct (exit 2)."""
 
 
+class Ended(RunFailed):
+    """Airflow ended the try: marked failed, cleared, timed out, or its worker went down."""
+
+
 class TryLater(RunFailed):
     """Another run holds the pipeline, or a service is away (exit 75)."""
 
 
 FAILURES: dict[int, type[RunFailed]] = {2: NeedsPerson, 3: ContractBroken, 4: NeedsPerson, 75: TryLater}
 
+_BY_A_PERSON = [
+    RetryRule(
+        exception=f"{__name__}.ContractBroken",
+        action=RetryAction.FAIL,
+        reason="a batch broke its contract; `sluice decide`, or mend the suite",
+    ),
+    RetryRule(
+        exception=f"{__name__}.NeedsPerson",
+        action=RetryAction.FAIL,
+        reason="a person is needed; the log says which command comes next",
+    ),
+]
 RETRIES = ExceptionRetryPolicy(
     rules=[
-        RetryRule(
-            exception=f"{__name__}.ContractBroken",
-            action=RetryAction.FAIL,
-            reason="a batch broke its contract; `sluice decide`, or mend the suite",
-        ),
-        RetryRule(
-            exception=f"{__name__}.NeedsPerson",
-            action=RetryAction.FAIL,
-            reason="a person is needed; the log says which command comes next",
-        ),
+        *_BY_A_PERSON,
         RetryRule(
             exception=f"{__name__}.TryLater",
             action=RetryAction.RETRY,
@@ -57,6 +64,7 @@ RETRIES = ExceptionRetryPolicy(
         ),
     ]
 )
+FOLLOWED = ExceptionRetryPolicy(rules=_BY_A_PERSON)  # of a run that is to stay up
 
 
 def assets(pipeline: str) -> tuple[Asset, Asset]:
@@ -75,6 +83,8 @@ class SluiceRunOperator(BaseOperator):
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last one.
+    With `follow` the run stays up; ended by Airflow it comes to the end of its batch first, where that takes no
+    more than GRACE_SECONDS.
     """
 
     template_fields = ("pipeline", "driver_memory", "deliveries", "release", "why")
@@ -90,9 +100,11 @@ class SluiceRunOperator(BaseOperator):
         release: str | None = None,
         why: str | None = None,
         alert_quarantine_share: float | None = None,
+        follow: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.follow = follow
         self.alert_quarantine_share = alert_quarantine_share
         self.pipeline = pipeline
         self.driver_memory = driver_memory
@@ -100,12 +112,15 @@ class SluiceRunOperator(BaseOperator):
         self.release = release
         self.why = why
         self._command: Command | None = None
+        self._killed = False
 
     def execute(self, context: Context) -> dict[str, Any]:
         asked = asked_by(
             context, deliveries=self.deliveries or None, release=self.release or None, why=self.why or None
         )
         words = ["run", self.pipeline, "--json", "--airflow", asked.json()]
+        if self.follow:
+            words.append("--follow")
         if self.driver_memory:
             words += ["--conf", f"spark.driver.memory={self.driver_memory}"]
         self._command = Command(words=words)
@@ -115,6 +130,8 @@ class SluiceRunOperator(BaseOperator):
             context["ti"].xcom_push(key=SUMMARY, value={**summary, "exit_code": done.exit_code})
             raise failure(done)
         context["ti"].xcom_push(key=SUMMARY, value=summary)
+        if self._killed:  # it came to a good end, but no success is to be told of
+            raise Ended("Airflow ended this try; the batch in flight is delivered")
         self.log.info(
             "%s: %s batches, %s rows delivered, %s quarantined (%s malformed), %s s",
             *(
@@ -142,6 +159,7 @@ class SluiceRunOperator(BaseOperator):
                 self.log.exception("the alert could not be sent by %s", type(notifier).__name__)
 
     def on_kill(self) -> None:
+        self._killed = True
         if self._command is not None:
             self._command.kill()
 

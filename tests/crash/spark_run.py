@@ -1,6 +1,6 @@
 """One whole run in a process that can be killed: it stops at a step, says so in a marker file, and waits.
 
-Started as `python -m tests.crash.spark_run <pipeline> <step> <passes> <folder>`, with the settings in the
+Started as `python -m tests.crash.spark_run <pipeline> <step> <passes> <folder> [follow]`, with the settings in the
 environment as for the command. It waits by reading from a FIFO that nobody writes to.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from etl import services, steps
 from etl.pipeline import load_pipeline
 from etl.run import Place, run
 from etl.settings import load_settings
+from etl.stay import Stay
 from etl.steps import Step
 
 
@@ -39,14 +41,15 @@ class StopAt:
 
 
 def main() -> None:
-    name, step, passes, folder = sys.argv[1:]
+    name, step, passes, folder, *follow = sys.argv[1:]
     settings = load_settings()
     found = services.up(settings)
     os.environ.update(found.environment)
     place = Place(settings=settings, services=found)
     stop = StopAt(step=step, folder=folder, passes=int(passes))
     steps.listen(stop)
-    run(place, load_pipeline(name, settings.pipelines), on_step=stop)
+    stay = Stay(every=timedelta(seconds=1) if follow else None)
+    run(place, load_pipeline(name, settings.pipelines), on_step=stop, stay=stay)
 
 
 if __name__ == "__main__":

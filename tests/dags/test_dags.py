@@ -128,6 +128,39 @@ def test_the_exit_code_decides_on_retries(task: Any) -> None:
     assert (task["retries"], task["retry_exponential_backoff"]) == (3, 2.0)
 
 
+def test_a_pipeline_that_is_followed_has_a_run_kept_up_until_a_person_is_needed(tmp_path: Path) -> None:
+    pipelines = tmp_path / "pipelines"
+    pipelines.mkdir()
+    declared = (ROOT / "etl/pipelines/fleet.py").read_text()
+    assert 'schedule="@daily"' in declared
+    (pipelines / "fleet.py").write_text(declared.replace('schedule="@daily"', "follow=True"))
+    hook = {"SLUICE_ALERT_WEBHOOK": "http://127.0.0.1:9/hook"}
+    found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines), **hook)
+    assert found["errors"] == {}
+    dag = found["dags"]["fleet"]
+    assert dag["timetable"]["__type"].endswith("ContinuousTimetable")
+    assert dag["max_consecutive_failed_dag_runs"] == 1, "paused, for the next run would fail at once"
+    [task] = [one["__var"] for one in dag["tasks"]]
+    assert task["retries"] >= 10_000
+    assert (task["retry_delay"], task["max_retry_delay"], task["retry_exponential_backoff"]) == (60, 300, 2.0)
+    assert task["has_on_retry_callback"]
+    assert "execution_timeout" not in task or task["execution_timeout"] is None
+    flights = asked(BAG, str(ROOT / "dags"), home=tmp_path)["dags"]["flights"]
+    assert flights.get("max_consecutive_failed_dag_runs", 0) == 0
+
+
+def test_only_what_a_person_must_mend_ends_a_followed_run_for_good() -> None:
+    from etl.airflow.operator import FOLLOWED, Ended, failure
+    from etl.airflow.process import Finished
+
+    def action(code: int) -> str:
+        done = Finished(exit_code=code, printed="", result=None, said=())
+        return FOLLOWED.evaluate(failure(done), 500, 100_000).action.value
+
+    assert [code for code in (2, 3, 4, 70, 75, 137, 143) if action(code) == "fail"] == [2, 3, 4]
+    assert FOLLOWED.evaluate(Ended("cleared"), 1, 100_000).action.value == "default"
+
+
 def test_the_page_of_a_dag_says_what_the_pipelines_file_says(bag: Any) -> None:
     assert bag["dags"]["flights"]["doc_md"].startswith("Flights that left New York City in 2013")
 

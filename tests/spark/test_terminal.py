@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 
@@ -13,8 +14,11 @@ from tests.spark.runs import NEGATIVE, Home, Landed, orders
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def on_a_terminal(home: Home, *words: str) -> str:
-    """All that the command shows on a terminal of 150 columns, one frame after another."""
+def on_a_terminal(home: Home, *words: str, ended_at: str | None = None) -> str:
+    """All that the command shows on a terminal of 150 columns, one frame after another.
+
+    Once it has shown `ended_at` it is asked to end, as by Ctrl-C.
+    """
     ours, its = pty.openpty()
     environment = home.environment | {"TERM": "xterm-256color", "COLUMNS": "150", "LINES": "40"}
     with subprocess.Popen(
@@ -29,6 +33,9 @@ def on_a_terminal(home: Home, *words: str) -> str:
         shown = b""
         while chunk := _read(ours):
             shown += chunk
+            if ended_at is not None and ended_at.encode() in shown:
+                process.send_signal(signal.SIGINT)
+                ended_at = None
     os.close(ours)
     text = CONTROL.sub("", shown.decode())
     assert process.returncode == 0, text[-2000:]
@@ -56,4 +63,14 @@ def test_a_run_shows_its_phases_its_rate_and_what_is_held_by_which_rule(home: Ho
     assert re.search(r"16 delivered · 4 quarantined · [1-9][0-9,]* rows/s", shown)
     assert f"        2  {NEGATIVE}" in shown
     assert "        2  malformed" in shown
+    home.assert_holds(landed)
+
+
+def test_a_run_that_stays_up_shows_that_it_waits(home: Home) -> None:
+    landed = home.land("orders/0.jsonl", orders(0, 9, negative=[4]), ["{broken"])
+    waits = "waiting, looks for more every 1 s · 8 delivered · 2 quarantined"
+    shown = on_a_terminal(home, "run", "orders", "--follow", "--every", "1s", ended_at=waits)
+    assert "batch 1: reading, judging, writing" in shown
+    assert waits in shown
+    assert "orders has stopped, asked by SIGINT" in shown
     home.assert_holds(landed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,17 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         "max_quarantine_share:", "metrics:", "output_mode:", "late:", "retries:", "retry_delay:",
     ):  # fmt: skip
         assert field in text
+
+
+def test_a_pipeline_is_followed_or_has_a_schedule() -> None:
+    second = dt.timedelta(seconds=1)
+    assert problems(declared(follow=True, every=second, interval="at")) == []
+    both = problems(declared(follow=True, schedule="@daily", deadline=second))
+    assert [one.partition(":")[0] for one in both] == ["schedule", "deadline"]
+    for wrong in (10, dt.timedelta(), second / 2, dt.timedelta(days=1, seconds=1)):
+        [found] = problems(declared(every=wrong))
+        assert found.startswith("every: ")
+    assert problems(declared(follow="yes"))[0].startswith("follow: 'yes'")
 
 
 def test_lookups_and_the_transforms_arguments_must_agree() -> None:

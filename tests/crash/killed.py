@@ -1,0 +1,134 @@
+"""Runs in processes of their own that are killed at a step, with all that they started."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from etl.services import Services
+from etl.settings import Settings
+from tests.spark.runs import Home
+
+PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Starts runs in processes of their own, and kills them."""
+
+    home: Home
+    folder: Path
+    reached: int  # file descriptor of the FIFO on which a run says that it has come to its step
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(
+        self, step: str, passes: int, pipeline: str = "orders", *, follow: bool = False
+    ) -> subprocess.Popen[bytes]:
+        words = ["-m", "tests.crash.spark_run", pipeline, step, str(passes), str(self.folder)]
+        words += ["follow"] * follow
+        with (self.folder / "log").open("wb") as log:
+            run = subprocess.Popen(
+                [sys.executable, *words],
+                env=self.home.environment,
+                cwd=self.home.root,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.started.append(run)
+        return run
+
+    def wait_for_step(self, process: subprocess.Popen[bytes]) -> int:
+        """The pid of the process that has come to its step."""
+        deadline = time.monotonic() + PATIENCE
+        while not select.select([self.reached], [], [], 1)[0]:
+            assert process.poll() is None, f"the run ended before its step: {self.log}"
+            assert time.monotonic() < deadline, f"the run did not come to its step: {self.log}"
+        return int(os.read(self.reached, 4096).split()[0])
+
+    def forget(self) -> None:
+        """What processes that are dead by now have said after the first one did."""
+        while select.select([self.reached], [], [], 0)[0]:
+            os.read(self.reached, 4096)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()[-2000:]
+
+
+@pytest.fixture
+def runs(
+    tmp_path: Path, dsn: str, services: Services, lake_uri: str, settings_for: Callable[..., Settings]
+) -> Iterator[Runs]:
+    home = Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for)
+    home.declare(max_files=1)
+    for name in ("reached", "wait"):
+        os.mkfifo(tmp_path / name)
+    reached = os.open(tmp_path / "reached", os.O_RDWR)
+    found = Runs(home=home, folder=tmp_path, reached=reached)
+    yield found
+    for run in found.started:  # none lives, unless the test failed
+        for process in processes_of(run):
+            process.kill()
+        run.wait(PATIENCE)
+    os.close(reached)
+
+
+def processes_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """All processes of the run's session: the driver while it lives, its JVM, the workers."""
+
+    def session(pid: int) -> int | None:
+        try:
+            return os.getsid(pid)
+        except ProcessLookupError:
+            return None
+
+    return [one for one in psutil.process_iter() if session(one.pid) == run.pid]
+
+
+def kill(run: subprocess.Popen[bytes], stopped: int) -> None:
+    """SIGKILL to the driver, then to its JVM; none of the run's processes is left."""
+    others, java = others_of(run, stopped)
+    os.kill(run.pid, signal.SIGKILL)
+    assert run.wait(PATIENCE) == -signal.SIGKILL
+    for jvm in java:
+        with suppress(psutil.NoSuchProcess):  # it may have seen that its driver is gone
+            jvm.kill()
+    assert_none_left(others)
+
+
+def kill_jvm(run: subprocess.Popen[bytes], stopped: int, runs: Runs) -> None:
+    """SIGKILL to the JVM: the driver goes on from its step as far as it can, ends by itself and says why."""
+    others, [jvm] = others_of(run, stopped)
+    jvm.kill()
+    if stopped == run.pid:
+        (runs.folder / "wait").write_text("")
+    assert run.wait(PATIENCE) == 1, runs.log
+    assert "Spark's JVM is gone" in runs.log
+    assert_none_left(others)
+
+
+def others_of(
+    run: subprocess.Popen[bytes], stopped: int
+) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """All of the run's processes but the driver, and its JVM, which a run that is at its lease has not yet."""
+    others = [one for one in processes_of(run) if one.pid != run.pid]
+    named = {one.pid: one.name() for one in others}
+    assert stopped in [run.pid, *named]
+    return others, [one for one in others if named[one.pid] == "java"]
+
+
+def assert_none_left(processes: list[psutil.Process]) -> None:
+    _, left = psutil.wait_procs(processes, PATIENCE)
+    assert left == []

@@ -1,0 +1,71 @@
+"""A run that stays up, killed with SIGKILL ten times and started again, while files land before and beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from etl.audit import audit
+from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, processes_of
+from tests.spark.runs import Home, Landed, orders
+
+WAITING = "waiting"  # no step: it has delivered all there is, and waits for more
+# (step, how many batches it delivers before): one run each, in their order
+KILLS = (
+    ("attempt-opened", 0),
+    ("committed", 1),  # in both sinks, and Spark has not marked it
+    (WAITING, 0),
+    ("rows-copied", 0),  # on an executor
+    ("batch-done", 0),
+    ("pointer-swapped", 1),  # its transaction is under way
+    ("lease-taken", 0),  # before it has a query
+    (WAITING, 0),
+    ("judged", 1),
+    ("pipeline-locked", 0),
+)
+
+
+def land(home: Home, number: int) -> Landed:
+    """One file, with a row to be held and a malformed record."""
+    start = number * 100
+    return home.land(f"orders/{number}.jsonl", orders(start, 9, negative=[start + 4]), ["{broken"])
+
+
+def wait_for_deliveries(runs: Runs, process: subprocess.Popen[bytes], count: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while runs.home.ask("SELECT count(*) FROM sluice.delivery") != [(count,)]:
+        assert process.poll() is None, runs.log
+        assert time.monotonic() < deadline, runs.log
+        time.sleep(0.1)
+
+
+@pytest.mark.timeout(900)
+def test_a_followed_run_killed_ten_times_delivers_exactly_once(runs: Runs) -> None:
+    home, landed, files = runs.home, Landed(), 0
+    for step, passes in KILLS:
+        landed += land(home, files)
+        process = runs.start(step, passes, follow=True)
+        landed += land(home, files + 1)
+        files += 2
+        if step == WAITING:
+            wait_for_deliveries(runs, process, files)
+            kill(process, process.pid)
+        else:
+            kill(process, runs.wait_for_step(process))
+        runs.forget()
+    assert len(runs.started) == 10
+    last = runs.start("none", 0, follow=True)
+    wait_for_deliveries(runs, last, files)
+    landed += land(home, files)
+    wait_for_deliveries(runs, last, files + 1)
+    stopped = home.sluice("stop", "orders")
+    assert (stopped.returncode, last.wait(PATIENCE)) == (0, 0), (stopped, runs.log)
+    assert_none_left(processes_of(last))
+    home.assert_holds(landed)
+    assert home.ask("SELECT batch_id FROM sluice.delivery ORDER BY commit_seq") == [
+        (number,) for number in range(files + 1)
+    ]
+    report = audit(home.place, home.pipeline())
+    assert report.clean, list(report.lines())

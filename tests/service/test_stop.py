@@ -1,0 +1,52 @@
+"""What `sluice stop` finds when it asks a run to stop: one that lives, one that does not, none."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from etl import ledger
+from etl.batch import Session
+from etl.database import session
+from etl.ending import Ending
+from etl.errors import Busy
+from etl.stop import Ended, stop
+from tests import oracle
+from tests.arrow_batches import start
+from tests.service.events_run import EVENTS, silence
+
+NAME = EVENTS.name
+SOON = timedelta(seconds=1)
+
+
+def asked_by(dsn: str) -> list[str | None]:
+    return [one for (one,) in oracle.ask(dsn, "SELECT stop_asked_by FROM sluice.run ORDER BY started_at")]
+
+
+def test_a_run_in_its_batch_stays_asked_when_nobody_waits_any_longer(run: Session) -> None:
+    dsn, told = run.sinks.dsn, list[str]()
+    with pytest.raises(Busy, match="still in its batch after 1 s"):
+        stop(dsn, NAME, who="me", timeout=SOON, asked=told.append)
+    with pytest.raises(Busy):
+        stop(dsn, NAME, who="another", timeout=SOON)
+    with session(dsn) as cursor:
+        assert ledger.stop_asked(cursor, run.lease) == "me", "who asked first"
+        ledger.end_run(cursor, run.lease, Ending(outcome="stopped"))
+    assert told == [ledger.holder()]
+    assert stop(dsn, NAME, who="me", timeout=SOON) is None
+
+
+def test_a_run_that_is_silent_is_not_waited_for(run: Session) -> None:
+    silence(run)
+    ended = stop(run.sinks.dsn, NAME, who="me", timeout=SOON)
+    assert ended == Ended(holder="elsewhere/1", outcome="died")
+
+
+def test_the_next_run_is_not_asked(run: Session) -> None:
+    silence(run)
+    stop(run.sinks.dsn, NAME, who="me", timeout=SOON)
+    following = start(run.sinks.dsn, run.sinks.lake, EVENTS)
+    with session(run.sinks.dsn) as cursor:
+        assert ledger.stop_asked(cursor, following.lease) is None
+    assert asked_by(run.sinks.dsn) == ["me", None]

@@ -1,0 +1,317 @@
+"""A run that stays up delivers what lands meanwhile, and ends between two batches when it is asked to."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg2
+import pytest
+from pyspark.sql import SparkSession
+
+from etl import ledger
+from etl.audit import audit
+from etl.database import session
+from etl.ending import Ending
+from etl.errors import Fenced
+from etl.run import Summary, run
+from etl.stay import Stay
+from etl.steps import Step
+from etl.stop import Ended, stop
+from tests.spark import runs
+from tests.spark.runs import NAME, SHOPS, Home, Landed, Order, once_at, orders
+
+PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
+ME = "tests"
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass(kw_only=True)
+class Followed:
+    """A run that stays up over files that land one by one: the command, or a thread over the tests' own Spark."""
+
+    home: Home
+    log: Path
+    landed: Landed = field(default_factory=Landed)
+    files: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    stay: Stay = field(default_factory=lambda: Stay(every=timedelta(seconds=1)))
+    results: list[Summary | Exception] = field(default_factory=list)
+    thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        words = [sys.executable, "-m", "etl.cli", "run", NAME, "--follow", "--every", "1s", "--json"]
+        with self.log.open("wb") as log, self.log.with_suffix(".json").open("wb") as out:
+            self.process = subprocess.Popen(
+                words, env=self.home.environment, cwd=self.home.root, stdout=out, stderr=log
+            )
+
+    def start_here(self) -> None:
+        def follow() -> None:
+            home = self.home
+            try:
+                self.results.append(run(home.place, home.pipeline(), spark=home.spark, stay=self.stay))
+            except Exception as error:  # noqa: BLE001 - is what the test looks at
+                self.results.append(error)
+
+        self.thread = threading.Thread(target=follow, daemon=True)
+        self.thread.start()
+
+    def land(self, made: list[Order] | None = None) -> None:
+        """One more file, by default with a row to be held and a malformed record."""
+        start = self.files * 100
+        given = orders(start, 9, negative=[start + 4]) if made is None else made
+        self.landed += self.home.land(f"orders/{self.files}.jsonl", given, ["{broken"])
+        self.files += 1
+
+    def wait(self, met: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not met():
+            assert self.process is None or self.process.poll() is None, f"ended before {what}: {self.said}"
+            assert self.results == [], f"ended before {what}"
+            assert time.monotonic() < deadline, f"no {what}: {self.said}"
+            time.sleep(0.1)
+
+    def wait_for_deliveries(self, count: int) -> None:
+        self.wait(lambda: self.deliveries == count, f"{count} deliveries")
+
+    def wait_till_up(self) -> None:
+        self.wait(lambda: "stays up" in self.said, "query")
+
+    def wait_till_it_waits(self) -> None:
+        self.wait(lambda: self.stay.waiting, "trigger that finds nothing")
+
+    def wait_for_heartbeats(self, count: int) -> None:
+        """Between two there are five triggers."""
+        query, seen = "SELECT max(seen_at)::text FROM sluice.run", set[str]()
+
+        def enough() -> bool:
+            seen.update(at for (at,) in self.home.ask(query))
+            return len(seen) > count
+
+        self.wait(enough, "heartbeats")
+
+    @contextmanager
+    def held_in_the_commit(self) -> Iterator[None]:
+        """The next batch stops within its transaction, before the merge, until the block is left."""
+        connection = psycopg2.connect(self.home.dsn)
+        connection.cursor().execute(f"LOCK TABLE warehouse.{NAME} IN SHARE MODE")
+        query = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock' AND query ~ 'INSERT INTO \"warehouse\"'"
+        )
+        try:
+            self.land()
+            self.wait(lambda: self.home.ask(query) != [(0,)], "commit under way")
+            yield
+        finally:
+            connection.close()
+
+    @property
+    def deliveries(self) -> int:
+        if self.home.ask("SELECT to_regclass('sluice.delivery')") == [(None,)]:
+            return 0
+        [(count,)] = self.home.ask("SELECT count(*) FROM sluice.delivery")
+        return int(count)
+
+    @property
+    def settled(self) -> bool:
+        """Whether Spark has marked every batch that it planned as done."""
+        [(stream,)] = self.home.ask("SELECT current_stream::text FROM sluice.pipeline")
+        return self.home.place.checkpoints(self.home.pipeline()).of(stream).settled
+
+    @property
+    def outcomes(self) -> list[str | None]:
+        return [one for (one,) in self.home.ask("SELECT outcome FROM sluice.run ORDER BY started_at")]
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    @property
+    def printed(self) -> dict[str, object]:
+        """The summary."""
+        found: dict[str, object] = json.loads(self.log.with_suffix(".json").read_text())
+        return found
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        assert self.process is not None
+        return self.process.wait(PATIENCE)
+
+    def result(self) -> Summary | Exception:
+        """Of the run in a thread."""
+        assert self.thread is not None
+        self.thread.join(PATIENCE)
+        [found] = self.results
+        return found
+
+    def assert_exactly_once(self) -> None:
+        self.home.assert_holds(self.landed)
+        report = audit(self.home.place, self.home.pipeline())
+        assert report.clean, list(report.lines())
+
+
+@pytest.fixture
+def followed(home: Home, tmp_path: Path) -> Iterator[Followed]:
+    home.declare(max_files=1)
+    home.make_folder("orders")
+    found = Followed(home=home, log=tmp_path / "log")
+    yield found
+    if found.process is not None and found.process.poll() is None:  # the test failed
+        found.process.kill()
+        found.process.wait(PATIENCE)
+    if found.thread is not None:
+        found.stay.asked_by = ME
+        found.thread.join(PATIENCE)
+
+
+def test_what_lands_meanwhile_is_delivered_and_sigterm_comes_after_the_whole_batch(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = followed.home
+    followed.start()
+    followed.wait_till_up()  # with nothing landed at all
+    for count in (1, 2):
+        followed.land()
+        followed.wait_for_deliveries(count)
+
+    followed.wait(lambda: followed.settled, "mark")
+    idle = home.history()
+    followed.wait_for_heartbeats(2)
+    assert home.history() == idle, "triggers that find nothing write nothing"
+    assert followed.outcomes == [None]
+
+    # a lookup that changes takes effect with the next batch
+    home.write("reference/shops.csv", SHOPS + "Y,Ystad\n")
+    monkeypatch.setitem(runs.CITIES, "Y", "Ystad")
+    followed.land([Order(id=1000 + number, shop="Y") for number in range(4)])
+    followed.wait_for_deliveries(3)
+    assert "Y,Ystad" not in followed.said and "goes on with its lookups as they are now" in followed.said
+
+    with followed.held_in_the_commit():
+        followed.signal(signal.SIGTERM)
+    assert followed.ended() == 0, followed.said
+    assert followed.deliveries == 4, "the batch in flight is delivered"
+    assert followed.settled, "and Spark has marked it: there is nothing to repair"
+    assert followed.outcomes == ["stopped"]
+    assert home.ask("SELECT lease_token FROM sluice.pipeline") == [(None,)]
+    summary = followed.printed
+    assert (summary["outcome"], summary["batches"], summary["rows_in"]) == ("stopped", 4, 35)
+    assert home.sluice("run", NAME, "--json").stdout.count('"batches": 0') == 1
+    followed.assert_exactly_once()
+
+
+def test_a_second_signal_stops_at_once_and_the_next_run_goes_on(followed: Followed) -> None:
+    followed.start()
+    followed.land()
+    followed.wait_for_deliveries(1)
+    with followed.held_in_the_commit():
+        followed.signal(signal.SIGINT)
+        followed.signal(signal.SIGTERM)
+        assert followed.ended() == 128 + signal.SIGTERM, followed.said
+        assert followed.deliveries == 1
+    assert followed.outcomes == ["Stopped"]
+    assert followed.home.run().batches == 1
+    followed.assert_exactly_once()
+
+
+def test_sluice_stop_waits_for_the_batch_in_flight_and_begins_no_other(followed: Followed) -> None:
+    home = followed.home
+    followed.land()
+    followed.start_here()
+    followed.wait_for_deliveries(1)
+    with followed.held_in_the_commit():
+        followed.land()
+        late = home.sluice("stop", NAME, "--timeout", "1s")
+        assert late.returncode == 75, late.stderr
+        assert "still in its batch after 1 s" in late.stderr
+        assert followed.results == []
+        words = [sys.executable, "-m", "etl.cli", "stop", NAME]
+        asking = subprocess.Popen(
+            words, env=home.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert asking.stderr is not None and "to stop after the batch in flight" in asking.stderr.readline()
+    said, _ = asking.communicate(timeout=PATIENCE)
+    assert asking.returncode == 0 and "has stopped; all that it began is delivered" in said
+    summary = followed.result()
+    assert isinstance(summary, Summary), summary
+    assert (summary.outcome, summary.batches) == ("stopped", 2)
+    assert followed.outcomes == ["stopped"]
+    [(asked_by,)] = home.ask("SELECT stop_asked_by FROM sluice.run")
+    assert " on " in asked_by
+    [(state,)] = [(one["state"],) for one in json.loads(home.sluice("status", NAME, "--json").stdout)]
+    assert state == "idle, stopped on request"
+    again = home.sluice("stop", NAME)
+    assert (again.returncode, again.stdout) == (0, f"{NAME}: nothing runs\n")
+    assert home.run().batches == 1, "that which had landed behind it"
+    followed.assert_exactly_once()
+
+
+def test_a_run_that_does_not_stay_is_stopped_between_two_batches_too(followed: Followed) -> None:
+    home = followed.home
+    for _ in range(3):
+        followed.land()
+
+    def ask() -> None:
+        threading.Thread(
+            target=lambda: ended.append(stop(home.dsn, NAME, who=ME, timeout=timedelta(seconds=PATIENCE)))
+        ).start()
+        followed.wait(lambda: home.ask("SELECT stop_asked_by FROM sluice.run") == [(ME,)], "asking")
+
+    ended: list[Ended | None] = []
+    with once_at(Step.STAGED, ask):
+        summary = home.run()
+    assert (summary.outcome, summary.batches) == ("stopped", 1)
+    followed.wait(lambda: [one.outcome for one in ended if one] == ["stopped"], "answer")
+    assert home.run().batches == 2
+    assert followed.outcomes == ["stopped", "done"]
+    followed.assert_exactly_once()
+
+
+def test_a_trigger_that_finds_nothing_starts_no_job_of_spark(followed: Followed, spark: SparkSession) -> None:
+    for day in range(40):  # Spark would list so many by a job
+        (followed.home.landing / f"orders/dt={day}").mkdir(parents=True)
+    followed.start_here()
+    followed.land()
+    followed.wait_for_deliveries(1)
+    followed.wait_till_it_waits()
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    before = scheduler.numTotalJobs()
+    followed.wait_for_heartbeats(2)
+    assert scheduler.numTotalJobs() == before
+    followed.land()
+    followed.wait_for_deliveries(2)
+    assert scheduler.numTotalJobs() > before
+    followed.stay.asked_by = ME
+    assert isinstance(followed.result(), Summary)
+    assert spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold") == "32"
+
+
+def test_a_run_that_waits_ends_when_another_has_taken_its_lease(followed: Followed) -> None:
+    followed.start_here()
+    followed.land()
+    followed.wait_for_deliveries(1)
+    followed.wait_till_it_waits()
+    with session(followed.home.dsn) as cursor:  # as if it had been silent for long
+        cursor.execute("UPDATE sluice.run SET seen_at = now() - interval '1 hour'")
+        other = ledger.take_lease(cursor, NAME)
+    error = followed.result()
+    assert isinstance(error, Fenced), error
+    with session(followed.home.dsn) as cursor:
+        ledger.end_run(cursor, other, Ending(outcome="done"))
+    followed.land()
+    assert followed.home.run().batches == 1
+    followed.assert_exactly_once()
