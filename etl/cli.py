@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from etl import cli_airflow, cli_quarantine, cli_replay, cli_state, cli_suites
+from etl import cli_airflow, cli_models, cli_quarantine, cli_replay, cli_state, cli_suites
 from etl.command import AsJson, PipelineName, here, load, print_json, who
 from etl.errors import SluiceError
 from etl.settings import load_settings, with_spark_conf
@@ -122,6 +122,7 @@ app.add_typer(cli_quarantine.app, name="quarantine")
 app.command("try")(cli_suites.try_)
 app.command()(cli_suites.whatif)
 app.command()(cli_state.state)
+app.command()(cli_models.train)
 app.command()(cli_suites.suggest)
 app.command()(cli_suites.columns)
 app.command()(cli_suites.docs)
