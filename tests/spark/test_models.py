@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import pickle
+import shutil
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,10 +21,13 @@ from etl.batch import Receipt
 from etl.errors import Busy, NeedsPerson, SetupError
 from etl.generated import generated, told
 from etl.pipeline import load_pipeline
+from etl.recover import recover
 from etl.replay import Chosen, plan, replay
 from etl.run import run
 from etl.sweep import sweep
 from etl.train import Trained, train
+from etl.trying import try_out
+from etl.whatif import put_out
 from tests.spark.runs import Home
 from tests.unit.test_forest import Mean
 
@@ -208,7 +212,8 @@ def test_a_version_trained_between_two_batches_scores_the_next_one(home: Home, m
             declare(home, model=f"trees={30 + receipt.batch_id}", more=more)
             trained(home)
 
-    assert home.run("scored", progress=train_again).batches == 4 + bool(more)
+    summary = home.run("scored", progress=train_again)
+    assert summary.batches == 4 + bool(more)
     trees = {1: 20, 2: 30, 3: 32}
     forests = {
         version: by_scikit_learn(home, "readings", ["a", "b"], n_estimators=count, contamination=0.01)
@@ -223,7 +228,13 @@ def test_a_version_trained_between_two_batches_scores_the_next_one(home: Home, m
     report = audit(home.place, home.pipeline("scored"))
     assert report.clean, list(report.lines())
 
-    if not more:
+    if more:
+        shutil.rmtree(home.checkpoint(summary.stream, "scored"))
+        recover(home.place, home.pipeline("scored"), spark=home.spark)
+        files.append(land_scored(home, 4))
+        assert home.run("scored").delivered == len(files[4])
+        assert_scored(home, files[4], 4, 3, forests[3])
+    else:
         planned = plan(home.place, home.pipeline("scored"), Chosen(batches=(0, 0)))
         replay(home.place, home.pipeline("scored"), planned, who="a test", spark=home.spark)
         assert_scored(home, files[0], 0, 3, forests[3])
@@ -231,6 +242,12 @@ def test_a_version_trained_between_two_batches_scores_the_next_one(home: Home, m
             "SELECT kind, version FROM sluice.delivery_model WHERE live AND kind <> 'stream'"
         )
         assert (kind, version) == ("replay", 3)
+        file = str(home.landing / "scored" / "001.jsonl")
+        said = try_out(home.place, home.pipeline("scored"), [file], most=40, spark=home.spark)
+        scores = [row[1] for row in sorted(said.rows)]
+        np.testing.assert_allclose(scores, -forests[3].score_samples(files[1]), atol=1e-6)
+        assert home.spark is not None
+        assert put_out(home.place, home.pipeline("scored"), home.spark).columns == [*said.columns]
 
 
 def test_a_model_that_is_not_what_was_trained_stops_the_run_and_is_not_executed(
@@ -248,6 +265,9 @@ def test_a_model_that_is_not_what_was_trained_stops_the_run_and_is_not_executed(
         home.place.lake.write_bytes(first.location, content)
         with pytest.raises(NeedsPerson, match="is not what was trained: its SHA-256"):
             home.run("scored")
+    home.reader("scored").store.delete_file(first.location.removeprefix("s3://"))
+    with pytest.raises(NeedsPerson, match="is gone from the lake"):
+        home.run("scored")
     home.place.lake.write_bytes(first.location, bad)
     home.ask("UPDATE sluice.model SET digest = %s", sha256(bad).hexdigest())
     with pytest.raises(NeedsPerson, match="is no isolation forest in ONNX"):
