@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from etl import cli_airflow, cli_quarantine, cli_replay, cli_state, cli_status, cli_stop, cli_suites
+from etl import (
+    cli_airflow,
+    cli_models,
+    cli_quarantine,
+    cli_replay,
+    cli_state,
+    cli_status,
+    cli_stop,
+    cli_suites,
+)
 from etl.command import AsJson, PipelineName, duration, here, load, print_json, who
 from etl.ending import in_short
 from etl.errors import SluiceError
@@ -116,6 +125,7 @@ app.add_typer(cli_quarantine.app, name="quarantine")
 app.command("try")(cli_suites.try_)
 app.command()(cli_suites.whatif)
 app.command()(cli_state.state)
+app.command()(cli_models.train)
 app.command()(cli_suites.suggest)
 app.command()(cli_suites.columns)
 app.command()(cli_suites.docs)

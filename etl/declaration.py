@@ -64,6 +64,19 @@ class Lookup:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Model:
+    """An isolation forest that the transform scores rows with; `sluice train` makes its versions."""
+
+    trained_on: str = field(kw_only=False)  # the pipeline whose delivered rows it learns from
+    features: tuple[str, ...]  # their columns of numbers, in the order in which `score` takes them
+    flagged: float = 0.01  # share of the rows it learns from that count as anomalies
+    label: str | None = None  # their boolean column that tells anomalies; for the report alone
+    rows: int = 100_000  # of more of them, so many are drawn
+    trees: int = 100
+    seed: int = 1  # of what is drawn
+
+
+@dataclass(frozen=True, kw_only=True)
 class Partition:
     """How the lake's files are split: by a column's value or by its hour, day or month."""
 
@@ -127,10 +140,11 @@ class Pipeline:
     name: str
     sources: tuple[Files, ...]  # unioned stream by stream; in the order in which the transform takes them
     schema: str  # Spark DDL of the sources
-    transform: Callable[..., Any]  # (DataFrame, *, <streams>, <lookups>) -> DataFrame; imports pyspark inside
+    transform: Callable[..., Any]  # (DataFrame, *, <streams>, <lookups>, <models>); imports pyspark inside
     sink: Sink
     streams: Mapping[str, Stream] = field(default_factory=dict)  # beside the one of `schema`
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
+    models: Mapping[str, Model] = field(default_factory=dict)  # that rows are scored with
     suite: str | None = None  # <suites folder>/<suite>.json; None: every row passes
     schedule: str | None = None  # cron or a preset such as "@daily"; None: only by hand
     follow: bool = False  # its DAG keeps a run up, instead of starting one on a schedule
@@ -180,12 +194,13 @@ class Pipeline:
         """The declaration as JSON values; equal for equal declarations on every machine."""
         return {
             "name": self.name,
-            "sources": [_described(source) for source in self.sources],
+            "sources": [described(source) for source in self.sources],
             "schema": self.schema,
-            "streams": {name: _described(stream) for name, stream in sorted(self.streams.items())},
-            "lookups": {name: _described(lookup) for name, lookup in sorted(self.lookups.items())},
+            "streams": {name: described(stream) for name, stream in sorted(self.streams.items())},
+            "lookups": {name: described(lookup) for name, lookup in sorted(self.lookups.items())},
+            "models": {name: described(model) for name, model in sorted(self.models.items())},
             "transform": getattr(self.transform, "__qualname__", repr(type(self.transform))),
-            "sink": {"mode": type(self.sink).__name__.lower(), **_described(self.sink), "table": self.table},
+            "sink": {"mode": type(self.sink).__name__.lower(), **described(self.sink), "table": self.table},
             "suite": self.suite,
             "schedule": self.schedule,
             "interval": self.interval,
@@ -204,12 +219,13 @@ class Pipeline:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _described(noun: Any) -> dict[str, Any]:
+def described(noun: Any) -> dict[str, Any]:
+    """Its fields as JSON values."""
     values = {}
     for name in noun.__dataclass_fields__:
         value = getattr(noun, name)
         if isinstance(value, Partition):
-            value = _described(value)
+            value = described(value)
         elif isinstance(value, Mapping):
             value = dict(sorted(value.items()))
         elif isinstance(value, tuple):

@@ -9,7 +9,18 @@ from collections.abc import Mapping
 from inspect import Parameter
 from typing import Any, get_args
 
-from etl.declaration import Append, Files, Lookup, OutputMode, Partition, Pipeline, Replace, Stream, Upsert
+from etl.declaration import (
+    Append,
+    Files,
+    Lookup,
+    Model,
+    OutputMode,
+    Partition,
+    Pipeline,
+    Replace,
+    Stream,
+    Upsert,
+)
 from etl.intervals import PathTemplate, is_template
 from etl.patterns import FORMATS, pattern_problems
 
@@ -44,6 +55,7 @@ def _problems(pipeline: Any) -> list[str]:
     found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema)]
     found += _stream_problems(pipeline)
     found += _lookup_problems(pipeline)
+    found += _model_problems(pipeline)
     found += _transform_problems(pipeline)
     found += _sink_problems(pipeline.sink)
     if pipeline.suite is not None and not _matches(_SUITE, pipeline.suite):
@@ -241,6 +253,33 @@ def _lookup_problems(pipeline: Any) -> list[str]:
     return found
 
 
+def _model_problems(pipeline: Any) -> list[str]:
+    if not isinstance(pipeline.models, Mapping):
+        return ["models: must be a mapping of name to Model(…)"]
+    found: list[str] = []
+    for name, model in pipeline.models.items():
+        where = f"models[{name!r}]"
+        found += _argument_problems(where, name)
+        for others, noun in ((pipeline.lookups, "lookup"), (pipeline.streams, "stream")):
+            if isinstance(others, Mapping) and name in others:
+                found.append(f"{where}: a {noun} is called so too")
+        if not isinstance(model, Model):
+            found.append(f"{where}: must be a Model(…)")
+            continue
+        if not _matches(_NAME, model.trained_on):
+            found.append(f"{where}.trained_on: {model.trained_on!r} must be the name of a pipeline")
+        found += _columns_problems(f"{where}.features", model.features)
+        if model.label is not None:
+            found += _column_problems(f"{where}.label", model.label)
+        if not isinstance(model.flagged, float) or not 0 < model.flagged <= 0.5:
+            found.append(f"{where}.flagged: {model.flagged!r} must be a share above 0, of at most 0.5")
+        for count, least, most in (("rows", 100, 10_000_000), ("trees", 1, 1000), ("seed", 0, 2**32 - 1)):
+            number = getattr(model, count)
+            if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+                found.append(f"{where}.{count}: {number!r} must be a whole number from {least} to {most}")
+    return found
+
+
 def _transform_problems(pipeline: Any) -> list[str]:
     if not callable(pipeline.transform):
         return [f"transform: {pipeline.transform!r} must be a function of a DataFrame"]
@@ -249,17 +288,20 @@ def _transform_problems(pipeline: Any) -> list[str]:
     if not parameters or parameters[0].kind not in takes_one:
         return ["transform: its first argument must take the DataFrame"]
     others = parameters[1:]
-    mappings = isinstance(pipeline.lookups, Mapping) and isinstance(pipeline.streams, Mapping)
-    if not mappings or any(p.kind is Parameter.VAR_KEYWORD for p in others):
+    given = (pipeline.streams, pipeline.lookups, pipeline.models)
+    if not all(isinstance(one, Mapping) for one in given) or any(
+        p.kind is Parameter.VAR_KEYWORD for p in others
+    ):
         return []
     wanted = {p.name for p in others if p.default is p.empty and p.kind is not Parameter.VAR_POSITIONAL}
-    given = {*pipeline.streams, *pipeline.lookups}
+    names = {name for one in given for name in one}
     found = [
-        f"transform: its argument {name!r} is no lookup and no stream" for name in sorted(wanted - given)
+        f"transform: its argument {name!r} is no lookup, no stream and no model"
+        for name in sorted(wanted - names)
     ]
-    unused = sorted(map(str, given - {p.name for p in others}))
+    unused = sorted(map(str, names - {p.name for p in others}))
     return found + [
-        f"transform: takes no argument {name!r}, which is a lookup or a stream" for name in unused
+        f"transform: takes no argument {name!r}, which is a lookup, a stream or a model" for name in unused
     ]
 
 

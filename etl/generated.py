@@ -1,8 +1,8 @@
 """Data sets that are generated: readings of devices, and what is done with an app, one file an hour.
 
 A day's files depend on the seed, the day and the day before alone, so landing more days changes no file. Some records come
-some minutes out of order, some twice, some a day late, in the second half of the next day, and some are broken. How many
-of each there are is told.
+some minutes out of order, some twice, some a day late, in the second half of the next day, and some are broken. Some
+readings are faulty, in records that are good. How many of each there are is told.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ FATES = ("double", "late", "malformed", "implausible")
 SHARE = 0.008  # of the records, for each fate
 DELAYED = 0.05  # of the records that are not late: they come up to LATEST after their time
 LATEST = 20 * MINUTE
+FAULTY = 0.01  # of the readings: too warm, at too low a voltage, and plausible all the same
 DEVICES, PHONES = 12, 60
 ACTIONS = ("open", "open", "call", "call", "call", "pay")
 
@@ -38,6 +39,7 @@ class Record:
     at: int  # what it tells, likewise
     line: str
     fate: str = ""  # one of FATES; none: a good one
+    faulty: bool = False  # what it tells, though the record is good
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +79,17 @@ def generated(dataset: str, days: Iterable[dt.date], *, seed: int) -> list[Gener
 
 
 def told(files: Sequence[GeneratedFile]) -> Counter[str]:
-    """How many `records` there are, and of them by fate, and how many are `out of order`: older than one before."""
+    """How many `records` there are, and of them by fate, and how many are `out of order`: older than one before.
+
+    Of those without a fate also how many are `faulty`.
+    """
     records = [record for file in files for record in file.records]
-    found = Counter({"records": len(records), "out of order": 0} | dict.fromkeys(FATES, 0))
+    found = Counter({"records": len(records), "faulty": 0, "out of order": 0} | dict.fromkeys(FATES, 0))
     newest = 0
     for record in records:
         found[record.fate] += 1
         if not record.fate:
+            found["faulty"] += record.faulty
             found["out of order"] += record.at < newest
             newest = max(newest, record.at)
     del found[""]
@@ -102,21 +108,24 @@ def _hourly(dataset: str, day: dt.date, drawn: Iterable[Record]) -> Iterator[Gen
 
 def _readings(day: dt.date, seed: int) -> Iterator[Record]:
     """What the devices send that day: a reading every two minutes, but while one is offline."""
-    draw = random.Random(f"devices {seed} {day}")
+    draw, sensor = random.Random(f"devices {seed} {day}"), random.Random(f"sensors {seed} {day}")
     for number in range(DEVICES):
         device = f"device-{number:02}"
         pauses = _pauses(draw, day, often=number == 0)
         for at in range(_midnight(day), _midnight(day) + DAY, 2 * MINUTE):
             if any(begin <= at < end for begin, end in pauses):
                 continue
+            faulty = sensor.random() < FAULTY
             values = {
                 "device": device,
                 "reading": at // MINUTE,
                 "at": _iso(at + number),
-                "temperature": round(draw.gauss(21, 3), 2),
+                "temperature": round(draw.gauss(21, 3) + 12 * faulty, 2),
                 "battery": round(1 - (at % (10 * DAY)) / (11 * DAY), 3),
+                "voltage": round(sensor.gauss(3.7, 0.05) - 0.4 * faulty, 3),
+                "faulty": faulty,
             }
-            yield from _sent(draw, at + number, values, temperature=999.9)
+            yield from _sent(draw, at + number, values, faulty=faulty, temperature=999.9)
 
 
 def _pauses(draw: random.Random, day: dt.date, *, often: bool) -> list[tuple[int, int]]:
@@ -143,7 +152,13 @@ def _done(day: dt.date, seed: int) -> Iterator[Record]:
 
 
 def _sent(
-    draw: random.Random, at: int, values: dict[str, Any], *, doubled: bool = True, **implausible: Any
+    draw: random.Random,
+    at: int,
+    values: dict[str, Any],
+    *,
+    doubled: bool = True,
+    faulty: bool = False,
+    **implausible: Any,
 ) -> Iterator[Record]:
     """The record as it arrives: once as it is, or by another fate."""
     last = at - at % DAY + DAY - 1  # of the day's seconds: but for late ones, a day has its own records alone
@@ -158,7 +173,7 @@ def _sent(
     elif fate == "implausible":
         yield Record(arrival=arrival, at=at, line=json.dumps(values | implausible), fate=fate)
     else:
-        yield Record(arrival=arrival, at=at, line=line)
+        yield Record(arrival=arrival, at=at, line=line, faulty=faulty)
         if fate == "double" and doubled:
             again = min(arrival + draw.randrange(1, LATEST), last)
             yield Record(arrival=again, at=at, line=line, fate=fate)

@@ -101,8 +101,12 @@ class Lake:
 
     def write_text(self, uri: str, text: str) -> None:
         """A whole object, or none."""
+        self.write_bytes(uri, text.encode())
+
+    def write_bytes(self, uri: str, content: bytes) -> None:
+        """A whole object, or none."""
         with self.io.new_output(uri).create(overwrite=True) as sink:
-            sink.write(text.encode())
+            sink.write(content)
 
     def read_text(self, uri: str) -> str:
         with self.open(uri) as source:

@@ -68,11 +68,11 @@ class Opened:
 
 
 def open_pipeline(place: Place, pipeline: Pipeline, spark: SparkSession, *, beside: bool = False) -> Opened:
-    """Check folders, lookups, suite and tables, and open them; no input is read yet.
+    """Check folders, lookups, models, suite and tables, and open them; no input is read yet.
 
     `beside` the stream its frame is never run.
     """
-    source = open_source(spark, pipeline, place.settings, stream=not beside)
+    source = open_source(spark, pipeline, place.settings, models=place.models, stream=not beside)
     frame = source.shape() if beside else source.streamed
     state = kept(pipeline, frame)
     rules = compile_rules(pipeline, frame, place.settings)

@@ -56,7 +56,7 @@ class CommittedFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Moment:
+class Moment:
     """The ledger and the pointer as one transaction saw them."""
 
     deliveries: Sequence[Mapping[str, Any]]  # whose rows the table has
@@ -67,13 +67,14 @@ class _Moment:
 
 def committed_files(place: Place, pipeline: Pipeline) -> CommittedFiles:
     """Exactly the files of live deliveries that the table's current snapshot has."""
-    now = _moment(place, pipeline)
+    now = moment(place, pipeline)
     table = place.lake.table(pipeline.table)
     snapshot = table.load(now.pointer).current_snapshot_id if now.pointer else None
     return CommittedFiles(pipeline=pipeline.name, snapshot_id=snapshot, files=now.files)
 
 
-def _moment(place: Place, pipeline: Pipeline) -> _Moment:
+def moment(place: Place, pipeline: Pipeline) -> Moment:
+    """As it is now."""
     dsn = place.services.postgres
     migrate(dsn)
     with session(dsn) as cursor:
@@ -82,7 +83,7 @@ def _moment(place: Place, pipeline: Pipeline) -> _Moment:
         if isinstance(pipeline.sink, Replace):
             deliveries = deliveries[-1:]
         stream = ledger.current_stream(cursor, pipeline.name)
-        return _Moment(
+        return Moment(
             deliveries=deliveries,
             files=_files(cursor, pipeline, {one["delivery_id"] for one in deliveries}),
             current_stream=stream.stream_id if stream else None,
@@ -127,7 +128,7 @@ def read(
     place = Place(settings=settings, services=found)
     if isinstance(pipeline, str):
         pipeline = load_pipeline(pipeline, settings.pipelines)
-    now = _moment(place, pipeline)
+    now = moment(place, pipeline)
     if now.pointer is None:
         raise SetupError(f"Pipeline {pipeline.name} has no table yet", remedy=f"`sluice run {pipeline.name}`")
     wanted = _wanted(now, pipeline.name, batches, deliveries, stream)
@@ -136,7 +137,7 @@ def read(
 
 
 def _wanted(
-    now: _Moment,
+    now: Moment,
     pipeline: str,
     batches: Iterable[int] | None,
     deliveries: Iterable[int] | None,

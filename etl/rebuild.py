@@ -93,7 +93,7 @@ def rebuilt_stream(
 
     dsn = place.services.postgres
     with a_session(place, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as empty:
-        source = open_source(found, pipeline, place.settings, stream=False)
+        source = open_source(found, pipeline, place.settings, models=place.models, stream=False)
         frame = source.below(empty)
         state = kept(pipeline, frame)
         if not state:

@@ -30,6 +30,7 @@ from etl.ending import Ending
 from etl.errors import SluiceError
 from etl.lake import Lake
 from etl.ledger import Lease
+from etl.models import Models
 from etl.objects import ObjectStore
 from etl.pipeline import Pipeline
 from etl.places import filesystem
@@ -103,6 +104,10 @@ class Place:
         store = ObjectStore(endpoint=self.services.s3_endpoint, region=self.services.s3_region)
         return Lake(self.services.lake, store)
 
+    @property
+    def models(self) -> Models:
+        return Models(dsn=self.services.postgres, lake=self.lake)
+
     def checkpoints(self, pipeline: Pipeline) -> Checkpoints:
         """The pipeline's checkpoints: one folder a stream, below `checkpoints`/<pipeline>."""
         folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline.name}"
@@ -168,7 +173,7 @@ def _deliver_all(
     try:
         with a_session(place, spark) as found:
             while not _all_read(place, pipeline, found, lease, stream_id, received, on_step, stay):
-                log.info("%s goes on with its lookups as they are now", pipeline.name)
+                log.info("%s goes on with its lookups and models as they are now", pipeline.name)
     except SluiceError as error:
         summary.outcome = type(error).__name__
         error.done = _ended(summary, started)
@@ -289,7 +294,7 @@ def _all_read(
     on_step: Listener | None,
     stay: Stay,
 ) -> bool:
-    """Run the query to its end; False: before a batch, a lookup was no longer as the query has it."""
+    """Run the query to its end; False: before a batch, a lookup or model was not as the query has it."""
     from etl.history import past_batches
     from etl.late import set_watermark
     from etl.lookups import LookupsChanged

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from etl.inputs import Input, changed, path_of
 from etl.landed import listed_path, source_of
 from etl.late import LATE, is_late
 from etl.lookups import LookupsChanged, read_lookup, version
+from etl.models import Models, Scorer
 from etl.patterns import inferred_format, split_pattern
 from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files, read_stream
 from etl.settings import Settings
@@ -47,7 +48,11 @@ class Source:
     fields: Mapping[str | None, StructType]  # of each stream's declared schema
     paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
     lookups: Mapping[str, DataFrame]  # as they were when the source was opened
-    lookup_versions: Mapping[str, tuple[Input, ...]]  # the files of each lookup
+    lookup_versions: Mapping[
+        str, tuple[Input, ...]
+    ]  # the files of each lookup, and the version of each model
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)  # the models, likewise
+    models: Models | None = None  # where their versions are told; None: of a pipeline without any
     anywhere: bool = False  # a file that no pattern means is read by the first source of its format
 
     @cached_property
@@ -119,10 +124,13 @@ class Source:
         return found
 
     def require_lookups(self) -> None:
-        """Raises LookupsChanged unless every lookup's files are what this source has read."""
-        for name, lookup in self.pipeline.lookups.items():
-            if changes := changed(self.lookup_versions[name], version(lookup, self.landing)):
-                raise LookupsChanged(f"lookup {name!r}: {'; '.join(changes)}")
+        """Raises LookupsChanged unless every lookup's files, and every model's version, are what this source has read."""
+        now = {name: version(lookup, self.landing) for name, lookup in self.pipeline.lookups.items()}
+        if self.models is not None:
+            now |= {name: (self.models.required(self.pipeline.name, name).input,) for name in self.scorers}
+        for name, seen in now.items():
+            if changes := changed(self.lookup_versions[name], seen):
+                raise LookupsChanged(f"{name!r}: {'; '.join(changes)}")
 
     def counting_none(self, frame: DataFrame) -> DataFrame:
         """A frame that was not read by this source, as if it had been, of no malformed record."""
@@ -162,7 +170,7 @@ class Source:
     def _put_out(self, records: Records) -> DataFrame:
         good = {name: self._good(name, frame) for name, frame in records.items()}
         named = {name: frame for name, frame in good.items() if name is not None}
-        return output(self.pipeline.transform(good[None], **named, **self.lookups))
+        return output(self.pipeline.transform(good[None], **named, **self.lookups, **self.scorers))
 
     def _good(self, name: str | None, records: DataFrame) -> DataFrame:
         """The records that are neither malformed nor late; all are counted first, those apart."""
@@ -231,9 +239,14 @@ class Source:
 
 
 def open_source(
-    spark: SparkSession, pipeline: Pipeline, settings: Settings, *, stream: bool = True
+    spark: SparkSession,
+    pipeline: Pipeline,
+    settings: Settings,
+    *,
+    models: Models | None = None,
+    stream: bool = True,
 ) -> Source:
-    """Check schemas, lookups and, for a `stream`, the folders; no input is read yet."""
+    """Check schemas, lookups, `models` and, for a `stream`, the folders; no input is read yet."""
     where = f"pipeline {pipeline.name}"
     fields = _fields(pipeline)
     _refuse_timeless(pipeline, fields)
@@ -241,6 +254,11 @@ def open_source(
     lookups, versions = {}, {}
     for name in pipeline.lookups:
         lookups[name], versions[name] = read_lookup(spark, pipeline, name, settings.landing)
+    scorers = {}
+    for name in pipeline.models:
+        assert models is not None
+        scorers[name], scored_by = models.scorer(pipeline, name)
+        versions[name] = (scored_by.input,)
     return Source(
         pipeline=pipeline,
         spark=spark,
@@ -249,6 +267,8 @@ def open_source(
         paths=paths,
         lookups=lookups,
         lookup_versions=versions,
+        scorers=scorers,
+        models=models,
     )
 
 

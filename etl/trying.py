@@ -141,7 +141,8 @@ def try_out(
         tempfile.TemporaryDirectory(prefix="sluice-") as folder,
         contextlib.ExitStack() as after,
     ):
-        source = replace(open_source(found, pipeline, place.settings, stream=False), anywhere=True)
+        opened = open_source(found, pipeline, place.settings, models=place.models, stream=False)
+        source = replace(opened, anywhere=True)
         shape = source.shape()
         state = kept(pipeline, shape)  # or it is refused, as by a run
         rules = compile_rules(pipeline, shape, place.settings)

@@ -196,7 +196,7 @@ def put_out(place: Place, pipeline: Pipeline, spark: SparkSession) -> DataFrame:
     """What the transform puts out today, as a run opens it; no input is read."""
     from etl.source import open_source
 
-    return open_source(spark, pipeline, place.settings, stream=False).shape()
+    return open_source(spark, pipeline, place.settings, models=place.models, stream=False).shape()
 
 
 def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> Iterator[Weighed]:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SOURCES = (Files("devices/**/*.jsonl", max_files=6),)
-SCHEMA = "device string, reading bigint, at timestamp, temperature double, battery double"
+# `faulty` is what a technician found: the generator knows it at once.
+SCHEMA = "device string, reading bigint, at timestamp, temperature double, battery double, voltage double, faulty boolean"
 
 
 def device_events(df: DataFrame) -> DataFrame:

@@ -17,10 +17,11 @@ LEVELS = [
     {"pipeline", "declaration_checks", "inputs", "limits", "bounds", "database", "settings"},
     {"objects", "staging", "services", "checkpoint", "landing", "landed"},
     {"stage", "ledger", "tries", "lake", "warehouse", "quality", "reader"},
+    {"models"},
     {"batch", "source", "commit"},
     {"deliver", "sparkbatch", "sparksession", "preflight"},
     {"run", "forward", "read", "status"},
-    {"recover", "audit", "sweep", "doctor", "progress", "environment", "trigger"},
+    {"recover", "audit", "sweep", "train", "doctor", "progress", "environment", "trigger"},
     {"cli"},
 ]
 
@@ -63,7 +64,9 @@ def test_the_rooms_of_the_path_of_a_row_import_downwards() -> None:
             "import etl.ui.pages",
             ("airflow", "fastapi", "pyspark", "pyiceberg", "great_expectations", "pandas"),
         ),
-        ("import etl.cli", ("pyspark", "pyiceberg", "great_expectations")),
+        ("import etl.cli", ("pyspark", "pyiceberg", "great_expectations", "sklearn", "onnxruntime")),
+        ("import etl.run", ("pyspark", "sklearn", "onnx", "onnxruntime")),
+        ("import etl.forest; etl.forest.scores", ("pyspark", "pandas", "pyiceberg", "sklearn", "onnx")),
     ],
 )
 def test_a_light_room_stays_light(statement: str, absent: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ from etl.pipeline import (
     Append,
     Files,
     Lookup,
+    Model,
     Pipeline,
     Stream,
     Upsert,
@@ -149,6 +150,29 @@ def test_streams_of_other_schemas_are_taken_by_name() -> None:
         assert told in text
 
 
+def test_models_are_taken_by_name_and_checked() -> None:
+    def scored(df: object, *, odd: object) -> object:
+        return df
+
+    right = Model("readings", features=("a", "b"), label="c")
+    assert problems(declared(transform=scored, models={"odd": right})) == []
+    assert declared(models={"odd": right}).description()["models"]["odd"]["features"] == ["a", "b"]
+    lookup = Lookup("p.csv", schema="id int", key=("id",))
+    wrong = Model("No name", features=("a", "a"), flagged=1.0, label="_c", rows=7, trees=0, seed=True)
+    models = {"odd": wrong, "p": right, "no name": "none"}
+    text = "\n".join(problems(declared(lookups={"p": lookup}, models=models)))
+    for told in (
+        "models['odd'].trained_on: 'No name'", "models['odd'].features: ('a', 'a') names a column twice",
+        "models['odd'].flagged: 1.0", "models['odd'].label: '_c'", "models['odd'].rows: 7 must be",
+        "models['odd'].trees: 0 must be", "models['odd'].seed: True must be",
+        "models['p']: a lookup is called so too", "models['no name']: the name must be a Python name",
+        "models['no name']: must be a Model",
+    ):  # fmt: skip
+        assert told in text
+    assert problems(declared(models=7)) == ["models: must be a mapping of name to Model(…)"]
+    assert "takes no argument 'other'" in problems(declared(transform=scored, models={"other": right}))[-1]
+
+
 def test_options_that_skip_records_are_refused() -> None:
     found = problems(declared(sources=(Files("a/*.csv", options={"mode": "DROPMALFORMED", "sep": ";"}),)))
     assert len(found) == 1 and "mode not among" in found[0]
@@ -200,7 +224,8 @@ def test_loading_needs_no_pyspark(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from etl.pipeline import load_pipelines\n"
         f"load_pipelines([Path({str(tmp_path)!r}), Path('etl/pipelines')])\n"
-        "sys.exit(any(n.partition('.')[0] == 'pyspark' for n in sys.modules))"
+        "heavy = {'pyspark', 'sklearn', 'onnx', 'onnxruntime'}\n"
+        "sys.exit(any(n.partition('.')[0] in heavy for n in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -1,0 +1,45 @@
+"""Rows that were delivered, as arrays: of more than are wanted, a seeded sample, and never more than those in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Each row there was as likely to be drawn."""
+
+    rows: pa.Table
+    there: int  # how many rows there were
+
+
+def drawn(table: Table, columns: Sequence[str], *, most: int, seed: int) -> Sample:
+    """At most so many rows of the table's snapshot; the same ones each time."""
+    draw = np.random.default_rng(seed)
+    known = table.schema().as_arrow()
+    schema = pa.schema([known.field(name) for name in columns])
+    kept, lots, there = schema.empty_table(), np.empty(0), 0
+    for batch in _batches(table, columns):
+        there += len(batch)
+        part = pa.Table.from_batches([batch]).select(list(columns)).cast(schema)
+        kept = pa.concat_tables([kept, part])
+        lots = np.concatenate([lots, draw.random(len(batch))])
+        if len(lots) > most:
+            lowest = np.sort(np.argpartition(lots, most)[:most])
+            kept, lots = kept.take(lowest), lots[lowest]
+    return Sample(rows=kept, there=there)
+
+
+def _batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """One file after the other, in the order of their names: pyiceberg's own reader reads all of them ahead."""
+    scan = table.scan(selected_fields=tuple(columns))
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
+    for task in sorted(scan.plan_files(), key=lambda task: str(task.file.file_path)):
+        yield from reader.to_record_batches([task])
