@@ -36,7 +36,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
     """Spark's settings in force; the user's own come last, but for those that could lose rows."""
     _check(settings)
     local = settings.spark_master.startswith("local")
-    folder = jars(JarSet.S3A, settings.jars)
+    folder = jars(JarSet.SPARK, settings.jars)
     found = {
         "spark.master": settings.spark_master,
         "spark.app.name": "sluice",
