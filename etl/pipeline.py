@@ -20,6 +20,7 @@ from pathlib import Path
 from etl.declaration import (
     Append,
     Files,
+    Kafka,
     Lookup,
     Partition,
     Pipeline,
@@ -38,6 +39,7 @@ from etl.errors import SetupError
 __all__ = [
     "Append",
     "Files",
+    "Kafka",
     "Lookup",
     "Partition",
     "Pipeline",

@@ -24,6 +24,7 @@ from etl.deliver import deliver_apart
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.inputs import Input
 from etl.intervals import PathTemplate, is_template
+from etl.offsets import Range
 from etl.pipeline import Pipeline, Replace, Upsert
 from etl.run import a_session, leased
 from etl.stage import StageTask
@@ -357,6 +358,10 @@ class ReplayBatch:
     @property
     def inputs(self) -> Sequence[Input]:
         return [*self.micro.inputs, *self.gone]
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        return ()
 
     def stage(self, task: StageTask) -> Staged:
         return self.micro.stage(task)

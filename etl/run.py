@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg2
 from pyarrow import fs
 
-from etl import ledger, warehouse
+from etl import ledger, offsets, warehouse
 from etl.batch import Receipt
 from etl.bucket import ensure_bucket
-from etl.checkpoint import open_checkpoint
+from etl.checkpoint import Checkpoint, open_checkpoint
+from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import migrate, session
 from etl.deliver import deliver
 from etl.errors import SluiceError
@@ -103,7 +104,11 @@ class Place:
         folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline.name}"
         return Checkpoints(
             pipeline=pipeline.name,
-            of=lambda stream_id: open_checkpoint(f"{folder}/{stream_id}", sources=len(pipeline.sources)),
+            of=lambda stream_id: open_checkpoint(
+                f"{folder}/{stream_id}",
+                sources=len(pipeline.sources),
+                kind=TopicCheckpoint if pipeline.topics else Checkpoint,
+            ),
             present=lambda: _folders(folder),
         )
 
@@ -287,6 +292,8 @@ def _all_read(
         stream = ledger.stream_state(cursor, stream_id)
     assert stream is not None
     require_state(place.services.postgres, lease, stream, opened.state)
+    with session(place.services.postgres) as cursor:
+        opened.source.require_offsets(offsets.reached(cursor, pipeline.name))
     checkpoints = place.checkpoints(pipeline)
     if opened.state:
         tell_of_pinned(pipeline.name, checkpoints.of(stream.stream_id), spark)
