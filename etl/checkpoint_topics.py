@@ -52,13 +52,22 @@ class TopicCheckpoint(Checkpoint):
         except Torn as torn:
             raise damaged(self.uri, [str(torn)]) from None
 
+    def starts(self, batch_id: int) -> list[Offsets] | None:
+        """Where a batch starts, source by source; None: Spark has not yet looked."""
+        if batch_id == 0 and not self.folder.has("sources"):
+            return None
+        try:
+            return self._starts(batch_id)
+        except Torn as torn:
+            raise damaged(self.uri, [str(torn)]) from None
+
+    def _starts(self, batch_id: int) -> list[Offsets]:
+        return self._offsets(batch_id - 1) if batch_id else [self._first(n) for n in range(self.sources)]
+
     def ranges(self, batch_id: int, topic_ids: Mapping[str, str]) -> tuple[Range, ...]:
         """What a planned batch reads, partition by partition, those with nothing new included."""
         try:
-            ends = self._offsets(batch_id)
-            starts = (
-                self._offsets(batch_id - 1) if batch_id else [self._first(n) for n in range(self.sources)]
-            )
+            starts, ends = self._starts(batch_id), self._offsets(batch_id)
         except Torn as torn:
             seen = f"the offsets of batch {batch_id} can't be told: {torn}"
             raise damaged(self.uri, [seen]) from None

@@ -112,6 +112,18 @@ class Cluster:
                 remedy="see that it runs and that SLUICE_KAFKA is right, then run again",
             ) from error
 
+    def _client(self, settings: Mapping[str, str]) -> Any:
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return self.jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        except Py4JJavaError as error:
+            cause = error.java_exception.getCause() or error.java_exception
+            raise SetupError(
+                f"Kafka's client can't be made for {self.servers}: {cause.getMessage()}",
+                remedy="correct SLUICE_KAFKA, or the file SLUICE_KAFKA_PROPERTIES",
+            ) from error
+
     @contextmanager
     def _admin(self) -> Iterator[Any]:
         settings = {
@@ -120,7 +132,7 @@ class Cluster:
             "default.api.timeout.ms": str(PATIENCE_MS),
             "request.timeout.ms": str(PATIENCE_MS),
         }
-        admin = self.jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        admin = self._client(settings)
         try:
             yield admin
         finally:

@@ -26,7 +26,7 @@ from etl.checkpoint import Checkpoint, open_checkpoint
 from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import migrate, session
 from etl.deliver import deliver
-from etl.errors import SluiceError
+from etl.errors import RecordsMissing, SluiceError
 from etl.lake import Lake
 from etl.ledger import Lease
 from etl.objects import ObjectStore
@@ -292,9 +292,16 @@ def _all_read(
         stream = ledger.stream_state(cursor, stream_id)
     assert stream is not None
     require_state(place.services.postgres, lease, stream, opened.state)
-    with session(place.services.postgres) as cursor:
-        opened.source.require_offsets(offsets.reached(cursor, pipeline.name))
     checkpoints = place.checkpoints(pipeline)
+
+    def require_readable() -> None:
+        with session(place.services.postgres) as cursor:
+            reached = offsets.reached(cursor, pipeline.name)
+            now = ledger.stream_state(cursor, stream_id)
+        assert now is not None
+        opened.source.require_readable(checkpoints.of(stream_id), now.next_batch, reached)
+
+    require_readable()
     if opened.state:
         tell_of_pinned(pipeline.name, checkpoints.of(stream.stream_id), spark)
     rules = replace(opened.rules, past=partial(past_batches, place, pipeline, opened.rules.suite.looks_back))
@@ -321,6 +328,9 @@ def _all_read(
     try:
         with its_batches(opened.frame):
             to_its_end(writer.outputMode(output_mode(pipeline, opened.state)), pipeline.name, failure)
+    except RecordsMissing:
+        require_readable()  # tells what is gone
+        raise
     except LookupsChanged as changed:
         log.info("batch not begun: %s", changed)
         return False

@@ -62,8 +62,8 @@ class Source:
         """What a planned batch reads of Kafka."""
         return ()
 
-    def require_offsets(self, reached: Sequence[Reached]) -> None:
-        """Raises OffsetsGone where Kafka has no longer what comes next."""
+    def require_readable(self, checkpoint: Checkpoint, batch_id: int, reached: Sequence[Reached]) -> None:
+        """Raises OffsetsGone where Kafka has no longer what comes next, and CheckpointDamaged where Spark would stop."""
 
     def require_same_topics(self) -> None:
         """Raises OffsetsGone when a topic is no longer what the run began with."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from etl.checkpoint_topics import TopicCheckpoint
+from etl.checkpoint_topics import Offsets, TopicCheckpoint
 from etl.declaration import RECORD, Kafka
-from etl.errors import OffsetsGone, SetupError
+from etl.errors import CheckpointDamaged, OffsetsGone, SetupError
 from etl.kafka import Cluster, Topic, gaps
 from etl.offsets import Gap, Range, Reached, parsed
 from etl.reader import MALFORMED, SOURCE_NUMBER, SOURCE_PATH, json_options, json_rows, only_column
@@ -45,10 +45,58 @@ class TopicSource(Source):
     def now(self) -> dict[str, Topic]:
         return self.cluster.topics(self._names)
 
-    def require_offsets(self, reached: Sequence[Reached]) -> None:
-        """Raises OffsetsGone where Kafka has no longer what comes next; nothing is read."""
-        if gone := gaps(self.now(), reached):
+    def require_readable(self, checkpoint: Checkpoint, batch_id: int, reached: Sequence[Reached]) -> None:
+        name, before, now = self.pipeline.name, self.topic_ids, self.now()
+        self._refuse_remade({topic: found.topic_id for topic, found in now.items()}, before)
+        if gone := gaps(now, reached):
             raise self.gone(gone)
+        if behind := [one for one in reached if one.topic in now and one.reached > _latest(now, one)]:
+            some = "; ".join(
+                f"{one.topic}/{one.partition} ends at {_latest(now, one)}, and {one.reached} were read"
+                for one in behind[:5]
+            )
+            raise OffsetsGone(
+                f"Kafka went back in time under {name}: {some}",
+                remedy="see what the brokers lost. A topic that lost records has to be made anew; then"
+                f' `sluice recover {name} --accept-gone --why "…"`',
+            )
+        if misfit := self.misfit(checkpoint, batch_id, now):
+            raise CheckpointDamaged(
+                f"Spark can't go on with checkpoint {checkpoint.uri} of {name}: {'; '.join(misfit[:5])}",
+                remedy=f"`sluice recover {name}`, which loses nothing that is there",
+            )
+
+    def misfit(self, checkpoint: Checkpoint, batch_id: int, now: Mapping[str, Topic]) -> list[str]:
+        """Why Spark would refuse to read the next batch, though the ledger could go on; a sentence each."""
+        assert isinstance(checkpoint, TopicCheckpoint)
+        starts = checkpoint.starts(batch_id)
+        if starts is None:
+            return []
+        found = []
+        for source, offsets in zip(self.pipeline.topics, starts, strict=True):
+            found += [
+                f"it reads {one}, which is not declared there" for one in offsets if one not in source.topics
+            ]
+            for topic in source.topics:
+                for partition, earliest in now[topic].earliest.items():
+                    start = offsets.get(topic, {}).get(partition, 0)
+                    if start < earliest:
+                        found.append(f"{topic}/{partition} begins at {earliest}, and it is at {start}")
+        return found
+
+    def seeds(self, now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Offsets]:
+        """Where a new checkpoint begins: where the ledger is, and at the first record of what was never read."""
+        known = {(one.topic_id, one.partition): one.reached for one in reached}
+        return [
+            {
+                topic: {
+                    partition: known.get((now[topic].topic_id, partition), earliest)
+                    for partition, earliest in sorted(now[topic].earliest.items())
+                }
+                for topic in source.topics
+            }
+            for source in self.pipeline.topics
+        ]
 
     def gone(self, found: Sequence[Gap]) -> OffsetsGone:
         name = self.pipeline.name
@@ -62,11 +110,14 @@ class TopicSource(Source):
 
     def require_same_topics(self) -> None:
         """Raises OffsetsGone when a topic was made anew since the run began: what was read may be of either."""
-        before, now = self.topic_ids, self.cluster.topic_ids(self._names)
-        if remade := [name for name in before if before[name] != now[name]]:
+        self._refuse_remade(self.cluster.topic_ids(self._names), self.topic_ids)
+
+    def _refuse_remade(self, now: Mapping[str, str], before: Mapping[str, str]) -> None:
+        if remade := [topic for topic in before if before[topic] != now[topic]]:
             name = self.pipeline.name
             raise OffsetsGone(
-                f"{', '.join(remade)} was deleted and made anew while {name} read it; the batch was not delivered",
+                f"{', '.join(remade)} was deleted and made anew while {name} read it; the batch under way was not"
+                " delivered",
                 remedy=f"`sluice run {name}`, which says what is gone",
             )
 
@@ -119,6 +170,10 @@ class TopicSource(Source):
             name: union(some) if some else none_of(self.spark, self.fields[name], RECORD)
             for name, some in frames.items()
         }
+
+
+def _latest(now: Mapping[str, Topic], one: Reached) -> int:
+    return now[one.topic].latest[one.partition]
 
 
 def _between(uris: Iterable[str]) -> dict[str, str]:

@@ -172,8 +172,17 @@ class Topics:
         """Let all records before an offset go, as retention does."""
         kafka = self.clients
         with self.admin() as admin:
-            until = kafka.clients.admin.RecordsToDelete.beforeOffset(before)
+            until = self._before(before)
             admin.deleteRecords({kafka.common.TopicPartition(topic, partition): until}).all().get()
+
+    def _before(self, offset: int) -> Any:
+        """RecordsToDelete.beforeOffset(offset): py4j can't tell it from the method of an instance of that name."""
+        gateway: Any = self.spark.sparkContext._gateway
+        jvm = gateway.jvm
+        kinds, values = gateway.new_array(jvm.java.lang.Class, 1), gateway.new_array(jvm.java.lang.Object, 1)
+        kinds[0], values[0] = jvm.java.lang.Long.TYPE, jvm.java.lang.Long.valueOf(offset)
+        named = jvm.java.lang.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete")
+        return named.getMethod("beforeOffset", kinds).invoke(None, values)
 
     def groups(self) -> set[str]:
         with self.admin() as admin:
