@@ -18,7 +18,7 @@ from etl.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE_MS = 30_000  # for one answer
+PATIENCE_MS = 30_000  # for an answer; the user's file may say another
 # What the user's file may say: how to reach the brokers. What is read, and how far, is Sluice's own.
 _PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "retry.", "metadata.")
 _NAMES = frozenset(
@@ -89,11 +89,11 @@ class Cluster:
         return found
 
     def _answer(self, future: Any, what: str) -> Any:
-        """What a KafkaFuture comes to."""
+        """What a KafkaFuture comes to; the client itself gives up in time."""
         from py4j.protocol import Py4JJavaError
 
         try:
-            return future.get(PATIENCE_MS, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+            return future.get()
         except Py4JJavaError as error:
             cause = error.java_exception.getCause() or error.java_exception
             name, words = cause.getClass().getSimpleName(), cause.getMessage()
@@ -127,10 +127,10 @@ class Cluster:
     @contextmanager
     def _admin(self) -> Iterator[Any]:
         settings = {
-            **self.properties,
-            "bootstrap.servers": self.servers,
             "default.api.timeout.ms": str(PATIENCE_MS),
             "request.timeout.ms": str(PATIENCE_MS),
+            **self.properties,
+            "bootstrap.servers": self.servers,
         }
         admin = self._client(settings)
         try:

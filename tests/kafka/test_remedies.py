@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from etl.replay import Chosen, plan
 from etl.seeds import Accepted
 from etl.steps import Step
 from etl.trying import try_out
-from tests.kafka.topics import Topics, assert_holds, declare, orders, ranges
+from tests.kafka.topics import Topics, assert_holds, changed, declare, orders, ranges
 from tests.spark.runs import Home, once_at
 
 YES = Accepted(who="ann", why="retention was too short")
@@ -115,19 +116,27 @@ def test_records_that_aged_out_unread_are_a_stop_until_a_person_accepts_it(
     assert ranges(home, topic)[-1] == (0, 14, 20)
 
 
-def test_records_that_age_out_while_they_are_read_are_named(home: Home, topics: Topics) -> None:
+def test_records_that_age_out_while_they_are_read_are_named(
+    home: Home, topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.create(partitions=1)
     declare(home, topic, max_offsets=5)
-    topics.send(topic, orders(0, 15, partitions=1))
+    for number in range(0, 30, 5):
+        topics.send(topic, orders(number, 5, partitions=1))
+    file = tmp_path / "client.properties"
+    file.write_text("max.partition.fetch.bytes=1\n")  # else the client has all of them before they are gone
+    mine = changed(home, kafka_properties=file)
     with (
-        once_at(Step.JUDGED, lambda: topics.age(topic, 0, before=12)),
-        pytest.raises(OffsetsGone, match=f"{topic}/0 from 5 up to 11"),
+        once_at(Step.JUDGED, lambda: topics.age(topic, 0, before=28)),
+        pytest.raises(OffsetsGone, match=rf"{topic}/0 from \d+ up to 27"),
     ):
-        home.run()
-    assert_holds(home, topics.sent[:5])
+        mine.run()
+    [(reached,)] = home.ask("SELECT max(end_offset) FROM sluice.delivery_range")
+    assert reached < 28
+    assert_holds(home, topics.sent[:reached])
     mend(home, YES)
     home.run()
-    assert_holds(home, topics.sent[:5] + topics.sent[12:])
+    assert_holds(home, topics.sent[:reached] + topics.sent[28:])
 
 
 def test_a_topic_that_was_made_anew_is_a_stop_though_its_name_is_the_same(home: Home, topics: Topics) -> None:

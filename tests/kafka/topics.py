@@ -1,6 +1,7 @@
 """Topics as any other program of a user's would fill and change them, and what must become of each record.
 
-The fate of a record is decided when it is made. Kafka is asked through its own Java client; no code of `etl` is used.
+The fate of a record is decided when it is made. Kafka is asked through its own Java client; no code of `etl` makes
+or judges a record.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from etl.run import Place
+from etl.settings import Settings
 from tests import oracle
 from tests.oracle import Row, Rows
 from tests.spark.runs import MALFORMED, Home
@@ -219,6 +222,12 @@ class Topics:
 def declare(home: Home, *topics: str, max_offsets: int | None = 20) -> None:
     home.columns = COLUMNS
     home.declare(text=DECLARATION.format(topics=topics, max_offsets=max_offsets))
+
+
+def changed(home: Home, **changes: object) -> Home:
+    """The same place with other settings."""
+    settings = Settings.model_validate(home.place.settings.model_dump() | changes)
+    return replace(home, place=Place(settings=settings, services=home.place.services))
 
 
 def assert_holds(home: Home, sent: Sequence[Sent]) -> None:
