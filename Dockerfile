@@ -17,7 +17,7 @@ COPY . .
 ENV SLUICE_JARS=/opt/sluice/.sluice/jars
 RUN uv pip install --system --no-cache --no-deps --no-build-isolation -e . \
     && python -m compileall -q etl \
-    && python -c "from pathlib import Path; from etl.services import JarSet, jars; jars(JarSet.S3A, Path('$SLUICE_JARS'))" \
+    && python -c "from pathlib import Path; from etl.services import JarSet, jars; jars(JarSet.SPARK, Path('$SLUICE_JARS'))" \
     && useradd --uid 1000 --home-dir /var/lib/sluice --create-home sluice
 
 USER 1000

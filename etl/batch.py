@@ -18,6 +18,7 @@ from etl.inputs import Input
 from etl.lake import Lake, LakeTable
 from etl.ledger import Lease
 from etl.objects import StagedFile
+from etl.offsets import Range
 from etl.pipeline import Pipeline
 from etl.stage import StageTask, TaskReport
 from etl.steps import Listener
@@ -118,6 +119,10 @@ class Batch(Protocol):
 
     @property
     def inputs(self) -> Sequence[Input]: ...
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        """What it reads of Kafka."""
 
     def stage(self, task: StageTask) -> Staged:
         """Run the one job, and the small one for malformed records."""

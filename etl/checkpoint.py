@@ -88,7 +88,7 @@ class Checkpoint:
     def create(self, stream_id: str) -> None:
         """Write the `metadata` of a new checkpoint: Spark begins with batch 0 on it and keeps the id."""
         if self.exists:
-            raise _damaged(self.uri, ["it is not empty, so it is no place for a new stream"])
+            raise damaged(self.uri, ["it is not empty, so it is no place for a new stream"])
         self.folder.write("metadata", metadata_text(stream_id))
 
     def inputs(self, batch_id: int) -> tuple[LoggedFile, ...]:
@@ -106,7 +106,7 @@ class Checkpoint:
             return tuple(found)
         except Torn as torn:
             seen = f"the inputs of batch {batch_id} can't be told: {torn}"
-            raise _damaged(self.uri, [seen]) from None
+            raise damaged(self.uri, [seen]) from None
 
     def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:
         """Every file of the planned batches up to `batch_id`, and of what the checkpoint was seeded with."""
@@ -149,7 +149,7 @@ class Checkpoint:
         try:
             yield
         except Torn as torn:
-            raise _damaged(self.uri, [str(torn)]) from None
+            raise damaged(self.uri, [str(torn)]) from None
 
     def damage(self) -> list[str]:
         """What Spark needs and is missing or unreadable, one sentence each; empty: it can go on.
@@ -157,18 +157,21 @@ class Checkpoint:
         Log entries beyond the last planned batch are none: Spark died between listing and planning.
         """
         found: list[str] = []
-        with _noting(found):
+        with noting(found):
             parse_metadata(self.folder.read("metadata"))
         if not self.offsets:
             return found + [f"commits/{batch} is there, and no offsets are" for batch in self.commits[:1]]
-        found += _holes("offsets", self.offsets) + self._commit_damage()
+        return found + _holes("offsets", self.offsets) + self._commit_damage() + self._source_damage()
+
+    def _source_damage(self) -> list[str]:
+        found: list[str] = []
         ends: tuple[int, ...] = ()
         # Spark reads the last two when it starts, and the inputs of the last batch are between them.
         for batch in self.offsets[-2:]:
-            with _noting(found):
+            with noting(found):
                 ends = self._ends(batch)
         for source, end in enumerate(ends):
-            with _noting(found):
+            with noting(found):
                 self._entries(source, NO_ENTRY, max(end, self._last_entry(source)))
         beyond = [source for source in self._sources() if ends and source >= len(ends)]
         return found + [f"sources/{source} is there, offsets are of {len(ends)} sources" for source in beyond]
@@ -182,7 +185,7 @@ class Checkpoint:
         if done < last - 1:
             found.append(f"commits/{last - 1} is missing, and offsets go to {last}")
         if self.commits:
-            with _noting(found):
+            with noting(found):
                 parse_commit(f"commits/{done}", self.folder.read(f"commits/{done}"))
         return found
 
@@ -270,7 +273,7 @@ class Checkpoint:
         `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
         """
         if self.exists:
-            raise _damaged(self.uri, ["it is not empty, so it can't be seeded"])
+            raise damaged(self.uri, ["it is not empty, so it can't be seeded"])
         seen = self._by_source(files)
         for source, logged in enumerate(seen):
             if logged:
@@ -281,15 +284,15 @@ class Checkpoint:
         self.folder.write("metadata", metadata_text(stream_id))
 
 
-def open_checkpoint(uri: str, *, sources: int) -> Checkpoint:
+def open_checkpoint(uri: str, *, sources: int, kind: type[Checkpoint] = Checkpoint) -> Checkpoint:
     """The checkpoint at `uri`, a local folder or s3a://…, of a query over so many sources; it need not be there."""
     place = landing_place(uri)
     store, root = filesystem(place)
-    return Checkpoint(uri=place, sources=sources, folder=Folder(uri=place, store=store, root=root))
+    return kind(uri=place, sources=sources, folder=Folder(uri=place, store=store, root=root))
 
 
 @contextmanager
-def _noting(damage: list[str]) -> Iterator[None]:
+def noting(damage: list[str]) -> Iterator[None]:
     try:
         yield
     except Torn as torn:
@@ -303,6 +306,6 @@ def _holes(name: str, numbers: Sequence[int]) -> list[str]:
     return [f"{name}/{n} is missing" for n in sorted(missing)]
 
 
-def _damaged(uri: str, damage: Sequence[str]) -> CheckpointDamaged:
+def damaged(uri: str, damage: Sequence[str]) -> CheckpointDamaged:
     seen = f"Checkpoint {uri} lacks what Spark needs: {'; '.join(damage[:5])}"
     return CheckpointDamaged(seen, remedy="`sluice recover`, with the pipeline's name")

@@ -145,14 +145,19 @@ def parse_metadata(text: str) -> str:
     return str(found["id"])
 
 
-def parse_offsets(name: str, text: str) -> tuple[int, ...]:
-    """The last log entry that the batch reads, for each source."""
+def offset_lines(name: str, text: str) -> list[str]:
+    """What the batch reads, for each source, in the source's own form."""
     lines = _lines(name, text)
     if len(lines) < 2:
         raise Torn(f"{name} is torn: it names no source")
     _object(name, lines[0])
+    return lines[1:]
+
+
+def parse_offsets(name: str, text: str) -> tuple[int, ...]:
+    """The last log entry that the batch reads, for each source of files."""
     ends = []
-    for line in lines[1:]:
+    for line in offset_lines(name, text):
         end = NO_ENTRY if line == VOID_OFFSET else _object(name, line).get("logOffset")
         if not isinstance(end, int):
             raise Torn(f"{name} is torn: {line[:60]!r} is no offset of a file source")
@@ -201,7 +206,10 @@ def metadata_text(stream_id: str) -> str:
 
 
 def offsets_text(ends: Iterable[int], about: About) -> str:
-    offsets = [VOID_OFFSET if end == NO_ENTRY else _json({"logOffset": end}) for end in ends]
+    return lines_text([VOID_OFFSET if end == NO_ENTRY else _json({"logOffset": end}) for end in ends], about)
+
+
+def lines_text(offsets: Iterable[str], about: About) -> str:
     return "\n".join([_VERSION, _json(about.as_logged), *offsets])
 
 

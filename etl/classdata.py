@@ -120,6 +120,6 @@ def _stream(spark: SparkSession, work: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        make(resolve(JarSet.S3A, load_settings().jars))
+        make(resolve(JarSet.SPARK, load_settings().jars))
     except SluiceError as error:
         sys.exit(f"no archive of Spark's classes, so each run starts a few seconds later: {error}")

@@ -310,12 +310,23 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def recover(name: PipelineName) -> None:
+def recover(
+    name: PipelineName,
+    accept_gone: Annotated[
+        bool, typer.Option("--accept-gone", help="Go on without what Kafka has no longer; kept on record.")
+    ] = False,
+    why: Annotated[str | None, typer.Option(help="The reason, kept with --accept-gone.")] = None,
+) -> None:
     """Mend a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or doubled.
 
     What a transform keeps between batches is made anew: all that is in force runs through it once more.
     """
+    from etl.errors import SetupError
     from etl.recover import recover as recover_pipeline
+    from etl.seeds import Accepted
+
+    if accept_gone != bool(why):
+        raise SetupError("--accept-gone and --why go together", remedy="`sluice recover --help`")
 
     def told(batch: int, of: int) -> None:
         if batch == 1:
@@ -323,7 +334,9 @@ def recover(name: PipelineName) -> None:
         out.print(f"  batch {batch} of {of}")
 
     place = here()
-    done = recover_pipeline(place, load(name, place.settings), told=told)
+    accepted = Accepted(who=who(), why=why) if why else None
+    pipeline = load(name, place.settings)
+    done = recover_pipeline(place, pipeline, told=told, accepted=accepted)
     if done.problem is None:
         out.print(f"{name}: nothing to recover; checkpoint and ledger fit together")
         return
@@ -335,7 +348,10 @@ def recover(name: PipelineName) -> None:
         )
     for words in done.again:
         out.print(f"  lost with PostgreSQL's last state: {words}", markup=False)
-    out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} delivered files")
+    for words in done.gone:
+        out.print(f"  accepted as gone: {words}", markup=False)
+    what = "partitions, each where the ledger is" if pipeline.topics else "delivered files"
+    out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} {what}")
     out.print(f"next: `sluice run {name}`")
 
 

@@ -24,6 +24,7 @@ from etl.errors import Busy, CommitUnknown, ServiceAway
 from etl.lake import Draft, manifest_text
 from etl.ledger import Decision, Entry
 from etl.objects import StagedFile
+from etl.offsets import insert_ranges
 from etl.pipeline import Replace
 from etl.stage import StageTask
 from etl.steps import Step, reached
@@ -159,6 +160,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     if it.run.apart is not None:
         apart.take_place(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline, entry.delivery_id)
     ledger.insert_inputs(cursor, entry, it.batch.inputs)
+    insert_ranges(cursor, entry.pipeline, entry.batch_id, entry.delivery_id, it.batch.ranges)
     ledger.insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     ledger.insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
@@ -320,6 +322,7 @@ def _manifest(it: Commit) -> dict[str, Any]:
         "state": list(it.run.state),
         **{name: value for name, value in entry.items() if name not in unknown_yet},
         "inputs": [one.__dict__ for one in it.batch.inputs],
+        "ranges": [one.__dict__ for one in it.batch.ranges],
         "supersedes": list(it.run.apart.supersedes) if it.run.apart else [],
         "data": files(it.staged.data_files),
         "quarantine": files(it.staged.quarantine_files),

@@ -37,6 +37,42 @@ class Files:
         """The format in force: "json", "csv", "parquet" or "text"."""
         return self.format or inferred_format(self.pattern) or ""
 
+    @property
+    def named(self) -> str:
+        """What messages call it."""
+        return self.pattern
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kafka:
+    """Topics; each record is read once. A topic that is added is read from its first record on.
+
+    The transform has, beside the schema's columns, what is in `RECORD` of its record.
+    """
+
+    topics: tuple[str, ...] = field(kw_only=False)  # by their names
+    format: str = "json"  # of the values: "json" or "text"
+    stream: str | None = None  # one of the pipeline's `streams`; None: the one of its `schema`
+    max_offsets: int | None = None  # of one micro-batch, over all partitions; None: all there are
+    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see declaration_checks
+
+    @property
+    def kind(self) -> str:
+        """The format in force: "json" or "text"."""
+        return self.format
+
+    @property
+    def named(self) -> str:
+        """What messages call it."""
+        return ", ".join(self.topics)
+
+
+# What a record of Kafka is beside its value, as columns that the transform may take; Spark DDL.
+RECORD = (
+    "_key binary, _headers array<struct<key: string, value: binary>>, _topic string, _partition int,"
+    " _offset bigint, _timestamp timestamp, _tombstone boolean"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
@@ -138,7 +174,8 @@ class Pipeline:
     """What to read, what to make of it, how to judge it, and where it goes. Owns its table alone."""
 
     name: str
-    sources: tuple[Files, ...]  # unioned stream by stream; in the order in which the transform takes them
+    # All Files or all Kafka; unioned stream by stream, in the order in which the transform takes them.
+    sources: tuple[Files, ...] | tuple[Kafka, ...]
     schema: str  # Spark DDL of the sources
     transform: Callable[..., Any]  # (DataFrame, *, <streams>, <lookups>, <models>); imports pyspark inside
     sink: Sink
@@ -178,6 +215,16 @@ class Pipeline:
     def quarantine_table(self) -> str:
         """The catalog's name of the table beside it that holds the rejected rows."""
         return f"{self.table}_quarantine"
+
+    @property
+    def files(self) -> tuple[Files, ...]:
+        """The sources, where they are files."""
+        return tuple(one for one in self.sources if isinstance(one, Files))
+
+    @property
+    def topics(self) -> tuple[Kafka, ...]:
+        """The sources, where they are topics of Kafka."""
+        return tuple(one for one in self.sources if isinstance(one, Kafka))
 
     @property
     def all_streams(self) -> Mapping[str | None, Stream]:

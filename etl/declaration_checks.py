@@ -12,6 +12,7 @@ from typing import Any, get_args
 from etl.declaration import (
     Append,
     Files,
+    Kafka,
     Lookup,
     Model,
     OutputMode,
@@ -37,6 +38,8 @@ OPTIONS = frozenset(
     | {"dateFormat", "timestampFormat", "timestampNTZFormat"}
     | {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxCharsPerColumn"}
 )
+JSON_OPTIONS = frozenset({"locale", "dateFormat", "timestampFormat", "timestampNTZFormat"})
+_TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
 
 def problems(pipeline: Pipeline) -> list[str]:
@@ -158,20 +161,57 @@ def ddl_problems(schema: object) -> list[str]:
 
 def _source_problems(pipeline: Any) -> list[str]:
     sources = pipeline.sources
-    if not isinstance(sources, tuple) or not sources or not all(isinstance(s, Files) for s in sources):
-        return ["sources: must be a tuple of at least one Files(…)"]
+    if not _are_sources(sources):
+        return ["sources: must be a tuple of at least one Files(…) or Kafka(…)"]
+    if len({type(one) for one in sources}) > 1:
+        return ["sources: must be all Files(…) or all Kafka(…); declare a pipeline for each kind"]
+    if isinstance(sources[0], Kafka):
+        return _topics_problems(pipeline)
     found: list[str] = []
     for number, source in enumerate(sources):
         where = f"sources[{number}]"
         found += _files_problems(where, source)
         for name in ("max_files", "max_bytes"):
-            limit = getattr(source, name)
-            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-                found.append(f"{where}.{name}: {limit!r} must be a whole number from 1 upwards")
+            found += _limit_problems(f"{where}.{name}", getattr(source, name))
         if source.max_files is not None and source.max_bytes is not None:
             found.append(f"{where}: max_files and max_bytes are both set; Spark takes one of the two")
         if any(source.pattern == other.pattern for other in sources[:number]):
             found.append(f"{where}: {source.pattern!r} is there twice: each file would be read twice")
+    return found
+
+
+def _are_sources(sources: object) -> bool:
+    return isinstance(sources, tuple) and bool(sources) and all(isinstance(s, Files | Kafka) for s in sources)
+
+
+def _limit_problems(where: str, limit: object) -> list[str]:
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1):
+        return []
+    return [f"{where}: {limit!r} must be a whole number from 1 upwards"]
+
+
+def _topics_problems(pipeline: Any) -> list[str]:
+    found: list[str] = []
+    seen: set[object] = set()
+    for number, source in enumerate(pipeline.sources):
+        where = f"sources[{number}]"
+        if not isinstance(source.topics, tuple) or not source.topics:
+            found.append(f"{where}: {source.topics!r} must be a tuple of topics, such as ('orders',)")
+            continue
+        found += [
+            f"{where}: {one!r} is no name of a topic" for one in source.topics if not _matches(_TOPIC, one)
+        ]
+        again = {one for one in source.topics if one in seen} | _doubled(source.topics)
+        found += [
+            f"{where}: topic {one!r} is there twice: each record would be read twice" for one in sorted(again)
+        ]
+        seen.update(source.topics)
+        if source.format not in ("json", "text"):
+            found.append(f"{where}.format: {source.format!r} must be one of json, text")
+        found += _limit_problems(f"{where}.max_offsets", source.max_offsets)
+        found += _option_problems(where, source.options, JSON_OPTIONS)
+    if isinstance(pipeline.interval, str) and is_template(pipeline.interval):
+        found.append(f"interval: {pipeline.interval!r} is part of a path; records of Kafka have none")
     return found
 
 
@@ -183,17 +223,21 @@ def _files_problems(where: str, files: Any) -> list[str]:
         found.append(f"{where}.format: {files.pattern!r} does not tell it; give one of {', '.join(FORMATS)}")
     if not isinstance(files.header, bool):
         found.append(f"{where}.header: {files.header!r} must be True or False")
-    if not isinstance(files.options, Mapping):
-        return [*found, f"{where}.options: must be a mapping of reader option to text"]
-    refused = sorted(str(name) for name in files.options if name not in OPTIONS)
-    if refused:
-        found.append(f"{where}.options: {', '.join(refused)} not among {', '.join(sorted(OPTIONS))}")
-    found += [
+    return found + _option_problems(where, files.options, OPTIONS)
+
+
+def _option_problems(where: str, options: Any, allowed: frozenset[str]) -> list[str]:
+    if not isinstance(options, Mapping):
+        return [f"{where}.options: must be a mapping of reader option to text"]
+    refused = sorted(str(name) for name in options if name not in allowed)
+    found = (
+        [f"{where}.options: {', '.join(refused)} not among {', '.join(sorted(allowed))}"] if refused else []
+    )
+    return found + [
         f"{where}.options: {name} is {value!r}, which must be text"
-        for name, value in files.options.items()
+        for name, value in options.items()
         if not isinstance(value, str)
     ]
-    return found
 
 
 def _stream_problems(pipeline: Any) -> list[str]:
@@ -212,7 +256,7 @@ def _stream_problems(pipeline: Any) -> list[str]:
         found += [f"{where}.schema: {one}" for one in ddl_problems(stream.schema)]
         if stream.late is not None:
             found += _column_problems(f"{where}.late", stream.late)
-    if isinstance(sources, tuple) and all(isinstance(one, Files) for one in sources):
+    if _are_sources(sources):
         named = [one.stream for one in sources]
         found += [
             f"sources[{number}].stream: {name!r} is none of streams"
@@ -220,7 +264,7 @@ def _stream_problems(pipeline: Any) -> list[str]:
             if name is not None and name not in streams
         ]
         found += [f"streams[{name!r}]: no source is of it" for name in streams if name not in named]
-        if sources and None not in named:
+        if None not in named:
             found.append(
                 "sources: none is of the pipeline's own schema; leave `stream` out for those that are"
             )

@@ -35,6 +35,7 @@ from etl.errors import (
 )
 from etl.lake import Lake
 from etl.ledger import Decision
+from etl.offsets import ranges_of
 from etl.pipeline import Pipeline
 from etl.stage import RAW, REASONS, SOURCE_PATH, Hold, StageTask
 from etl.staging import StagingTables
@@ -137,11 +138,12 @@ def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: i
     if not ledger.heartbeat(cursor, run.lease):
         raise _fenced(run)
     recorded = {one.path for one in ledger.inputs_of(cursor, delivery_id)}
-    now = {one.path for one in batch.inputs}
+    recorded |= {one.uri for one in ranges_of(cursor, delivery_id) if one.start < one.end}
+    now = {one.path for one in batch.inputs} | {one.uri for one in batch.ranges if one.start < one.end}
     if recorded != now:
         raise InputsChanged(
             f"Batch {batch.batch_id} of {run.lease.pipeline} was delivered (delivery {delivery_id}) from"
-            f" {len(recorded)} files; the checkpoint now gives it {len(now)}. They differ in"
+            f" {len(recorded)} files, or ranges of offsets; the checkpoint now gives it {len(now)}. They differ in"
             f" {_some(sorted(now ^ recorded))}",
             remedy=f"`sluice recover {run.lease.pipeline}`",
         )

@@ -63,6 +63,14 @@ class InputsChanged(NeedsPerson):
     """The same batch id with other inputs, or an input that changed after it was listed."""
 
 
+class OffsetsGone(NeedsPerson):
+    """Kafka has no longer what comes next: it aged out before it was read, or its topic was made anew."""
+
+
+class RecordsMissing(NeedsPerson):
+    """Kafka did not give what Spark had planned to read; nothing of the batch was delivered."""
+
+
 class StateChanged(NeedsPerson):
     """The transform keeps other state than its checkpoint holds."""
 

@@ -30,6 +30,7 @@ from etl.lake import Lake
 from etl.ledger import Lease
 from etl.metrics import ColumnMetrics
 from etl.objects import FileSpec, StagedFile, split
+from etl.offsets import Range
 from etl.pipeline import Pipeline
 from etl.stage import Hold, StageTask, TaskReport
 from etl.staging import StagingWriter
@@ -175,7 +176,11 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
         ledger.adopt_attempt(cursor, lease, lost.delivery_id, stream_id, batch_id)
         task = stage_task(cursor, run, batch_id, lost.delivery_id, Hold(rules=()))
     batch = _LakeBatch(
-        batch_id=batch_id, inputs=[Input(**one) for one in manifest["inputs"]], lake=lake, lost=lost
+        batch_id=batch_id,
+        inputs=[Input(**one) for one in manifest["inputs"]],
+        ranges=[Range(**one) for one in manifest.get("ranges", ())],
+        lake=lake,
+        lost=lost,
     )
     staged = batch.stage(task)
     counts = replace(staged.counts(0), malformed=manifest["malformed"])
@@ -214,6 +219,7 @@ class _LakeBatch:
 
     batch_id: int
     inputs: Sequence[Input]
+    ranges: Sequence[Range]
     lake: Lake
     lost: Lost
 

@@ -18,12 +18,21 @@ def landed(pipeline: Pipeline, landing: str) -> set[str]:
 
     A folder that is not there has none. May name a file that Spark passes over, and misses none that it reads.
     """
-    return set[str]().union(*(files_there(source.pattern, landing) for source in pipeline.sources))
+    return set[str]().union(*(files_there(source.pattern, landing) for source in pipeline.files))
+
+
+def require_files(pipeline: Pipeline, what: str) -> None:
+    """SetupError for a pipeline of topics, which `what` can't do."""
+    if pipeline.topics:
+        raise SetupError(
+            f"Pipeline {pipeline.name} reads topics of Kafka, and {what} is of landed files alone",
+            remedy="docs/cookbook/kafka.md says what there is for topics",
+        )
 
 
 def source_of(pipeline: Pipeline, path: str) -> int | None:
     """The number of the source that reads the file of this identity: the first whose pattern means it."""
-    return next((n for n, files in enumerate(pipeline.sources) if fits(files.pattern, path)), None)
+    return next((n for n, files in enumerate(pipeline.files) if fits(files.pattern, path)), None)
 
 
 def files_there(pattern: str, landing: str) -> set[str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from etl.declaration import (
     Append,
     Files,
+    Kafka,
     Lookup,
     Model,
     Partition,
@@ -39,6 +40,7 @@ from etl.errors import SetupError
 __all__ = [
     "Append",
     "Files",
+    "Kafka",
     "Lookup",
     "Model",
     "Partition",

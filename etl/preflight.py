@@ -10,8 +10,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from etl import ledger
+from etl import ledger, offsets
 from etl.checkpoint import Checkpoint
+from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import session
 from etl.errors import (
     CheckpointDamaged,
@@ -166,6 +167,8 @@ def _undelivered(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: 
     delivered = known.next_batch - 1
     if delivered not in checkpoint.offsets:
         return None
+    if isinstance(checkpoint, TopicCheckpoint):
+        return _elsewhere(dsn, known, checkpoint, delivered)
     with session(dsn) as cursor:
         live = {one.path for one in ledger.live_inputs(cursor, known.pipeline)}
     lost = sorted({path_of(file.uri, landing) for file in checkpoint.read_until(delivered)} - live)
@@ -174,6 +177,34 @@ def _undelivered(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: 
     return CheckpointDamaged(
         f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(lost)} files as read that no delivery has:"
         f" {_some(lost)}",
+        remedy=f"`sluice recover {known.pipeline}`",
+    )
+
+
+def _elsewhere(
+    dsn: str, known: StreamState, checkpoint: TopicCheckpoint, delivered: int
+) -> SluiceError | None:
+    """Records between where the checkpoint and the ledger are would be lost, or come twice, without a word."""
+    with session(dsn) as cursor:
+        ledger_at = {
+            (one.topic, one.partition): one.reached for one in offsets.reached(cursor, known.pipeline)
+        }
+    told = [
+        (topic, partition, offset)
+        for topics in checkpoint.reached(delivered)
+        for topic, partitions in topics.items()
+        for partition, offset in partitions.items()
+    ]
+    seeded = delivered < known.first_batch  # at the beginning of what was never read before
+    wrong = [
+        f"{topic}/{partition} at {offset}, the ledger at {ledger_at.get((topic, partition), 'none')}"
+        for topic, partition, offset in told
+        if ledger_at.get((topic, partition), offset if seeded else None) != offset
+    ]
+    if not wrong:
+        return None
+    return CheckpointDamaged(
+        f"Checkpoint {checkpoint.uri} of {known.pipeline} is elsewhere than what was delivered: {_some(wrong)}",
         remedy=f"`sluice recover {known.pipeline}`",
     )
 
@@ -204,8 +235,11 @@ def _some(items: Sequence[str], most: int = 5) -> str:
 
 
 def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> bool:
-    """Whether Spark would find no batch to finish and no file to read; then it need not be started."""
-    if not checkpoint.offsets or not checkpoint.settled:
+    """Whether Spark would find no batch to finish and no file to read; then it need not be started.
+
+    What there is on a topic is known through Spark alone.
+    """
+    if pipeline.topics or not checkpoint.offsets or not checkpoint.settled:
         return False
     behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
     return landed(pipeline, landing) <= behind

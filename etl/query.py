@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from etl.errors import CheckpointDamaged, SetupError, SluiceError
+from etl.errors import CheckpointDamaged, RecordsMissing, ServiceAway, SetupError, SluiceError
 from etl.source import causes
 from etl.stay import Stay
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("sluice")
 
 LOOK_SECONDS = 0.25
+_LOST = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException")
+_AWAY = (
+    "org.apache.kafka.common.errors.TimeoutException",
+    "org.apache.kafka.common.errors.DisconnectException",
+    "org.apache.kafka.common.errors.NotLeaderOrFollowerException",
+    "java.util.concurrent.TimeoutException",
+)
 _STATE = ("STATE_STORE", "CANNOT_LOAD_STATE", "STATEFUL_")
 
 
@@ -49,6 +56,7 @@ def to_its_end(
         ) from error
     except StreamingQueryException as error:
         _refuse_state(pipeline, [*failure, error])
+        _refuse_kafka(pipeline, [*failure, error])
         if failure:
             raise failure[0] from None
         raise SluiceError(
@@ -102,4 +110,22 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
             raise CheckpointDamaged(
                 f"Spark can't take up what the transform of {pipeline} had kept: {told}",
                 remedy=f"`sluice recover {pipeline}` makes the state anew from all that was delivered",
+            ) from error
+
+
+def _refuse_kafka(pipeline: str, errors: Sequence[BaseException]) -> None:
+    """What Kafka did not give, as the error it is: gone, or not there at the moment."""
+    for error in errors:
+        if isinstance(error, SluiceError):
+            continue
+        told = list(causes(error))
+        if lost := next((one for one in told if any(word in one for word in _LOST)), None):
+            raise RecordsMissing(
+                f"Kafka did not give {pipeline} what it was to read: {lost}",
+                remedy=f"`sluice run {pipeline}` says what is gone",
+            ) from error
+        if away := next((one for one in told if one.startswith(_AWAY)), None):
+            raise ServiceAway(
+                f"Kafka gave {pipeline} no answer: {away}; nothing of the batch under way was delivered",
+                remedy=f"see that the brokers run; then `sluice run {pipeline}`",
             ) from error

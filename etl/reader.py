@@ -106,18 +106,23 @@ def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | l
         return frame.select(*fields, _raw_csv(schema), source)
     lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
     if files.kind == "text":
-        line = F.col("value").alias(_only_column(files, schema))
+        line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
         return lines.select(line, F.lit(None).cast("string").alias(MALFORMED), source)
-    return _json_rows(lines.select("value", source), schema, {**_COMMON, **files.options})
+    return json_rows(_not_blank(lines.select("value", source)), schema, json_options(files.options))
 
 
-def _only_column(files: Files | Lookup, schema: StructType) -> str:
-    """The column that takes the lines of a text file, or SetupError."""
+def json_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Of Spark's parser, with those of a source."""
+    return {**_COMMON, **options}
+
+
+def only_column(where: str, schema: StructType) -> str:
+    """The column that takes the lines, or records, of a source of text; or SetupError."""
     from pyspark.sql.types import StringType
 
     if len(schema.fields) != 1 or not isinstance(schema.fields[0].dataType, StringType):
         raise SetupError(
-            f"The lines of text files ({files.pattern}) are one string column; the schema is {schema.simpleString()}",
+            f"The lines of {where} are one string column; the schema is {schema.simpleString()}",
             remedy='declare schema="line string", and take the lines apart in the transform',
         )
     return schema.fields[0].name
@@ -127,8 +132,18 @@ def _text_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name in ("lineSep", "encoding")}
 
 
-def _json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
-    """One row for each line that is not blank; a line that is not one whole object is malformed.
+def _not_blank(lines: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    value = F.col("value")
+    # What begins as an object is not blank: searching each line for blanks costs as much as half the parsing.
+    return lines.where(value.startswith("{") | (F.btrim(value, F.lit(_BLANK)) != ""))
+
+
+def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """One row for each `value`, beside its other columns; one that is not one whole object is malformed.
+
+    A null is a row of nulls, and not malformed.
 
     Spark's parser stops after the first value, so a second object on the line, or what is left of one, would
     be lost without a trace. Here each object has to hold a last member of our own, put before the line's last
@@ -141,15 +156,14 @@ def _json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str])
         [*schema.fields, StructField(_END, IntegerType()), StructField(MALFORMED, StringType())]
     )
     value = F.col("value")
-    # What begins as an object is not blank: searching each line for blanks costs as much as half the parsing.
-    lines = lines.where(value.startswith("{") | (F.btrim(value, F.lit(_BLANK)) != ""))
     # With options set Spark does not narrow the parser's schema to the fields that are used later.
     parsed = F.from_json(_ended(value), whole, dict(options))
-    rows = lines.select("value", SOURCE_PATH, parsed.alias("_parsed"))
+    beside = [name for name in lines.columns if name != "value"]
+    rows = lines.select("value", *beside, parsed.alias("_parsed"))
     record = F.col("_parsed")
     bad = record[_END].isNull() | record[MALFORMED].isNotNull()
     fields = [record[field.name].alias(field.name) for field in schema.fields]
-    return rows.select(*fields, F.when(bad, value).alias(MALFORMED), SOURCE_PATH)
+    return rows.select(*fields, F.when(bad, value).alias(MALFORMED), *beside)
 
 
 def _ended(line: Column) -> Column:

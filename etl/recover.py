@@ -11,19 +11,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etl import ledger
+from etl import ledger, offsets
 from etl.batch import Receipt
 from etl.checkpoint import Checkpoint
 from etl.database import session
+from etl.errors import NeedsPerson
 from etl.forward import lost_deliveries, put_back
 from etl.ledger import Lease
 from etl.pipeline import Pipeline
 from etl.preflight import mismatch, seeded_stream
 from etl.rebuild import Told, rebuilt_stream
-from etl.run import Place, claim, leased
+from etl.run import Place, a_session, claim, leased
+from etl.seeds import Accepted, seeded_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from etl.topics import TopicSource
 
 # Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
 _OUTCOMES = {"InputsChanged", "StateChanged", "CheckpointDamaged"}
@@ -38,7 +42,8 @@ class Recovered:
     put_back: tuple[Receipt, ...] = ()  # deliveries that only the lake still had
     again: tuple[str, ...] = ()  # replays and releases that PostgreSQL lost, and how to have each again
     stream: str | None = None  # the new stream
-    seen: int = 0  # inputs that the new checkpoint will not read again
+    seen: int = 0  # inputs that the new checkpoint will not read again; of topics: partitions that it knows
+    gone: tuple[str, ...] = ()  # what was accepted as gone
 
 
 def recover(
@@ -46,15 +51,20 @@ def recover(
     pipeline: Pipeline,
     *,
     told: Told = lambda done, of: None,  # noqa: ARG005
+    accepted: Accepted | None = None,
     spark: SparkSession | None = None,
 ) -> Recovered:
     """Make the pipeline ready to run again, or raise having changed nothing that a rerun can't repeat.
 
-    `told` hears of each batch that runs again, where a state has to be made anew; only then Spark is started.
+    `told` hears of each batch that runs again, where a state has to be made anew; only then, and for a pipeline of
+    topics, Spark is started. What Kafka has no longer is left out only when that is `accepted`.
     """
     dsn = place.services.postgres
     lease = claim(dsn, pipeline)
     with leased(dsn, lease):
+        if pipeline.topics:
+            with a_session(place, spark) as found:
+                return _recover_topics(place, pipeline, lease, accepted, found)
         return _recover(place, pipeline, lease, told, spark)
 
 
@@ -72,6 +82,58 @@ def _recover(
     return Recovered(
         pipeline=pipeline.name, problem=problem, put_back=receipts, again=again, stream=stream_id, seen=seen
     )
+
+
+def _recover_topics(
+    place: Place, pipeline: Pipeline, lease: Lease, accepted: Accepted | None, spark: SparkSession
+) -> Recovered:
+    """As `_recover`, where a new checkpoint begins at the ledger's offsets."""
+    from etl.source import open_source
+    from etl.topics import TopicSource
+
+    dsn = place.services.postgres
+    source = open_source(spark, pipeline, place.settings)
+    assert isinstance(source, TopicSource)
+    problem = _problem(place, pipeline, lease) or _unreadable(place, pipeline, source)
+    if problem is None:
+        return Recovered(pipeline=pipeline.name, problem=None)
+    with session(dsn) as cursor:
+        known = ledger.current_stream(cursor, pipeline.name)
+    if known and known.state:
+        raise NeedsPerson(
+            f"{pipeline.name}: {problem}. Its transform keeps state ({'; '.join(known.state)}), which can't be made anew"
+            " from topics",
+            remedy="restore the checkpoint from a backup; or declare a new pipeline, which reads its topics from their"
+            " first record",
+        )
+    lost = lost_deliveries(dsn, place.lake, pipeline)
+    receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost if one.of_the_stream)
+    again = tuple(one.again for one in lost if not one.of_the_stream)
+    stream = seeded_topics(dsn, place.checkpoints(pipeline), source, accepted)
+    return Recovered(
+        pipeline=pipeline.name,
+        problem=problem,
+        put_back=receipts,
+        again=again,
+        stream=stream.stream_id,
+        seen=stream.partitions,
+        gone=tuple(map(str, stream.gone)),
+    )
+
+
+def _unreadable(place: Place, pipeline: Pipeline, source: TopicSource) -> str | None:
+    """Why Spark can't go on, though checkpoint and ledger fit together."""
+    with session(place.services.postgres) as cursor:
+        known = ledger.current_stream(cursor, pipeline.name)
+        reached = offsets.reached(cursor, pipeline.name)
+    if known is None:
+        return None
+    checkpoint = place.checkpoints(pipeline).of(known.stream_id)
+    try:
+        source.require_readable(checkpoint, known.next_batch, reached)
+    except NeedsPerson as error:
+        return error.seen
+    return None
 
 
 def _next_stream(

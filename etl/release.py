@@ -23,6 +23,7 @@ from etl.database import session
 from etl.deliver import deliver_apart
 from etl.errors import ContractBroken, SetupError
 from etl.inputs import Input
+from etl.offsets import Range
 from etl.pipeline import Pipeline, Replace
 from etl.quarantine import HeldRow
 from etl.run import a_session, leased
@@ -174,6 +175,10 @@ class ReleaseBatch:
 
     @property
     def inputs(self) -> Sequence[Input]:
+        return ()
+
+    @property
+    def ranges(self) -> Sequence[Range]:
         return ()
 
     def stage(self, task: StageTask) -> Staged:

@@ -24,6 +24,8 @@ from etl.deliver import deliver_apart
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.inputs import Input
 from etl.intervals import PathTemplate, is_template
+from etl.landed import require_files
+from etl.offsets import Range
 from etl.pipeline import Pipeline, Replace, Upsert
 from etl.run import a_session, leased
 from etl.stage import StageTask
@@ -174,6 +176,7 @@ class Replayed:
 
 def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
     """Say what a replay would replace; nothing is changed."""
+    require_files(pipeline, "a replay")
     dsn = place.services.postgres
     migrate(dsn)
     with session(dsn) as cursor:
@@ -357,6 +360,10 @@ class ReplayBatch:
     @property
     def inputs(self) -> Sequence[Input]:
         return [*self.micro.inputs, *self.gone]
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        return ()
 
     def stage(self, task: StageTask) -> Staged:
         return self.micro.stage(task)

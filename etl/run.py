@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 import psycopg2
 from pyarrow import fs
 
-from etl import ledger, warehouse
+from etl import ledger, offsets, warehouse
 from etl.batch import Receipt
 from etl.bucket import ensure_bucket
-from etl.checkpoint import open_checkpoint
+from etl.checkpoint import Checkpoint, open_checkpoint
+from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import migrate, session
 from etl.deliver import deliver
 from etl.ending import Ending
-from etl.errors import SluiceError
+from etl.errors import RecordsMissing, SluiceError
 from etl.lake import Lake
 from etl.ledger import Lease
 from etl.models import Models
@@ -113,7 +114,11 @@ class Place:
         folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline.name}"
         return Checkpoints(
             pipeline=pipeline.name,
-            of=lambda stream_id: open_checkpoint(f"{folder}/{stream_id}", sources=len(pipeline.sources)),
+            of=lambda stream_id: open_checkpoint(
+                f"{folder}/{stream_id}",
+                sources=len(pipeline.sources),
+                kind=TopicCheckpoint if pipeline.topics else Checkpoint,
+            ),
             present=lambda: _folders(folder),
         )
 
@@ -310,6 +315,15 @@ def _all_read(
     assert stream is not None
     require_state(place.services.postgres, lease, stream, opened.state)
     checkpoints = place.checkpoints(pipeline)
+
+    def require_readable() -> None:
+        with session(place.services.postgres) as cursor:
+            reached = offsets.reached(cursor, pipeline.name)
+            now = ledger.stream_state(cursor, stream_id)
+        assert now is not None
+        opened.source.require_readable(checkpoints.of(stream_id), now.next_batch, reached)
+
+    require_readable()
     if opened.state:
         tell_of_pinned(pipeline.name, checkpoints.of(stream.stream_id), spark)
     rules = replace(opened.rules, past=partial(past_batches, place, pipeline, opened.rules.suite.looks_back))
@@ -348,6 +362,9 @@ def _all_read(
                 settled=lambda: checkpoints.of(stream.stream_id).settled,
                 watched=watch.over,
             )
+    except RecordsMissing:
+        require_readable()  # tells what is gone
+        raise
     except LookupsChanged as changed:
         log.info("batch not begun: %s", changed)
         return False

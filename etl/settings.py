@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -32,6 +33,8 @@ PREFIX = "SLUICE_"
 CONFIG_VARIABLE = "SLUICE_CONFIG"
 CONFIG_NAME = "sluice.toml"
 PACKAGE = Path(__file__).resolve().parent
+
+_BROKER = re.compile(r"[^\s:,/]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Folders = Annotated[tuple[Path, ...], NoDecode]
@@ -74,6 +77,8 @@ class Settings(BaseSettings):
     s3_endpoint: str | None = None  # None: AWS itself
     s3_region: Annotated[str, Field(min_length=1)] = "us-east-1"
     s3_port: Port = 0  # embedded only; 0: choose one and remember it
+    kafka: str | None = None  # host:port[,host:port…] to ask first; None: no pipeline reads topics
+    kafka_properties: Path | None = None  # a file of Kafka's client settings: TLS, SASL and its secrets
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     backup_horizon: timedelta = timedelta(days=7)  # how far back a restored backup may take PostgreSQL
@@ -151,6 +156,20 @@ class Settings(BaseSettings):
                     "is no libpq connection string (postgresql://… or host=… dbname=…)"
                 ) from None
         return value
+
+    @field_validator("kafka")
+    @classmethod
+    def _brokers(cls, value: str | None) -> str | None:
+        if value is not None and not all(_BROKER.fullmatch(one) for one in value.split(",")):
+            raise ValueError(f"{value!r} is not host:port, or several of them with commas between")
+        return value
+
+    @field_validator("kafka_properties")
+    @classmethod
+    def _properties(cls, value: Path | None) -> Path | None:
+        if value is not None and not _absolute(value).is_file():
+            raise ValueError(f"there is no file {_absolute(value)}")
+        return value and _absolute(value)
 
     @field_validator("lake")
     @classmethod

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from etl.checkpoint import Checkpoint
+    from etl.offsets import Range, Reached
+
 OBSERVATION = "source"  # observed with `rows` (all of them) and `malformed` (those that are late included)
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name
 
@@ -60,6 +63,16 @@ class Source:
         """The transform's output over all that lands; streaming. Spark lists all of the landing for it."""
         return self._stream(self.paths)
 
+    def ranges(self, checkpoint: Checkpoint, batch_id: int) -> tuple[Range, ...]:  # noqa: ARG002 - files have none
+        """What a planned batch reads of Kafka."""
+        return ()
+
+    def require_readable(self, checkpoint: Checkpoint, batch_id: int, reached: Sequence[Reached]) -> None:
+        """Raises OffsetsGone where Kafka has no longer what comes next, and CheckpointDamaged where Spark would stop."""
+
+    def require_same_topics(self) -> None:
+        """Raises OffsetsGone when a topic is no longer what the run began with."""
+
     def shape(self) -> DataFrame:
         """As `streamed`, for what asks its plan alone: nothing is listed, and it can't be run."""
         with tempfile.TemporaryDirectory(prefix="sluice-") as empty:
@@ -80,7 +93,7 @@ class Source:
             source = source_of(self.pipeline, path_of(uri, self.landing))
             if source is None and self.anywhere:
                 kind = inferred_format(uri)
-                like = [n for n, files in enumerate(self.pipeline.sources) if files.kind == kind]
+                like = [n for n, files in enumerate(self.pipeline.files) if files.kind == kind]
                 _refuse_ambiguous(self.pipeline, uri, like)
                 source = like[0] if like else None
             if source is None:
@@ -142,12 +155,12 @@ class Source:
 
     def _stream(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:
         streams: dict[str | None, list[DataFrame]] = {}
-        for number, (files, path) in enumerate(zip(self.pipeline.sources, paths, strict=True)):
+        for number, (files, path) in enumerate(zip(self.pipeline.files, paths, strict=True)):
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
             frame = read_stream(self.spark, files, fields, path, called, number=number)
             streams.setdefault(files.stream, []).append(frame)
-        return self._put_out({name: _union(frames) for name, frames in streams.items()})
+        return self._put_out({name: union(frames) for name, frames in streams.items()})
 
     def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:
         """The records of the given files, malformed ones included: the fields, `_malformed`, `_source_path`.
@@ -157,13 +170,13 @@ class Source:
         known = set(broken)
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
-            files = self.pipeline.sources[number]
+            files = self.pipeline.files[number]
             for damaged in (False, True):
                 if chosen := [uri for uri in some if (uri in known) is damaged]:
                     frame = read_files(self.spark, files, self.fields[files.stream], chosen, broken=damaged)
                     frames[files.stream].append(frame)
         return {
-            name: _union(some) if some else _none(self.spark, self.fields[name])
+            name: union(some) if some else none_of(self.spark, self.fields[name])
             for name, some in frames.items()
         }
 
@@ -250,7 +263,7 @@ def open_source(
     where = f"pipeline {pipeline.name}"
     fields = _fields(pipeline)
     _refuse_timeless(pipeline, fields)
-    paths = [listed_path(files, settings.landing, where) for files in pipeline.sources] if stream else []
+    paths = [listed_path(files, settings.landing, where) for files in pipeline.files] if stream else []
     lookups, versions = {}, {}
     for name in pipeline.lookups:
         lookups[name], versions[name] = read_lookup(spark, pipeline, name, settings.landing)
@@ -259,7 +272,7 @@ def open_source(
         assert models is not None
         scorers[name], scored_by = models.scorer(pipeline, name)
         versions[name] = (scored_by.input,)
-    return Source(
+    source = Source(
         pipeline=pipeline,
         spark=spark,
         landing=settings.landing,
@@ -270,6 +283,12 @@ def open_source(
         scorers=scorers,
         models=models,
     )
+    if not pipeline.topics:
+        return source
+    from etl.kafka import open_cluster
+    from etl.topics import TopicSource
+
+    return TopicSource(**vars(source), cluster=open_cluster(spark, settings, pipeline.name))
 
 
 def _fields(pipeline: Pipeline) -> dict[str | None, StructType]:
@@ -303,15 +322,17 @@ def _counted(malformed: Column) -> tuple[Column, Column]:
     return F.count(F.lit(1)).alias("rows"), F.count(malformed).alias("malformed")
 
 
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
+def union(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def _none(spark: SparkSession, fields: StructType) -> DataFrame:
+def none_of(spark: SparkSession, fields: StructType, beside: str = "") -> DataFrame:
+    """No record; `beside` is the DDL of what records have beside their fields."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     extra = [StructField(name, StringType()) for name in (MALFORMED, SOURCE_PATH)]
-    return spark.createDataFrame([], StructType([*fields.fields, *extra]))
+    more = ddl_fields(beside, "").fields if beside else []
+    return spark.createDataFrame([], StructType([*fields.fields, *more, *extra]))
 
 
 def observed(frame: DataFrame, name: str) -> dict[str, Any]:
@@ -349,7 +370,7 @@ def _refuse_ambiguous(pipeline: Pipeline, uri: str, like: Sequence[int]) -> None
     if len({pipeline.sources[n].stream for n in like}) > 1:
         raise SetupError(
             f"{uri} may be of more than one stream of pipeline {pipeline.name}, and none of its patterns means it",
-            remedy=f"put it below the landing as one of {', '.join(pipeline.sources[n].pattern for n in like)}",
+            remedy=f"put it below the landing as one of {', '.join(pipeline.files[n].pattern for n in like)}",
         )
 
 

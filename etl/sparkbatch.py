@@ -17,6 +17,7 @@ from etl.batch import Staged
 from etl.checkpoint_files import About
 from etl.errors import InputsChanged, SetupError
 from etl.inputs import Input
+from etl.offsets import Range
 from etl.pipeline import Pipeline
 from etl.settings import Settings
 from etl.stage import MALFORMED, RAW, SOURCE_PATH, WHY, StageTask, TaskReport, dump, load, stage
@@ -126,6 +127,7 @@ class SparkBatch:
     batch_id: int
     frame: DataFrame
     inputs: Sequence[Input]
+    ranges: Sequence[Range] = ()  # of Kafka
     stale: Sequence[str]  # inputs that are not as Spark listed them, in words
     state: Sequence[str] = ()  # what the transform keeps between batches
     about: About | None = None  # where it keeps state: what the batch began with
@@ -153,6 +155,7 @@ class SparkBatch:
             batch_id=batch_id,
             frame=frame,
             inputs=[*found, *gone],
+            ranges=opened.source.ranges(checkpoint, batch_id),
             stale=_since_listed(logged, found),
             state=opened.state,
             about=checkpoint.about(batch_id) if opened.state else None,
@@ -161,20 +164,25 @@ class SparkBatch:
             settings=settings,
         )
 
+    @property
+    def _uris(self) -> list[str]:
+        """Of all that it reads."""
+        return [one.uri for one in self.inputs] + [one.uri for one in self.ranges if one.start < one.end]
+
     def stage(self, task: StageTask) -> Staged:
-        """One job over the batch; a small second one over its files when some records are malformed."""
+        """One job over the batch; a small second one over its input when some records are malformed."""
         self._refuse_stale()
         unreadable: Mapping[str, str] = {}
         job = self._job(self.frame, task)
         try:
             reports = collect(job)
         except Exception as error:  # noqa: BLE001 - raised again when no file is to blame
-            unreadable = self.source.to_blame(error, [one.uri for one in self.inputs])
+            unreadable = self.source.to_blame(error, self._uris)
             self._refuse_part(unreadable)
             job = self._job(self._readable(unreadable), task)
             reports = collect(job)
         malformed: list[TaskReport] = []
-        uris = [one.uri for one in self.inputs]
+        uris = self._uris
         counted = self.source.counted(job) or self.source.count(uris, broken=unreadable)
         if unreadable or counted["malformed"]:
             malformed = collect(self._staging(self._malformed(uris, unreadable), task))
@@ -247,7 +255,7 @@ class SparkBatch:
 
     def _readable(self, unreadable: Mapping[str, str]) -> DataFrame:
         """The batch made of what can be read of its files."""
-        return self.source.again([one.uri for one in self.inputs], broken=unreadable)
+        return self.source.again(self._uris, broken=unreadable)
 
     def _job(self, frame: DataFrame, task: StageTask) -> DataFrame:
         return self._staging(self.rules.flagged(frame), task)
@@ -280,7 +288,8 @@ class SparkBatch:
         return parquet(self.frame.sparkSession, [file.path for file in files], self.rules.schema)
 
     def changed(self) -> Sequence[str]:
-        """Inputs that are not as they were when the batch began."""
+        """Inputs that are not as they were when the batch began. Raises OffsetsGone for a topic that was made anew."""
+        self.source.require_same_topics()
         now = evidence.look_again(self.inputs, landing=self.settings.landing)
         return evidence.changed(self.inputs, now)
 
@@ -289,7 +298,7 @@ def _refuse_doubled(logged: Sequence[LoggedFile], pipeline: Pipeline) -> None:
     """A file that two of the patterns mean is read twice, and would be told as of one source when it is read again."""
     sources: dict[str, list[str]] = {}
     for file in logged:
-        sources.setdefault(file.uri, []).append(pipeline.sources[file.source].pattern)
+        sources.setdefault(file.uri, []).append(pipeline.files[file.source].pattern)
     for uri, patterns in sources.items():
         if len(patterns) > 1:
             raise SetupError(

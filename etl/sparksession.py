@@ -36,7 +36,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
     """Spark's settings in force; the user's own come last, but for those that could lose rows."""
     _check(settings)
     local = settings.spark_master.startswith("local")
-    folder = jars(JarSet.S3A, settings.jars)
+    folder = jars(JarSet.SPARK, settings.jars)
     found = {
         "spark.master": settings.spark_master,
         "spark.app.name": "sluice",
@@ -45,6 +45,8 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {classdata.COLLECTOR}",
         "spark.executor.extraJavaOptions": classdata.COLLECTOR,
+        # A source's options may be credentials; Spark shows a query's plan in messages and on its pages.
+        "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|jaas|secret|password|token|key",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
         "spark.sql.streaming.minBatchesToRetain": str(retained_batches(settings.backup_horizon)),
         _COMPACTED: str(COMPACTED),  # `recover` writes such logs, and expects them

@@ -50,13 +50,18 @@ def _taken(nodes: Sequence[Node]) -> tuple[int, ...]:
 
 
 def _number(leaf: Any) -> int:
-    options = leaf.dataSource().options() if leaf.nodeName() == "StreamingRelation" else None
-    if options is None or not options.contains(SOURCE_NUMBER):
+    number = None
+    if leaf.nodeName() == "StreamingRelation":  # of files
+        options = leaf.dataSource().options()
+        number = options.apply(SOURCE_NUMBER) if options.contains(SOURCE_NUMBER) else None
+    elif leaf.nodeName() == "StreamingRelationV2":  # of topics
+        number = leaf.extraOptions().get(SOURCE_NUMBER)
+    if number is None:
         raise SetupError(
             f"The transform reads a stream that is none of its sources ({leaf.nodeName()})",
             remedy="declare it among `sources`, of a stream of its own where its schema is another",
         )
-    return int(options.apply(SOURCE_NUMBER))
+    return int(number)
 
 
 def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
@@ -73,6 +78,12 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
     found = _operators(nodes)
     numbers = _taken(nodes)
     _refuse_other_order(pipeline, numbers)
+    if pipeline.topics and len(numbers) > len(pipeline.sources):
+        raise SetupError(
+            f"The transform of {pipeline.name} takes its topics more than once: Spark would read each on its own, and"
+            " not all to the same end",
+            remedy="make several rows of one with explode",
+        )
     if not found and len(numbers) > len(pipeline.sources):
         raise SetupError(
             f"The transform of {pipeline.name} takes its input more than once: every file would be read as often, and"
@@ -88,12 +99,12 @@ def _refuse_other_order(pipeline: Pipeline, numbers: Sequence[int]) -> None:
     wanted = tuple(range(len(pipeline.sources)))
     if numbers == wanted * (len(numbers) // len(wanted)):
         return
-    if unread := [pipeline.sources[number].pattern for number in wanted if number not in numbers]:
+    if unread := [pipeline.sources[number].named for number in wanted if number not in numbers]:
         raise SetupError(
             f"The transform of {pipeline.name} makes nothing of {', '.join(unread)}",
             remedy="take that stream in the transform, or take it out of the declaration",
         )
-    order = ", ".join(pipeline.sources[number].pattern for number in numbers)
+    order = ", ".join(pipeline.sources[number].named for number in numbers)
     uneven = len(set(Counter(numbers).values())) > 1
     how = (
         "one of its sources more often than another"

@@ -26,6 +26,7 @@ from etl.batch import Staged
 from etl.checkpoint import open_checkpoint
 from etl.deliver import refuse_unfit
 from etl.errors import SetupError
+from etl.landed import require_files
 from etl.late import set_watermark
 from etl.pipeline import Pipeline
 from etl.stage import RAW, SOURCE_PATH, Sieve, TaskReport, conform, sift
@@ -135,6 +136,7 @@ def try_out(
     from etl.sparkbatch import compile_rules
     from etl.state import kept
 
+    require_files(pipeline, "a try")
     uris = _there(files, place.settings.landing)
     with (
         a_session(place, spark) as found,

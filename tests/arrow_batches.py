@@ -16,6 +16,7 @@ from etl.database import session
 from etl.deliver import open_sinks
 from etl.inputs import Input
 from etl.lake import Lake
+from etl.offsets import Range
 from etl.pipeline import Append, Files, Pipeline, Sink, day
 from etl.stage import StageTask, TaskReport, stage
 from etl.verdict import Counts, RuleResult, Severity, StageRule, Verdict
@@ -138,6 +139,7 @@ class ArrowBatch:
     judged: Judge = passed
     run_task: StagePart = here
     changes: Sequence[str] = ()
+    read: Sequence[Range] = ()  # of Kafka
     staged: list[StageTask] = field(default_factory=list)  # the attempts that were staged
 
     @property
@@ -145,6 +147,10 @@ class ArrowBatch:
         if self.files is not None:
             return self.files
         return [file(path) for path in self.paths or (f"events/{self.batch_id}.jsonl",)]
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        return self.read
 
     def stage(self, task: StageTask) -> Staged:
         self.staged.append(task)

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg2
 import pytest
@@ -22,6 +22,9 @@ from etl import services as embedded
 from etl.services import Services
 from etl.settings import Settings
 from tests.stores import new_database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 JARS = REPOSITORY / ".sluice" / "jars"  # kept, so that they are resolved once and not in every run
@@ -91,6 +94,18 @@ def dont_wait_for_the_disk(dsn: str) -> None:
         connection.autocommit = True
         cursor.execute("ALTER SYSTEM SET fsync = off")
         cursor.execute("SELECT pg_reload_conf()")
+
+
+@pytest.fixture(scope="session")
+def spark(settings: Settings, services: Services) -> Iterator[SparkSession]:
+    """The one session of all tests in which nothing is killed; it is set as a run's own is."""
+    from etl import sparksession
+
+    here = settings.model_copy(update={"spark_master": "local[2]"})
+    session = sparksession.start(here, services)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
 
 
 @pytest.fixture

@@ -51,7 +51,8 @@ class JarSet(StrEnum):
     """Jars that belong on one class path. The sets are apart since their versions of the AWS SDK differ."""
 
     S3PROXY = "s3proxy"  # the embedded S3 server
-    S3A = "s3a"  # what Spark needs beside its own jars to read and write s3a://
+    SPARK = "spark"  # what Spark needs beside its own jars: for s3a://, and for Kafka
+    KAFKA = "kafka"  # a broker, for the tests and for trying by hand
 
 
 def java() -> Path:

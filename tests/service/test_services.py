@@ -254,6 +254,6 @@ def test_jars_that_cannot_be_had_are_one_clear_error_and_leave_no_half_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "http://127.0.0.1:1/")
-    with pytest.raises(SetupError, match="36 of the 36 jars of s3a are missing"):
-        embedded.jars(embedded.JarSet.S3A, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"s3a-resolve.log", "services.lock"}
+    with pytest.raises(SetupError, match="40 of the 40 jars of spark are missing"):
+        embedded.jars(embedded.JarSet.SPARK, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"spark-resolve.log", "services.lock"}

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import sparksession
 from etl.run import Place
 from etl.services import Services
 from etl.settings import Settings
@@ -17,16 +16,6 @@ from tests.spark.runs import REPOSITORY, Home
 from tests.stores import database_name, dsn, lake, template
 
 __all__ = ["dsn", "lake", "template"]
-
-
-@pytest.fixture(scope="session")
-def spark(settings: Settings, services: Services) -> Iterator[SparkSession]:
-    """The one session of all tests in which nothing is killed; it is set as a run's own is."""
-    here = settings.model_copy(update={"spark_master": "local[2]"})
-    session = sparksession.start(here, services)
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

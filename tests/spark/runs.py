@@ -276,6 +276,8 @@ class Home:
             "SLUICE_S3_ENDPOINT": self.place.services.s3_endpoint or "",
             "SLUICE_SPARK_MASTER": settings.spark_master,
         }
+        if settings.kafka:
+            own["SLUICE_KAFKA"] = settings.kafka
         return {**os.environ, **self.place.services.environment, **own, "PYTHONPATH": str(REPOSITORY)}
 
     def sluice(self, *words: str) -> subprocess.CompletedProcess[str]:

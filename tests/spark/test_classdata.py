@@ -12,15 +12,15 @@ from etl.settings import Settings
 
 
 def test_the_drivers_jvm_has_the_archive_mapped(spark: SparkSession, settings: Settings) -> None:
-    option = classdata.option(jars(JarSet.S3A, settings.jars))
+    option = classdata.option(jars(JarSet.SPARK, settings.jars))
     archive = option.partition("=")[2].strip('"')
     assert archive in Path(f"/proc/{driver(spark)}/maps").read_text(), "run `make install`"
 
 
 def test_another_class_path_has_an_archive_of_its_own(settings: Settings, tmp_path: Path) -> None:
-    other = tmp_path / "s3a"
-    other.symlink_to(jars(JarSet.S3A, settings.jars))
-    assert classdata.option(jars(JarSet.S3A, settings.jars))
+    other = tmp_path / "spark"
+    other.symlink_to(jars(JarSet.SPARK, settings.jars))
+    assert classdata.option(jars(JarSet.SPARK, settings.jars))
     assert not classdata.option(other)
 
 

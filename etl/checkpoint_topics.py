@@ -1,0 +1,144 @@
+"""Spark's checkpoint of a query over topics of Kafka: which offsets are in a batch, and a new one from a ledger.
+
+    sources/<i>/0      a NUL, v1 | {"<topic>": {"<partition>": <offset>}}: where the first batch starts
+    offsets/<batch>    v1 | a line of JSON about the batch | for each source such an object: where the batch ends
+
+A partition that is new in a batch starts at 0: Spark stops where it doesn't.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from etl.checkpoint import Checkpoint, damaged, noting
+from etl.checkpoint_files import (
+    VOID_OFFSET,
+    About,
+    FileLike,
+    LoggedFile,
+    Torn,
+    commit_text,
+    lines_text,
+    metadata_text,
+    offset_lines,
+)
+from etl.offsets import Range
+
+Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> offset
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicCheckpoint(Checkpoint):
+    """One look at a checkpoint of a query over topics."""
+
+    def inputs(self, batch_id: int) -> tuple[LoggedFile, ...]:  # noqa: ARG002 - no file is read
+        return ()
+
+    def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:  # noqa: ARG002
+        return ()
+
+    def logged(self) -> tuple[LoggedFile, ...]:
+        return ()
+
+    def plan(self, batch_id: int, files: Sequence[FileLike], *, times: int, about: About) -> None:  # type: ignore[override]
+        raise NotImplementedError("a batch of topics is planned by Spark alone")
+
+    def reached(self, batch_id: int) -> list[Offsets]:
+        """Where a planned batch ends, source by source."""
+        try:
+            return self._offsets(batch_id)
+        except Torn as torn:
+            raise damaged(self.uri, [str(torn)]) from None
+
+    def starts(self, batch_id: int) -> list[Offsets] | None:
+        """Where a batch starts, source by source; None: Spark has not yet looked."""
+        if batch_id == 0 and not self.folder.has("sources"):
+            return None
+        try:
+            return self._starts(batch_id)
+        except Torn as torn:
+            raise damaged(self.uri, [str(torn)]) from None
+
+    def _starts(self, batch_id: int) -> list[Offsets]:
+        return self._offsets(batch_id - 1) if batch_id else [self._first(n) for n in range(self.sources)]
+
+    def ranges(self, batch_id: int, topic_ids: Mapping[str, str]) -> tuple[Range, ...]:
+        """What a planned batch reads, partition by partition, those with nothing new included."""
+        try:
+            starts, ends = self._starts(batch_id), self._offsets(batch_id)
+        except Torn as torn:
+            seen = f"the offsets of batch {batch_id} can't be told: {torn}"
+            raise damaged(self.uri, [seen]) from None
+        return tuple(
+            Range(
+                source=source,
+                topic=topic,
+                topic_id=topic_ids[topic],
+                partition=partition,
+                start=starts[source].get(topic, {}).get(partition, 0),
+                end=end,
+            )
+            for source, topics in enumerate(ends)
+            for topic, partitions in sorted(topics.items())
+            for partition, end in sorted(partitions.items())
+        )
+
+    def _source_damage(self) -> list[str]:
+        found: list[str] = []
+        for batch in self.offsets[-2:]:
+            with noting(found):
+                self._offsets(batch)
+        if self.offsets == (0,) and not self.commits:
+            for source in range(self.sources):
+                with noting(found):
+                    self._first(source)
+        return found
+
+    def _offsets(self, batch_id: int) -> list[Offsets]:
+        name = f"offsets/{batch_id}"
+        lines = offset_lines(name, self.folder.read(name))
+        if len(lines) != self.sources:
+            raise Torn(f"{name} is of {len(lines)} sources, the pipeline has {self.sources}")
+        return [_parsed(name, line) for line in lines]
+
+    def _first(self, source: int) -> Offsets:
+        """Where the first batch of a source starts."""
+        name = f"sources/{source}/0"
+        version, _, line = self.folder.read(name).lstrip("\0").partition("\n")
+        if version != "v1":
+            raise Torn(f"{name} is torn, or of another version than v1: it begins with {version[:20]!r}")
+        return _parsed(name, line)
+
+    def seed_at(self, positions: Sequence[Offsets], *, stream_id: str) -> None:
+        """Write a checkpoint, where there is none, on which Spark goes on with batch 1 from these offsets.
+
+        `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
+        """
+        if self.exists:
+            raise damaged(self.uri, ["it is not empty, so it can't be seeded"])
+        lines = [_text(offsets) for offsets in positions]
+        for source, line in enumerate(lines):
+            self.folder.write(f"sources/{source}/0", f"\0v1\n{line}")
+        self.folder.write("offsets/0", lines_text(lines, About(watermark_ms=0, time_ms=0)))
+        self.folder.write("commits/0", commit_text())
+        self.folder.write("metadata", metadata_text(stream_id))
+
+
+def _parsed(name: str, line: str) -> Offsets:
+    if line == VOID_OFFSET:
+        return {}
+    try:
+        found = {
+            str(topic): {int(partition): int(offset) for partition, offset in partitions.items()}
+            for topic, partitions in json.loads(line).items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise Torn(f"{name} is torn: {line[:60]!r} is no offset of a topic") from None
+    return found
+
+
+def _text(offsets: Offsets) -> str:
+    named = {topic: {str(one): offset for one, offset in some.items()} for topic, some in offsets.items()}
+    return json.dumps(named, separators=(",", ":"))

@@ -1,0 +1,194 @@
+"""A Kafka cluster, asked through Spark's own JVM: which topics there are, under which ids, and from where on.
+
+Nothing is written to it: no group commits an offset, and no topic is made. Secrets come from a file and are in no
+message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from etl.errors import ServiceAway, SetupError
+from etl.offsets import Gap, Reached
+from etl.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE_MS = 30_000  # for an answer; the user's file may say another
+# What the user's file may say: how to reach the brokers. What is read, and how far, is Sluice's own.
+_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "retry.", "metadata.")
+_NAMES = frozenset(
+    {"request.timeout.ms", "default.api.timeout.ms", "connections.max.idle.ms", "receive.buffer.bytes"}
+    | {"fetch.max.bytes", "fetch.min.bytes", "fetch.max.wait.ms", "max.partition.fetch.bytes"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """A topic as it is now."""
+
+    topic_id: str
+    earliest: Mapping[int, int]  # partition -> the first offset that is there
+    latest: Mapping[int, int]  # partition -> the offset of the next record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """How to reach the brokers."""
+
+    servers: str
+    properties: Mapping[str, str] = field(repr=False)
+    jvm: Any = field(repr=False)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """For Spark's reader. Records of transactions that were taken back are none."""
+        found = {f"kafka.{name}": value for name, value in self.properties.items()}
+        return {
+            **found,
+            "kafka.bootstrap.servers": self.servers,
+            "kafka.isolation.level": "read_committed",
+            "failOnDataLoss": "true",
+            "includeHeaders": "true",
+        }
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """The ids of these topics. Raises SetupError where one is not there, and ServiceAway without an answer."""
+        with self._admin() as admin:
+            return {name: told.topicId().toString() for name, told in self._told(admin, names).items()}
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """These topics with the offsets that can be read now; raises as `topic_ids`."""
+        with self._admin() as admin:
+            told = self._told(admin, names)
+            places = [(name, one.partition()) for name, found in told.items() for one in found.partitions()]
+            spec = self.jvm.org.apache.kafka.clients.admin.OffsetSpec
+            earliest = self._offsets(admin, places, spec.earliest())
+            latest = self._offsets(admin, places, spec.latest())
+        return {
+            name: Topic(topic_id=found.topicId().toString(), earliest=earliest[name], latest=latest[name])
+            for name, found in told.items()
+        }
+
+    def _told(self, admin: Any, names: Iterable[str]) -> dict[str, Any]:
+        answers = admin.describeTopics(list(names)).topicNameValues()
+        return {str(name): self._answer(answers[name], f"topic {name}") for name in answers}
+
+    def _offsets(self, admin: Any, places: Sequence[tuple[str, int]], spec: Any) -> dict[str, dict[int, int]]:
+        partition = self.jvm.org.apache.kafka.common.TopicPartition
+        asked = {(name, number): partition(name, number) for name, number in places}
+        answer = admin.listOffsets(dict.fromkeys(asked.values(), spec))
+        found: dict[str, dict[int, int]] = {}
+        for (name, number), place in asked.items():
+            told = self._answer(answer.partitionResult(place), f"topic {name}")
+            found.setdefault(name, {})[number] = int(told.offset())
+        return found
+
+    def _answer(self, future: Any, what: str) -> Any:
+        """What a KafkaFuture comes to; the client itself gives up in time."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return future.get()
+        except Py4JJavaError as error:
+            cause = error.java_exception.getCause() or error.java_exception
+            name, words = cause.getClass().getSimpleName(), cause.getMessage()
+            if name == "UnknownTopicOrPartitionException":
+                raise SetupError(
+                    f"Kafka ({self.servers}) has no {what}",
+                    remedy="create it, or correct the pipeline's sources",
+                ) from error
+            if "Auth" in name or name == "SslAuthenticationException":
+                raise SetupError(
+                    f"Kafka ({self.servers}) refuses: {name}: {words}",
+                    remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
+                ) from error
+            raise ServiceAway(
+                f"Kafka ({self.servers}) gave no answer about {what}: {name}: {words}",
+                remedy="see that it runs and that SLUICE_KAFKA is right, then run again",
+            ) from error
+
+    def _client(self, settings: Mapping[str, str]) -> Any:
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return self.jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        except Py4JJavaError as error:
+            cause = error.java_exception.getCause() or error.java_exception
+            raise SetupError(
+                f"Kafka's client can't be made for {self.servers}: {cause.getMessage()}",
+                remedy="correct SLUICE_KAFKA, or the file SLUICE_KAFKA_PROPERTIES",
+            ) from error
+
+    @contextmanager
+    def _admin(self) -> Iterator[Any]:
+        settings = {
+            "default.api.timeout.ms": str(PATIENCE_MS),
+            "request.timeout.ms": str(PATIENCE_MS),
+            **self.properties,
+            "bootstrap.servers": self.servers,
+        }
+        admin = self._client(settings)
+        try:
+            yield admin
+        finally:
+            admin.close()
+
+
+def open_cluster(spark: SparkSession, settings: Settings, pipeline: str) -> Cluster:
+    """The cluster that the settings name, not asked for anything yet; or SetupError."""
+    if settings.kafka is None:
+        raise SetupError(
+            f"Pipeline {pipeline} reads topics, and no broker is named",
+            remedy="set SLUICE_KAFKA=host:port, and SLUICE_KAFKA_PROPERTIES where it asks for TLS or a password",
+        )
+    jvm: Any = spark.sparkContext._jvm
+    return Cluster(servers=settings.kafka, properties=_properties(settings, jvm), jvm=jvm)
+
+
+def _properties(settings: Settings, jvm: Any) -> dict[str, str]:
+    """The file's content, as Java reads it."""
+    if settings.kafka_properties is None:
+        return {}
+    file = jvm.java.io.FileReader(str(settings.kafka_properties))
+    try:
+        read = jvm.java.util.Properties()
+        read.load(file)
+    finally:
+        file.close()
+    found = {str(name): str(read[name]) for name in read}
+    if refused := sorted(name for name in found if not (name.startswith(_PREFIXES) or name in _NAMES)):
+        raise SetupError(
+            f"{settings.kafka_properties} sets {', '.join(refused)}, which is not about how to reach the brokers",
+            remedy="leave it out: servers are named in SLUICE_KAFKA, and what is read is told by the ledger",
+        )
+    return found
+
+
+def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
+    """What Kafka has no longer of what comes next, in the topics that are read."""
+    found = []
+    for one in reached:
+        topic = now.get(one.topic)
+        if topic is None:
+            continue
+        if topic.topic_id != one.topic_id:
+            end = None
+        elif topic.earliest[one.partition] > one.reached:
+            end = topic.earliest[one.partition]
+        else:
+            continue
+        found.append(
+            Gap(
+                topic=one.topic,
+                topic_id=one.topic_id,
+                partition=one.partition,
+                start=one.reached,
+                end=end,
+            )
+        )
+    return found

@@ -1,0 +1,61 @@
+"""A new stream over topics, whose checkpoint begins exactly where the ledger is."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl import ledger, offsets
+from etl.checkpoint_topics import TopicCheckpoint
+from etl.database import session
+from etl.kafka import gaps
+from etl.offsets import Gap
+from etl.preflight import Checkpoints
+
+if TYPE_CHECKING:
+    from etl.topics import TopicSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """A person's word that what Kafka has no longer is lost."""
+
+    who: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeded:
+    """A stream that can run."""
+
+    stream_id: str
+    partitions: int  # that its checkpoint knows
+    gone: Sequence[Gap]  # what was accepted as gone
+
+
+def seeded_topics(
+    dsn: str, checkpoints: Checkpoints, source: TopicSource, accepted: Accepted | None
+) -> Seeded:
+    """A new current stream that reads on from what was delivered; OffsetsGone where that is gone, and not accepted.
+
+    The ledger is read in the transaction that makes the stream current: no other stream can deliver later.
+    """
+    stream_id, now = str(uuid.uuid4()), source.now()
+    checkpoint = checkpoints.of(stream_id)
+    assert isinstance(checkpoint, TopicCheckpoint)
+    with session(dsn) as cursor:
+        ledger.lock(cursor, checkpoints.pipeline)
+        gone = gaps(now, offsets.reached(cursor, checkpoints.pipeline))
+        if gone and accepted is None:
+            raise source.gone(gone)
+        if accepted is not None:
+            offsets.accept(cursor, checkpoints.pipeline, gone, who=accepted.who, why=accepted.why)
+        seeds = source.seeds(now, offsets.reached(cursor, checkpoints.pipeline))
+        ledger.register_stream(
+            cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1
+        )
+    checkpoint.seed_at(seeds, stream_id=stream_id)
+    partitions = sum(len(partitions) for topics in seeds for partitions in topics.values())
+    return Seeded(stream_id=stream_id, partitions=partitions, gone=gone)

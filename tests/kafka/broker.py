@@ -1,0 +1,173 @@
+"""A real Kafka broker: one process in KRaft mode, on loopback and free ports, with its data in a folder of its own.
+
+`python -m tests.kafka.broker` starts one to try by hand, and stops it with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from etl.services import JarSet, jars, java
+from etl.services.process import HOST, tail
+from etl.settings import load_settings
+
+PATIENCE = 60  # seconds; nothing is decided by it, a broker that takes longer has failed
+USER, PASSWORD = "reader", "Correct-horse-battery-staple"
+JAVA = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://{host}:{plain},SASL_PLAINTEXT://{host}:{sasl},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{plain},SASL_PLAINTEXT://{host}:{sasl}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+log.dirs={folder}/data
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+@dataclass(kw_only=True)
+class Broker:
+    """One broker; killed and started again it has the same ports and the same data."""
+
+    folder: Path
+    jars: Path
+    plain: int  # port
+    sasl: int
+    controller: int
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @classmethod
+    def at(cls, folder: Path, jar_folder: Path) -> Broker:
+        plain, sasl, controller = free_ports(3)
+        found = cls(
+            folder=folder,
+            jars=jars(JarSet.KAFKA, jar_folder.absolute()),
+            plain=plain,
+            sasl=sasl,
+            controller=controller,
+        )
+        properties = PROPERTIES.format(
+            host=HOST,
+            plain=plain,
+            sasl=sasl,
+            controller=controller,
+            folder=folder,
+            user=USER,
+            password=PASSWORD,
+        )
+        found.properties.write_text(properties)
+        found.run("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(found.properties))
+        return found
+
+    @property
+    def properties(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "broker.log"
+
+    @property
+    def servers(self) -> str:
+        """For SLUICE_KAFKA."""
+        return f"{HOST}:{self.plain}"
+
+    @property
+    def guarded(self) -> str:
+        """Where a name and a password are asked for."""
+        return f"{HOST}:{self.sasl}"
+
+    def _command(self, *words: str) -> list[str]:
+        spark = find_spec("pyspark")
+        assert spark is not None and spark.origin is not None
+        [scala] = (Path(spark.origin).parent / "jars").glob("scala-library-*.jar")
+        return [str(java()), *JAVA, "-cp", f"{self.jars}/*:{scala}", *words]
+
+    def run(self, *words: str) -> None:
+        """A command of Kafka's own."""
+        done = subprocess.run(self._command(*words), capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with self.log.open("ab") as log:
+            words = self._command("kafka.Kafka", str(self.properties))
+            self.process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + PATIENCE
+        while not self._answers():
+            assert self.process.poll() is None, tail(self.log, 20)
+            assert time.monotonic() < deadline, tail(self.log, 20)
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        """Whether it tells which requests it knows (ApiVersions): Kafka's own sign of readiness."""
+        with suppress(OSError), socket.create_connection((HOST, self.plain), timeout=5) as connection:
+            connection.sendall(bytes.fromhex("0000000b0012000000000001000161"))
+            return len(connection.recv(8)) == 8
+        return False
+
+    def kill(self) -> None:
+        """SIGKILL, as a machine that fails."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(PATIENCE)
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+@contextmanager
+def a_broker(jar_folder: Path) -> Iterator[Broker]:
+    """One that runs, and is gone afterwards with all its data."""
+    with tempfile.TemporaryDirectory(prefix="sluice-kafka-") as folder:
+        found = Broker.at(Path(folder), jar_folder)
+        try:
+            found.start()
+            yield found
+        finally:
+            found.stop()
+
+
+if __name__ == "__main__":
+    with a_broker(load_settings().jars) as one, suppress(KeyboardInterrupt):
+        print(f"export SLUICE_KAFKA={one.servers}", flush=True)
+        signal.pause()

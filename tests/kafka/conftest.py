@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.services import Services
+from etl.settings import Settings
+from tests.kafka.broker import Broker, a_broker
+from tests.kafka.topics import NEGATIVE, Topics
+from tests.spark.runs import Home, rule
+from tests.stores import dsn, lake, template
+
+__all__ = ["dsn", "lake", "template"]
+
+
+@pytest.fixture(scope="session")
+def broker(settings: Settings) -> Iterator[Broker]:
+    """The one broker of all tests in which it is not killed."""
+    with a_broker(settings.jars) as found:
+        yield found
+
+
+@pytest.fixture
+def topics(spark: SparkSession, broker: Broker) -> Topics:
+    return Topics(spark=spark, servers=broker.servers)
+
+
+@pytest.fixture
+def home(
+    tmp_path: Path,
+    dsn: str,
+    services: Services,
+    lake_uri: str,
+    settings_for: Callable[..., Settings],
+    spark: SparkSession,
+    broker: Broker,
+) -> Home:
+    """A user's own folders, an empty database and an empty lake, and the broker."""
+    found = Home.at(tmp_path, dsn, services, lake_uri, settings_for, spark, kafka=broker.servers)
+    found.judge(rule("column_values_to_be_between", NEGATIVE, "warning", column="amount", min_value=0))
+    return found

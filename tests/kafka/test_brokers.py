@@ -1,0 +1,179 @@
+"""Brokers that are guarded, that take transactions back, that fail; and groups that are not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.errors import ServiceAway, SetupError
+from etl.settings import Settings
+from etl.steps import Step
+from tests.kafka.broker import PASSWORD, USER, Broker, a_broker
+from tests.kafka.topics import NAME, Record, Sent, Topics, assert_holds, changed, declare, orders
+from tests.spark.runs import Home, once_at
+
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required username={user} password={password};"
+
+
+def guarded(home: Home, broker: Broker, *, password: str, folder: Path) -> Home:
+    """By the listener that asks for a name and a password, which are in a file."""
+    file = folder / "client.properties"
+    jaas = JAAS.format(user=f'"{USER}"', password=f'"{password}"')
+    file.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={jaas}\n")
+    return changed(home, kafka=broker.guarded, kafka_properties=file)
+
+
+def test_a_password_opens_the_topics_and_is_shown_nowhere(
+    home: Home, topics: Topics, broker: Broker, tmp_path: Path, spark: SparkSession
+) -> None:
+    topic = topics.create()
+    declare(home, topic)
+    topics.send(topic, [*orders(0, 10), Record(value="{", malformed=True)])
+    mine = guarded(home, broker, password=PASSWORD, folder=tmp_path)
+    log = Path(mine.place.settings.home).parent
+    spark.sparkContext.setLogLevel("INFO")
+    try:
+        mine.run()
+    finally:
+        spark.sparkContext.setLogLevel("ERROR")
+    assert_holds(mine, topics.sent)
+    shown = [one.info["cmdline"] for one in psutil.process_iter(["cmdline"])]
+    assert PASSWORD not in str(shown)
+    assert PASSWORD not in str(spark.sparkContext.getConf().getAll())
+    assert PASSWORD not in repr(mine.place.settings)
+    written = [file for file in log.rglob("*") if file.is_file() and file.name != "client.properties"]
+    assert written and not any(PASSWORD.encode() in file.read_bytes() for file in written)
+
+
+def test_what_spark_says_of_a_plan_hides_the_password(
+    home: Home, broker: Broker, tmp_path: Path, spark: SparkSession
+) -> None:
+    from etl.source import open_source
+
+    declare(home, "orders")
+    mine = guarded(home, broker, password=PASSWORD, folder=tmp_path)
+    frame = open_source(spark, mine.pipeline(), mine.place.settings).streamed
+    plan = str(frame._jdf.queryExecution().toString())
+    assert "jaas" in plan
+    assert PASSWORD not in plan
+
+
+def test_a_wrong_password_is_told_without_it(
+    home: Home, topics: Topics, broker: Broker, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    declare(home, topic)
+    mine = guarded(home, broker, password="wrong-one", folder=tmp_path)
+    with pytest.raises(SetupError, match="SaslAuthenticationException") as told:
+        mine.run()
+    assert "wrong-one" not in str(told.value)
+
+
+def test_settings_that_are_not_about_reaching_the_brokers_are_refused(home: Home, tmp_path: Path) -> None:
+    declare(home, "orders")
+    file = tmp_path / "client.properties"
+    file.write_text("group.id=mine\nauto.offset.reset=latest\nssl.truststore.type=PEM\n")
+    with pytest.raises(SetupError, match=r"sets auto\.offset\.reset, group\.id, which is not about"):
+        changed(home, kafka_properties=file).run()
+
+
+def test_a_transaction_that_was_taken_back_is_not_delivered(home: Home, topics: Topics) -> None:
+    topic = topics.create(partitions=1)
+    declare(home, topic, max_offsets=3)
+    before = topics.send(topic, orders(0, 4, partitions=1))
+    clients = topics.clients.clients
+    producer = clients.producer.KafkaProducer(
+        {
+            "bootstrap.servers": topics.servers,
+            "transactional.id": topic,
+            "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+            "value.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+        }
+    )
+    producer.initTransactions()
+    for number, commits in ((100, False), (200, True)):
+        producer.beginTransaction()
+        for more in range(2):
+            value = f'{{"id": {number + more}, "amount": 1.0}}'
+            producer.send(clients.producer.ProducerRecord(topic, value)).get()
+        (producer.commitTransaction if commits else producer.abortTransaction)()
+    producer.close()
+    home.run()
+    # 0 to 3, two that were taken back and the mark of that, then the two of the other transaction
+    kept = [Record(value=f'{{"id": {number}, "amount": 1.0}}') for number in (200, 201)]
+    assert_holds(
+        home, [*before, *(Sent(record=one, topic=topic, offset=7 + n) for n, one in enumerate(kept))]
+    )
+
+
+def test_groups_of_others_stay_as_they_are_and_none_is_left_behind(home: Home, topics: Topics) -> None:
+    topic = topics.create()
+    declare(home, topic)
+    topics.send(topic, orders(0, 10))
+    kafka = topics.clients
+    consumer = kafka.clients.consumer.KafkaConsumer(
+        {
+            "bootstrap.servers": topics.servers,
+            "group.id": f"others.{topics.suffix}",
+            "key.deserializer": "org.apache.kafka.common.serialization.StringDeserializer",
+            "value.deserializer": "org.apache.kafka.common.serialization.StringDeserializer",
+        }
+    )
+    place = kafka.common.TopicPartition(topic, 0)
+    consumer.assign([place])
+    consumer.commitSync({place: kafka.clients.consumer.OffsetAndMetadata(3)})
+    before = topics.groups()
+    assert f"others.{topics.suffix}" in before
+    home.run()
+    assert topics.groups() == before
+    assert consumer.committed({place})[place].offset() == 3
+    consumer.close()
+
+
+@pytest.fixture
+def frail(settings: Settings) -> Iterator[Broker]:
+    """A broker of one test's own, to be killed."""
+    with a_broker(settings.jars) as found:
+        yield found
+
+
+def test_a_broker_that_is_killed_and_comes_back_within_a_run(
+    home: Home, frail: Broker, spark: SparkSession
+) -> None:
+    topics = Topics(spark=spark, servers=frail.servers)
+    mine = changed(home, kafka=frail.servers)
+    topic = topics.create()
+    declare(mine, topic, max_offsets=10)
+    topics.send(topic, orders(0, 40))
+
+    def fail() -> None:
+        frail.kill()
+        frail.start()
+
+    with once_at(Step.STAGED, fail):
+        done = mine.run()
+    assert (done.batches, done.records) == (4, 40)
+    assert_holds(mine, topics.sent)
+
+
+def test_a_broker_that_stays_away_is_an_outage_and_the_next_run_goes_on(
+    home: Home, frail: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    topics = Topics(spark=spark, servers=frail.servers)
+    file = tmp_path / "impatient.properties"
+    file.write_text("default.api.timeout.ms=3000\nrequest.timeout.ms=2000\n")
+    mine = changed(home, kafka=frail.servers, kafka_properties=file)
+    topic = topics.create()
+    declare(mine, topic, max_offsets=10)
+    topics.send(topic, orders(0, 40))
+    with once_at(Step.COMMITTED, frail.kill), pytest.raises(ServiceAway, match=f"sluice run {NAME}"):
+        mine.run()
+    with pytest.raises(ServiceAway):
+        mine.run()
+    frail.start()
+    assert mine.run().records == 30
+    assert_holds(mine, topics.sent)

@@ -1,0 +1,189 @@
+"""What Kafka or the checkpoint lost is a stop that names it, and a command that goes on exactly once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from etl.errors import CheckpointDamaged, CheckpointLost, OffsetsGone, SetupError
+from etl.recover import recover
+from etl.replay import Chosen, plan
+from etl.seeds import Accepted
+from etl.steps import Step
+from etl.trying import try_out
+from tests.kafka.topics import Topics, assert_holds, changed, declare, orders, ranges
+from tests.spark.runs import Home, once_at
+
+YES = Accepted(who="ann", why="retention was too short")
+
+
+def mend(home: Home, accepted: Accepted | None = None) -> object:
+    return recover(home.place, home.pipeline(), accepted=accepted, spark=home.spark)
+
+
+def wipe(home: Home) -> None:
+    shutil.rmtree(home.place.settings.checkpoints)
+
+
+def test_a_lost_checkpoint_is_made_anew_at_the_ledgers_offsets(home: Home, topics: Topics) -> None:
+    topic = topics.create()
+    declare(home, topic)
+    topics.send(topic, orders(0, 30))
+    home.run()
+    wipe(home)
+    topics.send(topic, orders(30, 10))
+    with pytest.raises(CheckpointLost, match="sluice recover"):
+        home.run()
+    mend(home)
+    assert home.run().records == 10
+    assert_holds(home, topics.sent)
+    assert recover(home.place, home.pipeline(), spark=home.spark).problem is None
+
+
+def test_a_checkpoint_that_is_elsewhere_than_the_ledger_is_refused(home: Home, topics: Topics) -> None:
+    topic = topics.create()
+    declare(home, topic)
+    topics.send(topic, orders(0, 10))
+    home.run()
+    [(stream,)] = home.ask("SELECT stream_id::text FROM sluice.stream")
+    offsets = home.checkpoint(stream) / "offsets" / "0"
+    offsets.write_text(offsets.read_text().replace(f'"{topic}":{{"0":5', f'"{topic}":{{"0":4'))
+    with pytest.raises(CheckpointDamaged, match=f"{topic}/0 at 4, the ledger at 5"):
+        home.run()
+    mend(home)
+    topics.send(topic, orders(10, 3))
+    home.run()
+    assert_holds(home, topics.sent)
+
+
+def test_partitions_and_topics_that_are_added_are_read_from_their_first_record(
+    home: Home, topics: Topics
+) -> None:
+    one, other = topics.create("one"), topics.create("other")
+    declare(home, one)
+    topics.send(one, orders(0, 9))
+    home.run()
+    topics.widen(one, 4)
+    topics.send(one, orders(9, 20, partitions=4))
+    topics.send(other, orders(100, 7))
+    assert home.run().records == 20
+    declare(home, one, other)
+    assert home.run().records == 7
+    assert_holds(home, topics.sent)
+    assert {number for number, *_ in ranges(home, one)} == {0, 1, 2, 3}
+
+
+def test_an_added_topic_whose_first_records_aged_out_begins_at_its_earliest(
+    home: Home, topics: Topics
+) -> None:
+    """Spark would stop for good: it takes a partition that does not begin at 0 for one that lost records."""
+    one, other = topics.create("one"), topics.create("other", partitions=1)
+    declare(home, one)
+    topics.send(one, orders(0, 5))
+    home.run()
+    sent = topics.send(other, orders(100, 8, partitions=1))
+    topics.age(other, 0, before=3)
+    declare(home, one, other)
+    with pytest.raises(CheckpointDamaged, match=f"{other}/0 begins at 3"):
+        home.run()
+    mend(home)
+    assert home.run().records == 5
+    assert_holds(home, [*topics.sent[:5], *sent[3:]])
+
+
+def test_records_that_aged_out_unread_are_a_stop_until_a_person_accepts_it(
+    home: Home, topics: Topics
+) -> None:
+    topic = topics.create(partitions=1)
+    declare(home, topic)
+    topics.send(topic, orders(0, 10, partitions=1))
+    home.run()
+    topics.send(topic, orders(10, 10, partitions=1))
+    topics.age(topic, 0, before=14)
+    for refused in (home.run, lambda: mend(home)):
+        with pytest.raises(OffsetsGone, match=f"{topic}/0 from 10 up to 13") as told:
+            refused()
+        assert "--accept-gone" in told.value.remedy
+    assert_holds(home, topics.sent[:10])
+    mend(home, YES)
+    assert home.run().records == 6
+    assert_holds(home, topics.sent[:10] + topics.sent[14:])
+    gap = home.ask("SELECT topic, start_offset, end_offset, who, why FROM sluice.accepted_gap")
+    assert gap == [(topic, 10, 14, YES.who, YES.why)]
+    assert ranges(home, topic)[-1] == (0, 14, 20)
+
+
+def test_records_that_age_out_while_they_are_read_are_named(
+    home: Home, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=1)
+    declare(home, topic, max_offsets=5)
+    for number in range(0, 30, 5):
+        topics.send(topic, orders(number, 5, partitions=1))
+    file = tmp_path / "client.properties"
+    file.write_text("max.partition.fetch.bytes=1\n")  # else the client has all of them before they are gone
+    mine = changed(home, kafka_properties=file)
+    with (
+        once_at(Step.JUDGED, lambda: topics.age(topic, 0, before=28)),
+        pytest.raises(OffsetsGone, match=rf"{topic}/0 from \d+ up to 27"),
+    ):
+        mine.run()
+    [(reached,)] = home.ask("SELECT max(end_offset) FROM sluice.delivery_range")
+    assert reached < 28
+    assert_holds(home, topics.sent[:reached])
+    mend(home, YES)
+    home.run()
+    assert_holds(home, topics.sent[:reached] + topics.sent[28:])
+
+
+def test_a_topic_that_was_made_anew_is_a_stop_though_its_name_is_the_same(home: Home, topics: Topics) -> None:
+    topic = topics.create()
+    declare(home, topic)
+    topics.send(topic, orders(0, 10))
+    home.run()
+    topics.remake(topic)
+    after = topics.send(topic, orders(100, 30))  # more than the ledger has: offsets alone would hide it
+    with pytest.raises(OffsetsGone, match=f"{topic} was deleted and made anew"):
+        home.run()
+    assert_holds(home, topics.sent[:10])
+    mend(home, YES)
+    assert home.run().records == 30
+    assert_holds(home, [*topics.sent[:10], *after])
+    assert len(set(home.ask("SELECT topic_id FROM sluice.delivery_range"))) == 2
+
+
+def test_a_topic_that_is_made_anew_within_a_batch_is_not_delivered(home: Home, topics: Topics) -> None:
+    topic = topics.create()
+    declare(home, topic)
+    topics.send(topic, orders(0, 10))
+    home.run()
+    topics.send(topic, orders(10, 10))
+    with (
+        once_at(Step.STAGED, lambda: topics.remake(topic)),
+        pytest.raises(OffsetsGone, match="made anew while orders read it"),
+    ):
+        home.run()
+    assert_holds(home, topics.sent[:10])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda home: plan(home.place, home.pipeline(), Chosen(deliveries=(1, 1))),
+        lambda home: try_out(home.place, home.pipeline(), ["one.json"]),
+    ],
+    ids=["replay", "try"],
+)
+def test_what_is_of_files_alone_says_so(home: Home, asked: Callable[[Home], object]) -> None:
+    declare(home, "orders")
+    with pytest.raises(SetupError, match="is of landed files alone"):
+        asked(home)
+
+
+def test_a_topic_that_is_not_there_is_named(home: Home) -> None:
+    declare(home, "nowhere")
+    with pytest.raises(SetupError, match="has no topic nowhere"):
+        home.run()

@@ -1,0 +1,46 @@
+"""Records of a real broker, delivered exactly once into both sinks; each row carries the place of its record."""
+
+from __future__ import annotations
+
+import itertools
+
+from tests.kafka.topics import Record, Topics, assert_holds, declare, orders, ranges
+from tests.spark.runs import Home
+
+
+def test_every_record_is_in_both_sinks_once_and_the_ledger_knows_its_offsets(
+    home: Home, topics: Topics
+) -> None:
+    topic = topics.create()
+    declare(home, topic, max_offsets=20)
+    topics.send(topic, orders(0, 50, negative=[7, 8]))
+    first = home.run()
+    assert (first.batches, first.records) == (3, 50)
+    assert_holds(home, topics.sent)
+    assert home.run().batches == 0
+    topics.send(topic, orders(50, 5))
+    assert home.run().batches == 1
+    assert_holds(home, topics.sent)
+    found = ranges(home, topic)
+    for partition, end in ((0, 28), (1, 27)):
+        mine = [(start, stop) for number, start, stop in found if number == partition]
+        assert mine[0][0] == 0 and mine[-1][1] == end
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(mine))
+
+
+def test_no_record_is_dropped_whatever_its_value(home: Home, topics: Topics) -> None:
+    """A tombstone is a row; what is not one JSON object, an empty value included, is held with its place."""
+    topic = topics.create()
+    declare(home, topic)
+    bad = ["{broken", "", " ", '{"id": 1} {"id": 2}', "[]", '{"id": "x"}']
+    records = [
+        Record(value='{"id": 1, "amount": 2}', key="a", origin="web"),
+        Record(value=None, key="a"),
+        Record(value="{}", partition=1),
+        *(Record(value=text, partition=1, malformed=True) for text in bad),
+        Record(value=None, key=None, partition=1, origin="web"),
+    ]
+    topics.send(topic, records)
+    done = home.run()
+    assert (done.records, done.malformed, done.delivered) == (len(records), len(bad), 4)
+    assert_holds(home, topics.sent)
