@@ -13,37 +13,35 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
 from pyarrow import fs
 
-from etl import ledger, offsets, warehouse
+from etl import ledger, warehouse
 from etl.batch import Receipt
 from etl.bucket import ensure_bucket
 from etl.checkpoint import Checkpoint, open_checkpoint
 from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import migrate, session
-from etl.deliver import deliver
 from etl.ending import Ending
-from etl.errors import RecordsMissing, SluiceError
+from etl.errors import SluiceError
 from etl.lake import Lake
 from etl.ledger import Lease
 from etl.models import Models
 from etl.objects import ObjectStore
 from etl.pipeline import Pipeline
 from etl.places import filesystem
-from etl.preflight import Checkpoints, nothing_new, ready_stream, require_same, require_state
+from etl.preflight import Checkpoints, nothing_new, ready_stream
 from etl.services import Services
 from etl.settings import Settings
-from etl.stay import Stay, StopAsked
+from etl.stay import Stay
 from etl.steps import Listener, Step, reached
-from etl.watch import Watch
+from etl.stream import StreamRun
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("sluice")
 
@@ -175,10 +173,18 @@ def _deliver_all(
     checkpoint = place.checkpoints(pipeline).of(stream_id)
     if stay.every is None and nothing_new(pipeline, checkpoint, place.settings.landing):
         return _ended(summary, started)
+    stream = StreamRun(
+        place=place,
+        pipeline=pipeline,
+        lease=lease,
+        stream_id=stream_id,
+        received=received,
+        on_step=on_step,
+        stay=stay,
+    )
     try:
         with a_session(place, spark) as found:
-            while not _all_read(place, pipeline, found, lease, stream_id, received, on_step, stay):
-                log.info("%s goes on with its lookups and models as they are now", pipeline.name)
+            stream.to_its_end(found)
     except SluiceError as error:
         summary.outcome = type(error).__name__
         error.done = _ended(summary, started)
@@ -287,87 +293,3 @@ def a_session(place: Place, given: SparkSession | None) -> Iterator[SparkSession
             spark.stop()
         except (OSError, Py4JError) as error:  # its JVM is gone; what ended the run matters more
             log.debug("Spark could not be stopped: %s", error)
-
-
-def _all_read(
-    place: Place,
-    pipeline: Pipeline,
-    spark: SparkSession,
-    lease: Lease,
-    stream_id: str,
-    received: Progress,
-    on_step: Listener | None,
-    stay: Stay,
-) -> bool:
-    """Run the query to its end; False: before a batch, a lookup or model was not as the query has it."""
-    from etl.history import past_batches
-    from etl.late import set_watermark
-    from etl.lookups import LookupsChanged
-    from etl.opened import open_pipeline
-    from etl.query import to_its_end
-    from etl.sparkbatch import SparkBatch
-    from etl.sparksession import retained_batches
-    from etl.state import its_batches, output_mode, tell_of_pinned
-
-    opened = open_pipeline(place, pipeline, spark)
-    with session(place.services.postgres) as cursor:
-        stream = ledger.stream_state(cursor, stream_id)
-    assert stream is not None
-    require_state(place.services.postgres, lease, stream, opened.state)
-    checkpoints = place.checkpoints(pipeline)
-
-    def require_readable() -> None:
-        with session(place.services.postgres) as cursor:
-            reached = offsets.reached(cursor, pipeline.name)
-            now = ledger.stream_state(cursor, stream_id)
-        assert now is not None
-        opened.source.require_readable(checkpoints.of(stream_id), now.next_batch, reached)
-
-    require_readable()
-    if opened.state:
-        tell_of_pinned(pipeline.name, checkpoints.of(stream.stream_id), spark)
-    rules = replace(opened.rules, past=partial(past_batches, place, pipeline, opened.rules.suite.looks_back))
-    run = opened.session(lease, stream, on_step)
-    keep = retained_batches(place.settings.backup_horizon)
-    watch = Watch(place.services.postgres, lease, stream_id, keep=keep)
-    failure: list[BaseException] = []
-
-    def batch(found: DataFrame, number: int) -> None:
-        try:
-            stay.refuse_next(place.services.postgres, lease)
-            opened.source.require_lookups()
-            checkpoint = checkpoints.of(stream.stream_id)  # read anew: Spark has just written to it
-            require_same(checkpoint, stream.stream_id, pipeline.name)
-            if pipeline.tells_late:
-                set_watermark(spark, checkpoint.watermark_of(number - 1))
-            micro = SparkBatch.of(found, number, checkpoint, opened, rules, place.settings)
-            receipt = deliver(run, micro)
-            if receipt.delivered_before:
-                micro.pass_by()
-            watch.delivered(receipt)
-            received(receipt)
-        except BaseException as error:
-            failure.append(error)
-            raise
-
-    writer = opened.frame.writeStream.foreachBatch(batch).option("checkpointLocation", stream.checkpoint)
-    writer = writer.outputMode(output_mode(pipeline, opened.state))
-    try:
-        with its_batches(opened.frame), stay.listing(spark):
-            to_its_end(
-                writer,
-                pipeline.name,
-                failure,
-                stay,
-                settled=lambda: checkpoints.of(stream.stream_id).settled,
-                watched=watch.over,
-            )
-    except RecordsMissing:
-        require_readable()  # tells what is gone
-        raise
-    except LookupsChanged as changed:
-        log.info("batch not begun: %s", changed)
-        return False
-    except StopAsked as asked:
-        log.info("batch not begun: %s", asked)
-    return True

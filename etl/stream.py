@@ -1,0 +1,149 @@
+"""The query of a run: one micro-batch after the other, and the query made anew where a lookup or model has changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from etl import ledger, offsets
+from etl.batch import Receipt
+from etl.checkpoint import Checkpoint
+from etl.database import session
+from etl.deliver import deliver
+from etl.errors import RecordsMissing
+from etl.ledger import Lease, StreamState
+from etl.pipeline import Pipeline
+from etl.preflight import require_same, require_state
+from etl.stay import Stay, StopAsked
+from etl.steps import Listener
+from etl.watch import Watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.opened import Opened
+    from etl.run import Place
+
+log = logging.getLogger("sluice")
+
+OnBatch = Callable[["DataFrame", int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamRun:
+    """A run that has the lease, and its stream."""
+
+    place: Place
+    pipeline: Pipeline
+    lease: Lease
+    stream_id: str
+    received: Callable[[Receipt], None]  # told of every batch
+    on_step: Listener | None
+    stay: Stay
+
+    def to_its_end(self, spark: SparkSession) -> None:
+        """Deliver every batch that there is, or that comes for as long as the run is to stay."""
+        while not self._all_read(spark):
+            log.info("%s goes on with its lookups and models as they are now", self.pipeline.name)
+
+    def _all_read(self, spark: SparkSession) -> bool:
+        """Run the query to its end; False: before a batch, a lookup or model was not as the query has it."""
+        from etl.lookups import LookupsChanged
+        from etl.opened import open_pipeline
+        from etl.query import to_its_end
+        from etl.sparksession import retained_batches
+        from etl.state import its_batches, output_mode, tell_of_pinned
+
+        opened = open_pipeline(self.place, self.pipeline, spark)
+        stream = self._stream()
+        require_state(self._dsn, self.lease, stream, opened.state)
+        self._require_readable(opened)
+        if opened.state:
+            tell_of_pinned(self.pipeline.name, self._checkpoint(), spark)
+        keep = retained_batches(self.place.settings.backup_horizon)
+        watch = Watch(self._dsn, self.lease, self.stream_id, keep=keep)
+        failure: list[BaseException] = []
+        on_batch = _keeping(failure, self._on_batch(opened, stream, watch))
+        writer = opened.frame.writeStream.foreachBatch(on_batch).option(
+            "checkpointLocation", stream.checkpoint
+        )
+        try:
+            with its_batches(opened.frame), self.stay.listing(spark):
+                to_its_end(
+                    writer.outputMode(output_mode(self.pipeline, opened.state)),
+                    self.pipeline.name,
+                    failure,
+                    self.stay,
+                    settled=lambda: self._checkpoint().settled,
+                    watched=watch.over,
+                )
+        except RecordsMissing:
+            self._require_readable(opened)  # tells what is gone
+            raise
+        except LookupsChanged as changed:
+            log.info("batch not begun: %s", changed)
+            return False
+        except StopAsked as asked:
+            log.info("batch not begun: %s", asked)
+        return True
+
+    def _on_batch(self, opened: Opened, stream: StreamState, watch: Watch) -> OnBatch:
+        """What Spark's foreachBatch calls."""
+        from etl.history import past_batches
+        from etl.late import set_watermark
+        from etl.sparkbatch import SparkBatch
+
+        looks_back = opened.rules.suite.looks_back
+        rules = replace(opened.rules, past=partial(past_batches, self.place, self.pipeline, looks_back))
+        run = opened.session(self.lease, stream, self.on_step)
+
+        def batch(found: DataFrame, number: int) -> None:
+            self.stay.refuse_next(self._dsn, self.lease)
+            opened.source.require_lookups()
+            checkpoint = self._checkpoint()
+            require_same(checkpoint, self.stream_id, self.pipeline.name)
+            if self.pipeline.tells_late:
+                set_watermark(opened.source.spark, checkpoint.watermark_of(number - 1))
+            micro = SparkBatch.of(found, number, checkpoint, opened, rules, self.place.settings)
+            receipt = deliver(run, micro)
+            if receipt.delivered_before:
+                micro.pass_by()
+            watch.delivered(receipt)
+            self.received(receipt)
+
+        return batch
+
+    @property
+    def _dsn(self) -> str:
+        return self.place.services.postgres
+
+    def _checkpoint(self) -> Checkpoint:
+        """Read anew: Spark writes to it all the time."""
+        return self.place.checkpoints(self.pipeline).of(self.stream_id)
+
+    def _stream(self) -> StreamState:
+        with session(self._dsn) as cursor:
+            found = ledger.stream_state(cursor, self.stream_id)
+        assert found is not None
+        return found
+
+    def _require_readable(self, opened: Opened) -> None:
+        with session(self._dsn) as cursor:
+            reached = offsets.reached(cursor, self.pipeline.name)
+        opened.source.require_readable(self._checkpoint(), self._stream().next_batch, reached)
+
+
+def _keeping(failure: list[BaseException], on_batch: OnBatch) -> OnBatch:
+    """The same, its error kept: Spark's own report of it is text."""
+
+    def batch(found: DataFrame, number: int) -> None:
+        try:
+            on_batch(found, number)
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    return batch
