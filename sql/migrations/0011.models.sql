@@ -43,12 +43,13 @@ CREATE VIEW sluice.delivery_model AS
     FROM sluice.delivery d
     CROSS JOIN LATERAL jsonb_each(d.lookups) AS used (name, files)
     JOIN sluice.model m ON m.pipeline = d.pipeline AND m.name = used.name AND m.digest = used.files->0->>'etag'
-                       AND m.location = used.files->0->>'uri';
-COMMENT ON VIEW sluice.delivery_model IS 'One row a delivered batch and model: which version scored it';
+                       AND m.location = used.files->0->>'uri'
+    WHERE d.kind <> 'release';
+COMMENT ON VIEW sluice.delivery_model IS 'One row a delivered batch and model: which version scored it. Rows released from quarantine keep the scores of the batch they came in';
 COMMENT ON COLUMN sluice.delivery_model.pipeline IS 'The pipeline';
 COMMENT ON COLUMN sluice.delivery_model.delivery_id IS 'The delivery';
 COMMENT ON COLUMN sluice.delivery_model.batch_id IS 'Spark''s batch id within the stream';
-COMMENT ON COLUMN sluice.delivery_model.kind IS 'stream, replay or release; see sluice.delivery.kind';
+COMMENT ON COLUMN sluice.delivery_model.kind IS 'stream or replay; see sluice.delivery.kind';
 COMMENT ON COLUMN sluice.delivery_model.commit_seq IS 'Order of the pipeline''s commits';
 COMMENT ON COLUMN sluice.delivery_model.committed_at IS 'When the batch was delivered';
 COMMENT ON COLUMN sluice.delivery_model.live IS 'False once a later delivery took the batch''s place';

@@ -21,7 +21,10 @@ from etl.batch import Receipt
 from etl.errors import Busy, NeedsPerson, SetupError
 from etl.generated import generated, told
 from etl.pipeline import load_pipeline
+from etl.quarantine import Chosen as Held
+from etl.quarantine import held_rows
 from etl.recover import recover
+from etl.release import release
 from etl.replay import Chosen, plan, replay
 from etl.run import run
 from etl.sweep import sweep
@@ -198,6 +201,13 @@ def test_device_anomalies(shipped: Home) -> None:
     assert scored_by == [(0, 1, digest), (1, 1, digest)]
     query = "SELECT column_name FROM sluice.column_metric WHERE minimum > 0 AND maximum < 1"
     assert shipped.ask(query) == [("score",), ("score",)]
+
+    too_warm = Held(reason="the temperature is what the sensor measures")
+    held, *_ = held_rows(shipped.dsn, "device_anomalies", too_warm)
+    corrected = {held.quarantine_id: {"temperature": 21.0}}
+    release(shipped.place, pipeline, [held], corrected, who="a test", why="a test", spark=shipped.spark)
+    assert shipped.ask("SELECT kind FROM sluice.delivery ORDER BY delivery_id DESC LIMIT 1") == [("release",)]
+    assert {kind for (kind,) in shipped.ask("SELECT kind FROM sluice.delivery_model")} == {"stream"}
 
 
 @pytest.mark.parametrize("more", ["", ONCE], ids=["without state", "with state"])
