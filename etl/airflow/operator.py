@@ -123,7 +123,7 @@ class SluiceRunOperator(BaseOperator):
             words.append("--follow")
         if self.driver_memory:
             words += ["--conf", f"spark.driver.memory={self.driver_memory}"]
-        self._command = Command(words=words)
+        self._command = Command(words=words, apart=self.follow)
         done = self._command.run(self.log.info)
         summary = done.result if isinstance(done.result, dict) else {}
         if done.exit_code:

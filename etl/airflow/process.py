@@ -41,12 +41,14 @@ class Command:
 
     words: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)  # beside this process' own
+    # In a process group of its own: Airflow signals the task's whole group, and a JVM that hears SIGTERM ends at once.
+    apart: bool = False
     _process: subprocess.Popen[str] | None = field(default=None, init=False)
 
     def run(self, log: Callable[[str], None]) -> Finished:
         """Start it and pass each line of its log to `log`, to its end."""
         with tempfile.TemporaryFile("w+") as result:
-            self._process = _start(self.words, {**os.environ, **self.environment}, result)
+            self._process = _start(self.words, {**os.environ, **self.environment}, result, self.apart)
             said = _follow(self._process, log)
             code = self._process.wait()
             result.seek(0)
@@ -68,7 +70,9 @@ class Command:
             _wait(family)
 
 
-def _start(words: Sequence[str], environment: Mapping[str, str], result: IO[str]) -> subprocess.Popen[str]:
+def _start(
+    words: Sequence[str], environment: Mapping[str, str], result: IO[str], apart: bool
+) -> subprocess.Popen[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
 
@@ -86,6 +90,7 @@ def _start(words: Sequence[str], environment: Mapping[str, str], result: IO[str]
         text=True,
         errors="replace",
         preexec_fn=end_with_parent,
+        process_group=0 if apart else None,
     )
 
 

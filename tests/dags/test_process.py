@@ -26,15 +26,15 @@ TASK = """
 import json, signal, sys
 from etl.airflow.process import Command
 
-command = Command(words=["status"], environment=json.loads(sys.argv[1]))
+command = Command(words=["status"], environment=json.loads(sys.argv[1]), apart=sys.argv[2] == "apart")
 signal.signal(signal.SIGTERM, lambda *_: command.kill())
 print("exit code", command.run(lambda line: None).exit_code, flush=True)
 """
 
 
-@pytest.fixture
+@pytest.fixture(params=["in the task's group", "apart"])
 def task(
-    database: str, services: Services, settings: Settings
+    request: pytest.FixtureRequest, database: str, services: Services, settings: Settings
 ) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
     """A task whose command waits in the database, and that command."""
     environment = {
@@ -46,7 +46,9 @@ def task(
     with psycopg2.connect(database) as holder, holder.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))  # `status` migrates first
         task = subprocess.Popen(
-            [sys.executable, "-c", TASK, json.dumps(environment)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", TASK, json.dumps(environment), request.param],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
         deadline = time.monotonic() + PATIENCE
@@ -54,6 +56,7 @@ def task(
             assert time.monotonic() < deadline, "the command did not come to the database"
             time.sleep(0.1)
         [command] = psutil.Process(task.pid).children()
+        assert (os.getpgid(command.pid) == command.pid) is (request.param == "apart")
         yield task, command
         if task.poll() is None:
             task.kill()
