@@ -127,7 +127,7 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
         yield "expectations that failed, by batches:"
         yield from (f"  {batches:>9,}  {reason}" for reason, batches in summary.failed.most_common())
     if held:
-        yield "rows in quarantine, by reason (a row may have several):"
+        yield "rows in quarantine now, of every run, by reason (a row may have several):"
         yield from (f"  {one['rows']:>9,}  {one['reason']}" for one in held)
     sluice = _as_called()
     yield f"Parquet   {place.lake.table(pipeline.table).location}/data/   listed by `{sluice} files {pipeline.name}`"

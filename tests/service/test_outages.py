@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -68,6 +69,40 @@ def test_an_outcome_that_cannot_be_known_is_not_guessed(
     again = rob(run)
     assert deliver(again, of(made[0])).delivered_before == (cut == "after")
     assert_delivered(run, made[:1])
+
+
+# S3 is away
+
+
+def test_while_the_locks_are_held_s3_is_not_asked(
+    run: Session, services: Services, made: list[oracle.MadeBatch]
+) -> None:
+    server = s3_server(services)
+    told: list[Step] = []
+
+    def listener(step: Step) -> None:
+        if step == Step.PIPELINE_LOCKED:
+            while server.status() != psutil.STATUS_STOPPED:  # then whoever asks waits in vain
+                server.suspend()
+            told.append(step)
+        elif step == Step.POINTER_SWAPPED:
+            server.resume()
+            told.append(step)
+
+    try:
+        deliver(replace(run, on_step=listener), of(made[0]))
+    finally:
+        server.resume()
+    assert told == [Step.PIPELINE_LOCKED, Step.POINTER_SWAPPED]
+    assert_delivered(run, made[:1])
+
+
+def s3_server(services: Services) -> psutil.Process:
+    """The process that listens where S3 is."""
+    port = urlsplit(services.s3_endpoint or "").port
+    listening = psutil.net_connections("tcp")
+    [pid] = {one.pid for one in listening if one.laddr.port == port and one.status == psutil.CONN_LISTEN}
+    return psutil.Process(pid)
 
 
 # PostgreSQL loses something

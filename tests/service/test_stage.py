@@ -53,12 +53,15 @@ def test_the_oracle_sees_one_fault_in_postgres(
 
 
 @pytest.mark.parametrize("fault", ["duplicate", "loss", "changed value"])
+@pytest.mark.parametrize(
+    ("table", "told"), [("events", "Parquet: "), ("events_quarantine", "quarantine on the lake: ")]
+)
 def test_the_oracle_sees_one_fault_in_parquet(
-    delivered: tuple[Session, list[oracle.MadeBatch]], fault: str
+    delivered: tuple[Session, list[oracle.MadeBatch]], table: str, told: str, fault: str
 ) -> None:
     run, made = delivered
     eyes = reader(run)
-    path = eyes.files("events")[0].removeprefix("s3://")
+    path = eyes.files(table)[0].removeprefix("s3://")
     with eyes.store.open_input_file(path) as source:
         rows = pq.ParquetFile(source).read()
     if fault == "duplicate":
@@ -71,7 +74,7 @@ def test_the_oracle_sees_one_fault_in_parquet(
     with eyes.store.open_output_stream(path) as sink:
         pq.write_table(rows, sink)
     found = eyes.difference(oracle.expected(made))
-    assert found.startswith("Parquet: ")
+    assert found.startswith(told)
     assert len(found.splitlines()) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +57,20 @@ def test_all_that_landed_is_in_both_sinks_and_a_second_run_changes_nothing(home:
     assert (again.batches, again.deliveries, again.rows_in) == (0, [], 0)
     assert again.stream == done.stream
     assert home.history() == before
+
+
+def test_no_more_tasks_write_than_may_connect(home: Home) -> None:
+    landed = home.land("orders/a.jsonl", orders(0, 20)) + home.land("orders/a.csv", orders(20, 20))
+    home.run()
+    home.place = replace(home.place, settings=home.place.settings.model_copy(update={"pg_connections": 1}))
+    landed += home.land("orders/b.jsonl", orders(40, 20)) + home.land("orders/b.csv", orders(60, 20))
+    home.run()
+    home.assert_holds(landed)
+    # a task writes a file of its own
+    files = "SELECT count(*) FROM sluice.delivery_file WHERE kind = 'data' GROUP BY delivery_id ORDER BY delivery_id"
+    [[of_many], [of_one]] = home.ask(files)
+    assert of_many > 1
+    assert of_one == 1
 
 
 TEXT = """

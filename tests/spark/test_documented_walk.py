@@ -1,0 +1,61 @@
+"""docs/walk.md, word for word: its commands in a shell, in a folder that has nothing of Sluice but .venv."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from etl.settings import Settings
+from tests.conftest import FOREIGN, REPOSITORY
+
+BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MARK = "=== the next block ==="
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "sluice.toml").touch()  # so that none further up is found
+    yield tmp_path
+    bash("PATH=.venv/bin sluice down", tmp_path, {})
+
+
+def test_every_answer_is_the_one_on_the_page(folder: Path, settings: Settings) -> None:
+    blocks = BLOCK.findall((REPOSITORY / "docs" / "walk.md").read_text())
+    commands = [text for kind, text in blocks if kind == "sh"]
+    done = bash(f"\necho '{MARK}'\n".join(commands), folder, {"SLUICE_JARS": str(settings.jars)})
+    assert done.returncode == 0, done.stderr
+    printed = iter(done.stdout.replace(str(folder / ".sluice" / "landing"), "…").split(f"{MARK}\n"))
+    compared, last = 0, ""
+    for kind, text in blocks:
+        if kind == "sh":
+            last = next(printed)
+        else:
+            compared += 1
+            assert plain(last).endswith(plain(text)), last
+    assert compared == 8
+
+
+def plain(text: str) -> str:
+    """Without what an editor would take away: blanks at the ends of lines."""
+    return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
+
+
+def bash(script: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    without = (*FOREIGN, "PYICEBERG_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(without)}
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**kept, "PYTHONPATH": str(REPOSITORY), "PYTHONUTF8": "1", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=420,
+    )
