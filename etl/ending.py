@@ -51,8 +51,8 @@ def in_short(error: BaseException) -> str:
 
 
 def _kept(text: str) -> str:
-    """Without secrets and NUL, which PostgreSQL's text can't hold, and cut."""
+    """In one line, without secrets and NUL, which PostgreSQL's text can't hold, and cut."""
     for secret, instead in _SECRETS:
         text = secret.sub(instead, text)
-    text = text.replace("\0", "").encode("utf-8", "replace").decode()
+    text = " ".join(text.replace("\0", "").split()).encode("utf-8", "replace").decode()
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -113,6 +113,7 @@ def _row(told: Told, phases: Mapping[str, int]) -> dict[str, Any]:
     operators = [_operator(one) for one in told["stateOperators"]]
     times = told.get("eventTime", {})
     watermark = times.get("watermark")
+    rows, rate = told["numInputRows"], told.get("inputRowsPerSecond")  # left out where it is infinite
 
     def total(name: str) -> int | None:
         return sum(one[name] for one in operators) if operators else None
@@ -120,8 +121,8 @@ def _row(told: Told, phases: Mapping[str, int]) -> dict[str, Any]:
     return {
         "batch": told["batchId"],
         "triggered_at": told["timestamp"],
-        "input_rows": told["numInputRows"],
-        "input_rate": told.get("inputRowsPerSecond"),  # left out where it is infinite
+        "input_rows": rows,
+        "input_rate": None if rows and not rate else rate,  # of a query's first batch Spark says 0
         "processed_rate": told.get("processedRowsPerSecond"),
         "durations_ms": Json(told["durationMs"]),
         "phases_ms": Json(dict(phases)),

@@ -124,10 +124,10 @@ def test_what_ended_the_last_run_is_kept_and_told_until_a_run_ends_well(events: 
     assert found.state == "last run: ServiceAway"
     assert found.ended is not None
     kept = (found.ended.outcome, found.ended.message, found.ended.remedy)
-    assert kept == ("ServiceAway", "PostgreSQL went away\nin the middle", "`sluice run events`")
+    assert kept == ("ServiceAway", "PostgreSQL went away in the middle", "`sluice run events`")
     text = said(events)
     assert "the last run of events ended " in text
-    assert " by ServiceAway: PostgreSQL went away" in text
+    assert " by ServiceAway: PostgreSQL went away in the middle" in text
     assert "  next: `sluice run events`" in text
     events.restart()
     with leased(events.dsn, events.session.lease):
