@@ -9,7 +9,7 @@ A partition that is new in a batch starts at 0: Spark stops where it doesn't.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from etl.checkpoint import Checkpoint, damaged, noting
@@ -42,7 +42,7 @@ class TopicCheckpoint(Checkpoint):
     def logged(self) -> tuple[LoggedFile, ...]:
         return ()
 
-    def plan(self, batch_id: int, files: Sequence[FileLike], *, times: int, about: About) -> None:  # type: ignore[override]
+    def plan(self, batch_id: int, files: Iterable[FileLike], *, times: int, about: About) -> None:
         raise NotImplementedError("a batch of topics is planned by Spark alone")
 
     def reached(self, batch_id: int) -> list[Offsets]:

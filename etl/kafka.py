@@ -102,7 +102,7 @@ class Cluster:
                     f"Kafka ({self.servers}) has no {what}",
                     remedy="create it, or correct the pipeline's sources",
                 ) from error
-            if "Auth" in name or name == "SslAuthenticationException":
+            if "Auth" in name:  # of TLS, of SASL, or of the rights to a topic
                 raise SetupError(
                     f"Kafka ({self.servers}) refuses: {name}: {words}",
                     remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",

@@ -44,3 +44,13 @@ def test_no_record_is_dropped_whatever_its_value(home: Home, topics: Topics) -> 
     done = home.run()
     assert (done.records, done.malformed, done.delivered) == (len(records), len(bad), 4)
     assert_holds(home, topics.sent)
+
+
+def test_a_topic_that_is_still_empty_begins_with_its_first_record(home: Home, topics: Topics) -> None:
+    topic = topics.create()
+    declare(home, topic)
+    assert home.run().records == 0
+    assert ranges(home, topic) == [(0, 0, 0), (1, 0, 0)]
+    topics.send(topic, orders(0, 4))
+    assert home.run().records == 4
+    assert_holds(home, topics.sent)

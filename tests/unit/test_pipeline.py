@@ -15,6 +15,7 @@ from etl.patterns import inferred_format, pattern_problems, split_pattern
 from etl.pipeline import (
     Append,
     Files,
+    Kafka,
     Lookup,
     Model,
     Pipeline,
@@ -280,3 +281,30 @@ def test_an_unknown_name_suggests_near_ones(tmp_path: Path) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="nowhere"):
         load_pipelines([tmp_path / "nowhere"])
+
+
+def test_topics_are_checked_by_field() -> None:
+    good = (Kafka(("orders", "orders-eu"), max_offsets=10), Kafka(("refunds",), stream="refunds"))
+    refunds = {"refunds": Stream(schema="id bigint")}
+
+    def both(df: object, *, refunds: object) -> object:
+        return df
+
+    assert problems(declared(sources=good, streams=refunds, transform=both)) == []
+    bad = (
+        Kafka(()),
+        Kafka(("a b", "orders"), format="avro", max_offsets=0),
+        Kafka(("orders",), options={"sep": ";"}),
+    )
+    found = problems(declared(sources=bad, interval="dt={interval:%Y}"))
+    for part in (
+        "sources[0]: () must be a tuple of topics", "sources[1]: 'a b' is no name of a topic",
+        "sources[1].format: 'avro'", "sources[1].max_offsets: 0", "sources[2]: topic 'orders' is there twice",
+        "sources[2].options: sep not among", "interval:",
+    ):  # fmt: skip
+        assert any(part in sentence for sentence in found), (part, found)
+
+
+def test_files_and_topics_are_not_mixed() -> None:
+    found = problems(declared(sources=(Files("a/*.jsonl"), Kafka(("orders",)))))
+    assert found == ["sources: must be all Files(…) or all Kafka(…); declare a pipeline for each kind"]

@@ -97,6 +97,8 @@ def test_all_problems_of_both_sources_are_reported_together(
         ("SLUICE_LANDING", "hdfs://x/y", "neither a folder nor s3a://"),
         ("SLUICE_SPARK_CONF", "[1]", "not a table"),
         ("SLUICE_SPARK_CONF", "{", "is not JSON"),
+        ("SLUICE_KAFKA", "kafka://broker:9092", "is not host:port"),
+        ("SLUICE_KAFKA_PROPERTIES", "/nowhere/client.properties", "there is no file"),
         ("SLUICE_S3_PORT", "70000", "less than or equal to 65535"),
         ("SLUICE_CONFIG", "/nowhere/sluice.toml", "there is no such file"),
         ("SLUICE_BACKUP_HORIZON", "PT0S", "longer than nothing"),

@@ -1,0 +1,101 @@
+"""Topics of several schemas, joined within bounds: the state goes on from run to run, and the database may go back."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from etl.errors import LedgerBehind, NeedsPerson
+from etl.recover import recover
+from etl.services import Services
+from tests import oracle
+from tests.kafka.topics import NAME, Record, Topics, assert_holds, declare, orders
+from tests.spark.backups import Backup
+from tests.spark.runs import Home
+from tests.stores import database_name, drop
+
+JOINED = """
+from etl.pipeline import Append, Kafka, Pipeline, Stream
+
+def clicked(df, *, clicks):
+    from pyspark.sql import functions as F
+
+    seen = df.select("ad", F.col("at").alias("seen_at")).withWatermark("seen_at", "1 hour")
+    clicks = clicks.select(F.col("ad").alias("of"), F.col("at").alias("clicked_at")).withWatermark("clicked_at", "1 hour")
+    within = "ad = of AND clicked_at >= seen_at AND clicked_at < seen_at + INTERVAL 1 HOUR"
+    return seen.join(clicks, F.expr(within)).select("ad", "seen_at", "clicked_at")
+
+PIPELINE = Pipeline(
+    name="orders",
+    sources=(Kafka(({seen!r},)), Kafka(({clicks!r},), stream="clicks")),
+    schema="ad string, at timestamp",
+    streams={{"clicks": Stream(schema="ad string, at timestamp")}},
+    transform=clicked,
+    sink=Append(),
+)
+"""
+START = 1_577_836_800  # 2020-01-01, seconds
+
+
+def at(ad: str, minutes: int) -> Record:
+    hour, minute = divmod(minutes, 60)
+    return Record(value=json.dumps({"ad": ad, "at": f"2020-01-01T{hour:02}:{minute:02}:00Z"}))
+
+
+def test_two_topics_are_joined_over_several_runs(home: Home, topics: Topics) -> None:
+    seen, clicks = topics.create("seen", partitions=1), topics.create("clicks", partitions=1)
+    kind = pa.timestamp("us", tz="UTC")
+    home.columns = pa.schema([("ad", pa.string()), ("seen_at", kind), ("clicked_at", kind)])
+    home.declare(text=JOINED.format(seen=seen, clicks=clicks))
+    topics.send(seen, [at("a", 0), at("b", 5), at("c", 10)])
+    home.run()
+    topics.send(clicks, [at("a", 59), at("b", 65), at("c", 11), at("c", 12), at("d", 3)])
+    home.run()
+    topics.send(seen, [at("d", 2)])  # its click came first
+    home.run()
+    wanted = Counter(
+        (ad, (START + 60 * first) * 1_000_000, (START + 60 * then) * 1_000_000)
+        for ad, first, then in (("a", 0, 59), ("c", 10, 11), ("c", 10, 12), ("d", 2, 3))
+    )
+    eyes = home.reader()
+    assert oracle.difference(eyes.in_postgres(system=()), wanted) == ""
+    assert oracle.difference(eyes.on_lake(system=()), wanted) == ""
+    assert home.ask("SELECT sum(end_offset - start_offset) FROM sluice.delivery_range") == [(9,)]
+    [(stream,)] = home.ask("SELECT stream_id::text FROM sluice.stream")
+    (home.checkpoint(stream) / "metadata").unlink()
+    with pytest.raises(NeedsPerson, match="can't be made anew from topics"):
+        recover(home.place, home.pipeline(NAME), spark=home.spark)
+
+
+@pytest.fixture
+def backup(home: Home, services: Services) -> Iterator[Backup]:
+    database = database_name(home.dsn)
+    found = Backup(server=services.postgres, database=database, name=f"{database}_backup")
+    yield found
+    drop(services.postgres, found.name)
+
+
+def test_deliveries_that_a_restored_database_lost_are_put_back_from_the_lake(
+    home: Home, topics: Topics, backup: Backup
+) -> None:
+    topic = topics.create()
+    declare(home, topic)
+    topics.send(topic, orders(0, 10))
+    home.run()
+    backup.take()
+    topics.send(topic, orders(10, 30))
+    home.run()
+    backup.restore()
+    for number in (0, 1):
+        topics.age(topic, number, before=topics.ends[topic, number])  # Kafka has them no longer
+    topics.send(topic, orders(40, 6))
+    with pytest.raises(LedgerBehind):
+        home.run()
+    done = recover(home.place, home.pipeline(NAME), spark=home.spark)
+    assert sum(one.delivered for one in done.put_back) == 30
+    assert home.run().records == 6
+    assert_holds(home, topics.sent)
