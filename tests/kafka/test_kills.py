@@ -22,6 +22,8 @@ KILLS = (
     ("committed", 1, 2),  # batch 1 is delivered, and Spark has not marked it as done
     ("pointer-swapped", 2, 2),  # its transaction is under way
 )
+MANY = (("rows-copied", 0, 0), ("committed", 3, 4), ("judged", 6, 6), ("inputs-inserted", 8, 8))
+MILLION = 1_000_000
 
 
 @pytest.fixture
@@ -74,3 +76,23 @@ def test_a_run_over_topics_killed_at_any_point_is_finished_by_the_next_one(
     ]
     report = audit(runs.home.place, runs.home.pipeline())
     assert report.clean, list(report.lines())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_million_records_with_kills_are_counted_exactly_in_both_sinks(runs: Runs, topics: Topics) -> None:
+    topic = topics.create(partitions=4)
+    declare(runs.home, topic, max_offsets=MILLION // 10)
+    value = "to_json(named_struct('id', id, 'amount', cast(id as double)))"
+    made = topics.spark.range(MILLION).selectExpr(
+        "cast(id as string) AS key", f"{value} AS value", "cast(id % 4 as int) AS partition"
+    )
+    made.write.format("kafka").options(**{"kafka.bootstrap.servers": topics.servers, "topic": topic}).save()
+    killed_and_finished(runs, MANY)
+    home = runs.home
+    sums = "count(*), count(DISTINCT id), min(id), max(id), count(DISTINCT (part, place))"
+    whole = (MILLION, MILLION, 0, MILLION - 1, MILLION)
+    assert home.ask(f"SELECT {sums} FROM warehouse.orders") == [whole]
+    rows = home.reader().rows_in(home.reader().files("orders"), ["id"])
+    assert (rows.total(), len(rows)) == (MILLION, MILLION)
+    assert home.ask("SELECT sum(end_offset - start_offset) FROM sluice.delivery_range") == [(MILLION,)]
