@@ -22,7 +22,7 @@ KILLS = (
     ("committed", 1, 2),  # batch 1 is delivered, and Spark has not marked it as done
     ("pointer-swapped", 2, 2),  # its transaction is under way
 )
-MANY = (("task-committed", 1, 1), ("committed", 3, 4), ("judged", 6, 6), ("inputs-inserted", 8, 8))
+MANY = (("rows-copied", 0, 0), ("committed", 3, 4), ("judged", 6, 6), ("inputs-inserted", 8, 8))
 MILLION = 1_000_000
 
 
