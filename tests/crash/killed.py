@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,16 +73,25 @@ def runs(
 ) -> Iterator[Runs]:
     home = Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for)
     home.declare(max_files=1)
+    with runs_of(home, tmp_path) as found:
+        yield found
+
+
+@contextmanager
+def runs_of(home: Home, folder: Path) -> Iterator[Runs]:
+    """Runs that wait at their steps, with their pipes in `folder`."""
     for name in ("reached", "wait"):
-        os.mkfifo(tmp_path / name)
-    reached = os.open(tmp_path / "reached", os.O_RDWR)
-    found = Runs(home=home, folder=tmp_path, reached=reached)
-    yield found
-    for run in found.started:  # none lives, unless the test failed
-        for process in processes_of(run):
-            process.kill()
-        run.wait(PATIENCE)
-    os.close(reached)
+        os.mkfifo(folder / name)
+    reached = os.open(folder / "reached", os.O_RDWR)
+    found = Runs(home=home, folder=folder, reached=reached)
+    try:
+        yield found
+    finally:
+        for run in found.started:  # none lives, unless the test failed
+            for process in processes_of(run):
+                process.kill()
+            run.wait(PATIENCE)
+        os.close(reached)
 
 
 def processes_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
