@@ -29,9 +29,9 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://{host}:{plain},SASL_PLAINTEXT://{host}:{sasl},CONTROLLER://{host}:{controller}
-advertised.listeners=PLAINTEXT://{host}:{plain},SASL_PLAINTEXT://{host}:{sasl}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://{host}:{plain},SASL_PLAINTEXT://{host}:{sasl},FAR://{host}:{far},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{plain},SASL_PLAINTEXT://{host}:{sasl},FAR://{host}:{proxy}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=\
@@ -56,23 +56,29 @@ class Broker:
     plain: int  # port
     sasl: int
     controller: int
+    far: int  # where a proxy reaches it
+    proxy: int  # where it sends those who come by the proxy
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @classmethod
     def at(cls, folder: Path, jar_folder: Path) -> Broker:
-        plain, sasl, controller = free_ports(3)
+        plain, sasl, controller, far, proxy = free_ports(5)
         found = cls(
             folder=folder,
             jars=jars(JarSet.KAFKA, jar_folder.absolute()),
             plain=plain,
             sasl=sasl,
             controller=controller,
+            far=far,
+            proxy=proxy,
         )
         properties = PROPERTIES.format(
             host=HOST,
             plain=plain,
             sasl=sasl,
             controller=controller,
+            far=far,
+            proxy=proxy,
             folder=folder,
             user=USER,
             password=PASSWORD,

@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.errors import ServiceAway, SetupError
+from etl.services.process import HOST
 from etl.settings import Settings
 from etl.steps import Step
+from tests.kafka import proxy
 from tests.kafka.broker import PASSWORD, USER, Broker, a_broker
 from tests.kafka.topics import NAME, Record, Sent, Topics, assert_holds, changed, declare, orders
 from tests.spark.runs import Home, once_at
@@ -177,3 +179,19 @@ def test_a_broker_that_stays_away_is_an_outage_and_the_next_run_goes_on(
     frail.start()
     assert mine.run().records == 30
     assert_holds(mine, topics.sent)
+
+
+def test_what_comes_over_a_network_that_cuts_and_delays_is_whole(
+    home: Home, topics: Topics, broker: Broker, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    declare(home, topic, max_offsets=1500)
+    topics.send(topic, orders(0, 6000, negative=range(0, 6000, 100)))
+    file = tmp_path / "small.properties"
+    file.write_text("max.partition.fetch.bytes=4096\nfetch.max.bytes=4096\nreconnect.backoff.ms=10\n")
+    with proxy.before(broker, seed=1) as bad:
+        far = changed(home, kafka=f"{HOST}:{broker.proxy}", kafka_properties=file)
+        done = far.run()
+    assert (done.batches, done.records) == (4, 6000)
+    assert bad.cuts >= 4, "connections broke within answers"
+    assert_holds(home, topics.sent)

@@ -199,7 +199,10 @@ def test_what_lands_meanwhile_is_delivered_and_sigterm_comes_after_the_whole_bat
     monkeypatch.setitem(runs.CITIES, "Y", "Ystad")
     followed.land([Order(id=1000 + number, shop="Y") for number in range(4)])
     followed.wait_for_deliveries(3)
-    assert "Y,Ystad" not in followed.said and "goes on with its lookups and models as they are now" in followed.said
+    assert (
+        "Y,Ystad" not in followed.said
+        and "goes on with its lookups and models as they are now" in followed.said
+    )
 
     with followed.held_in_the_commit():
         followed.signal(signal.SIGTERM)
