@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,22 +67,31 @@ class Runs:
         return (self.folder / "log").read_text()[-2000:]
 
 
+@contextmanager
+def runs_of(home: Home, folder: Path) -> Iterator[Runs]:
+    """Runs of a place, with their log and markers in `folder`; none of them outlives it."""
+    for name in ("reached", "wait"):
+        os.mkfifo(folder / name)
+    reached = os.open(folder / "reached", os.O_RDWR)
+    found = Runs(home=home, folder=folder, reached=reached)
+    try:
+        yield found
+    finally:
+        for run in found.started:  # none lives, unless the test failed
+            for process in processes_of(run):
+                process.kill()
+            run.wait(PATIENCE)
+        os.close(reached)
+
+
 @pytest.fixture
 def runs(
     tmp_path: Path, dsn: str, services: Services, lake_uri: str, settings_for: Callable[..., Settings]
 ) -> Iterator[Runs]:
     home = Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for)
     home.declare(max_files=1)
-    for name in ("reached", "wait"):
-        os.mkfifo(tmp_path / name)
-    reached = os.open(tmp_path / "reached", os.O_RDWR)
-    found = Runs(home=home, folder=tmp_path, reached=reached)
-    yield found
-    for run in found.started:  # none lives, unless the test failed
-        for process in processes_of(run):
-            process.kill()
-        run.wait(PATIENCE)
-    os.close(reached)
+    with runs_of(home, tmp_path) as found:
+        yield found
 
 
 def processes_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from etl.audit import audit
 from etl.services import Services
 from etl.settings import Settings
-from tests.crash.test_spark_runs import PATIENCE, Runs, assert_none_left, kill, processes_of
+from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, processes_of, runs_of
 from tests.kafka.broker import Broker
 from tests.kafka.topics import NEGATIVE, Topics, assert_holds, declare, orders, ranges
 from tests.spark.runs import Home, rule
@@ -37,16 +36,8 @@ def runs(
 ) -> Iterator[Runs]:
     home = Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for, kafka=broker.servers)
     home.judge(rule("column_values_to_be_between", NEGATIVE, "warning", column="amount", min_value=0))
-    for name in ("reached", "wait"):
-        os.mkfifo(tmp_path / name)
-    reached = os.open(tmp_path / "reached", os.O_RDWR)
-    found = Runs(home=home, folder=tmp_path, reached=reached)
-    yield found
-    for run in found.started:  # none lives, unless the test failed
-        for process in processes_of(run):
-            process.kill()
-        run.wait(PATIENCE)
-    os.close(reached)
+    with runs_of(home, tmp_path) as found:
+        yield found
 
 
 def killed_and_finished(runs: Runs, kills: tuple[tuple[str, int, int], ...]) -> None:
