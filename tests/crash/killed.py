@@ -67,19 +67,9 @@ class Runs:
         return (self.folder / "log").read_text()[-2000:]
 
 
-@pytest.fixture
-def runs(
-    tmp_path: Path, dsn: str, services: Services, lake_uri: str, settings_for: Callable[..., Settings]
-) -> Iterator[Runs]:
-    home = Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for)
-    home.declare(max_files=1)
-    with runs_of(home, tmp_path) as found:
-        yield found
-
-
 @contextmanager
 def runs_of(home: Home, folder: Path) -> Iterator[Runs]:
-    """Runs that wait at their steps, with their pipes in `folder`."""
+    """Runs of a place, with their log and markers in `folder`; none of them outlives it."""
     for name in ("reached", "wait"):
         os.mkfifo(folder / name)
     reached = os.open(folder / "reached", os.O_RDWR)
@@ -92,6 +82,16 @@ def runs_of(home: Home, folder: Path) -> Iterator[Runs]:
                 process.kill()
             run.wait(PATIENCE)
         os.close(reached)
+
+
+@pytest.fixture
+def runs(
+    tmp_path: Path, dsn: str, services: Services, lake_uri: str, settings_for: Callable[..., Settings]
+) -> Iterator[Runs]:
+    home = Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for)
+    home.declare(max_files=1)
+    with runs_of(home, tmp_path) as found:
+        yield found
 
 
 def processes_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
