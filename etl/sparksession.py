@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +23,8 @@ from etl.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("sluice")
 
 _COMPACTED = "spark.sql.streaming.fileSource.log.compactInterval"
 LOGGING = Path(__file__).parent / "log4j2.properties"
@@ -136,6 +141,22 @@ def start(settings: Settings, services: Services) -> SparkSession:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)  # the context puts one of its own in its place
     return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Another value of a setting for a while."""
+    from py4j.protocol import Py4JError
+
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        try:
+            spark.conf.set(name, before)
+        except (OSError, Py4JError) as error:  # its JVM is gone; what ended the work matters more
+            log.debug("%s could not be put back: %s", name, error)
 
 
 def log_file(settings: Settings) -> Path:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from etl.errors import SetupError
 from etl.pipeline import Append, Pipeline, Replace, Upsert
 from etl.reader import SOURCE_NUMBER
+from etl.sparksession import setting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -146,15 +147,9 @@ def _keeps_state(name: str, streams: int) -> bool:
     return name in _STATEFUL or "WithState" in name or (name == "Join" and streams > 1)
 
 
-@contextmanager
-def no_batch_without_files(spark: SparkSession) -> Iterator[None]:
+def no_batch_without_files(spark: SparkSession) -> AbstractContextManager[None]:
     """Queries that start meanwhile make none."""
-    before = spark.conf.get(_NO_FILES)
-    spark.conf.set(_NO_FILES, "false")
-    try:
-        yield
-    finally:
-        spark.conf.set(_NO_FILES, str(before))
+    return setting(spark, _NO_FILES, "false")
 
 
 def its_batches(frame: DataFrame) -> AbstractContextManager[None]:

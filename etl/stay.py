@@ -6,8 +6,7 @@ to its end, Spark's own mark included; the next one is not begun.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from etl import ledger
 from etl.database import session
 from etl.errors import Fenced
 from etl.ledger import Lease
+from etl.sparksession import setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,15 +42,9 @@ class Stay:
     def over(self) -> bool:
         return self.asked_by is not None or self.lost
 
-    @contextmanager
-    def listing(self, spark: SparkSession) -> Iterator[None]:
+    def listing(self, spark: SparkSession) -> AbstractContextManager[None]:
         """While a query starts that stays up: a trigger lists the landing without a job, however many folders it has."""
-        before = str(spark.conf.get(_FOLDERS))
-        spark.conf.set(_FOLDERS, before if self.every is None else "1000000")
-        try:
-            yield
-        finally:
-            spark.conf.set(_FOLDERS, before)
+        return nullcontext() if self.every is None else setting(spark, _FOLDERS, "1000000")
 
     def refuse_next(self, dsn: str, lease: Lease) -> None:
         """Before a batch begins; raises StopAsked. The heartbeat alone would let short batches pass."""
