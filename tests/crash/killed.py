@@ -64,7 +64,7 @@ class Runs:
 
     @property
     def log(self) -> str:
-        return (self.folder / "log").read_text()[-2000:]
+        return (self.folder / "log").read_text()
 
 
 @contextmanager
