@@ -26,6 +26,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     bash("PATH=.venv/bin sluice down", tmp_path, {})
 
 
+@pytest.mark.timeout(600)
 def test_every_answer_is_the_one_on_the_page(folder: Path, settings: Settings) -> None:
     blocks = BLOCK.findall((REPOSITORY / "docs" / "walk.md").read_text())
     commands = [text for kind, text in blocks if kind == "sh"]
