@@ -87,9 +87,12 @@ class Checkpoint:
 
     def create(self, stream_id: str) -> None:
         """Write the `metadata` of a new checkpoint: Spark begins with batch 0 on it and keeps the id."""
-        if self.exists:
-            raise damaged(self.uri, ["it is not empty, so it is no place for a new stream"])
+        self._require_empty("is no place for a new stream")
         self.folder.write("metadata", metadata_text(stream_id))
+
+    def _require_empty(self, otherwise: str) -> None:
+        if self.exists:
+            raise damaged(self.uri, [f"it is not empty, so it {otherwise}"])
 
     def inputs(self, batch_id: int) -> tuple[LoggedFile, ...]:
         """The files of one planned batch, by source and in Spark's order.
@@ -272,14 +275,17 @@ class Checkpoint:
 
         `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
         """
-        if self.exists:
-            raise damaged(self.uri, ["it is not empty, so it can't be seeded"])
+        self._require_empty("can't be seeded")
         seen = self._by_source(files)
         for source, logged in enumerate(seen):
             if logged:
                 self.folder.write(f"sources/{source}/0", log_text({0: logged}))
         ends = [0 if logged else NO_ENTRY for logged in seen]
-        self.folder.write("offsets/0", offsets_text(ends, About(watermark_ms=0, time_ms=0)))
+        self._begin_behind(offsets_text(ends, About(watermark_ms=0, time_ms=0)), stream_id)
+
+    def _begin_behind(self, offsets: str, stream_id: str) -> None:
+        """Write that batch 0 ended at these offsets; `metadata` last."""
+        self.folder.write("offsets/0", offsets)
         self.folder.write("commits/0", commit_text())
         self.folder.write("metadata", metadata_text(stream_id))
 

@@ -19,9 +19,7 @@ from etl.checkpoint_files import (
     FileLike,
     LoggedFile,
     Torn,
-    commit_text,
     lines_text,
-    metadata_text,
     offset_lines,
 )
 from etl.offsets import Range
@@ -47,19 +45,15 @@ class TopicCheckpoint(Checkpoint):
 
     def reached(self, batch_id: int) -> list[Offsets]:
         """Where a planned batch ends, source by source."""
-        try:
+        with self._or_damaged():
             return self._offsets(batch_id)
-        except Torn as torn:
-            raise damaged(self.uri, [str(torn)]) from None
 
     def starts(self, batch_id: int) -> list[Offsets] | None:
         """Where a batch starts, source by source; None: Spark has not yet looked."""
         if batch_id == 0 and not self.folder.has("sources"):
             return None
-        try:
+        with self._or_damaged():
             return self._starts(batch_id)
-        except Torn as torn:
-            raise damaged(self.uri, [str(torn)]) from None
 
     def _starts(self, batch_id: int) -> list[Offsets]:
         return self._offsets(batch_id - 1) if batch_id else [self._first(n) for n in range(self.sources)]
@@ -116,14 +110,11 @@ class TopicCheckpoint(Checkpoint):
 
         `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
         """
-        if self.exists:
-            raise damaged(self.uri, ["it is not empty, so it can't be seeded"])
+        self._require_empty("can't be seeded")
         lines = [_text(offsets) for offsets in positions]
         for source, line in enumerate(lines):
             self.folder.write(f"sources/{source}/0", f"\0v1\n{line}")
-        self.folder.write("offsets/0", lines_text(lines, About(watermark_ms=0, time_ms=0)))
-        self.folder.write("commits/0", commit_text())
-        self.folder.write("metadata", metadata_text(stream_id))
+        self._begin_behind(lines_text(lines, About(watermark_ms=0, time_ms=0)), stream_id)
 
 
 def _parsed(name: str, line: str) -> Offsets:

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from etl.command import shown
+from etl.steps import PHASES
 
 if TYPE_CHECKING:
     from etl.runs import Progress, Running
     from etl.status import State
 
 NAMES = ("pipeline", "table", "deliveries", "rows", "quarantined", "last delivery", "state", "next")
-PHASES = ("stage", "judge", "draft", "transaction")
 
 
 def show(out: Console, states: Sequence[State]) -> None:
@@ -76,12 +76,10 @@ def _times(batches: Sequence[Progress]) -> Table:
         "batch", "began", "rows read", "rows/s", "took", "stage", "judge", "draft", "commit", "rest"
     )
     for one in batches:
-        whole = one.durations_ms.get("triggerExecution", 0)
-        ours = [one.phases_ms.get(phase) for phase in PHASES]
-        rest = whole - sum(took or 0 for took in ours)
+        ours = [one.phase(phase) if phase in one.phases_ms else None for phase in PHASES]
         rate = "-" if one.processed_rate is None else f"{one.processed_rate:,.0f}"
         began = one.triggered_at.astimezone().strftime("%m-%d %H:%M")
-        times = [_seconds(took) for took in (whole, *ours, rest)]
+        times = [_seconds(took) for took in (one.seconds, *ours, one.phase("spark"))]
         table.add_row(str(one.batch_id), began, f"{one.input_rows:,}", rate, *times)
     return table
 
@@ -105,8 +103,8 @@ def _moment(value: dt.datetime) -> str:
     return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _seconds(ms: int | None) -> str:
-    return "-" if ms is None else f"{ms / 1000:.2f}"
+def _seconds(took: float | None) -> str:
+    return "-" if took is None else f"{took:.2f}"
 
 
 def _count(value: int | None) -> str:

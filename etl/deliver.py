@@ -136,10 +136,10 @@ def _attempt_twice(run: Session, batch: Batch, decision: Decision | None, starte
 def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: int) -> Receipt:
     """Spark asks again for a batch whose commit mark it did not write: the ledger knows better."""
     if not ledger.heartbeat(cursor, run.lease):
-        raise _fenced(run)
+        raise Fenced.of(run.lease.pipeline)
     recorded = {one.path for one in ledger.inputs_of(cursor, delivery_id)}
-    recorded |= {one.uri for one in ranges_of(cursor, delivery_id) if one.start < one.end}
-    now = {one.path for one in batch.inputs} | {one.uri for one in batch.ranges if one.start < one.end}
+    recorded |= {one.uri for one in ranges_of(cursor, delivery_id) if not one.empty}
+    now = {one.path for one in batch.inputs} | {one.uri for one in batch.ranges if not one.empty}
     if recorded != now:
         raise InputsChanged(
             f"Batch {batch.batch_id} of {run.lease.pipeline} was delivered (delivery {delivery_id}) from"
@@ -148,13 +148,6 @@ def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: i
             remedy=f"`sluice recover {run.lease.pipeline}`",
         )
     return Receipt(batch_id=batch.batch_id, delivery_id=delivery_id, delivered_before=True)
-
-
-def _fenced(run: Session) -> Fenced:
-    return Fenced(
-        f"Another run took the lease of {run.lease.pipeline}",
-        remedy=f"let that run end, then `sluice run {run.lease.pipeline}`",
-    )
 
 
 def _is_fenced(run: Session) -> bool:
@@ -189,7 +182,7 @@ def _attempt(run: Session, batch: Batch, hold: Hold, decision: Decision | None) 
             _give_up_after(run, task, error)
         if not isinstance(error, SluiceError) and _is_fenced(run):
             # what a zombie sees first is that its staging tables are gone
-            raise _fenced(run) from error
+            raise Fenced.of(run.lease.pipeline) from error
         raise
     _give_up(run, task, "stopped")
     return _attempt(run, batch, whole, decision)

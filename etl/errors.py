@@ -3,6 +3,8 @@ against what limit, where the evidence is, and which command comes next."""
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class SluiceError(Exception):
     """A failure that a person can act on: printed as one message, never as a traceback.
@@ -95,6 +97,13 @@ class Fenced(SluiceError):
     """Another run took the pipeline's lease while this one was at work: it did not commit (exit 75)."""
 
     exit_code = 75
+
+    @classmethod
+    def of(cls, pipeline: str) -> Self:
+        return cls(
+            f"Another run took the lease of {pipeline}",
+            remedy=f"let that run end, then `sluice run {pipeline}`",
+        )
 
 
 class CommitUnknown(SluiceError):

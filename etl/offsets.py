@@ -31,6 +31,10 @@ class Range:
     end: int  # the offset after the last
 
     @property
+    def empty(self) -> bool:
+        return self.start == self.end
+
+    @property
     def uri(self) -> str:
         return f"kafka://{self.topic}/{self.partition}/{self.start}-{self.end}"
 
@@ -85,7 +89,7 @@ def insert_ranges(
     values = [
         (delivery_id, pipeline, one.source, one.topic, one.topic_id, one.partition, one.start, one.end)
         for one in ranges
-        if one.start < one.end or before[one.where] is None
+        if not one.empty or before[one.where] is None
     ]
     if values:
         execute_values(cursor, statement("ranges", "insert"), values)

@@ -129,10 +129,7 @@ def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[st
         )
     with session(dsn) as cursor:
         if not ledger.keep_state(cursor, lease, known.stream_id, state):
-            raise Fenced(
-                f"Another run took the lease of {known.pipeline}",
-                remedy=f"let that run end, then `sluice run {known.pipeline}`",
-            )
+            raise Fenced.of(known.pipeline)
 
 
 def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str) -> SluiceError | None:

@@ -71,17 +71,22 @@ def recover(
 def _recover(
     place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None
 ) -> Recovered:
-    dsn = place.services.postgres
     problem = _problem(place, pipeline, lease)
     if problem is None:
         return Recovered(pipeline=pipeline.name, problem=None)
-    lost = lost_deliveries(dsn, place.lake, pipeline)
-    receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost if one.of_the_stream)
-    again = tuple(one.again for one in lost if not one.of_the_stream)
+    receipts, again = _put_back(place, pipeline, lease)
     stream_id, seen = _next_stream(place, pipeline, lease, told, spark)
     return Recovered(
         pipeline=pipeline.name, problem=problem, put_back=receipts, again=again, stream=stream_id, seen=seen
     )
+
+
+def _put_back(place: Place, pipeline: Pipeline, lease: Lease) -> tuple[tuple[Receipt, ...], tuple[str, ...]]:
+    """The deliveries that only the lake still had; and of replays and releases, how to have each again."""
+    dsn = place.services.postgres
+    lost = lost_deliveries(dsn, place.lake, pipeline)
+    receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost if one.of_the_stream)
+    return receipts, tuple(one.again for one in lost if not one.of_the_stream)
 
 
 def _recover_topics(
@@ -106,9 +111,7 @@ def _recover_topics(
             remedy="restore the checkpoint from a backup; or declare a new pipeline, which reads its topics from their"
             " first record",
         )
-    lost = lost_deliveries(dsn, place.lake, pipeline)
-    receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost if one.of_the_stream)
-    again = tuple(one.again for one in lost if not one.of_the_stream)
+    receipts, again = _put_back(place, pipeline, lease)
     stream = seeded_topics(dsn, place.checkpoints(pipeline), source, accepted)
     return Recovered(
         pipeline=pipeline.name,

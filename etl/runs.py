@@ -47,12 +47,10 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """What Spark told of one batch; see sluice.batch_progress."""
+class Ran:
+    """How one batch ran, as Spark told; see sluice.batch_progress."""
 
-    stream_id: str
     batch_id: int
-    run_id: str
     triggered_at: dt.datetime
     input_rows: int
     input_rate: float | None
@@ -60,11 +58,30 @@ class Progress:
     durations_ms: Mapping[str, int]
     phases_ms: Mapping[str, int]
     watermark: dt.datetime | None
-    latest: dt.datetime | None
-    operators: Sequence[Mapping[str, Any]]
     state_rows: int | None
     state_bytes: int | None
     dropped: int | None
+
+    @property
+    def seconds(self) -> float:
+        """From the look for new input to the batch's last mark."""
+        return self.durations_ms.get("triggerExecution", 0) / 1000
+
+    def phase(self, name: str) -> float:
+        """Seconds of a phase of the delivery, or of `spark`: all that is none of these."""
+        if name == "spark":
+            return max(0.0, self.seconds - sum(self.phases_ms.values()) / 1000)
+        return self.phases_ms.get(name, 0) / 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Ran):
+    """All that Spark told of it."""
+
+    stream_id: str
+    run_id: str
+    latest: dt.datetime | None
+    operators: Sequence[Mapping[str, Any]]
     ends: Sequence[str]
 
 

@@ -51,9 +51,7 @@ class Source:
     fields: Mapping[str | None, StructType]  # of each stream's declared schema
     paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
     lookups: Mapping[str, DataFrame]  # as they were when the source was opened
-    lookup_versions: Mapping[
-        str, tuple[Input, ...]
-    ]  # the files of each lookup, and the version of each model
+    lookup_versions: Mapping[str, tuple[Input, ...]]  # each lookup's files, and each model's version
     scorers: Mapping[str, Scorer] = field(default_factory=dict)  # the models, likewise
     models: Models | None = None  # where their versions are told; None: of a pipeline without any
     anywhere: bool = False  # a file that no pattern means is read by the first source of its format

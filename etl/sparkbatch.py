@@ -167,7 +167,7 @@ class SparkBatch:
     @property
     def _uris(self) -> list[str]:
         """Of all that it reads."""
-        return [one.uri for one in self.inputs] + [one.uri for one in self.ranges if one.start < one.end]
+        return [one.uri for one in self.inputs] + [one.uri for one in self.ranges if not one.empty]
 
     def stage(self, task: StageTask) -> Staged:
         """One job over the batch; a small second one over its input when some records are malformed."""

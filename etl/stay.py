@@ -58,7 +58,4 @@ class Stay:
     def require_lease(self, pipeline: str) -> None:
         """A run that waits, and whose lease is another's by now, must not begin a batch beside that one."""
         if self.lost:
-            raise Fenced(
-                f"Another run took the lease of {pipeline}",
-                remedy=f"let that run end, then `sluice run {pipeline}`",
-            )
+            raise Fenced.of(pipeline)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from etl.database import Cursor, connect, rows, run
 from etl.ledger import SILENCE
+from etl.runs import Ran
 from etl.standing import Standing, Stop, standing
 from etl.ui.words import ratio
 
@@ -182,34 +183,12 @@ class ColumnRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgressRow:
-    """What Spark told of one delivered batch; see sluice.batch_progress."""
+class ProgressRow(Ran):
+    """How one delivered batch ran."""
 
     delivery_id: int
-    batch_id: int
     commit_seq: int
     committed_at: dt.datetime
-    triggered_at: dt.datetime
-    input_rows: int
-    input_rate: float | None
-    processed_rate: float | None
-    durations_ms: Mapping[str, int]
-    phases_ms: Mapping[str, int]
-    watermark: dt.datetime | None
-    state_rows: int | None
-    state_bytes: int | None
-    dropped: int | None
-
-    @property
-    def seconds(self) -> float:
-        """From the look for new input to the batch's last mark."""
-        return self.durations_ms.get("triggerExecution", 0) / 1000
-
-    def phase(self, name: str) -> float:
-        """Seconds of a phase of the delivery, or of `spark`: all that is none of these."""
-        if name == "spark":
-            return max(0.0, self.seconds - sum(self.phases_ms.values()) / 1000)
-        return self.phases_ms.get(name, 0) / 1000
 
     @property
     def lag(self) -> float | None:
