@@ -25,6 +25,7 @@ from tests.stores import new_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.workermanage import WorkerController
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 JARS = REPOSITORY / ".sluice" / "jars"  # kept, so that they are resolved once and not in every run
@@ -43,12 +44,31 @@ def pytest_configure() -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
 
 
+DAGS = "tests/dags"
+BESIDE = ("tests/crash", "tests/kafka", "tests/compose")  # together about as long as DAGS
+
+
 class Whole(LoadScopeScheduling):
-    """Each process has services and a JVM of its own: files stay whole, and one Airflow serves all of tests/dags."""
+    """Each process has services and a JVM of its own: files stay whole.
+
+    One Airflow serves all of DAGS, and its store's keys stay in the environment. So they come last; of several
+    processes one runs them and nothing after them, and the others meanwhile what is BESIDE.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "tests/dags" if file.startswith("tests/dags/") else file
+        return DAGS if file.startswith(f"{DAGS}/") else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if len(self.nodes) > 1 and DAGS in self.workqueue and next(iter(self.workqueue)).startswith(BESIDE):
+            self.workqueue.move_to_end(DAGS, last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if len(self.nodes) == 1 or DAGS not in self.assigned_work[node]:
+            super()._reschedule(node)
+        elif not node.shutting_down:
+            node.shutdown()  # once it has run what it has
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
