@@ -17,11 +17,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from etl.audit import audit
 from etl.lake import Lake
+from etl.run import Place
 from etl.services import Services
+from etl.settings import Settings
 from etl.steps import Step
 from tests import oracle
-from tests.crash.driver import PIPELINE, Case, line_of
+from tests.arrow_batches import pipeline
+from tests.crash.driver import PIPELINE, SINKS, Case, line_of
 
 BATCHES = 3
 PATIENCE = 60  # seconds; nothing is decided by it, a test that waits so long has failed
@@ -189,8 +193,23 @@ def difference(case: Case) -> str:
     return eyes.difference(wanted)
 
 
+def assert_clean(case: Case) -> None:
+    """By the audit's own count. (That their files never landed is no difference between the sinks.)"""
+    services = Services(
+        postgres=case.dsn,
+        lake=case.warehouse,
+        s3_endpoint=case.endpoint,
+        s3_region=case.region,
+        environment={},
+    )
+    place = Place(settings=Settings(home=Path(case.folder)), services=services)
+    report = audit(place, pipeline(PIPELINE, SINKS[case.sink]))
+    assert report.clean, list(report.lines())
+
+
 def assert_delivered_once(case: Case) -> None:
     assert difference(case) == ""
+    assert_clean(case)
     made = oracle.make(case.seed, batches=case.batches)
     ledger = oracle.ask(
         case.dsn,
@@ -242,6 +261,7 @@ def test_killed_and_run_again_what_was_overwritten_is_the_newest(
     wait_until_alone(keyed)
     run_to_the_end(launcher, keyed)
     assert difference(keyed) == ""
+    assert_clean(keyed)
     assert {row[-1] for row in oracle.newest(keyed.made)} == set(range(BATCHES)), (
         "rows of every batch are in force"
     )
@@ -273,6 +293,7 @@ def test_killed_beside_the_stream_nothing_is_changed_or_all_is(
     assert oracle.ask(case.dsn, "SELECT delivery_id FROM sluice.attempt WHERE closed_at IS NULL") == []
     run_to_the_end(launcher, case)
     assert eyes.difference(after) == "", "the stream goes on as if nothing had been"
+    assert_clean(case)
 
 
 @pytest.mark.parametrize("step", ON_EXECUTORS)
@@ -299,3 +320,4 @@ def test_a_worker_that_outlives_its_driver_changes_nothing(launcher: Launcher, c
     zombie.send_signal(signal.SIGUSR1)
     zombie.wait(PATIENCE)
     assert difference(case) == ""
+    assert_clean(case)
