@@ -17,20 +17,28 @@ if TYPE_CHECKING:
     from etl.runs import Progress, Running
     from etl.status import State
 
-NAMES = ("pipeline", "table", "deliveries", "rows", "quarantined", "last delivery", "state", "next")
-
 
 def show(out: Console, states: Sequence[State]) -> None:
-    # A command that was cut could not be copied.
-    table = Table(*(Column(one, overflow="fold") for one in NAMES))
-    for state in states:
-        table.add_row(*state.cells())
-    out.print(table)
+    out.print(_delivered(states))
+    out.print()
+    for state in states:  # in lines: a command that was folded into a cell could not be copied
+        then = "" if state.next == "-" else f"; next: {state.next}"
+        out.print(shown(f"{state.pipeline}: {state.state}{then}"))
+    if len(states) == 1:
+        out.print(shown(f"delivers to {states[0].table}"))
     for state in states:
         for line in (*_runs(state), *_ended(state)):
             out.print(shown(line))
         if state.batches:
             _show_batches(out, state.batches)
+
+
+def _delivered(states: Sequence[State]) -> Table:
+    table = _table("pipeline", "deliveries", "rows", "quarantined", "last delivery")
+    table.columns[0].justify = "left"
+    for state in states:
+        table.add_row(*state.cells())
+    return table
 
 
 def _runs(state: State) -> Iterator[str]:

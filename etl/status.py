@@ -40,9 +40,10 @@ class State:
         return asdict(self)
 
     def cells(self) -> list[str]:
+        """What was delivered, and when last."""
         last = self.last.astimezone().strftime("%Y-%m-%d %H:%M") if self.last else "-"
         figures = [f"{self.deliveries:,}", f"{self.delivered:,}", f"{self.quarantined:,}"]
-        return [self.pipeline, self.table, *figures, last, self.state, self.next]
+        return [self.pipeline, *figures, last]
 
 
 def states(place: Place, name: str | None) -> list[State]:
