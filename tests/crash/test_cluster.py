@@ -9,19 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from etl.audit import audit
-from etl.services import Services
+from etl.services import Services, spark_jars
 from etl.settings import Settings
 from tests.spark.runs import Home, Landed, orders
 
-PACKAGE = find_spec("pyspark")
-assert PACKAGE is not None and PACKAGE.origin is not None
-SPARK = Path(PACKAGE.origin).parent
+SPARK = spark_jars().parent
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
 
 

@@ -13,10 +13,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
-from etl.services import JarSet, jars, java
+from etl.services import JarSet, jars, java, spark_jars
 from etl.services.process import HOST, tail
 from etl.settings import load_settings
 
@@ -106,9 +105,7 @@ class Broker:
         return f"{HOST}:{self.sasl}"
 
     def _command(self, *words: str) -> list[str]:
-        spark = find_spec("pyspark")
-        assert spark is not None and spark.origin is not None
-        [scala] = (Path(spark.origin).parent / "jars").glob("scala-library-*.jar")
+        [scala] = spark_jars().glob("scala-library-*.jar")
         return [str(java()), *JAVA, "-cp", f"{self.jars}/*:{scala}", *words]
 
     def run(self, *words: str) -> None:
