@@ -18,7 +18,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl import ledger
-from etl.audit import audit
 from etl.database import session
 from etl.ending import Ending
 from etl.errors import Fenced
@@ -160,8 +159,7 @@ class Followed:
 
     def assert_exactly_once(self) -> None:
         self.home.assert_holds(self.landed)
-        report = audit(self.home.place, self.home.pipeline())
-        assert report.clean, list(report.lines())
+        self.home.assert_clean()
 
 
 @pytest.fixture
