@@ -11,21 +11,20 @@ import hashlib
 import os
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl.errors import SetupError, SluiceError
-from etl.services import JarSet, java
+from etl.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
+from etl.services import JarSet, java, spark_jars
 from etl.services import jars as resolve
-from etl.services.process import only_one
+from etl.services.process import HOST, only_one
 from etl.settings import load_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LOG = "-Xlog:disable -Xlog:all=error:stderr"  # else every class that can't be kept is a line
-COLLECTOR = "-XX:+UseParallelGC"  # a batch wants throughput: parsing takes a tenth less than under G1
+QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # else every class that can't be kept is a line
 
 
 def option(jars: Path) -> str:
@@ -40,7 +39,7 @@ def make(jars: Path) -> None:
     with only_one(jars.parent):
         if target.exists():
             return
-        for old in jars.parent.glob(f"classes-{_identity(jars)[0]}-*"):
+        for old in target.parent.glob(f"{target.stem.rpartition('-')[0]}-*"):
             old.unlink()
         part = target.with_suffix(".part")
         _learn(jars, part)
@@ -50,17 +49,10 @@ def make(jars: Path) -> None:
 
 
 def _archive(jars: Path) -> Path:
-    where, what = _identity(jars)
+    """Its name tells the Java and the class path, and then what stands there now."""
+    places = [java().resolve(), spark_jars(), jars.absolute()]
+    where, what = _digest(places), _digest([place.stat().st_mtime_ns for place in places])
     return jars.absolute().parent / f"classes-{where}-{what}.jsa"
-
-
-def _identity(jars: Path) -> tuple[str, str]:
-    """A name for the Java and the class path, and one for what stands there now."""
-    spark = find_spec("pyspark")
-    if spark is None or spark.origin is None:
-        raise SetupError("pyspark is not installed", remedy="make install")
-    places = [java().resolve(), Path(spark.origin).parent / "jars", jars.absolute()]
-    return _digest(places), _digest([place.stat().st_mtime_ns for place in places])
 
 
 def _digest(parts: object) -> str:
@@ -69,32 +61,37 @@ def _digest(parts: object) -> str:
 
 def _learn(jars: Path, target: Path) -> None:
     """Run a small stream in a JVM that writes down the classes it loaded when it leaves."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
-    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    settings = {
+    os.environ |= {"SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
+    configuration = {
         "spark.master": "local[1]",
         "spark.ui.enabled": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.driver.extraClassPath": f"{jars}/*",
-        "spark.driver.extraJavaOptions": f'{COLLECTOR} {LOG} -XX:ArchiveClassesAtExit="{target}"',
+        "spark.driver.extraJavaOptions": f'{COLLECTOR} {QUIET} -XX:ArchiveClassesAtExit="{target}"',
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state"
-        ".RocksDBStateStoreProvider",
     }
-    conf = SparkConf().setAll(list(settings.items()))
-    with target.with_name("classes.log").open("w") as log:
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-    SparkContext(conf=conf, gateway=gateway)
-    spark = SparkSession.builder.getOrCreate()
-    with tempfile.TemporaryDirectory() as work:
-        _stream(spark, Path(work))
-    spark.stop()
+    log = target.with_name("classes.log")
+    try:
+        spark = launched(configuration | LOOPBACK | ROCKSDB, log)
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None
+        with tempfile.TemporaryDirectory() as work:
+            _stream(spark, Path(work))
+        spark.stop()
+    except (OSError, Py4JError, PySparkException) as error:
+        raise _failed(log) from error
     gateway.proc.stdin.close()  # the JVM leaves now, and writes the archive
-    gateway.proc.wait()
+    if gateway.proc.wait() != 0 or not target.exists():
+        raise _failed(log)
+
+
+def _failed(log: Path) -> SetupError:
+    return SetupError(
+        f"the JVM that was to write it failed; what it said is in {log}",
+        remedy="see that it has memory, and 200 MB of disk beside that log, then `make install` again",
+    )
 
 
 def _stream(spark: SparkSession, work: Path) -> None:
@@ -122,4 +119,7 @@ if __name__ == "__main__":
     try:
         make(resolve(JarSet.SPARK, load_settings().jars))
     except SluiceError as error:
-        sys.exit(f"no archive of Spark's classes, so each run starts a few seconds later: {error}")
+        print(
+            f"no archive of Spark's classes, so each run starts a few seconds later: {error}", file=sys.stderr
+        )
+        sys.exit(error.exit_code)

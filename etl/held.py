@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +12,7 @@ from psycopg2 import sql
 from etl.columns import SYSTEM_COLUMNS
 from etl.database import Cursor
 from etl.lake import Lake
-from etl.recount import BATCH_ROWS, IDENTITY, READERS, Recount, Unreadable, conform, copy_rows
+from etl.recount import BATCH_ROWS, IDENTITY, Recount, Unreadable, conform, copy_rows, read_all
 from etl.staging import quarantine_wire
 from etl.statements import statement
 
@@ -41,27 +40,21 @@ def recount_held_lake(
     lake: Lake, uris: Iterable[str], columns: pa.Schema
 ) -> tuple[Recount, Recount, list[Unreadable]]:
     """Count and sum the lake's held rows twice: their typed columns, and the texts that PostgreSQL has."""
-    typed, wire, broken = Recount(names=columns.names), Recount(names=TEXTS), []
+    typed, wire = Recount(names=columns.names), Recount(names=TEXTS)
     wanted = pa.schema([*columns, *IDENTITY])
 
-    def one(uri: str) -> tuple[Recount, Recount] | Unreadable:
+    def one(uri: str) -> tuple[Recount, Recount]:
         ours, texts = Recount(names=columns.names), Recount(names=TEXTS)
-        try:
-            for batch in _rows(lake, uri):
-                ours.add(conform(batch, wanted))
-                texts.add(_texts(batch))
-        except (OSError, pa.ArrowException) as error:
-            return Unreadable(uri=uri, why=str(error).splitlines()[0])
+        for batch in _rows(lake, uri):
+            ours.add(conform(batch, wanted))
+            texts.add(_texts(batch))
         return ours, texts
 
-    with ThreadPoolExecutor(READERS) as pool:
-        for found in pool.map(one, uris):
-            if isinstance(found, Unreadable):
-                broken.append(found)
-            else:
-                typed.merge(found[0])
-                wire.merge(found[1])
-    return typed, wire, broken
+    def merge(found: tuple[Recount, Recount]) -> None:
+        typed.merge(found[0])
+        wire.merge(found[1])
+
+    return typed, wire, read_all(uris, one, merge)
 
 
 def _rows(lake: Lake, uri: str) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from etl.lake import Lake
 from etl.statements import statement
 
 Take = Callable[[pa.RecordBatch], None]
+T = TypeVar("T")
 
 READERS = 4  # Parquet files read at a time
 BATCH_ROWS = 65_536
@@ -105,26 +106,36 @@ def recount_lake(
     lake: Lake, uris: Iterable[str], columns: pa.Schema, take: Take | None = None
 ) -> tuple[Recount, list[Unreadable]]:
     """Count and sum every row of the Parquet files at `uris`; `take` is given each batch, by any thread."""
-    total, broken = Recount(names=columns.names), []
+    total = Recount(names=columns.names)
 
-    def one(uri: str) -> Recount | Unreadable:
+    def one(uri: str) -> Recount:
         found = Recount(names=columns.names)
-        try:
-            for batch in parquet_rows(lake, uri, columns):
-                found.add(batch)
-                if take is not None:
-                    take(batch)
-        except (OSError, pa.ArrowException) as error:
-            return Unreadable(uri=uri, why=str(error).splitlines()[0])
+        for batch in parquet_rows(lake, uri, columns):
+            found.add(batch)
+            if take is not None:
+                take(batch)
         return found
 
+    return total, read_all(uris, one, total.merge)
+
+
+def read_all(uris: Iterable[str], read: Callable[[str], T], merge: Callable[[T], None]) -> list[Unreadable]:
+    """Read several files at once, and merge one after the other; those that could not be read are returned."""
+
+    def one(uri: str) -> T | Unreadable:
+        try:
+            return read(uri)
+        except (OSError, pa.ArrowException) as error:
+            return Unreadable(uri=uri, why=str(error).splitlines()[0])
+
+    broken = []
     with ThreadPoolExecutor(READERS) as pool:
         for found in pool.map(one, uris):
             if isinstance(found, Unreadable):
                 broken.append(found)
             else:
-                total.merge(found)
-    return total, broken
+                merge(found)
+    return broken
 
 
 def parquet_rows(lake: Lake, uri: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:

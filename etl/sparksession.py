@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,8 +15,9 @@ from typing import TYPE_CHECKING
 from etl import classdata
 from etl.checkpoint_files import COMPACTED
 from etl.errors import SetupError
+from etl.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
 from etl.services import JarSet, Services, jars, java
-from etl.services.process import make_folder
+from etl.services.process import HOST, make_folder
 from etl.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -48,16 +47,15 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {classdata.COLLECTOR}",
-        "spark.executor.extraJavaOptions": classdata.COLLECTOR,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {COLLECTOR}",
+        "spark.executor.extraJavaOptions": COLLECTOR,
         # A source's options may be credentials; Spark shows a query's plan in messages and on its pages.
         "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|jaas|secret|password|token|key",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
         "spark.sql.streaming.minBatchesToRetain": str(retained_batches(settings.backup_horizon)),
         _COMPACTED: str(COMPACTED),  # `recover` writes such logs, and expects them
-        # What a transform keeps stays off the heap, and a batch writes what it changed of it.
-        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state"
-        ".RocksDBStateStoreProvider",
+        **ROCKSDB,
+        # A batch writes what it changed of what a transform keeps.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         # A snapshot is uploaded at such a moment alone: within the default minute a run is over, and each one would
         # read all changes since the first batch.
@@ -66,7 +64,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
     if local:
         cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0]
         found["spark.sql.shuffle.partitions"] = cores if cores.isdigit() else str(os.cpu_count() or 1)
-        found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        found |= LOOPBACK
         # on the class path a jar costs nothing; spark.jars would copy each of them
         found["spark.driver.extraClassPath"] = f"{folder}/*"
         found["spark.driver.extraJavaOptions"] += classdata.option(folder)
@@ -120,27 +118,16 @@ def _s3a(services: Services) -> dict[str, str]:
 
 def start(settings: Settings, services: Services) -> SparkSession:
     """A new session with `configuration`; what its JVM writes goes to `log_file`, not to the terminal."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-
     java()  # one line about a missing or old Java, before Spark's own report of it
     if settings.spark_master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("SPARK_LOCAL_IP", HOST)
     found = configuration(settings, services)
     # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
     python = found.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = python
-    conf = SparkConf().setAll(list(found.items()))
     log = log_file(settings)
     make_folder(log.parent)
-    with log.open("w") as out:
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
-    handler = signal.getsignal(signal.SIGINT)
-    SparkContext(conf=conf, gateway=gateway)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)  # the context puts one of its own in its place
-    return SparkSession.builder.getOrCreate()
+    return launched(found, log)
 
 
 @contextmanager

@@ -12,11 +12,22 @@ from types import MappingProxyType
 
 from etl.errors import ServiceAway
 from etl.services import postgres, s3
-from etl.services.jarsets import JarSet, jars, java
+from etl.services.jarsets import JarSet, jars, java, spark_jars
 from etl.services.process import only_one
 from etl.settings import Settings
 
-__all__ = ["JarSet", "Services", "Status", "down", "find_postgres", "jars", "java", "status", "up"]
+__all__ = [
+    "JarSet",
+    "Services",
+    "Status",
+    "down",
+    "find_postgres",
+    "jars",
+    "java",
+    "spark_jars",
+    "status",
+    "up",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,7 @@ def record(which: JarSet, folder: Path, into: Path) -> None:
     work = make_folder(folder / f".{which}.record")
     excludes = _lines(f"{which}-excludes.txt")
     command = [
-        *("-cp", _spark() / "*", "org.apache.spark.deploy.SparkSubmit", "--master", "local"),
+        *("-cp", spark_jars() / "*", "org.apache.spark.deploy.SparkSubmit", "--master", "local"),
         *("--packages", ",".join(_lines(f"{which}-packages.txt"))),
         *(("--exclude-packages", ",".join(excludes)) if excludes else ()),
         *("--conf", f"spark.jars.ivy={work}", "--conf", f"spark.jars.ivySettings={_ivy(work, poms=True)}"),
@@ -134,7 +134,7 @@ def _fetch(which: JarSet, coordinates: list[str], work: Path) -> Path:
     module = work / "ivy.xml"
     lines = (IVY_JAR.format(*map(quoteattr, jar.split(":"))) for jar in coordinates)
     module.write_text(IVY_MODULE.format(name=quoteattr(which.value), jars="\n".join(lines)))
-    ivy = next(_spark().glob("ivy-*.jar"))
+    ivy = next(spark_jars().glob("ivy-*.jar"))
     pattern = work / "jars" / FILE_NAME
     _run(["-jar", ivy, "-settings", _ivy(work, poms=False), "-ivy", module, "-retrieve", pattern], work)
     return work / "jars"
@@ -171,7 +171,7 @@ def _lines(file: str) -> list[str]:
     return resource.read_text().splitlines() if resource.is_file() else []
 
 
-def _spark() -> Path:
+def spark_jars() -> Path:
     """The folder of the jars that pyspark brings along."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:

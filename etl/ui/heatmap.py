@@ -102,8 +102,6 @@ def cell(rule: RuleRow) -> Cell:
 def shade(rule: RuleRow) -> str:
     """h0: nobody broke it; h1 to h6: by the share; hx: a rule about the table failed."""
     part = rule.share
-    if rule.unexpected_count is None:
-        return "h0" if rule.success else "hx"
     if not part:
         return "h0" if rule.success else "hx"
     return f"h{1 + sum(part > bound for bound in SHADES)}"
@@ -111,8 +109,6 @@ def shade(rule: RuleRow) -> str:
 
 def _text(rule: RuleRow) -> str:
     part = rule.share
-    if rule.unexpected_count is None:
-        return "" if rule.success else "✗"
     if not part:
         return "" if rule.success else "✗"
     return "<1" if part < 0.01 else "100" if part == 1 else str(min(99, round(part * 100)))

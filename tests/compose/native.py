@@ -14,7 +14,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ import yaml
 
 from etl.services import postgres
 from tests.conftest import REPOSITORY
+from tests.waiting import until
 
 FILE = REPOSITORY / "docker-compose.yml"
 IMAGE_FOLDER = "/opt/sluice"  # where the image has the repository
@@ -180,10 +180,12 @@ class Native:
 
     def wait(self, service: str, condition: str) -> None:
         """Return once the condition of a `depends_on` holds."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._holds(service, condition):
-            assert time.monotonic() < deadline, f"{service}: {self.said(service)}"
-            time.sleep(0.2)
+        until(
+            lambda: self._holds(service, condition),
+            lambda: f"{condition} of {service}: {self.said(service)}",
+            patience=PATIENCE,
+            every=0.2,
+        )
 
     def _holds(self, service: str, condition: str) -> bool:
         code = self.started[service].poll()

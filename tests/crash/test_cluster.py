@@ -6,22 +6,18 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from etl.audit import audit
-from etl.services import Services
+from etl.services import Services, spark_jars
 from etl.settings import Settings
 from tests.spark.runs import Home, Landed, orders
+from tests.waiting import until
 
-PACKAGE = find_spec("pyspark")
-assert PACKAGE is not None and PACKAGE.origin is not None
-SPARK = Path(PACKAGE.origin).parent
+SPARK = spark_jars().parent
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
 
 
@@ -31,12 +27,14 @@ def spark_process(name: str, *words: str, log: Path, says: str, env: dict[str, s
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)
+
+    def said() -> re.Match[str] | None:
+        assert process.poll() is None, log.read_text()[-2000:]
+        return re.search(says, log.read_text())
+
     try:
-        deadline = time.monotonic() + PATIENCE
-        while (said := re.search(says, log.read_text())) is None:
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
-            time.sleep(0.1)
-        yield said[0]
+        found = until(said, lambda: f"{says}: {log.read_text()[-2000:]}", patience=PATIENCE)
+        yield found[0]
     finally:
         process.terminate()
         process.wait(PATIENCE)
@@ -78,7 +76,6 @@ def test_a_run_on_a_cluster_delivers_exactly_once(home: Home, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr[-3000:]
     assert used.exists(), "executors run the Python that they were told to"
     home.assert_holds(landed)
-    report = audit(home.place, home.pipeline())
-    assert report.clean, list(report.lines())
+    home.assert_clean()
     executors = list((tmp_path / "work").glob("app-*/*/stderr"))
     assert executors, "the executors ran in the worker"

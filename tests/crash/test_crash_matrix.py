@@ -26,6 +26,7 @@ from etl.steps import Step
 from tests import oracle
 from tests.arrow_batches import pipeline
 from tests.crash.driver import PIPELINE, SINKS, Case, line_of
+from tests.waiting import until
 
 BATCHES = 3
 PATIENCE = 60  # seconds; nothing is decided by it, a test that waits so long has failed
@@ -143,10 +144,7 @@ def kill(pids: list[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + PATIENCE
-    while not all(is_dead(pid) for pid in pids):
-        assert time.monotonic() < deadline, "a killed process lives"
-        time.sleep(0.01)
+    until(lambda: all(map(is_dead, pids)), "the end of a killed process", patience=PATIENCE, every=0.01)
 
 
 def is_dead(pid: int) -> bool:
@@ -173,10 +171,7 @@ def wait_until_alone(case: Case) -> None:
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
     )
-    deadline = time.monotonic() + PATIENCE
-    while oracle.ask(case.dsn, others) != [(0,)]:
-        assert time.monotonic() < deadline, "somebody is still connected"
-        time.sleep(0.02)
+    until(lambda: oracle.ask(case.dsn, others) == [(0,)], "all to leave", patience=PATIENCE, every=0.02)
 
 
 def run_to_the_end(launcher: Launcher, case: Case) -> None:

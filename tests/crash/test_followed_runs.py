@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import time
 
 import pytest
 
-from etl.audit import audit
 from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, processes_of
 from tests.spark.runs import Home, Landed, orders
+from tests.waiting import until
 
 WAITING = "waiting"  # no step: it has delivered all there is, and waits for more
 # (step, how many batches it delivers before): one run each, in their order
@@ -34,11 +33,11 @@ def land(home: Home, number: int) -> Landed:
 
 
 def wait_for_deliveries(runs: Runs, process: subprocess.Popen[bytes], count: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while runs.home.ask("SELECT count(*) FROM sluice.delivery") != [(count,)]:
+    def delivered() -> bool:
         assert process.poll() is None, runs.log
-        assert time.monotonic() < deadline, runs.log
-        time.sleep(0.1)
+        return runs.home.ask("SELECT count(*) FROM sluice.delivery") == [(count,)]
+
+    until(delivered, lambda: f"{count} deliveries: {runs.log}", patience=PATIENCE)
 
 
 @pytest.mark.timeout(900)
@@ -67,5 +66,4 @@ def test_a_followed_run_killed_ten_times_delivers_exactly_once(runs: Runs) -> No
     assert home.ask("SELECT batch_id FROM sluice.delivery ORDER BY commit_seq") == [
         (number,) for number in range(files + 1)
     ]
-    report = audit(home.place, home.pipeline())
-    assert report.clean, list(report.lines())
+    home.assert_clean()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from etl.audit import audit
 from etl.steps import Step
 from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, kill_jvm, processes_of
 from tests.oracle import Rows
@@ -75,8 +74,7 @@ def test_a_run_killed_at_any_point_is_finished_by_the_next_one(runs: Runs) -> No
     assert runs.home.ask("SELECT batch_id FROM sluice.delivery ORDER BY commit_seq") == [
         (n,) for n in range(BATCHES)
     ]
-    report = audit(runs.home.place, runs.home.pipeline())
-    assert report.clean, list(report.lines())
+    runs.home.assert_clean()
 
 
 # (step, in which batch, batches delivered afterwards), of a pipeline that keeps state

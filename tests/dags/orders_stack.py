@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ import pytest
 
 from etl import services
 from etl.airflow_api import Api, sign_in
-from etl.audit import audit
 from etl.run import Place
 from etl.services import Services, airflow
 from etl.services.process import tail
@@ -27,6 +25,7 @@ from etl.settings import Settings
 from tests.conftest import JARS
 from tests.dags.listeners import Inbox, mail, webhook
 from tests.spark.runs import DECLARATION, NAME, RULES, SHOPS, Home, Landed, orders
+from tests.waiting import until
 
 PATIENCE = 420  # seconds; nothing is decided by it, a test that waits so long has failed
 WATCHED = (
@@ -72,20 +71,21 @@ class Stack:
         return self.api.state(dag, run)
 
     def wait_for_dag(self, name: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not self.api.dag_is_known(name):
-            assert time.monotonic() < deadline, self.api.import_errors()
-            time.sleep(0.5)
+        until(
+            lambda: self.api.dag_is_known(name),
+            lambda: f"the DAG {name}: {self.api.import_errors()}",
+            patience=PATIENCE,
+            every=0.5,
+        )
 
     def backfilled(self, dag: str, count: int) -> list[str]:
         """The runs of a backfill, once there are so many."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            runs = self.call("GET", f"/dags/{dag}/dagRuns?run_type=backfill")["dag_runs"]
-            if len(runs) == count:
-                return [run["dag_run_id"] for run in runs]
-            assert time.monotonic() < deadline, runs
-            time.sleep(0.5)
+
+        def runs() -> Any:
+            return self.call("GET", f"/dags/{dag}/dagRuns?run_type=backfill")["dag_runs"]
+
+        until(lambda: len(runs()) == count, lambda: f"{count} runs: {runs()}", patience=PATIENCE, every=0.5)
+        return [run["dag_run_id"] for run in runs()]
 
     def call(self, method: str, path: str, **body: Any) -> Any:
         """Asked again after a 500: Airflow gave up a transaction that met another of its own."""
@@ -122,8 +122,7 @@ class Stack:
 
     def assert_exactly_once(self) -> None:
         self.home.assert_holds(self.landed)
-        report = audit(self.home.place, self.home.pipeline())
-        assert report.clean, list(report.lines())
+        self.home.assert_clean()
 
 
 @pytest.fixture(scope="session", name="stack")

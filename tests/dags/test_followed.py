@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from etl.database import migrate
 from tests.dags.orders_stack import PATIENCE, Stack
 from tests.spark.runs import DECLARATION, Order, orders
+from tests.waiting import until
 
 NAME = "followed"
 TEXT = (
@@ -22,13 +21,6 @@ TEXT = (
     )
 )
 pytestmark = pytest.mark.timeout(900)
-
-
-def wait(met: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not met():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.3)
 
 
 def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
@@ -48,24 +40,24 @@ def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
 
     landed = home.land(f"{NAME}/0.jsonl", orders(0, 9, negative=[4]))
     api.unpause(NAME)
-    wait(lambda: delivered(1), "no delivery")
+    until(lambda: delivered(1), "a delivery", patience=PATIENCE)
     [(first, state)] = api.runs(NAME).items()
     assert state == "running"
 
     # marked failed, it comes to the end of its batch, and the next run takes its place
     stack.call("PATCH", f"/dags/{NAME}/dagRuns/{quote(first, safe='')}", state="failed")
-    wait(lambda: len(outcomes()) == 2, "no run was started in its place")
+    until(lambda: len(outcomes()) == 2, "a run in its place", patience=PATIENCE)
     # the latter where the machine is too busy for it to end within GRACE_SECONDS
     assert outcomes()[0] in ("stopped", "lost its lease")
     landed += home.land(f"{NAME}/1.jsonl", orders(100, 9))
-    wait(lambda: delivered(2), "no second delivery")
+    until(lambda: delivered(2), "a second delivery", patience=PATIENCE)
     assert sorted(api.runs(NAME).values()) == ["failed", "running"]
     assert not api.is_paused(NAME)
 
     # paused and stopped, it stays down; its event tells of what no success has told before
     api.pause(NAME)
     assert home.sluice("stop", NAME).returncode == 0
-    wait(lambda: sorted(api.runs(NAME).values()) == ["failed", "success"], "it did not end")
+    until(lambda: sorted(api.runs(NAME).values()) == ["failed", "success"], "its end", patience=PATIENCE)
     [last] = [run for run, state in api.runs(NAME).items() if state == "success"]
     events = stack.call("GET", "/assets/events")["asset_events"]
     told = [one["extra"]["deliveries"] for one in events if one["source_run_id"] == last]
@@ -82,7 +74,7 @@ def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
     # a broken contract would break the next run in the same second
     home.land(f"{NAME}/2.jsonl", [Order(id=None)])
     api.unpause(NAME)
-    wait(lambda: api.is_paused(NAME), "it is started again and again")
+    until(lambda: api.is_paused(NAME), "a pause: it is started again and again", patience=PATIENCE)
     assert sorted(api.runs(NAME).values()) == ["failed", "failed", "success"]
     assert outcomes()[-1] == "ContractBroken"
     assert stack.posted.wait_for(lambda one: "followed failed: exit code 3" in one["text"], PATIENCE)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import psutil
@@ -18,6 +17,7 @@ from etl.database import MIGRATION_LOCK
 from etl.services import Services
 from etl.settings import Settings
 from tests.oracle import ask
+from tests.waiting import until
 
 PATIENCE = 60  # seconds; nothing is decided by it, a test that waits so long has failed
 GONE_WITHIN = 10  # seconds
@@ -51,10 +51,7 @@ def task(
             text=True,
         )
         query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
-        deadline = time.monotonic() + PATIENCE
-        while ask(database, query) == [(0,)]:
-            assert time.monotonic() < deadline, "the command did not come to the database"
-            time.sleep(0.1)
+        until(lambda: ask(database, query) != [(0,)], "the command to reach the database", patience=PATIENCE)
         [command] = psutil.Process(task.pid).children()
         assert (os.getpgid(command.pid) == command.pid) is (request.param == "apart")
         yield task, command

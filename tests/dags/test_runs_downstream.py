@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
 from etl.services.airflow_environment import environment
 from tests.conftest import REPOSITORY
 from tests.dags.orders_stack import PATIENCE, Stack
+from tests.waiting import until
 
 DOWNSTREAM = "flights_delays"
 pytestmark = pytest.mark.timeout(900)
@@ -43,11 +43,12 @@ def dag_test(stack: Stack, dag: str) -> None:
 
 def next_run(stack: Stack, seen: set[str]) -> str:
     """The run of the DAG downstream that was not there yet."""
-    deadline = time.monotonic() + PATIENCE
-    while not (new := stack.api.runs(DOWNSTREAM).keys() - seen):
-        assert time.monotonic() < deadline, "no asset event started the DAG downstream"
-        time.sleep(0.5)
-    [run] = new
+    [run] = until(
+        lambda: stack.api.runs(DOWNSTREAM).keys() - seen,
+        "an asset event that starts the DAG downstream",
+        patience=PATIENCE,
+        every=0.5,
+    )
     return run
 
 

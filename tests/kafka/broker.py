@@ -9,16 +9,15 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
-from etl.services import JarSet, jars, java
+from etl.services import JarSet, jars, java, spark_jars
 from etl.services.process import HOST, tail
 from etl.settings import load_settings
+from tests.waiting import until
 
 PATIENCE = 60  # seconds; nothing is decided by it, a broker that takes longer has failed
 USER, PASSWORD = "reader", "Correct-horse-battery-staple"
@@ -106,9 +105,7 @@ class Broker:
         return f"{HOST}:{self.sasl}"
 
     def _command(self, *words: str) -> list[str]:
-        spark = find_spec("pyspark")
-        assert spark is not None and spark.origin is not None
-        [scala] = (Path(spark.origin).parent / "jars").glob("scala-library-*.jar")
+        [scala] = spark_jars().glob("scala-library-*.jar")
         return [str(java()), *JAVA, "-cp", f"{self.jars}/*:{scala}", *words]
 
     def run(self, *words: str) -> None:
@@ -121,14 +118,13 @@ class Broker:
         with self.log.open("ab") as log:
             words = self._command("kafka.Kafka", str(self.properties))
             self.process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
-        deadline = time.monotonic() + PATIENCE
-        while not self._answers():
-            assert self.process.poll() is None, tail(self.log, 20)
-            assert time.monotonic() < deadline, tail(self.log, 20)
-            time.sleep(0.05)
+        until(
+            self._answers, lambda: f"the broker's answer: {tail(self.log, 20)}", patience=PATIENCE, every=0.05
+        )
 
     def _answers(self) -> bool:
-        """Whether it tells which requests it knows (ApiVersions): Kafka's own sign of readiness."""
+        """Whether it tells which requests it knows (ApiVersions): Kafka's own sign of readiness; fails if it ended."""
+        assert self.process is not None and self.process.poll() is None, tail(self.log, 20)
         with suppress(OSError), socket.create_connection((HOST, self.plain), timeout=5) as connection:
             connection.sendall(bytes.fromhex("0000000b0012000000000001000161"))
             return len(connection.recv(8)) == 8

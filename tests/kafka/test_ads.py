@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from etl.audit import audit
 from tests import oracle
 from tests.crash.killed import kill, runs_of
 from tests.kafka import ads
@@ -78,8 +77,7 @@ def test_each_impression_has_its_clicks_whatever_is_late_double_broken_or_killed
         reason for row in held_rows.elements() for reason in row[0]
     )
     assert by_reason == HELD
-    report = audit(place.place, place.pipeline(NAME))
-    assert report.clean, list(report.lines())
+    place.assert_clean(NAME)
 
 
 def killed_in_its_second_batch(place: Home, folder: Path) -> None:

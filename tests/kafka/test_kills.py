@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from etl.audit import audit
 from etl.services import Services
 from etl.settings import Settings
 from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, processes_of, runs_of
@@ -65,8 +64,7 @@ def test_a_run_over_topics_killed_at_any_point_is_finished_by_the_next_one(
     assert ranges(runs.home, topic) == [
         (partition, start, start + 5) for partition in (0, 1) for start in range(0, 20, 5)
     ]
-    report = audit(runs.home.place, runs.home.pipeline())
-    assert report.clean, list(report.lines())
+    runs.home.assert_clean()
 
 
 @pytest.mark.slow

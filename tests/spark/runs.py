@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
+from etl.audit import AuditReport, audit
 from etl.pipeline import Pipeline, load_pipeline
 from etl.run import Place, Progress, Summary, run
 from etl.services import Services
@@ -344,6 +345,12 @@ class Home:
         assert wrong == []
         assert self.ask("SELECT delivery_id FROM sluice.attempt WHERE closed_at IS NULL") == []
         assert self.staging_tables() == []
+
+    def assert_clean(self, name: str = NAME) -> AuditReport:
+        """The audit of a pipeline finds nothing."""
+        report = audit(self.place, self.pipeline(name))
+        assert report.clean, list(report.lines())
+        return report
 
     def staging_tables(self) -> list[str]:
         query = "SELECT relname FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace"

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import boto3
 from botocore.config import Config
 
-from etl.audit import audit
-from tests.spark.runs import Home
+from etl.audit import AuditReport
+from tests.spark.runs import NAME, Home
 
 
 @dataclass(kw_only=True)
@@ -60,7 +60,7 @@ class S3Home(Home):
         for key in found:
             self.client.delete_object(Bucket=place.removeprefix("s3a://").partition("/")[0], Key=key)
 
-    def assert_clean(self) -> None:
-        report = audit(self.place, self.pipeline())
-        assert report.clean, list(report.lines())
+    def assert_clean(self, name: str = NAME) -> AuditReport:
+        report = super().assert_clean(name)
         assert report.changed_inputs == []
+        return report

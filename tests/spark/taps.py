@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from etl.audit import audit
 from tests.oracle import Row, Rows
 from tests.spark.runs import REPOSITORY, Home
 
@@ -212,6 +211,4 @@ def in_force(home: Home) -> Rows:
 
 
 def assert_clean(home: Home) -> None:
-    report = audit(home.place, home.pipeline(NAME))
-    assert report.clean, list(report.lines())
-    assert report.rows["lake"] > 0
+    assert home.assert_clean(NAME).rows["lake"] > 0

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from etl import classdata
-from etl.services import JarSet, jars
+from etl.errors import SetupError
+from etl.services import JarSet, jars, java
 from etl.settings import Settings
 
 
@@ -22,6 +27,40 @@ def test_another_class_path_has_an_archive_of_its_own(settings: Settings, tmp_pa
     other.symlink_to(jars(JarSet.SPARK, settings.jars))
     assert classdata.option(jars(JarSet.SPARK, settings.jars))
     assert not classdata.option(other)
+
+
+@pytest.mark.parametrize(
+    "what_it_does",
+    [
+        pytest.param("exit 1", id="one that does not start"),
+        pytest.param(
+            'for word; do [[ $word == -XX:ArchiveClassesAtExit=* ]] || kept+=("$word"); done; exec {java} "${{kept[@]}}"',
+            id="one that leaves without it",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_a_jvm_that_writes_no_archive_is_told_of_in_one_message(
+    settings: Settings, tmp_path: Path, what_it_does: str
+) -> None:
+    program, folder = tmp_path / "java" / "bin" / "java", tmp_path / "jars"
+    for one in (program.parent, folder):
+        one.mkdir(parents=True)
+    version = '[[ $1 == -version ]] && exec {java} "$@"'
+    program.write_text(f"#!/bin/bash\n{version}\n{what_it_does}\n".format(java=java()))
+    program.chmod(0o755)
+    (folder / "spark").symlink_to(jars(JarSet.SPARK, settings.jars))
+    made = subprocess.run(
+        [sys.executable, "-m", "etl.classdata"],
+        env={**os.environ, "JAVA_HOME": str(tmp_path / "java"), "SLUICE_JARS": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == SetupError.exit_code, made.stderr
+    assert f"what it said is in {folder}/classes.log\n  next: " in made.stderr
+    assert "Traceback" not in made.stderr
+    assert list(folder.glob("*.jsa")) == []
 
 
 def driver(spark: SparkSession) -> int:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl import ledger
-from etl.audit import audit
 from etl.database import session
 from etl.ending import Ending
 from etl.errors import Fenced
@@ -29,6 +27,7 @@ from etl.steps import Step
 from etl.stop import Ended, stop
 from tests.spark import runs
 from tests.spark.runs import NAME, SHOPS, Home, Landed, Order, once_at, orders
+from tests.waiting import until
 
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
 ME = "tests"
@@ -74,12 +73,12 @@ class Followed:
         self.files += 1
 
     def wait(self, met: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not met():
+        def met_while_it_goes_on() -> bool:
             assert self.process is None or self.process.poll() is None, f"ended before {what}: {self.said}"
             assert self.results == [], f"ended before {what}"
-            assert time.monotonic() < deadline, f"no {what}: {self.said}"
-            time.sleep(0.1)
+            return met()
+
+        until(met_while_it_goes_on, lambda: f"{what}: {self.said}", patience=PATIENCE)
 
     def wait_for_deliveries(self, count: int) -> None:
         self.wait(lambda: self.deliveries == count, f"{count} deliveries")
@@ -160,8 +159,7 @@ class Followed:
 
     def assert_exactly_once(self) -> None:
         self.home.assert_holds(self.landed)
-        report = audit(self.home.place, self.home.pipeline())
-        assert report.clean, list(report.lines())
+        self.home.assert_clean()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from functools import cached_property
 
 import pytest
 
-from etl.audit import audit
 from etl.generated import GeneratedFile, generated, told
 from etl.kept import read_state
 from etl.pipeline import load_pipeline
@@ -80,8 +79,7 @@ def deliver(shipped: Home, name: str, given: Expected, max_files: int) -> None:
         for file in given.files[part]:
             shipped.write(file.path, file.content)
         run(shipped.place, pipeline, spark=shipped.spark)
-    report = audit(shipped.place, pipeline)
-    assert report.clean, list(report.lines())
+    shipped.assert_clean(name)
     known = told(given.files)
     reasons = held(shipped)
     assert (reasons["late"], reasons["malformed"]) == (known["late"], known["malformed"])

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.ensemble import IsolationForest
 
-from etl.audit import audit
 from etl.batch import Receipt
 from etl.errors import Busy, NeedsPerson, SetupError
 from etl.generated import generated, told
@@ -166,8 +165,7 @@ def test_device_anomalies(shipped: Home) -> None:
                 run(shipped.place, pipeline, spark=shipped.spark)
             [model] = train(shipped.place, pipeline, who="a test")
         run(shipped.place, pipeline, spark=shipped.spark)
-    report = audit(shipped.place, pipeline)
-    assert report.clean, list(report.lines())
+    shipped.assert_clean("device_anomalies")
 
     lines = [line for file in files for line in file.content.decode().splitlines() if line.endswith("}")]
     readings = {
@@ -235,8 +233,7 @@ def test_a_version_trained_between_two_batches_scores_the_next_one(home: Home, m
         "SELECT batch_id, version FROM sluice.delivery_model WHERE model = 'anomaly' ORDER BY batch_id LIMIT 4"
     )
     assert recorded == [(0, 1), (1, 2), (2, 2), (3, 3)]
-    report = audit(home.place, home.pipeline("scored"))
-    assert report.clean, list(report.lines())
+    home.assert_clean("scored")
 
     if more:
         shutil.rmtree(home.checkpoint(summary.stream, "scored"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from tests.spark import taps
 from tests.spark.runs import NAME, Home, orders
 from tests.spark.taps import HOUR, declare, flat, land_all
 from tests.spark.test_state_late import FILES, IN_TIME
+from tests.waiting import until
 
 SPARKS = {"addBatch", "getBatch", "latestOffset", "queryPlanning", "triggerExecution", "walCommit"}
 OURS = {"stage", "judge", "draft", "transaction"}
@@ -91,13 +91,10 @@ def test_what_a_run_has_done_is_told_while_it_goes_on(home: Home) -> None:
     seen: list[list[tuple[Any, ...]]] = []
 
     def wait_for_the_first(receipt: Receipt) -> None:
-        deadline = time.monotonic() + 60
-        while receipt.batch_id == 1 and not seen and time.monotonic() < deadline:
-            home.ask("SELECT pg_sleep(0.1)")
-            if found := progress(home, "batch_id"):
-                [told] = states(home.place, NAME)
-                assert [(run.alive, run.batches, run.records) for run in told.running] == [(True, 2, 20)]
-                seen.append(found)
+        if receipt.batch_id == 1:
+            seen.append(until(lambda: progress(home, "batch_id"), "what the first batch did", patience=60))
+            [told] = states(home.place, NAME)
+            assert [(run.alive, run.batches, run.records) for run in told.running] == [(True, 2, 20)]
 
     home.run(progress=wait_for_the_first)
     assert seen == [[(0,)]]

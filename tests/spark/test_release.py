@@ -11,7 +11,6 @@ import pytest
 
 from etl import tries
 from etl.airflow_try import AirflowTry
-from etl.audit import audit
 from etl.batch import Receipt
 from etl.errors import ContractBroken, NeedsPerson, SetupError
 from etl.quarantine import Chosen, discard, held_rows
@@ -48,8 +47,7 @@ def ids(home: Home, **chosen: Any) -> tuple[int, ...]:
 
 def assert_clean(home: Home) -> None:
     home.assert_one_history()
-    report = audit(home.place, home.pipeline())
-    assert report.clean, list(report.lines())
+    home.assert_clean()
 
 
 def test_rows_pass_a_changed_suite_and_are_delivered_as_deliveries_that_name_their_batches(

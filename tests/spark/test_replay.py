@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from etl.audit import audit
 from etl.batch import Receipt
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.replay import Chosen, Plan, Replayed, plan, replay
@@ -65,11 +64,6 @@ def four_batches(home: Home) -> Landed:
     return landed
 
 
-def assert_clean(home: Home) -> None:
-    report = audit(home.place, home.pipeline())
-    assert report.clean, list(report.lines())
-
-
 def test_batches_are_judged_anew_and_replaced_in_both_sinks_and_nothing_else_is(home: Home) -> None:
     four_batches(home)
     chosen = Chosen(batches=(1, 2))
@@ -85,7 +79,7 @@ def test_batches_are_judged_anew_and_replaced_in_both_sinks_and_nothing_else_is(
     assert (done.rows_in, done.delivered, done.quarantined) == (16, 10, 6)
     assert done.reasons == {NEGATIVE: 2, NO_CITY: 4}
     home.assert_one_history()
-    assert_clean(home)
+    home.assert_clean()
     assert home.ask("SELECT count(*), sum(id) FROM warehouse.orders WHERE _batch_id IN (0, 3)")[0][0] >= 14
     kept = "SELECT count(*), sum(id) FROM warehouse.orders WHERE _delivery_id <> %s"
     assert home.ask(kept, done.delivery_id) == others
@@ -100,7 +94,7 @@ def test_the_stream_goes_on_after_its_newest_batch_was_replayed(home: Home) -> N
     landed += home.land("orders/4.jsonl", orders(32, 8))
     assert home.run().batches == 1
     home.assert_holds(landed)
-    assert_clean(home)
+    home.assert_clean()
 
 
 def test_a_replay_can_be_replayed_and_follows_what_took_a_batchs_place(home: Home) -> None:
@@ -111,7 +105,7 @@ def test_a_replay_can_be_replayed_and_follows_what_took_a_batchs_place(home: Hom
     assert second is not None
     assert second.rows_in == 16, "batch 1 came with it, for one delivery has both"
     home.assert_holds(landed)
-    assert_clean(home)
+    home.assert_clean()
 
 
 def test_zero_rows_can_take_the_place_of_many(home: Home) -> None:
@@ -123,7 +117,7 @@ def test_zero_rows_can_take_the_place_of_many(home: Home) -> None:
     assert (done.rows_in, done.files) == (0, 0)
     home.assert_one_history()
     assert home.ask("SELECT count(*) FROM warehouse.orders") == [(7,)]
-    assert_clean(home)
+    home.assert_clean()
 
 
 def test_a_changed_or_vanished_input_stops_a_replay_until_it_is_accepted(home: Home) -> None:
@@ -144,7 +138,7 @@ def test_a_changed_or_vanished_input_stops_a_replay_until_it_is_accepted(home: H
     landed += home.land("orders/4.jsonl", orders(32, 8))
     home.run()
     home.assert_holds(landed)
-    assert_clean(home)
+    home.assert_clean()
 
 
 def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
@@ -179,7 +173,7 @@ def test_an_interval_by_paths_names_every_delivery_that_read_such_a_file(home: H
     again(home, Chosen(interval=day))
     home.run()
     home.assert_holds(landed)
-    assert_clean(home)
+    home.assert_clean()
 
 
 def test_of_two_replays_of_one_batch_one_takes_place(home: Home) -> None:
@@ -193,7 +187,7 @@ def test_of_two_replays_of_one_batch_one_takes_place(home: Home) -> None:
     found = home.history()
     assert {**found, "attempt": 0, "objects": 0} == {**before, "attempt": 0, "objects": 0}
     home.assert_holds(landed)
-    assert_clean(home)
+    home.assert_clean()
 
 
 def test_a_replay_and_the_stream_do_not_disturb_each_other(home: Home) -> None:
@@ -208,7 +202,7 @@ def test_a_replay_and_the_stream_do_not_disturb_each_other(home: Home) -> None:
     done = home.run(progress=meanwhile)
     assert (done.batches, len(replays)) == (2, 2)
     home.assert_holds(landed)
-    assert_clean(home)
+    home.assert_clean()
 
 
 def test_the_stream_may_deliver_while_a_replay_is_staged(home: Home) -> None:
@@ -217,7 +211,7 @@ def test_the_stream_may_deliver_while_a_replay_is_staged(home: Home) -> None:
     with once_at(Step.POINTER_DRAFTED, home.run):
         again(home, Chosen(batches=(0, 3)))
     home.assert_holds(landed)
-    assert_clean(home)
+    home.assert_clean()
     chain = home.ask("SELECT delivery_id, manifest FROM sluice.delivery ORDER BY commit_seq")
     named = [json.loads(home.place.lake.read_text(uri))["previous"] for _, uri in chain]
     assert named == [None, *(number for number, _ in chain[:-1])]  # by which recover finds what was lost
@@ -251,7 +245,7 @@ def replaced_by(home: Home, *ids: int) -> None:
     paths = eyes.files("orders")
     assert sorted(row[0] for row in eyes.in_postgres(system=()).elements()) == list(ids)
     assert sorted(row[0] for row in eyes.rows_in(paths, ["id"]).elements()) == list(ids)
-    assert_clean(home)
+    home.assert_clean()
 
 
 def delivered(home: Home) -> list[int]:

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from etl.audit import audit
 from etl.landing import land_flights, parse_days
 from etl.pipeline import load_pipeline
 from etl.read import catalog_properties
@@ -56,8 +55,7 @@ def in_two_runs(shipped: Home, name: str, max_files: int, *, late: int = 0) -> I
             shipped.write("flights/dt=2013-01-03/late.jsonl", "".join(flown.open().readlines()[:late]))
         land_flights(shipped.place.settings, parse_days(days))
         yield run(shipped.place, pipeline, spark=shipped.spark)
-    report = audit(shipped.place, pipeline)
-    assert report.clean, list(report.lines())
+    shipped.assert_clean(name)
 
 
 @LAYOUTS

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from etl.audit import audit
 from etl.read import committed_files
 from tests import oracle
 from tests.oracle import Row, Rows
@@ -47,9 +46,7 @@ def time(at: int | None) -> str | None:
 
 
 def assert_clean(home: Home, name: str) -> None:
-    report = audit(home.place, home.pipeline(name))
-    assert report.clean, list(report.lines())
-    assert report.rows["lake"] > 0
+    assert home.assert_clean(name).rows["lake"] > 0
 
 
 def assert_both(home: Home, name: str, wanted: Rows, *, system: tuple[str, ...] = ()) -> None:

@@ -7,8 +7,8 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from tests import oracle
 from tests.conftest import REPOSITORY
 from tests.stores import new_database
 from tests.ui.history import seed
+from tests.waiting import until
 
 READY_WITHIN = 240  # seconds; nothing is decided by it, a server that takes so long has failed
 USERS = {"ada": "viewer", "eve": "viewer", "bob": "user", "may": "user", "root": "admin"}
@@ -136,14 +137,13 @@ def server(services: Services, template: str, tmp_path_factory: pytest.TempPathF
 
 
 def await_ready(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + READY_WITHIN
-    while True:
-        assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
-        try:
-            if httpx.get(f"{server.address}/api/v2/version", timeout=5).is_success:
-                return
-        except httpx.TransportError:
-            time.sleep(0.2)
+    def ready() -> bool:
+        assert process.poll() is None, log.read_text()[-3000:]
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{server.address}/api/v2/version", timeout=5).is_success
+        return False
+
+    until(ready, lambda: f"the server: {log.read_text()[-3000:]}", patience=READY_WITHIN, every=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -426,7 +426,4 @@ def test_the_pages_leave_no_connection_behind(server: Server, routes: list[str])
     query = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
-    deadline = time.monotonic() + 20
-    while oracle.ask(server.dsn, query) != [(0,)]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: oracle.ask(server.dsn, query) == [(0,)], "the end of the pages' connections", patience=20)

@@ -1,0 +1,38 @@
+"""The JVM of a Spark driver: how it is launched, and what each one is set to."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl.services.process import HOST
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLLECTOR = "-XX:+UseParallelGC"  # a batch wants throughput: parsing takes a tenth less than under G1
+LOOPBACK = {"spark.driver.bindAddress": HOST, "spark.driver.host": HOST}
+# What a transform keeps stays off the heap.
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state"
+    ".RocksDBStateStoreProvider"
+}
+
+
+def launched(configuration: Mapping[str, str], log: Path) -> SparkSession:
+    """A session in a JVM of its own, which writes to `log` and not to the terminal."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf().setAll(list(configuration.items()))
+    with log.open("w") as out:
+        gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
+    handler = signal.getsignal(signal.SIGINT)
+    SparkContext(conf=conf, gateway=gateway)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)  # the context puts one of its own in its place
+    return SparkSession.builder.getOrCreate()
