@@ -30,7 +30,7 @@ class Files:
     header: bool = True  # CSV: the first line names the columns, and is checked
     max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: all there are
     max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits
-    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see declaration_checks
+    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
 
     @property
     def kind(self) -> str:
@@ -54,7 +54,7 @@ class Kafka:
     format: str = "json"  # of the values: "json" or "text"
     stream: str | None = None  # one of the pipeline's `streams`; None: the one of its `schema`
     max_offsets: int | None = None  # of one micro-batch, over all partitions; None: all there are
-    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see declaration_checks
+    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
 
     @property
     def kind(self) -> str:
