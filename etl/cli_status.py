@@ -27,10 +27,15 @@ def show(out: Console, states: Sequence[State]) -> None:
         table.add_row(*state.cells())
     out.print(table)
     for state in states:
-        for line in (*_runs(state), *_ended(state)):
+        for line in (*_promise(state), *_runs(state), *_ended(state)):
             out.print(shown(line))
         if state.batches:
             _show_batches(out, state.batches)
+
+
+def _promise(state: State) -> Iterator[str]:
+    if state.promise:
+        yield state.promise
 
 
 def _runs(state: State) -> Iterator[str]:

@@ -25,6 +25,12 @@ _AWAY = (
     "org.apache.kafka.common.errors.NotLeaderOrFollowerException",
     "java.util.concurrent.TimeoutException",
 )
+_UNREACHED = (
+    "java.net.ConnectException",
+    "java.net.UnknownHostException",
+    "java.net.NoRouteToHostException",
+    "java.net.SocketException",
+)
 _STATE = ("STATE_STORE", "CANNOT_LOAD_STATE", "STATEFUL_")
 
 
@@ -59,6 +65,7 @@ def to_its_end(
         _refuse_kafka(pipeline, [*failure, error])
         if failure:
             raise failure[0] from None
+        _refuse_unreached(pipeline, error)
         raise SluiceError(
             f"Spark ended the query: {str(error).strip().splitlines()[0]}",
             remedy="see Spark's message; the next run goes on from the ledger",
@@ -111,6 +118,15 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
                 f"Spark can't take up what the transform of {pipeline} had kept: {told}",
                 remedy=f"`sluice recover {pipeline}` makes the state anew from all that was delivered",
             ) from error
+
+
+def _refuse_unreached(pipeline: str, error: BaseException) -> None:
+    """What Spark connects to by itself, such as the server of a socket."""
+    if told := next((one for one in causes(error) if one.startswith(_UNREACHED)), None):
+        raise ServiceAway(
+            f"Spark could not connect to what {pipeline} reads: {told}",
+            remedy=f"see that it listens there; then run {pipeline} again",
+        ) from error
 
 
 def _refuse_kafka(pipeline: str, errors: Sequence[BaseException]) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from etl.declaration import Files, Kafka
+from etl.declaration import RATE, Files, Kafka, Rate, Socket
 from etl.intervals import is_template
 from etl.patterns import FORMATS, pattern_problems
 
@@ -17,17 +17,24 @@ OPTIONS = frozenset(
     | {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxCharsPerColumn"}
 )
 JSON_OPTIONS = frozenset({"locale", "dateFormat", "timestampFormat", "timestampNTZFormat"})
+# The same, of the lines of a socket, by format: Spark has taken them apart already, as UTF-8.
+LINE_OPTIONS = {"json": JSON_OPTIONS, "csv": OPTIONS - {"encoding", "lineSep"}, "text": frozenset[str]()}
+_HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
 
 def source_problems(pipeline: Any) -> list[str]:
     sources = pipeline.sources
     if not are_sources(sources):
-        return ["sources: must be a tuple of at least one Files(…) or Kafka(…)"]
+        return [
+            "sources: must be a tuple of at least one Files(…) or Kafka(…), or of one Rate(…) or Socket(…)"
+        ]
     if len({type(one) for one in sources}) > 1:
         return ["sources: must be all Files(…) or all Kafka(…); declare a pipeline for each kind"]
     if isinstance(sources[0], Kafka):
         return _topics_problems(pipeline)
+    if isinstance(sources[0], Rate | Socket):
+        return _live_problems(pipeline)
     found: list[str] = []
     for number, source in enumerate(sources):
         where = f"sources[{number}]"
@@ -42,7 +49,8 @@ def source_problems(pipeline: Any) -> list[str]:
 
 
 def are_sources(sources: object) -> bool:
-    return isinstance(sources, tuple) and bool(sources) and all(isinstance(s, Files | Kafka) for s in sources)
+    kinds = Files | Kafka | Rate | Socket
+    return isinstance(sources, tuple) and bool(sources) and all(isinstance(s, kinds) for s in sources)
 
 
 def _limit_problems(where: str, limit: object) -> list[str]:
@@ -74,6 +82,48 @@ def _topics_problems(pipeline: Any) -> list[str]:
     if isinstance(pipeline.interval, str) and is_template(pipeline.interval):
         found.append(f"interval: {pipeline.interval!r} is part of a path; records of Kafka have none")
     return found
+
+
+def _live_problems(pipeline: Any) -> list[str]:
+    """Of a source that can't be read again, and so has neither an end nor a past."""
+    found: list[str] = []
+    source = pipeline.sources[0]
+    kind = type(source).__name__
+    if len(pipeline.sources) > 1:
+        found.append(f"sources: a pipeline takes one {kind}(…); declare a pipeline for each")
+    found += _rate_problems(pipeline) if isinstance(source, Rate) else _socket_problems(source)
+    for name, why in {
+        "streams": "its records are of the pipeline's own schema",
+        "late": "no batch of it begins with a watermark",
+        "interval": "what was read can't be read again",
+        "start": "what was read can't be read again",
+        "schedule": "a run of it has no end; take `follow`",
+    }.items():
+        if getattr(pipeline, name):
+            found.append(f"{name}: a pipeline of {kind}(…) has none, for {why}")
+    return found
+
+
+def _rate_problems(pipeline: Any) -> list[str]:
+    found = _limit_problems("sources[0].rows_per_second", pipeline.sources[0].rows_per_second)
+    if not isinstance(pipeline.schema, str) or ", ".join(_columns(pipeline.schema)) != RATE:
+        found.append(f"schema: {pipeline.schema!r} must be {RATE!r}, which is what Rate(…) makes")
+    return found
+
+
+def _columns(schema: str) -> list[str]:
+    return [" ".join(column.lower().split()) for column in schema.split(",")]
+
+
+def _socket_problems(source: Any) -> list[str]:
+    found: list[str] = []
+    if not matches(_HOST, source.host):
+        found.append(f"sources[0].host: {source.host!r} must be a name or an address, such as 'localhost'")
+    if isinstance(source.port, bool) or not isinstance(source.port, int) or not 1 <= source.port <= 65535:
+        found.append(f"sources[0].port: {source.port!r} must be a whole number from 1 to 65535")
+    if source.format not in LINE_OPTIONS:
+        return [*found, f"sources[0].format: {source.format!r} must be one of {', '.join(LINE_OPTIONS)}"]
+    return found + _option_problems("sources[0]", source.options, LINE_OPTIONS[source.format])
 
 
 def files_problems(where: str, files: Any) -> list[str]:
