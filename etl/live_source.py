@@ -45,6 +45,15 @@ class LiveSource(Source):
         bound = replace(self, batch=found)
         return bound, bound.again((), broken=())
 
+    def exhausted(self) -> bool:
+        """Spark connects to a socket with its first batch; when the server has closed it, its thread for it ends."""
+        source = self.pipeline.live
+        if not isinstance(source, Socket):
+            return False
+        jvm: Any = self.spark.sparkContext._jvm
+        threads = jvm.java.lang.Thread.getAllStackTraces().keySet().toString()
+        return f"TextSocketSource({source.host}, {source.port})" not in threads
+
     def shape(self) -> DataFrame:
         return self.streamed  # nobody is asked anything for it
 

@@ -41,12 +41,13 @@ def to_its_end(
     stay: Stay | None = None,
     *,
     settled: Callable[[], bool] = lambda: True,
+    exhausted: Callable[[], bool] = lambda: False,
     watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Run the query over all that is there, or for as long as it is to `stay`.
 
     An error of a batch, left in `failure`, is raised as itself. `settled` says whether every batch that Spark has
-    planned has its mark; `watched` is entered while the query runs.
+    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
@@ -55,7 +56,7 @@ def to_its_end(
     query = _started(writer, pipeline, stay)
     try:
         with watched(query):
-            _await(query, pipeline, stay, settled)
+            _await(query, pipeline, stay, settled, exhausted)
     except (OSError, Py4JError) as error:
         raise SluiceError(
             f"Spark's JVM is gone: {error}", remedy="see logs/spark.log in SLUICE_HOME; then run again"
@@ -72,7 +73,13 @@ def to_its_end(
         ) from error
 
 
-def _await(query: StreamingQuery, pipeline: str, stay: Stay, settled: Callable[[], bool]) -> None:
+def _await(
+    query: StreamingQuery,
+    pipeline: str,
+    stay: Stay,
+    settled: Callable[[], bool],
+    exhausted: Callable[[], bool],
+) -> None:
     """Spark's `stop` breaks into a batch, so it comes between two; a batch that begins meanwhile refuses itself."""
     if stay.every is None:
         query.awaitTermination()
@@ -90,6 +97,10 @@ def _await(query: StreamingQuery, pipeline: str, stay: Stay, settled: Callable[[
             query.stop()
             stay.require_lease(pipeline)
             stay.heeded = True
+        elif stay.waiting and exhausted():
+            log.info("%s: what it reads has ended, and so does the run when all of it is delivered", pipeline)
+            query.processAllAvailable()
+            query.stop()
 
 
 def _started(writer: DataStreamWriter, pipeline: str, stay: Stay) -> StreamingQuery:

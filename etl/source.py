@@ -80,6 +80,10 @@ class Source:
     def require_same_topics(self) -> None:
         """Raises OffsetsGone when a topic is no longer what the run began with."""
 
+    def exhausted(self) -> bool:
+        """Whether nothing more can come while the query runs; asked after its first batch."""
+        return False
+
     def shape(self) -> DataFrame:
         """As `streamed`, for what asks its plan alone: nothing is listed, and it can't be run."""
         with tempfile.TemporaryDirectory(prefix="sluice-") as empty:

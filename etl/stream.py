@@ -78,6 +78,7 @@ class StreamRun:
                     failure,
                     self.stay,
                     settled=lambda: self._checkpoint().settled,
+                    exhausted=lambda: bool(self._checkpoint().commits) and opened.source.exhausted(),
                     watched=watch.over,
                 )
         except RecordsMissing:

@@ -9,17 +9,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from etl.audit import audit
+from etl.errors import ContractBroken, LedgerBehind, ServiceAway, SetupError
+from etl.recover import recover
+from etl.replay import Chosen, plan
 from etl.run import Summary, run
+from etl.status import record_decision, states
 from etl.stay import Stay
+from etl.trying import try_out
 from tests import oracle
-from tests.spark.runs import NAME, SHOPS, Home, Landed, orders
+from tests.crash.killed import kill, runs_of
+from tests.spark.backups import Backup
+from tests.spark.runs import NAME, SHOPS, Home, Landed, Order, orders
 
-PATIENCE = 60  # seconds; nothing is decided by it, a test that waits so long has failed
+PATIENCE = 90  # seconds; nothing is decided by it, a test that waits so long has failed
 ME = "tests"
 pytestmark = pytest.mark.timeout(600)
 
@@ -60,10 +68,10 @@ class Sender:
 
     server: socket.socket
     connected: list[socket.socket] = field(default_factory=list)
+    port: int = 0
 
-    @property
-    def port(self) -> int:
-        return int(self.server.getsockname()[1])
+    def __post_init__(self) -> None:
+        self.port = int(self.server.getsockname()[1])
 
     @property
     def uri(self) -> str:
@@ -118,6 +126,9 @@ class Followed:
 
     def stop(self) -> Summary:
         self.stay.asked_by = ME
+        return self.ended()
+
+    def ended(self) -> Summary:
         assert self.thread is not None
         self.thread.join(PATIENCE)
         [found] = self.results
@@ -216,8 +227,126 @@ def test_a_sockets_lines_are_delivered_or_held_each_once(
     late = orders(100, 8, negative=[104])
     sender.send([order.json for order in late])
     up.wait_for_rows(51)
-    summary = up.stop()
-    landed.orders += late
-    assert (summary.delivered, summary.quarantined, summary.malformed) == (45, 6, 3)
+    # the last line has no end, and the server goes at once
+    last = orders(200, 1)
+    sender.connected[-1].sendall(last[0].json.encode())
+    sender.connected[-1].close()
+    summary = up.ended()
+    landed.orders += late + last
+    assert summary.outcome == "done", "it ends by itself: Spark does not connect again"
+    assert (summary.delivered, summary.quarantined, summary.malformed) == (46, 6, 3)
     home.assert_holds(landed)
     assert_audited(home)
+
+
+def test_after_a_kill_nothing_comes_again_by_itself_and_the_run_says_that_it_begins_anew(
+    home: Home,
+    sender: Sender,
+    tmp_path: Path,
+    followed: Callable[[str], Followed],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    declare(home, sender.port)
+    made = {order.id: order for order in orders(0, 30)}
+    with runs_of(home, tmp_path) as killed:
+        process = killed.start(
+            "committed", 1, follow=True
+        )  # the first batch with records; Spark has not marked it
+        sender.accept()
+        sender.send([order.json for order in list(made.values())[:20]])
+        stopped = killed.wait_for_step(process)
+        sender.send([order.json for order in list(made.values())[20:]])
+        kill(process, stopped)
+        assert "not replayable" in killed.log
+    before = {number for (number,) in home.ask(f"SELECT id FROM warehouse.{NAME}")}
+    assert before and before < set(made)
+
+    up = followed(NAME)
+    sender.accept()
+    up.wait(lambda: len(streams(home, NAME)) == 2, "first batch, which is of no record")
+    assert rows_read(home, NAME) == len(before)
+    sender.send([order.json for order in made.values() if order.id not in before])
+    up.wait_for_rows(len(made))
+    summary = up.stop()
+    assert [stream for stream, _ in streams(home, NAME)][1:] == [summary.stream]
+    assert summary.stream in caplog.text
+    home.assert_holds(Landed(orders=list(made.values())))
+    assert_audited(home)
+
+
+def test_a_batch_that_stops_can_not_come_again_and_the_next_run_begins_anew(
+    home: Home, sender: Sender, followed: Callable[[str], Followed]
+) -> None:
+    declare(home, sender.port, kind="csv")
+    up = followed(NAME)
+    sender.accept()
+    sender.send([",A,1.5,2020-01-01T00:00:00Z", "1,A,0.5,2020-01-01T00:00:00Z"])
+    wait(lambda: bool(up.results), "end")
+    [error] = up.results
+    assert isinstance(error, ContractBroken) and "can't be read again" in error.remedy
+    with pytest.raises(SetupError, match="no run can have a stopped batch of it again"):
+        record_decision(home.place, home.pipeline(), batch=1, stream=None, action="accept", who=ME, why="so")
+    [state] = states(home.place, NAME)
+    assert state.next == f"sluice run {NAME} --follow" and "not replayable" in str(state.promise)
+
+    up = followed(NAME)
+    sender.accept()
+    lines = ["1,A,0.5,2020-01-01T00:00:00Z", "three,A,1,x", "4,B", '5,"B",-2,2020-01-01T00:00:00Z']
+    sender.send([lines[0], "", *lines[1:]])
+    up.wait_for_rows(4)
+    assert up.stop().delivered == 1
+    made = [Order(id=1, amount=0.5), Order(id=5, shop="B", amount=-2.0)]
+    home.assert_holds(Landed(orders=made, malformed=[(raw, sender.uri) for raw in lines[1:3]]))
+    assert home.ask("SELECT count(*) FROM sluice.stopped_batch") == [(0,)]
+    assert_audited(home)
+
+
+def test_what_postgresql_lost_is_put_back_before_a_run_begins_anew(
+    home: Home, backup: Backup, followed: Callable[[str], Followed]
+) -> None:
+    home.declare("ticks", text=RATE.format(follow=True))
+    home.columns = TICKS
+    up = followed("ticks")
+    up.wait_for_rows(1)
+    up.stop()
+    backup.take()
+    up = followed("ticks")
+    up.wait(lambda: len(streams(home, "ticks")) == 2, "second run")
+    up.wait_for_rows(rows_read(home, "ticks") + 1)
+    up.stop()
+    whole = home.reader("ticks").in_postgres(system=())
+    backup.restore()
+    pipeline = home.pipeline("ticks")
+    with pytest.raises(LedgerBehind, match="sluice recover ticks"):
+        run(home.place, pipeline, spark=home.spark, stay=Stay(every=timedelta(seconds=1)))
+    assert recover(home.place, pipeline).put_back
+    assert home.reader("ticks").in_postgres(system=()) == whole
+    assert recover(home.place, pipeline).problem is None
+    assert_audited(home, "ticks")
+
+
+def test_what_can_not_be_done_is_refused_with_the_next_command(home: Home, sender: Sender) -> None:
+    declare(home, sender.port)
+    once = home.sluice("run", NAME)
+    assert once.returncode == 2 and f"next: `sluice run {NAME} --follow`" in once.stderr, once.stderr
+    pipeline, stay = home.pipeline(), Stay(every=timedelta(seconds=1))
+    with pytest.raises(SetupError, match="can't be read again, and a replay is of landed files alone"):
+        plan(home.place, pipeline, Chosen(deliveries=(1, 1)))
+    with pytest.raises(SetupError, match="can't be read again, and a try is of landed files alone"):
+        try_out(home.place, pipeline, [], spark=home.spark)
+
+    transforms = {
+        "df.dropDuplicates(['id'])": "keeps state between batches",
+        "df.orderBy('id')": "Sorting is",
+    }
+    for code, why in transforms.items():
+        declare(home, sender.port, transform=f"lambda df, shops: {code}")
+        with pytest.raises(SetupError, match=why):
+            run(home.place, home.pipeline(), spark=home.spark, stay=stay)
+    sender.server.close()
+    declare(home, sender.port, kind="text", transform="lambda df, shops: df.join(shops, 'shop')")
+    with pytest.raises(SetupError, match="are one string column"):
+        run(home.place, home.pipeline(), spark=home.spark, stay=stay)
+    declare(home, sender.port)
+    with pytest.raises(ServiceAway, match="Connection refused"):
+        run(home.place, home.pipeline(), spark=home.spark, stay=stay)
