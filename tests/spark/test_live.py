@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -25,24 +26,16 @@ from etl.trying import try_out
 from tests import oracle
 from tests.crash.killed import kill, runs_of
 from tests.spark.backups import Backup
-from tests.spark.runs import NAME, SHOPS, Home, Landed, Order, orders
+from tests.spark.runs import NAME, REPOSITORY, SHOPS, Home, Landed, Order, orders
 
 PATIENCE = 90  # seconds; nothing is decided by it, a test that waits so long has failed
 ME = "tests"
 pytestmark = pytest.mark.timeout(600)
 
-TICKS = pa.schema([("value", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
-RATE = """
-from etl.pipeline import Append, Pipeline, Rate
-
-def ticks(df):
-    return df.selectExpr("value", "timestamp AS at")
-
-PIPELINE = Pipeline(
-    name="ticks", sources=(Rate(rows_per_second=40),), schema="timestamp timestamp, value bigint",
-    transform=ticks, sink=Append(), follow={follow},
+TICKS = pa.schema([("value", pa.int64()), ("weekday", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+[RATE, _] = re.findall(
+    r"```python\n(.*?)```", (REPOSITORY / "docs" / "cookbook" / "live.md").read_text(), re.DOTALL
 )
-"""
 SOCKET = """
 from etl.pipeline import Append, Lookup, Pipeline, Socket
 
@@ -189,24 +182,22 @@ def streams(home: Home, name: str) -> list[tuple[str, int]]:
 def test_a_rate_is_followed_and_each_run_counts_from_0_in_a_stream_of_its_own(
     home: Home, followed: Callable[[str], Followed], caplog: pytest.LogCaptureFixture
 ) -> None:
-    home.declare("ticks", text=RATE.format(follow=True))
+    home.declare("ticks", text=RATE)
     home.columns = TICKS
     counted: oracle.Rows = Counter()
     runs: list[Summary] = []
     for _ in range(2):
         up = followed("ticks")
         up.wait(lambda: len(streams(home, "ticks")) > len(runs), "deliveries")
-        up.wait_for_rows(rows_read(home, "ticks") + 41)  # in another batch
+        up.wait_for_rows(rows_read(home, "ticks") + 21)  # in another batch
         runs.append(up.stop())
-        counted += Counter((value,) for value in range(runs[-1].delivered))
+        counted += Counter((value, value % 7) for value in range(runs[-1].delivered))
         said = [one for one in caplog.messages if "not replayable" in one]
         assert len(said) == len(runs) and runs[-1].stream in said[-1], said
     eyes = home.reader("ticks")
     in_postgres, on_lake = eyes.in_postgres(system=()), eyes.on_lake(system=())
     assert in_postgres == on_lake
-    assert Counter((value,) for value, _ in in_postgres.elements()) == counted, (
-        "every value once, in each run"
-    )
+    assert Counter(row[:2] for row in in_postgres.elements()) == counted, "every value once, in each run"
     assert [(one.stream, one.batches) for one in runs] == streams(home, "ticks")
     assert_audited(home, "ticks")
 
@@ -304,7 +295,7 @@ def test_a_batch_that_stops_can_not_come_again_and_the_next_run_begins_anew(
 def test_what_postgresql_lost_is_put_back_before_a_run_begins_anew(
     home: Home, backup: Backup, followed: Callable[[str], Followed]
 ) -> None:
-    home.declare("ticks", text=RATE.format(follow=True))
+    home.declare("ticks", text=RATE)
     home.columns = TICKS
     up = followed("ticks")
     up.wait_for_rows(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -330,3 +331,11 @@ def test_a_rate_and_a_socket_are_checked_by_field() -> None:
     lines = Socket(host="::1", port=1, format="csv", options={"sep": ";", "encoding": "UTF-16"})
     [refused] = problems(declared(sources=(lines,)))
     assert refused.startswith("sources[0].options: encoding not among")
+
+
+def test_the_recipes_of_rate_and_socket_load(tmp_path: Path) -> None:
+    recipes = Path(__file__).resolve().parents[2] / "docs" / "cookbook" / "live.md"
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", recipes.read_text(), re.DOTALL)):
+        (tmp_path / f"recipe{number}.py").write_text(block)
+    found = load_pipelines([tmp_path])
+    assert {name: one.replayable for name, one in found.items()} == {"ticks": False, "readings": False}
