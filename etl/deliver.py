@@ -277,7 +277,7 @@ def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
         )
     again = f', or `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all | --accept --why "…"`'
     if not run.sinks.pipeline.replayable:
-        again = "; what this batch had read can't be read again"
+        again = ", or raise max_quarantine_share; what this batch had read can't be read again"
     return ContractBroken(
         f"Batch {batch.batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
         + "; ".join(verdict.stops)

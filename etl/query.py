@@ -66,7 +66,7 @@ def to_its_end(
         _refuse_kafka(pipeline, [*failure, error])
         if failure:
             raise failure[0] from None
-        _refuse_unreached(pipeline, error)
+        _refuse_unreached(pipeline, error, stay)
         raise SluiceError(
             f"Spark ended the query: {str(error).strip().splitlines()[0]}",
             remedy="see Spark's message; the next run goes on from the ledger",
@@ -131,12 +131,12 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
             ) from error
 
 
-def _refuse_unreached(pipeline: str, error: BaseException) -> None:
+def _refuse_unreached(pipeline: str, error: BaseException, stay: Stay) -> None:
     """What Spark connects to by itself, such as the server of a socket."""
     if told := next((one for one in causes(error) if one.startswith(_UNREACHED)), None):
         raise ServiceAway(
             f"Spark could not connect to what {pipeline} reads: {told}",
-            remedy=f"see that it listens there; then run {pipeline} again",
+            remedy=f"see that it listens there; then `sluice run {pipeline}{' --follow' if stay.every else ''}`",
         ) from error
 
 
