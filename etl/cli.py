@@ -216,6 +216,7 @@ def run(
     asked = AirflowTry.parse(airflow) if airflow else None
     place = here(with_spark_conf(load_settings(), conf or []))
     pipeline = load(name, place.settings)
+    follow = follow or (pipeline.follow and not pipeline.replayable)
     stay = Stay(every=(duration("--every", every) if every else pipeline.every) if follow else None)
     signals = cli_stop.stopped_by_signals(stay) if follow else nullcontext()
     try:
@@ -322,6 +323,7 @@ def recover(
     What a transform keeps between batches is made anew: all that is in force runs through it once more.
     """
     from etl.errors import SetupError
+    from etl.live import run_command
     from etl.recover import recover as recover_pipeline
     from etl.seeds import Accepted
 
@@ -351,8 +353,9 @@ def recover(
     for words in done.gone:
         out.print(f"  accepted as gone: {words}", markup=False)
     what = "partitions, each where the ledger is" if pipeline.topics else "delivered files"
-    out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} {what}")
-    out.print(f"next: `sluice run {name}`")
+    if pipeline.replayable:
+        out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} {what}")
+    out.print(f"next: `{run_command(pipeline)}`")
 
 
 @app.command()

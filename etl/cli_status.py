@@ -27,7 +27,7 @@ def show(out: Console, states: Sequence[State]) -> None:
     if len(states) == 1:
         out.print(shown(f"delivers to {states[0].table}"))
     for state in states:
-        for line in (*_runs(state), *_ended(state)):
+        for line in (*_promise(state), *_runs(state), *_ended(state)):
             out.print(shown(line))
         if state.batches:
             _show_batches(out, state.batches)
@@ -39,6 +39,11 @@ def _delivered(states: Sequence[State]) -> Table:
     for state in states:
         table.add_row(*state.cells())
     return table
+
+
+def _promise(state: State) -> Iterator[str]:
+    if state.promise:
+        yield state.promise
 
 
 def _runs(state: State) -> Iterator[str]:

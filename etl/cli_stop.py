@@ -24,6 +24,7 @@ def stop(
     timeout: Annotated[str, typer.Option(help="How long to wait for it, such as 90s, 5m or 1h.")] = "5m",
 ) -> None:
     """Ask the run of a pipeline, on whatever machine, to stop after the batch in flight, and wait until it has."""
+    from etl.live import run_command
     from etl.stop import DIED
     from etl.stop import stop as stop_run
 
@@ -32,7 +33,7 @@ def stop(
 
     limit = duration("--timeout", timeout)
     place = here()
-    load(name, place.settings)
+    pipeline = load(name, place.settings)
     by = f"{who()} on {socket.gethostname()}"
     ended = stop_run(place.services.postgres, name, who=by, timeout=limit, asked=asked)
     if ended is None:
@@ -43,7 +44,8 @@ def stop(
         "done": "had read all there was, and ended by itself",
         DIED: "is not alive; what it had begun is the next run's to finish",
     }.get(ended.outcome, f"ended with {ended.outcome}")
-    typer.echo(f"{name}: the run on {ended.holder} {how}\nnext: `sluice run {name}` goes on from the ledger")
+    goes_on = "goes on from the ledger" if pipeline.replayable else "begins a stream of its own"
+    typer.echo(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {goes_on}")
 
 
 @contextmanager

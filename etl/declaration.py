@@ -30,7 +30,8 @@ class Files:
     header: bool = True  # CSV: the first line names the columns, and is checked
     max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: all there are
     max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits
-    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see declaration_checks
+    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
+    replayable = True
 
     @property
     def kind(self) -> str:
@@ -54,7 +55,8 @@ class Kafka:
     format: str = "json"  # of the values: "json" or "text"
     stream: str | None = None  # one of the pipeline's `streams`; None: the one of its `schema`
     max_offsets: int | None = None  # of one micro-batch, over all partitions; None: all there are
-    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see declaration_checks
+    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
+    replayable = True
 
     @property
     def kind(self) -> str:
@@ -72,6 +74,56 @@ RECORD = (
     "_key binary, _headers array<struct<key: string, value: binary>>, _topic string, _partition int,"
     " _offset bigint, _timestamp timestamp, _tombstone boolean"
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Rows that Spark makes while a run is up, for trying things out: of the schema `RATE`, `value` counts from 0.
+
+    Not replayable: each run counts from 0 again, in a stream of its own.
+    """
+
+    rows_per_second: int = 1
+    replayable = False
+    stream = None  # it is all that its pipeline reads
+
+    @property
+    def named(self) -> str:
+        """What messages call it."""
+        return f"rate of {self.rows_per_second:,} rows a second"
+
+
+# What Spark's rate source makes; Spark DDL.
+RATE = "timestamp timestamp, value bigint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Socket:
+    """Lines that a TCP server sends while a run is up, in UTF-8; for trying things out.
+
+    Not replayable: what was sent and not delivered when a run dies is gone, unless the server sends it again.
+    """
+
+    host: str
+    port: int
+    format: str = "json"  # of a line: "json", "csv" or "text"
+    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
+    replayable = False
+    stream = None  # it is all that its pipeline reads
+
+    @property
+    def kind(self) -> str:
+        """The format in force: "json", "csv" or "text"."""
+        return self.format
+
+    @property
+    def uri(self) -> str:
+        return f"socket://{self.host}:{self.port}"
+
+    @property
+    def named(self) -> str:
+        """What messages call it."""
+        return self.uri
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +226,9 @@ class Pipeline:
     """What to read, what to make of it, how to judge it, and where it goes. Owns its table alone."""
 
     name: str
-    # All Files or all Kafka; unioned stream by stream, in the order in which the transform takes them.
-    sources: tuple[Files, ...] | tuple[Kafka, ...]
+    # All Files or all Kafka; unioned stream by stream, in the order in which the transform takes them. Or one
+    # Rate or Socket.
+    sources: tuple[Files, ...] | tuple[Kafka, ...] | tuple[Rate] | tuple[Socket]
     schema: str  # Spark DDL of the sources
     transform: Callable[..., Any]  # (DataFrame, *, <streams>, <lookups>, <models>); imports pyspark inside
     sink: Sink
@@ -223,6 +276,18 @@ class Pipeline:
     def topics(self) -> tuple[Kafka, ...]:
         """The sources, where they are topics of Kafka."""
         return tuple(one for one in self.sources if isinstance(one, Kafka))
+
+    @property
+    def replayable(self) -> bool:
+        """Whether what was read can be read again, after a crash as well."""
+        return all(one.replayable for one in self.sources)
+
+    @property
+    def live(self) -> Rate | Socket:
+        """The one source of a pipeline that is not replayable."""
+        [source] = self.sources
+        assert isinstance(source, Rate | Socket)
+        return source
 
     @property
     def all_streams(self) -> Mapping[str | None, Stream]:

@@ -11,8 +11,6 @@ from typing import Any, get_args
 
 from etl.declaration import (
     Append,
-    Files,
-    Kafka,
     Lookup,
     Model,
     OutputMode,
@@ -23,7 +21,7 @@ from etl.declaration import (
     Upsert,
 )
 from etl.intervals import PathTemplate, is_template
-from etl.patterns import FORMATS, pattern_problems
+from etl.source_checks import are_sources, doubled, files_problems, matches, source_problems
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -32,14 +30,6 @@ _PRESETS = frozenset(
     {"@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually"}
 )
 _CRON_FIELD = re.compile(r"[0-9A-Za-z*?/,#-]+")
-# What a source may set itself. The rest of Spark's reader options can skip or blur records.
-OPTIONS = frozenset(
-    {"sep", "quote", "escape", "encoding", "nullValue", "emptyValue", "lineSep", "locale"}
-    | {"dateFormat", "timestampFormat", "timestampNTZFormat"}
-    | {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxCharsPerColumn"}
-)
-JSON_OPTIONS = frozenset({"locale", "dateFormat", "timestampFormat", "timestampNTZFormat"})
-_TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
 
 def problems(pipeline: Pipeline) -> list[str]:
@@ -54,14 +44,14 @@ def _problems(pipeline: Any) -> list[str]:
     found: list[str] = []
     if not isinstance(pipeline.name, str) or not _NAME.fullmatch(pipeline.name):
         found.append(f"name: {pipeline.name!r} must match {_NAME.pattern} (it names tables and folders)")
-    found += _source_problems(pipeline)
+    found += source_problems(pipeline)
     found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema)]
     found += _stream_problems(pipeline)
     found += _lookup_problems(pipeline)
     found += _model_problems(pipeline)
     found += _transform_problems(pipeline)
     found += _sink_problems(pipeline.sink)
-    if pipeline.suite is not None and not _matches(_SUITE, pipeline.suite):
+    if pipeline.suite is not None and not matches(_SUITE, pipeline.suite):
         found.append(f"suite: {pipeline.suite!r} must be the name of a suite's file, without .json")
     if pipeline.schedule is not None and not _is_schedule(pipeline.schedule):
         presets = ", ".join(sorted(_PRESETS))
@@ -77,7 +67,7 @@ def _problems(pipeline: Any) -> list[str]:
         found += _column_problems("late", pipeline.late)
     if isinstance(pipeline.metrics, tuple):
         found += [wrong for column in pipeline.metrics for wrong in _column_problems("metrics", column)]
-        found += [f"metrics: {one!r} is there twice" for one in sorted(_doubled(pipeline.metrics))]
+        found += [f"metrics: {one!r} is there twice" for one in sorted(doubled(pipeline.metrics))]
     else:
         found.append(f"metrics: {pipeline.metrics!r} must be a tuple of names of columns")
     if pipeline.start is not None and not isinstance(pipeline.start, dt.date):
@@ -159,87 +149,6 @@ def ddl_problems(schema: object) -> list[str]:
     return found
 
 
-def _source_problems(pipeline: Any) -> list[str]:
-    sources = pipeline.sources
-    if not _are_sources(sources):
-        return ["sources: must be a tuple of at least one Files(…) or Kafka(…)"]
-    if len({type(one) for one in sources}) > 1:
-        return ["sources: must be all Files(…) or all Kafka(…); declare a pipeline for each kind"]
-    if isinstance(sources[0], Kafka):
-        return _topics_problems(pipeline)
-    found: list[str] = []
-    for number, source in enumerate(sources):
-        where = f"sources[{number}]"
-        found += _files_problems(where, source)
-        for name in ("max_files", "max_bytes"):
-            found += _limit_problems(f"{where}.{name}", getattr(source, name))
-        if source.max_files is not None and source.max_bytes is not None:
-            found.append(f"{where}: max_files and max_bytes are both set; Spark takes one of the two")
-        if any(source.pattern == other.pattern for other in sources[:number]):
-            found.append(f"{where}: {source.pattern!r} is there twice: each file would be read twice")
-    return found
-
-
-def _are_sources(sources: object) -> bool:
-    return isinstance(sources, tuple) and bool(sources) and all(isinstance(s, Files | Kafka) for s in sources)
-
-
-def _limit_problems(where: str, limit: object) -> list[str]:
-    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1):
-        return []
-    return [f"{where}: {limit!r} must be a whole number from 1 upwards"]
-
-
-def _topics_problems(pipeline: Any) -> list[str]:
-    found: list[str] = []
-    seen: set[object] = set()
-    for number, source in enumerate(pipeline.sources):
-        where = f"sources[{number}]"
-        if not isinstance(source.topics, tuple) or not source.topics:
-            found.append(f"{where}: {source.topics!r} must be a tuple of topics, such as ('orders',)")
-            continue
-        found += [
-            f"{where}: {one!r} is no name of a topic" for one in source.topics if not _matches(_TOPIC, one)
-        ]
-        again = {one for one in source.topics if one in seen} | _doubled(source.topics)
-        found += [
-            f"{where}: topic {one!r} is there twice: each record would be read twice" for one in sorted(again)
-        ]
-        seen.update(source.topics)
-        if source.format not in ("json", "text"):
-            found.append(f"{where}.format: {source.format!r} must be one of json, text")
-        found += _limit_problems(f"{where}.max_offsets", source.max_offsets)
-        found += _option_problems(where, source.options, JSON_OPTIONS)
-    if isinstance(pipeline.interval, str) and is_template(pipeline.interval):
-        found.append(f"interval: {pipeline.interval!r} is part of a path; records of Kafka have none")
-    return found
-
-
-def _files_problems(where: str, files: Any) -> list[str]:
-    found = [f"{where}: {wrong}" for wrong in pattern_problems(files.pattern)]
-    if files.format is not None and files.format not in FORMATS:
-        found.append(f"{where}.format: {files.format!r} must be one of {', '.join(FORMATS)}")
-    elif not found and not files.kind:
-        found.append(f"{where}.format: {files.pattern!r} does not tell it; give one of {', '.join(FORMATS)}")
-    if not isinstance(files.header, bool):
-        found.append(f"{where}.header: {files.header!r} must be True or False")
-    return found + _option_problems(where, files.options, OPTIONS)
-
-
-def _option_problems(where: str, options: Any, allowed: frozenset[str]) -> list[str]:
-    if not isinstance(options, Mapping):
-        return [f"{where}.options: must be a mapping of reader option to text"]
-    refused = sorted(str(name) for name in options if name not in allowed)
-    found = (
-        [f"{where}.options: {', '.join(refused)} not among {', '.join(sorted(allowed))}"] if refused else []
-    )
-    return found + [
-        f"{where}.options: {name} is {value!r}, which must be text"
-        for name, value in options.items()
-        if not isinstance(value, str)
-    ]
-
-
 def _stream_problems(pipeline: Any) -> list[str]:
     streams, sources = pipeline.streams, pipeline.sources
     if not isinstance(streams, Mapping):
@@ -256,7 +165,7 @@ def _stream_problems(pipeline: Any) -> list[str]:
         found += [f"{where}.schema: {one}" for one in ddl_problems(stream.schema)]
         if stream.late is not None:
             found += _column_problems(f"{where}.late", stream.late)
-    if _are_sources(sources):
+    if are_sources(sources):
         named = [one.stream for one in sources]
         found += [
             f"sources[{number}].stream: {name!r} is none of streams"
@@ -287,7 +196,7 @@ def _lookup_problems(pipeline: Any) -> list[str]:
         if not isinstance(lookup, Lookup):
             found.append(f"{where}: must be a Lookup(…)")
             continue
-        found += _files_problems(where, lookup)
+        found += files_problems(where, lookup)
         wrong = ddl_problems(lookup.schema)
         found += [f"{where}.schema: {one}" for one in wrong]
         found += _columns_problems(f"{where}.key", lookup.key)
@@ -310,7 +219,7 @@ def _model_problems(pipeline: Any) -> list[str]:
         if not isinstance(model, Model):
             found.append(f"{where}: must be a Model(…)")
             continue
-        if not _matches(_NAME, model.trained_on):
+        if not matches(_NAME, model.trained_on):
             found.append(f"{where}.trained_on: {model.trained_on!r} must be the name of a pipeline")
         found += _columns_problems(f"{where}.features", model.features)
         if model.label is not None:
@@ -384,10 +293,6 @@ def _columns_problems(where: str, columns: object) -> list[str]:
     return found
 
 
-def _doubled(names: tuple[object, ...]) -> set[str]:
-    return {str(name) for name in names if names.count(name) > 1}
-
-
 def _interval_problems(interval: object) -> list[str]:
     if not isinstance(interval, str) or not is_template(interval):
         return _column_problems("interval", interval)
@@ -411,7 +316,3 @@ def _is_schedule(schedule: object) -> bool:
         return False
     fields = schedule.split()
     return schedule in _PRESETS or (len(fields) == 5 and all(_CRON_FIELD.fullmatch(part) for part in fields))
-
-
-def _matches(pattern: re.Pattern[str], text: object) -> bool:
-    return isinstance(text, str) and pattern.fullmatch(text) is not None

@@ -275,12 +275,14 @@ def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
         ledger.record_stop(
             cursor, pipeline, run.stream_id, batch.batch_id, verdict.stops, report_text(verdict)
         )
+    again = f', or `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all | --accept --why "…"`'
+    if not run.sinks.pipeline.replayable:
+        again = ", or raise max_quarantine_share; what this batch had read can't be read again"
     return ContractBroken(
         f"Batch {batch.batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
         + "; ".join(verdict.stops)
         + "\n  evidence: the whole report is in sluice.stopped_batch",
-        remedy=f"mend the suite and run again, or `sluice decide {pipeline} --batch {batch.batch_id}"
-        ' --quarantine-all | --accept --why "…"`',
+        remedy=f"mend the suite and run again{again}",
     )
 
 

@@ -22,7 +22,13 @@ def landed(pipeline: Pipeline, landing: str) -> set[str]:
 
 
 def require_files(pipeline: Pipeline, what: str) -> None:
-    """SetupError for a pipeline of topics, which `what` can't do."""
+    """SetupError for a pipeline of anything else, which `what` can't do."""
+    if not pipeline.replayable:
+        raise SetupError(
+            f"Pipeline {pipeline.name} reads {pipeline.live.named}, which can't be read again, and {what} is of landed"
+            " files alone",
+            remedy="land as files what is to be read again; docs/cookbook/live.md says what there is for such sources",
+        )
     if pipeline.topics:
         raise SetupError(
             f"Pipeline {pipeline.name} reads topics of Kafka, and {what} is of landed files alone",

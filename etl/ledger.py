@@ -221,6 +221,11 @@ def current_stream(cursor: Cursor, pipeline: str) -> StreamState | None:
     return stream_state(cursor, found["current_stream"]) if found and found["current_stream"] else None
 
 
+def forget_stops(cursor: Cursor, pipeline: str) -> None:
+    """Of batches that no run can have again, for their streams can't go on."""
+    run(cursor, "ledger", "forget_stops", {"pipeline": pipeline})
+
+
 def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> int:
     """Reserve a delivery id. Commit this before the first object is written: the sweeper never touches
     what PostgreSQL does not know."""

@@ -100,7 +100,7 @@ def _refuse_unknown(checkpoints: Checkpoints) -> None:
     if present := checkpoints.present():
         raise LedgerBehind(
             f"The ledger has never seen pipeline {checkpoints.pipeline} run, but there are checkpoints of its streams"
-            f" {_some(present)}: PostgreSQL went back in time, or it is another one",
+            f" {some(present)}: PostgreSQL went back in time, or it is another one",
             remedy=f"put the right SLUICE_POSTGRES in place, or `sluice recover {checkpoints.pipeline}`",
         )
 
@@ -143,7 +143,7 @@ def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str)
             remedy=remedy,
         )
     if damage := checkpoint.damage() + _state_damage(known, checkpoint):
-        return CheckpointDamaged(f"{where} lacks what Spark needs: {_some(damage)}", remedy=remedy)
+        return CheckpointDamaged(f"{where} lacks what Spark needs: {some(damage)}", remedy=remedy)
     if checkpoint.stream_id != known.stream_id:
         with session(dsn) as cursor:
             other = ledger.stream_state(cursor, checkpoint.stream_id) if checkpoint.stream_id else None
@@ -173,7 +173,7 @@ def _undelivered(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: 
         return None
     return CheckpointDamaged(
         f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(lost)} files as read that no delivery has:"
-        f" {_some(lost)}",
+        f" {some(lost)}",
         remedy=f"`sluice recover {known.pipeline}`",
     )
 
@@ -201,7 +201,7 @@ def _elsewhere(
     if not wrong:
         return None
     return CheckpointDamaged(
-        f"Checkpoint {checkpoint.uri} of {known.pipeline} is elsewhere than what was delivered: {_some(wrong)}",
+        f"Checkpoint {checkpoint.uri} of {known.pipeline} is elsewhere than what was delivered: {some(wrong)}",
         remedy=f"`sluice recover {known.pipeline}`",
     )
 
@@ -227,7 +227,7 @@ def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy:
     return None
 
 
-def _some(items: Sequence[str], most: int = 5) -> str:
+def some(items: Sequence[str], most: int = 5) -> str:
     return "; ".join(items[:most]) + (f"; and {len(items) - most} more" if len(items) > most else "")
 
 

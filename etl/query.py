@@ -25,6 +25,12 @@ _AWAY = (
     "org.apache.kafka.common.errors.NotLeaderOrFollowerException",
     "java.util.concurrent.TimeoutException",
 )
+_UNREACHED = (
+    "java.net.ConnectException",
+    "java.net.UnknownHostException",
+    "java.net.NoRouteToHostException",
+    "java.net.SocketException",
+)
 _STATE = ("STATE_STORE", "CANNOT_LOAD_STATE", "STATEFUL_")
 
 
@@ -35,12 +41,13 @@ def to_its_end(
     stay: Stay | None = None,
     *,
     settled: Callable[[], bool] = lambda: True,
+    exhausted: Callable[[], bool] = lambda: False,
     watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Run the query over all that is there, or for as long as it is to `stay`.
 
     An error of a batch, left in `failure`, is raised as itself. `settled` says whether every batch that Spark has
-    planned has its mark; `watched` is entered while the query runs.
+    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
@@ -49,7 +56,7 @@ def to_its_end(
     query = _started(writer, pipeline, stay)
     try:
         with watched(query):
-            _await(query, pipeline, stay, settled)
+            _await(query, pipeline, stay, settled, exhausted)
     except (OSError, Py4JError) as error:
         raise SluiceError(
             f"Spark's JVM is gone: {error}", remedy="see logs/spark.log in SLUICE_HOME; then run again"
@@ -59,13 +66,20 @@ def to_its_end(
         _refuse_kafka(pipeline, [*failure, error])
         if failure:
             raise failure[0] from None
+        _refuse_unreached(pipeline, error, stay)
         raise SluiceError(
             f"Spark ended the query: {str(error).strip().splitlines()[0]}",
             remedy="see Spark's message; the next run goes on from the ledger",
         ) from error
 
 
-def _await(query: StreamingQuery, pipeline: str, stay: Stay, settled: Callable[[], bool]) -> None:
+def _await(
+    query: StreamingQuery,
+    pipeline: str,
+    stay: Stay,
+    settled: Callable[[], bool],
+    exhausted: Callable[[], bool],
+) -> None:
     """Spark's `stop` breaks into a batch, so it comes between two; a batch that begins meanwhile refuses itself."""
     if stay.every is None:
         query.awaitTermination()
@@ -83,6 +97,10 @@ def _await(query: StreamingQuery, pipeline: str, stay: Stay, settled: Callable[[
             query.stop()
             stay.require_lease(pipeline)
             stay.heeded = True
+        elif stay.waiting and exhausted():
+            log.info("%s: what it reads has ended, and so does the run when all of it is delivered", pipeline)
+            query.processAllAvailable()
+            query.stop()
 
 
 def _started(writer: DataStreamWriter, pipeline: str, stay: Stay) -> StreamingQuery:
@@ -111,6 +129,15 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
                 f"Spark can't take up what the transform of {pipeline} had kept: {told}",
                 remedy=f"`sluice recover {pipeline}` makes the state anew from all that was delivered",
             ) from error
+
+
+def _refuse_unreached(pipeline: str, error: BaseException, stay: Stay) -> None:
+    """What Spark connects to by itself, such as the server of a socket."""
+    if told := next((one for one in causes(error) if one.startswith(_UNREACHED)), None):
+        raise ServiceAway(
+            f"Spark could not connect to what {pipeline} reads: {told}",
+            remedy=f"see that it listens there; then `sluice run {pipeline}{' --follow' if stay.every else ''}`",
+        ) from error
 
 
 def _refuse_kafka(pipeline: str, errors: Sequence[BaseException]) -> None:

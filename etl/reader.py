@@ -108,7 +108,20 @@ def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | l
     if files.kind == "text":
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
         return lines.select(line, F.lit(None).cast("string").alias(MALFORMED), source)
-    return json_rows(_not_blank(lines.select("value", source)), schema, json_options(files.options))
+    return json_rows(not_blank(lines.select("value", source)), schema, json_options(files.options))
+
+
+def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """One row for each `value`, a line of CSV without a header, beside its other columns; or it is malformed."""
+    from pyspark.sql import functions as F
+
+    columns = (f"{quoted(field.name)} {field.dataType.simpleString()}" for field in _with_malformed(schema))
+    parsed = F.from_csv("value", ", ".join(columns), {**_COMMON, **_CSV, **options})
+    beside = [name for name in lines.columns if name != "value"]
+    record = F.col("_parsed")
+    fields = [record[field.name].alias(field.name) for field in schema.fields]
+    malformed = record[MALFORMED].alias(MALFORMED)
+    return lines.select(parsed.alias("_parsed"), *beside).select(*fields, malformed, *beside)
 
 
 def json_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -132,7 +145,7 @@ def _text_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name in ("lineSep", "encoding")}
 
 
-def _not_blank(lines: DataFrame) -> DataFrame:
+def not_blank(lines: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     value = F.col("value")

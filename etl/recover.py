@@ -2,7 +2,8 @@
 
 Nothing is lost and nothing comes twice: what the lake still has of deliveries that PostgreSQL lost is
 committed again, then a new checkpoint is seeded with exactly the inputs that are live in the ledger; where the
-transform keeps state, all of them run through it once more. The next run reads every other file that has landed.
+transform keeps state, all of them run through it once more. The next run reads every other file that has landed. Of
+a source that can't be read again there is nothing else to read: the next run begins a stream of its own.
 The old checkpoint is left where it is.
 """
 
@@ -18,6 +19,7 @@ from etl.database import session
 from etl.errors import NeedsPerson
 from etl.forward import lost_deliveries, put_back
 from etl.ledger import Lease
+from etl.live import new_stream, went_back
 from etl.pipeline import Pipeline
 from etl.preflight import mismatch, seeded_stream
 from etl.rebuild import Told, rebuilt_stream
@@ -144,6 +146,8 @@ def _next_stream(
 ) -> tuple[str, int]:
     """The id of the stream to go on with, and how many files it has behind it."""
     dsn = place.services.postgres
+    if not pipeline.replayable:
+        return new_stream(dsn, place.checkpoints(pipeline)), 0
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
         outcome = ledger.last_outcome(cursor, lease)
@@ -159,6 +163,9 @@ def _next_stream(
 def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
     dsn = place.services.postgres
     checkpoints = place.checkpoints(pipeline)
+    if not pipeline.replayable:
+        found = went_back(dsn, checkpoints)
+        return found.seen if found else None
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
         outcome = ledger.last_outcome(cursor, lease)
@@ -168,8 +175,8 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
     checkpoint: Checkpoint = checkpoints.of(known.stream_id)
     if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
         return None
-    if found := mismatch(dsn, known, checkpoint, place.settings.landing):
-        return found.seen
+    if misfit := mismatch(dsn, known, checkpoint, place.settings.landing):
+        return misfit.seen
     if outcome in _OUTCOMES:
         return f"the last run ended with {outcome}"
     return None

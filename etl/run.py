@@ -29,6 +29,7 @@ from etl.ending import Ending
 from etl.errors import SluiceError
 from etl.lake import Lake
 from etl.ledger import Lease
+from etl.live import LiveCheckpoint, begun_stream, promise, require_follow
 from etl.models import Models
 from etl.objects import ObjectStore
 from etl.pipeline import Pipeline
@@ -115,10 +116,16 @@ class Place:
             of=lambda stream_id: open_checkpoint(
                 f"{folder}/{stream_id}",
                 sources=len(pipeline.sources),
-                kind=TopicCheckpoint if pipeline.topics else Checkpoint,
+                kind=_kind_of(pipeline),
             ),
             present=lambda: _folders(folder),
         )
+
+
+def _kind_of(pipeline: Pipeline) -> type[Checkpoint]:
+    if not pipeline.replayable:
+        return LiveCheckpoint
+    return TopicCheckpoint if pipeline.topics else Checkpoint
 
 
 def _folders(folder: str) -> list[str]:
@@ -141,11 +148,11 @@ def run(
 
     `began` is told the run's id, once it has the lease. `stay` says whether the run stays up for what lands later.
     """
-    dsn, started = place.services.postgres, time.monotonic()
+    dsn, started, stay = place.services.postgres, time.monotonic(), stay or Stay()
+    require_follow(pipeline, stay)
     ensure_bucket(place.services.lake, place.lake.store)
     lease = claim(dsn, pipeline)
     began(lease.run_id)
-    stay = stay or Stay()
     with leased(dsn, lease, stay):
         return _deliver_all(place, pipeline, lease, started, progress, spark, on_step, stay)
 
@@ -161,7 +168,7 @@ def _deliver_all(
     stay: Stay,
 ) -> Summary:
     dsn = place.services.postgres
-    stream_id = ready_stream(dsn, place.checkpoints(pipeline), place.settings.landing)
+    stream_id = _stream_of_run(place, pipeline)
     with session(dsn) as cursor:
         ledger.run_on_stream(cursor, lease, stream_id)
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
@@ -193,6 +200,16 @@ def _deliver_all(
         log.info("%s has stopped, asked by %s", pipeline.name, stay.asked_by)
         summary.outcome = STOPPED
     return _ended(summary, started)
+
+
+def _stream_of_run(place: Place, pipeline: Pipeline) -> str:
+    """The one to go on with; where what was read can't be read again, a new one, and it is said what that means."""
+    dsn, checkpoints = place.services.postgres, place.checkpoints(pipeline)
+    if pipeline.replayable:
+        return ready_stream(dsn, checkpoints, place.settings.landing)
+    stream_id = begun_stream(dsn, checkpoints)
+    log.warning("%s. This run begins stream %s", promise(pipeline), stream_id)
+    return stream_id
 
 
 def _ended(summary: Summary, started: float) -> Summary:

@@ -61,6 +61,15 @@ class Source:
         """The transform's output over all that lands; streaming. Spark lists all of the landing for it."""
         return self._stream(self.paths)
 
+    @property
+    def queried(self) -> DataFrame:
+        """What a run's query is of; streaming. What foreachBatch has of it is for `of_batch`."""
+        return self.streamed
+
+    def of_batch(self, found: DataFrame) -> tuple[Source, DataFrame]:
+        """What a micro-batch was read from, and the transform's output of it."""
+        return self, found
+
     def ranges(self, checkpoint: Checkpoint, batch_id: int) -> tuple[Range, ...]:  # noqa: ARG002 - files have none
         """What a planned batch reads of Kafka."""
         return ()
@@ -70,6 +79,10 @@ class Source:
 
     def require_same_topics(self) -> None:
         """Raises OffsetsGone when a topic is no longer what the run began with."""
+
+    def exhausted(self) -> bool:
+        """Whether nothing more can come while the query runs; asked after its first batch."""
+        return False
 
     def shape(self) -> DataFrame:
         """As `streamed`, for what asks its plan alone: nothing is listed, and it can't be run."""
@@ -281,6 +294,10 @@ def open_source(
         scorers=scorers,
         models=models,
     )
+    if not pipeline.replayable:
+        from etl.live_source import LiveSource
+
+        return LiveSource(**vars(source))
     if not pipeline.topics:
         return source
     from etl.kafka import open_cluster

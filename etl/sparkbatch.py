@@ -146,6 +146,7 @@ class SparkBatch:
         settings: Settings,
     ) -> SparkBatch:
         """The batch with its inputs, from the logs that Spark wrote before it called."""
+        source, output = opened.source.of_batch(frame)
         logged = checkpoint.inputs(batch_id)
         _refuse_doubled(logged, rules.pipeline)
         found = evidence.look_again(logged, landing=settings.landing)
@@ -153,13 +154,13 @@ class SparkBatch:
         gone = [_as_logged(file, settings) for file in logged if file.uri not in there]
         return cls(
             batch_id=batch_id,
-            frame=frame,
+            frame=output,
             inputs=[*found, *gone],
-            ranges=opened.source.ranges(checkpoint, batch_id),
+            ranges=source.ranges(checkpoint, batch_id),
             stale=_since_listed(logged, found),
             state=opened.state,
             about=checkpoint.about(batch_id) if opened.state else None,
-            source=opened.source,
+            source=source,
             rules=rules,
             settings=settings,
         )

@@ -11,6 +11,7 @@ from typing import Any
 from etl import ledger, runs
 from etl.database import Cursor, migrate, row, rows, run, session
 from etl.errors import SetupError
+from etl.live import promise, run_command
 from etl.pipeline import Pipeline, load_pipeline, load_pipelines
 from etl.run import Place
 from etl.runs import Ended, Progress, Running
@@ -34,6 +35,7 @@ class State:
     next: str  # the command that comes next
     running: Sequence[Running]  # runs that have not ended: where, since when, how far
     ended: Ended | None  # the last run that has
+    promise: str | None = None  # of a pipeline whose source can't be read again: what a run of it keeps to
     batches: Sequence[Progress] = ()  # newest first, of a pipeline that is looked at by itself
 
     def json(self) -> dict[str, Any]:
@@ -72,7 +74,8 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
         quarantined=totals["quarantined"],
         last=totals["last"],
         state=found.state,
-        next=found.next,
+        next=_next(pipeline, found),
+        promise=None if pipeline.replayable else promise(pipeline),
         running=now,
         ended=ended,
         batches=runs.newest(cursor, name, most=most) if most else (),
@@ -94,6 +97,13 @@ def _what(cursor: Cursor, name: str, now: Sequence[Running], ended: Ended | None
     )
 
 
+def _next(pipeline: Pipeline, found: Standing) -> str:
+    """Of what can't be read again no stopped batch is decided on: a run begins anew, and follows."""
+    if pipeline.replayable or not found.next.startswith(("sluice run", "sluice decide")):
+        return found.next
+    return run_command(pipeline)
+
+
 def record_decision(
     place: Place, pipeline: Pipeline, *, batch: int, stream: str | None, action: str, who: str, why: str
 ) -> str:
@@ -102,6 +112,11 @@ def record_decision(
         raise SetupError("A decision needs its reason", remedy='add --why "…"')
     if stream is not None and not is_uuid(stream):
         raise SetupError(f"--stream {stream} is no stream's id", remedy="`sluice status --json` shows them")
+    if not pipeline.replayable:
+        raise SetupError(
+            f"Pipeline {pipeline.name} reads {pipeline.live.named}: no run can have a stopped batch of it again",
+            remedy=f"mend the suite, then `{run_command(pipeline)}`, which begins anew",
+        )
     migrate(place.services.postgres)
     with session(place.services.postgres) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)

@@ -67,7 +67,7 @@ class StreamRun:
         watch = Watch(self._dsn, self.lease, self.stream_id, keep=keep)
         failure: list[BaseException] = []
         on_batch = _keeping(failure, self._on_batch(opened, stream, watch))
-        writer = opened.frame.writeStream.foreachBatch(on_batch).option(
+        writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
             "checkpointLocation", stream.checkpoint
         )
         try:
@@ -78,6 +78,7 @@ class StreamRun:
                     failure,
                     self.stay,
                     settled=lambda: self._checkpoint().settled,
+                    exhausted=lambda: bool(self._checkpoint().commits) and opened.source.exhausted(),
                     watched=watch.over,
                 )
         except RecordsMissing:
@@ -96,25 +97,43 @@ class StreamRun:
         from etl.late import set_watermark
         from etl.sparkbatch import SparkBatch
 
-        looks_back = opened.rules.suite.looks_back
-        rules = replace(opened.rules, past=partial(past_batches, self.place, self.pipeline, looks_back))
-        run = opened.session(self.lease, stream, self.on_step)
+        now = opened
 
         def batch(found: DataFrame, number: int) -> None:
+            nonlocal now
             self.stay.refuse_next(self._dsn, self.lease)
-            opened.source.require_lookups()
+            now = self._with_lookups(now)
+            looks_back = now.rules.suite.looks_back
+            rules = replace(now.rules, past=partial(past_batches, self.place, self.pipeline, looks_back))
             checkpoint = self._checkpoint()
             require_same(checkpoint, self.stream_id, self.pipeline.name)
             if self.pipeline.tells_late:
-                set_watermark(opened.source.spark, checkpoint.watermark_of(number - 1))
-            micro = SparkBatch.of(found, number, checkpoint, opened, rules, self.place.settings)
-            receipt = deliver(run, micro)
+                set_watermark(now.source.spark, checkpoint.watermark_of(number - 1))
+            micro = SparkBatch.of(found, number, checkpoint, now, rules, self.place.settings)
+            receipt = deliver(now.session(self.lease, stream, self.on_step), micro)
             if receipt.delivered_before:
                 micro.pass_by()
             watch.delivered(receipt)
             self.received(receipt)
 
         return batch
+
+    def _with_lookups(self, opened: Opened) -> Opened:
+        """As it is opened, if its lookups and models are as they were; raises LookupsChanged for a query to be made anew.
+
+        A query over what can't be read again is not: its transform is applied within the batch.
+        """
+        from etl.lookups import LookupsChanged
+        from etl.opened import open_pipeline
+
+        try:
+            opened.source.require_lookups()
+        except LookupsChanged:
+            if self.pipeline.replayable:
+                raise
+            log.info("%s goes on with its lookups and models as they are now", self.pipeline.name)
+            return open_pipeline(self.place, self.pipeline, opened.source.spark, beside=True)
+        return opened
 
     @property
     def _dsn(self) -> str:

@@ -20,6 +20,7 @@ from etl.bucket import ensure_bucket
 from etl.database import Cursor, migrate, rows, run, session
 from etl.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
 from etl.lake import CATALOG, Lake, LakeTable
+from etl.live import went_back
 from etl.pipeline import Pipeline, Replace
 from etl.preflight import mismatch
 from etl.retained import (
@@ -122,6 +123,8 @@ def sweep(place: Place, pipeline: Pipeline, *, dry_run: bool = False) -> SweepRe
     migrate(dsn)
 
     def checkpoint(cursor: Cursor) -> SluiceError | None:
+        if not pipeline.replayable:
+            return went_back(dsn, place.checkpoints(pipeline))
         known = ledger.current_stream(cursor, pipeline.name)
         if known is None:
             return None

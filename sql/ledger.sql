@@ -207,6 +207,11 @@ WHERE s.pipeline = %(pipeline)s AND s.stream_id = %(stream)s AND s.batch_id = %(
   AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id))
 RETURNING stops
 
+-- name: forget_stops
+-- Removes the stopped batches of streams that are no longer the pipeline's current one.
+DELETE FROM sluice.stopped_batch s USING sluice.pipeline p
+WHERE s.pipeline = %(pipeline)s AND p.name = s.pipeline AND s.stream_id IS DISTINCT FROM p.current_stream
+
 -- name: open_stops
 -- Stopped batches of a pipeline that were not delivered since.
 SELECT s.stream_id::text, s.batch_id, s.stops, s.decision, s.stopped_at FROM sluice.stopped_batch s

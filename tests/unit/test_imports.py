@@ -14,7 +14,7 @@ ETL = Path(__file__).resolve().parents[2] / "etl"
 LEVELS = [
     {"errors", "steps", "verdict", "statements", "airflow_try", "standing"},
     {"declaration", "patterns", "columns", "checksum", "places"},
-    {"pipeline", "declaration_checks", "inputs", "limits", "bounds", "database", "settings"},
+    {"pipeline", "declaration_checks", "source_checks", "inputs", "limits", "bounds", "database", "settings"},
     {"objects", "staging", "services", "checkpoint", "landing", "landed"},
     {"stage", "ledger", "tries", "lake", "warehouse", "quality", "reader"},
     {"models"},

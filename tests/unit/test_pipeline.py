@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from etl.pipeline import (
     Lookup,
     Model,
     Pipeline,
+    Rate,
+    Socket,
     Stream,
     Upsert,
     day,
@@ -308,3 +311,31 @@ def test_topics_are_checked_by_field() -> None:
 def test_files_and_topics_are_not_mixed() -> None:
     found = problems(declared(sources=(Files("a/*.jsonl"), Kafka(("orders",)))))
     assert found == ["sources: must be all Files(…) or all Kafka(…); declare a pipeline for each kind"]
+
+
+def test_a_rate_and_a_socket_are_checked_by_field() -> None:
+    rate = {"sources": (Rate(rows_per_second=5),), "schema": "value BIGINT,  timestamp timestamp"}
+    [other] = problems(declared(**rate))
+    assert other.startswith("schema: 'value BIGINT,") and "'timestamp timestamp, value bigint'" in other
+    assert problems(declared(**rate | {"schema": "timestamp  TIMESTAMP,value bigint", "follow": True})) == []
+    assert problems(declared(sources=(Socket(host="localhost", port=9999, options={"locale": "de"}),))) == []
+    two = (Socket(host="a b", port=0, format="parquet"), Socket(host="b", port=1))
+    streams = {"more": Stream(schema="id bigint")}
+    found = problems(declared(sources=two, schedule="@daily", interval="at", late="at", streams=streams))
+    for part in (
+        "sources: a pipeline takes one Socket(…)", "sources[0].host: 'a b'", "sources[0].port: 0",
+        "sources[0].format: 'parquet' must be one of json, csv, text", "schedule: a pipeline of Socket(…) has none",
+        "interval: a pipeline", "late: a pipeline", "streams: a pipeline",
+    ):  # fmt: skip
+        assert any(part in sentence for sentence in found), (part, found)
+    lines = Socket(host="::1", port=1, format="csv", options={"sep": ";", "encoding": "UTF-16"})
+    [refused] = problems(declared(sources=(lines,)))
+    assert refused.startswith("sources[0].options: encoding not among")
+
+
+def test_the_recipes_of_rate_and_socket_load(tmp_path: Path) -> None:
+    recipes = Path(__file__).resolve().parents[2] / "docs" / "cookbook" / "live.md"
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", recipes.read_text(), re.DOTALL)):
+        (tmp_path / f"recipe{number}.py").write_text(block)
+    found = load_pipelines([tmp_path])
+    assert {name: one.replayable for name, one in found.items()} == {"ticks": False, "readings": False}

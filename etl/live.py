@@ -1,0 +1,128 @@
+"""Sources that can't be read again, rate and socket: what a run of them promises, and the stream that it begins.
+
+Within a run each batch is in both sinks or in neither, and in none twice. No further: what the source gave and was
+not delivered when a run dies is gone, or comes twice where it is sent again, for no input of it is on record. So
+every run begins a stream of its own: what a checkpoint says of such a source means nothing to the next connection.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from etl import ledger
+from etl.checkpoint import Checkpoint
+from etl.checkpoint_files import About, FileLike, LoggedFile
+from etl.database import Cursor, session
+from etl.declaration import Socket
+from etl.errors import LedgerBehind, SetupError
+from etl.ledger import StreamState
+from etl.pipeline import Pipeline
+from etl.preflight import Checkpoints, some
+from etl.stay import Stay
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveCheckpoint(Checkpoint):
+    """One look at a checkpoint of a query over such a source, which is for this run alone."""
+
+    def inputs(self, batch_id: int) -> tuple[LoggedFile, ...]:  # noqa: ARG002 - no file is read
+        return ()
+
+    def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:  # noqa: ARG002
+        return ()
+
+    def logged(self) -> tuple[LoggedFile, ...]:
+        return ()
+
+    def plan(self, batch_id: int, files: Iterable[FileLike], *, times: int, about: About) -> None:
+        raise NotImplementedError("a batch of such a source is planned by Spark alone")
+
+
+def promise(pipeline: Pipeline) -> str:
+    """What a person must know of such a pipeline, in one line."""
+    after = (
+        ", and that only if all is sent again: what was sent and not delivered is lost otherwise, and what was delivered"
+        " comes twice"
+        if isinstance(pipeline.live, Socket)
+        else ": each run counts from 0, so values that were delivered come once more"
+    )
+    return (
+        f"{pipeline.name} reads {pipeline.live.named}, which is not replayable: each batch is delivered exactly once"
+        f" within a run, but after a crash no more than at least once is promised{after}"
+    )
+
+
+def run_command(pipeline: Pipeline) -> str:
+    """What starts a run of the pipeline."""
+    return f"sluice run {pipeline.name}{'' if pipeline.replayable or pipeline.follow else ' --follow'}"
+
+
+def require_follow(pipeline: Pipeline, stay: Stay) -> None:
+    """SetupError for a run to the end of what has no end: Spark's availableNow takes nothing of such a source."""
+    if not pipeline.replayable and stay.every is None:
+        raise SetupError(
+            f"Pipeline {pipeline.name} reads {pipeline.live.named}, which has no end that a run could come to",
+            remedy=f"`sluice run {pipeline.name} --follow`, and `sluice stop {pipeline.name}` when it is enough; or"
+            " declare follow=True",
+        )
+
+
+def begun_stream(dsn: str, checkpoints: Checkpoints) -> str:
+    """The id of the new stream of a run, the current one from now on. Raises LedgerBehind, having changed nothing."""
+    if problem := went_back(dsn, checkpoints):
+        raise problem
+    return new_stream(dsn, checkpoints)
+
+
+def new_stream(dsn: str, checkpoints: Checkpoints) -> str:
+    """The same without a look; streams that the ledger has lost are known again, and behind it."""
+    stream_id = str(uuid.uuid4())
+    with session(dsn) as cursor:
+        for one in (*_unknown(cursor, checkpoints), stream_id):
+            uri = checkpoints.of(one).uri
+            ledger.register_stream(cursor, checkpoints.pipeline, one, checkpoint=uri, first_batch=0)
+        ledger.forget_stops(cursor, checkpoints.pipeline)
+    checkpoints.of(stream_id).create(stream_id)
+    return stream_id
+
+
+def went_back(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
+    """Whether PostgreSQL went back in time: the lake may have deliveries that it has lost."""
+    with session(dsn) as cursor:
+        known = ledger.current_stream(cursor, checkpoints.pipeline)
+        unknown = _unknown(cursor, checkpoints)
+    remedy = f"`sluice recover {checkpoints.pipeline}`, which puts back what the lake still has"
+    if unknown:
+        return LedgerBehind(
+            f"There are checkpoints of streams of {checkpoints.pipeline} that the ledger does not know:"
+            f" {some(unknown)}: PostgreSQL went back in time, or it is another one",
+            remedy=remedy,
+        )
+    if known and (ahead := _ahead(known, checkpoints.of(known.stream_id))):
+        return LedgerBehind(ahead, remedy=remedy)
+    return None
+
+
+def _ahead(known: StreamState, checkpoint: Checkpoint) -> str | None:
+    done = max(checkpoint.commits, default=-1)
+    if done < known.next_batch:
+        return None
+    return (
+        f"Checkpoint {checkpoint.uri} of {known.pipeline} has finished batch {done}; the ledger's next is"
+        f" {known.next_batch}: PostgreSQL went back in time"
+    )
+
+
+def _unknown(cursor: Cursor, checkpoints: Checkpoints) -> list[str]:
+    """The streams that have a checkpoint, and no row in the ledger; each has its row before its folder is made."""
+    streams = filter(_is_stream, checkpoints.present())
+    return [one for one in streams if ledger.stream_state(cursor, one) is None]
+
+
+def _is_stream(folder: str) -> bool:
+    with suppress(ValueError):
+        return str(uuid.UUID(folder)) == folder
+    return False

@@ -1,0 +1,344 @@
+"""Rate and socket: each batch once in both sinks within a run, and after a crash a stream of its own, said so."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from etl.audit import audit
+from etl.errors import ContractBroken, LedgerBehind, ServiceAway, SetupError
+from etl.recover import recover
+from etl.replay import Chosen, plan
+from etl.run import Summary, run
+from etl.status import record_decision, states
+from etl.stay import Stay
+from etl.trying import try_out
+from tests import oracle
+from tests.crash.killed import kill, runs_of
+from tests.spark.backups import Backup
+from tests.spark.runs import CITIES, NAME, REPOSITORY, SHOPS, Home, Landed, Order, orders
+
+PATIENCE = 90  # seconds; nothing is decided by it, a test that waits so long has failed
+ME = "tests"
+pytestmark = pytest.mark.timeout(600)
+
+TICKS = pa.schema([("value", pa.int64()), ("weekday", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+[RATE, _] = re.findall(
+    r"```python\n(.*?)```", (REPOSITORY / "docs" / "cookbook" / "live.md").read_text(), re.DOTALL
+)
+SOCKET = """
+from etl.pipeline import Append, Lookup, Pipeline, Socket
+
+def with_city(df, *, shops):
+    return df.join(shops, "shop", "left").select("id", "shop", "amount", "at", "city")
+
+PIPELINE = Pipeline(
+    name="orders",
+    sources=(Socket(host="127.0.0.1", port={port}, format="{format}"),),
+    schema="id bigint, shop string, amount double, at timestamp",
+    lookups={{"shops": Lookup("reference/shops.csv", schema="shop string, city string", key=("shop",))}},
+    transform={transform},
+    suite="orders",
+    sink=Append(),
+    max_quarantine_share=1.0,
+)
+"""
+
+
+@dataclass(kw_only=True)
+class Sender:
+    """A TCP server that sends lines to whoever is connected."""
+
+    server: socket.socket
+    connected: list[socket.socket] = field(default_factory=list)
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self.port = int(self.server.getsockname()[1])
+
+    @property
+    def uri(self) -> str:
+        return f"socket://127.0.0.1:{self.port}"
+
+    def accept(self) -> None:
+        self.connected.append(self.server.accept()[0])
+
+    def send(self, lines: Sequence[str]) -> None:
+        self.connected[-1].sendall("".join(f"{line}\n" for line in lines).encode())
+
+
+@pytest.fixture
+def sender() -> Iterator[Sender]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE)
+        found = Sender(server=server)
+        yield found
+        for one in found.connected:
+            one.close()
+
+
+@dataclass(kw_only=True)
+class Followed:
+    """A run that stays up in a thread, over the tests' own Spark."""
+
+    home: Home
+    name: str
+    stay: Stay = field(default_factory=lambda: Stay(every=timedelta(seconds=1)))
+    results: list[Summary | Exception] = field(default_factory=list)
+    thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        def follow() -> None:
+            home = self.home
+            try:
+                self.results.append(
+                    run(home.place, home.pipeline(self.name), spark=home.spark, stay=self.stay)
+                )
+            except Exception as error:  # noqa: BLE001 - is what the test looks at
+                self.results.append(error)
+
+        self.thread = threading.Thread(target=follow, daemon=True)
+        self.thread.start()
+
+    def wait(self, met: Callable[[], bool], what: str) -> None:
+        wait(lambda: bool(self.results) or met(), what)
+        assert self.results == [], f"ended before {what}"
+
+    def wait_for_rows(self, count: int) -> None:
+        self.wait(lambda: rows_read(self.home, self.name) >= count, f"{count} rows")
+
+    def stop(self) -> Summary:
+        self.stay.asked_by = ME
+        return self.ended()
+
+    def ended(self) -> Summary:
+        assert self.thread is not None
+        self.thread.join(PATIENCE)
+        [found] = self.results
+        assert isinstance(found, Summary), found
+        return found
+
+
+def wait(met: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not met():
+        assert time.monotonic() < deadline, f"no {what}"
+        time.sleep(0.1)
+
+
+def rows_read(home: Home, name: str) -> int:
+    if home.ask("SELECT to_regclass('sluice.delivery')") == [(None,)]:
+        return 0
+    [(rows,)] = home.ask(
+        "SELECT coalesce(sum(rows_in), 0)::bigint FROM sluice.delivery WHERE pipeline = %s", name
+    )
+    return int(rows)
+
+
+@pytest.fixture
+def followed(home: Home) -> Iterator[Callable[[str], Followed]]:
+    started: list[Followed] = []
+
+    def start(name: str) -> Followed:
+        started.append(Followed(home=home, name=name))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stay.asked_by = ME
+        assert one.thread is not None
+        one.thread.join(PATIENCE)
+
+
+def declare(home: Home, port: int, *, kind: str = "json", transform: str = "with_city") -> None:
+    home.declare(NAME, text=SOCKET.format(port=port, format=kind, transform=transform))
+
+
+def assert_audited(home: Home, name: str = NAME) -> None:
+    home.assert_one_history(name)
+    report = audit(home.place, home.pipeline(name))
+    assert report.clean, list(report.lines())
+
+
+def streams(home: Home, name: str) -> list[tuple[str, int]]:
+    """Each with its deliveries, in order."""
+    return home.ask(
+        "SELECT stream_id::text, count(*) FROM sluice.delivery WHERE pipeline = %s GROUP BY 1 ORDER BY min(commit_seq)",
+        name,
+    )
+
+
+def test_a_rate_is_followed_and_each_run_counts_from_0_in_a_stream_of_its_own(
+    home: Home, followed: Callable[[str], Followed], caplog: pytest.LogCaptureFixture
+) -> None:
+    home.declare("ticks", text=RATE)
+    home.columns = TICKS
+    counted: oracle.Rows = Counter()
+    runs: list[Summary] = []
+    for _ in range(2):
+        up = followed("ticks")
+        up.wait(lambda: len(streams(home, "ticks")) > len(runs), "deliveries")
+        up.wait_for_rows(rows_read(home, "ticks") + 21)  # in another batch
+        runs.append(up.stop())
+        counted += Counter((value, value % 7) for value in range(runs[-1].delivered))
+        said = [one for one in caplog.messages if "not replayable" in one]
+        assert len(said) == len(runs) and runs[-1].stream in said[-1], said
+    eyes = home.reader("ticks")
+    in_postgres, on_lake = eyes.in_postgres(system=()), eyes.on_lake(system=())
+    assert in_postgres == on_lake
+    assert Counter(row[:2] for row in in_postgres.elements()) == counted, "every value once, in each run"
+    assert [(one.stream, one.batches) for one in runs] == streams(home, "ticks")
+    assert_audited(home, "ticks")
+
+
+def test_a_sockets_lines_are_delivered_or_held_each_once(
+    home: Home, sender: Sender, followed: Callable[[str], Followed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(home, sender.port)
+    up = followed(NAME)
+    sender.accept()
+    made, broken = orders(0, 40, negative=[3, 17]), ["{broken", '{"id": "four"}', '{"id": 1} {"id": 2}']
+    landed = Landed(orders=made, malformed=[(raw, sender.uri) for raw in broken])
+    sender.send([*(order.json for order in made[:20]), "", *broken, *(order.json for order in made[20:])])
+    up.wait_for_rows(43)
+
+    # a lookup that changes takes effect with the next batch, and the connection stays
+    home.write("reference/shops.csv", SHOPS + "Y,Ystad\n")
+    monkeypatch.setitem(CITIES, "Y", "Ystad")
+    late = [*orders(100, 8, negative=[104]), Order(id=150, shop="Y")]
+    sender.send([order.json for order in late])
+    up.wait_for_rows(52)
+    # the last line has no end, and the server goes at once
+    last = orders(200, 1)
+    sender.connected[-1].sendall(last[0].json.encode())
+    sender.connected[-1].close()
+    summary = up.ended()
+    landed.orders += late + last
+    assert summary.outcome == "done", "it ends by itself: Spark does not connect again"
+    assert (summary.delivered, summary.quarantined, summary.malformed) == (47, 6, 3)
+    home.assert_holds(landed)
+    assert_audited(home)
+
+
+def test_after_a_kill_nothing_comes_again_by_itself_and_the_run_says_that_it_begins_anew(
+    home: Home,
+    sender: Sender,
+    tmp_path: Path,
+    followed: Callable[[str], Followed],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    declare(home, sender.port)
+    made = {order.id: order for order in orders(0, 30)}
+    with runs_of(home, tmp_path) as killed:
+        process = killed.start(
+            "committed", 1, follow=True
+        )  # the first batch with records; Spark has not marked it
+        sender.accept()
+        sender.send([order.json for order in list(made.values())[:20]])
+        stopped = killed.wait_for_step(process)
+        sender.send([order.json for order in list(made.values())[20:]])
+        kill(process, stopped)
+        assert "not replayable" in killed.log
+    before = {number for (number,) in home.ask(f"SELECT id FROM warehouse.{NAME}")}
+    assert before and before < set(made)
+
+    up = followed(NAME)
+    sender.accept()
+    up.wait(lambda: len(streams(home, NAME)) == 2, "first batch, which is of no record")
+    assert rows_read(home, NAME) == len(before)
+    sender.send([order.json for order in made.values() if order.id not in before])
+    up.wait_for_rows(len(made))
+    summary = up.stop()
+    assert [stream for stream, _ in streams(home, NAME)][1:] == [summary.stream]
+    assert summary.stream in caplog.text
+    home.assert_holds(Landed(orders=list(made.values())))
+    assert_audited(home)
+
+
+def test_a_batch_that_stops_can_not_come_again_and_the_next_run_begins_anew(
+    home: Home, sender: Sender, followed: Callable[[str], Followed]
+) -> None:
+    declare(home, sender.port, kind="csv")
+    up = followed(NAME)
+    sender.accept()
+    sender.send([",A,1.5,2020-01-01T00:00:00Z", "1,A,0.5,2020-01-01T00:00:00Z"])
+    wait(lambda: bool(up.results), "end")
+    [error] = up.results
+    assert isinstance(error, ContractBroken) and "can't be read again" in error.remedy
+    with pytest.raises(SetupError, match="no run can have a stopped batch of it again"):
+        record_decision(home.place, home.pipeline(), batch=1, stream=None, action="accept", who=ME, why="so")
+    [state] = states(home.place, NAME)
+    assert state.next == f"sluice run {NAME} --follow" and "not replayable" in str(state.promise)
+
+    up = followed(NAME)
+    sender.accept()
+    lines = ["1,A,0.5,2020-01-01T00:00:00Z", "three,A,1,x", "4,B", '5,"B",-2,2020-01-01T00:00:00Z']
+    sender.send([lines[0], "", *lines[1:]])
+    up.wait_for_rows(4)
+    assert up.stop().delivered == 1
+    made = [Order(id=1, amount=0.5), Order(id=5, shop="B", amount=-2.0)]
+    home.assert_holds(Landed(orders=made, malformed=[(raw, sender.uri) for raw in lines[1:3]]))
+    assert home.ask("SELECT count(*) FROM sluice.stopped_batch") == [(0,)]
+    assert_audited(home)
+
+
+def test_what_postgresql_lost_is_put_back_before_a_run_begins_anew(
+    home: Home, backup: Backup, followed: Callable[[str], Followed]
+) -> None:
+    home.declare("ticks", text=RATE)
+    home.columns = TICKS
+    up = followed("ticks")
+    up.wait_for_rows(1)
+    up.stop()
+    backup.take()
+    up = followed("ticks")
+    up.wait(lambda: len(streams(home, "ticks")) == 2, "second run")
+    up.wait_for_rows(rows_read(home, "ticks") + 1)
+    up.stop()
+    whole = home.reader("ticks").in_postgres(system=())
+    backup.restore()
+    pipeline = home.pipeline("ticks")
+    with pytest.raises(LedgerBehind, match="sluice recover ticks"):
+        run(home.place, pipeline, spark=home.spark, stay=Stay(every=timedelta(seconds=1)))
+    assert recover(home.place, pipeline).put_back
+    assert home.reader("ticks").in_postgres(system=()) == whole
+    assert recover(home.place, pipeline).problem is None
+    assert_audited(home, "ticks")
+
+
+def test_what_can_not_be_done_is_refused_with_the_next_command(home: Home, sender: Sender) -> None:
+    declare(home, sender.port)
+    once = home.sluice("run", NAME)
+    assert once.returncode == 2 and f"next: `sluice run {NAME} --follow`" in once.stderr, once.stderr
+    pipeline, stay = home.pipeline(), Stay(every=timedelta(seconds=1))
+    with pytest.raises(SetupError, match="can't be read again, and a replay is of landed files alone"):
+        plan(home.place, pipeline, Chosen(deliveries=(1, 1)))
+    with pytest.raises(SetupError, match="can't be read again, and a try is of landed files alone"):
+        try_out(home.place, pipeline, [], spark=home.spark)
+
+    transforms = {
+        "df.dropDuplicates(['id'])": "keeps state between batches",
+        "df.orderBy('id')": "Sorting is",
+    }
+    for code, why in transforms.items():
+        declare(home, sender.port, transform=f"lambda df, shops: {code}")
+        with pytest.raises(SetupError, match=why):
+            run(home.place, home.pipeline(), spark=home.spark, stay=stay)
+    sender.server.close()
+    declare(home, sender.port, kind="text", transform="lambda df, shops: df.join(shops, 'shop')")
+    with pytest.raises(SetupError, match="are one string column"):
+        run(home.place, home.pipeline(), spark=home.spark, stay=stay)
+    declare(home, sender.port)
+    with pytest.raises(ServiceAway, match=r"Connection refused(.|\n)*then `sluice run orders --follow`"):
+        run(home.place, home.pipeline(), spark=home.spark, stay=stay)
