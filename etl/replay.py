@@ -11,7 +11,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from psycopg2 import sql
 
@@ -56,6 +56,21 @@ def first_and_last(what: str, text: str) -> tuple[int, int]:
     if last < first:
         raise SetupError(f"{what} {text}: {last} comes before {first}", remedy=f"{what} {last}..{first}")
     return first, last
+
+
+def keep_or_drop(what: str, text: str | None) -> Releases | None:
+    """What a person wrote for `what`; SetupError where it is neither."""
+    if text not in (None, "keep", "drop"):
+        raise SetupError(f"{what} {text} is not known", remedy=f"{what} keep or {what} drop")
+    return cast("Releases | None", text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedies:
+    """How a person says, where the replay was asked for, what it must not guess."""
+
+    changed: str = "take them as they are now with --accept-changed"
+    releases: str = "--releases keep leaves them as they are; --releases drop takes them out with the rest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +279,7 @@ def replay(
     why: str | None = None,
     accept_changed: bool = False,
     releases: Releases | None = None,
+    remedies: Remedies = Remedies(),
     spark: SparkSession | None = None,
     began: Callable[[str], None] = lambda _: None,
     on_step: Listener | None = None,
@@ -274,7 +290,7 @@ def replay(
     """
     if not planned.deliveries:
         return Replayed(plan=planned, receipt=None)
-    refuse(pipeline, planned, accept_changed=accept_changed, releases=releases)
+    refuse(pipeline, planned, accept_changed=accept_changed, releases=releases, remedies=remedies)
     dsn = place.services.postgres
     with session(dsn) as cursor:
         lease = apart.begin(cursor, pipeline.name, "replay", who=who, why=why, plan=planned.json())
@@ -293,7 +309,14 @@ def replay(
     return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
 
 
-def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases: Releases | None) -> None:
+def refuse(
+    pipeline: Pipeline,
+    planned: Plan,
+    *,
+    accept_changed: bool,
+    releases: Releases | None,
+    remedies: Remedies,
+) -> None:
     """Raise where a replay would have to guess; nothing was changed."""
     name = pipeline.name
     refuse_replay(name, planned.state)
@@ -307,14 +330,14 @@ def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases:
         some = "; ".join(planned.changed[:SHOWN])
         raise InputsChanged(
             f"{name}, not replayed: {len(planned.changed)} of the inputs are not as they were delivered: {some}",
-            remedy="put them back as they were, or take them as they are now with --accept-changed",
+            remedy=f"put them back as they were, or {remedies.changed}",
         )
     if planned.releases and releases is None:
         count = sum(one["delivered"] for one in planned.releases)
         raise NeedsPerson(
             f"{name}, not replayed: {count:,} rows that these batches had held were released since, by"
             f" deliveries {', '.join(str(one['delivery_id']) for one in planned.releases[:SHOWN])}",
-            remedy="--releases keep leaves them as they are; --releases drop takes them out with the rest",
+            remedy=remedies.releases,
         )
 
 

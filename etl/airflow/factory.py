@@ -36,6 +36,18 @@ FORM = {  # what a person may fill in on triggering a run; empty is as on schedu
         "Such as 4..7: delivered again, from the same inputs, in their own place; empty: what has landed since.",
         pattern=r"^[0-9]+([.][.][0-9]+)?$",
     ),
+    "releases": _text(
+        "Rows released since",
+        "Of a replay or a backfill: keep leaves them as they were released, drop takes them out with the rest; empty:"
+        " where there are any, nothing is replayed.",
+        enum=[None, "keep", "drop"],
+    ),
+    "accept_changed": Param(
+        False,
+        type="boolean",
+        title="Take changed inputs",
+        description="Of a replay or a backfill: inputs that have changed, or are gone, are taken as they are now.",
+    ),
     "release": _text(
         "Release held rows",
         "Their numbers in quarantine, such as 17,18: judged again, and delivered where they pass.",
@@ -79,6 +91,8 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
             pipeline=pipeline.name,
             driver_memory="{{ params.driver_memory or '' }}",
             deliveries="{{ params.deliveries or '' }}",
+            releases="{{ params.releases or '' }}",
+            accept_changed="{{ params.accept_changed or '' }}",
             release="{{ params.release or '' }}",
             why="{{ params.why or '' }}",
             alert_quarantine_share=pipeline.alert_quarantine_share,
