@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 from etl import tries
 from etl.airflow_try import AirflowTry
 from etl.errors import SetupError
+from etl.plan import Chosen, Plan, first_and_last, keep_or_drop, plan
 from etl.quarantine import Chosen as Rows
 from etl.quarantine import held_rows, require_held
 from etl.release import release
-from etl.replay import Chosen, Plan, Remedies, first_and_last, keep_or_drop, plan, replay
+from etl.replay import Remedies, replay
 from etl.run import STOPPED, Place, Progress, Summary
 from etl.run import run as run_stream
 from etl.stay import Stay

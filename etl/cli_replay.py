@@ -11,7 +11,8 @@ from etl.command import AsJson, PipelineName, here, load, moment, print_json, wh
 from etl.errors import SetupError
 
 if TYPE_CHECKING:
-    from etl.replay import Chosen, Replayed
+    from etl.plan import Chosen
+    from etl.replay import Replayed
 
 ONE_WAY = "say one of --deliveries, --batches, --run and --interval"
 
@@ -45,7 +46,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Deliver batches again, from the same inputs, in place of what they delivered before."""
-    from etl.replay import keep_or_drop, plan
+    from etl.plan import keep_or_drop, plan
     from etl.replay import replay as replay_deliveries
 
     chosen = _chosen(deliveries, batches, stream, run, interval)
@@ -93,7 +94,7 @@ def _chosen(
     run: str | None,
     interval: tuple[str, str] | None,
 ) -> Chosen:
-    from etl.replay import Chosen, first_and_last
+    from etl.plan import Chosen, first_and_last
     from etl.status import is_uuid
 
     if sum(one is not None for one in (deliveries, batches, run, interval)) != 1:
