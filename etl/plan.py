@@ -13,6 +13,7 @@ from psycopg2 import sql
 from etl import inputs as evidence
 from etl import ledger
 from etl.apart import Apart
+from etl.before import left_out
 from etl.database import Cursor, migrate, rows, run, session
 from etl.errors import SetupError
 from etl.inputs import Input
@@ -81,6 +82,7 @@ class Plan:
     inputs: Sequence[Input]  # as they are now
     changed: Sequence[str]  # what is different since they were delivered, one sentence each
     gone: Sequence[Input]  # as they were recorded
+    history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
     files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
 
     @property
@@ -125,8 +127,15 @@ class Plan:
 
     def lines(self) -> Iterator[str]:
         """The plan for people."""
+        if self.history:
+            size = sum(one.size for one in self.history)
+            yield (
+                f"{self.pipeline}: {self.chosen}: {len(self.history):,} files, {size:,} bytes, that the stream leaves out"
+                " and no delivery has yet are loaded"
+            )
         if not self.deliveries:
-            yield f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"
+            if not self.history:
+                yield f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"
             return
         first, last = self.deliveries[0]["delivery_id"], self.deliveries[-1]["delivery_id"]
         data, quarantine = (len(self.leaving(kind, self.deliveries)) for kind in KINDS)
@@ -164,8 +173,11 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         values["deliveries"] += [one["delivery_id"] for one in releases]
         files = run(cursor, "replay", "files", values).fetchall()
         newest = ledger.last_delivery(cursor, pipeline.name)
+        live = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
         stream = ledger.current_stream(cursor, pipeline.name)
     now = evidence.look_again(recorded, landing=place.settings.landing)
+    interval = chosen.interval
+    history = left_out(pipeline, place.settings.landing, interval, live) if interval else []
     there = {(one.source, one.path) for one in now}
     return Plan(
         pipeline=pipeline.name,
@@ -175,9 +187,10 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         state=stream.state if stream else (),
         deliveries=deliveries,
         releases=releases,
-        inputs=now,
+        inputs=[*now, *history],
         changed=evidence.changed(recorded, now),
         gone=[one for one in recorded if (one.source, one.path) not in there],
+        history=history,
         files=files,
     )
 
@@ -205,12 +218,8 @@ def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
 def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.datetime) -> list[int]:
     """The deliveries that read a file whose path names a time within the interval."""
     template = PathTemplate(text=pipeline.interval or "")
-    found = set()
-    for number, path in run(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}):
-        named = template.of(path)
-        if named and named[0] < end and named[1] > start:
-            found.add(number)
-    return sorted(found)
+    read = run(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}).fetchall()
+    return sorted({number for number, path in read if template.overlaps(path, (start, end))})
 
 
 def _by_interval(pipeline: Pipeline) -> sql.Composed:

@@ -21,7 +21,7 @@ from etl.inputs import Input
 from etl.offsets import Range
 from etl.pipeline import Pipeline, Replace
 from etl.plan import SHOWN, Plan, Releases
-from etl.run import a_session, leased
+from etl.run import a_session, leased, make_known
 from etl.stage import StageTask
 from etl.state import refuse_replay
 from etl.steps import Listener
@@ -73,13 +73,16 @@ def replay(
 ) -> Replayed:
     """Replace what `planned` names by one new delivery of the same inputs, in both sinks at once, or raise.
 
+    History that the stream leaves out is part of it, whether or not there is anything to replace.
+
     `began` is told the run's id.
     """
-    if not planned.deliveries:
+    if not planned.deliveries and not planned.history:
         return Replayed(plan=planned, receipt=None)
     refuse(pipeline, planned, accept_changed=accept_changed, releases=releases, remedies=remedies)
     dsn = place.services.postgres
     with session(dsn) as cursor:
+        make_known(cursor, pipeline)  # history may come before the first run
         lease = apart.begin(cursor, pipeline.name, "replay", who=who, why=why, plan=planned.json())
     began(lease.run_id)
     with leased(dsn, lease), a_session(place, spark) as found:

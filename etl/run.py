@@ -24,7 +24,7 @@ from etl.batch import Receipt
 from etl.bucket import ensure_bucket
 from etl.checkpoint import Checkpoint, open_checkpoint
 from etl.checkpoint_topics import TopicCheckpoint
-from etl.database import migrate, session
+from etl.database import Cursor, migrate, session
 from etl.ending import Ending
 from etl.errors import SluiceError
 from etl.lake import Lake
@@ -161,7 +161,7 @@ def _deliver_all(
     stay: Stay,
 ) -> Summary:
     dsn = place.services.postgres
-    stream_id = ready_stream(dsn, place.checkpoints(pipeline), place.settings.landing)
+    stream_id = ready_stream(dsn, place.checkpoints(pipeline), pipeline, place.settings.landing)
     with session(dsn) as cursor:
         ledger.run_on_stream(cursor, lease, stream_id)
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
@@ -203,12 +203,17 @@ def _ended(summary: Summary, started: float) -> Summary:
 def claim(dsn: str, pipeline: Pipeline) -> Lease:
     """Make the pipeline known to an up-to-date ledger and take its lease, or raise Busy."""
     migrate(dsn)
-    schema, _, table = pipeline.table.rpartition(".")
     with session(dsn) as cursor:
-        ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table)
+        make_known(cursor, pipeline)
         lease = ledger.take_lease(cursor, pipeline.name)
     reached(Step.LEASE_TAKEN)
     return lease
+
+
+def make_known(cursor: Cursor, pipeline: Pipeline) -> None:
+    """To the ledger, with its table; one that is known stays as it is."""
+    schema, _, table = pipeline.table.rpartition(".")
+    ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table)
 
 
 @contextmanager

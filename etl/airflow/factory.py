@@ -12,6 +12,7 @@ from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, deadline, notifiers
 from etl.airflow.operator import FOLLOWED, RETRIES, SluiceRunOperator, SluiceTaskOperator, assets
+from etl.intervals import moment_of
 from etl.pipeline import Pipeline, loadable
 from etl.settings import load_settings
 
@@ -74,7 +75,7 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
         description=_description(pipeline),
         doc_md=_documentation(pipeline),
         schedule="@continuous" if pipeline.follow else _schedule(pipeline.schedule),
-        start_date=_start(pipeline.start),
+        start_date=moment_of(pipeline.start) if pipeline.start else EARLIEST,
         catchup=False,
         max_active_runs=1,
         tags={TAG, *pipeline.tags},
@@ -164,13 +165,6 @@ def _schedule(schedule: str | None) -> CronDataIntervalTimetable | str | None:
     if schedule is None or schedule == "@once":
         return schedule
     return CronDataIntervalTimetable(schedule, timezone="UTC")
-
-
-def _start(start: dt.date | dt.datetime | None) -> dt.datetime:
-    if start is None:
-        return EARLIEST
-    moment = start if isinstance(start, dt.datetime) else dt.datetime.combine(start, dt.time())
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 def _documentation(pipeline: Pipeline) -> str:
