@@ -14,7 +14,8 @@ import typer
 from benchmarks.__main__ import FOLDER
 from benchmarks.ground import Ground, prepared
 from etl.pipeline import load_pipeline
-from etl.replay import Chosen, plan, replay
+from etl.plan import Chosen, plan
+from etl.replay import replay
 from etl.run import run
 
 NAME = "bench_daily"

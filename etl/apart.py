@@ -123,7 +123,7 @@ def _refuse_released_since(cursor: Cursor, apart: Apart, pipeline: str, old: Map
         raise NeedsPerson(
             f"{pipeline}, not replayed: rows that these batches had held were released, by deliveries"
             f" {', '.join(numbers)}, while the replay was under way. Nothing was changed",
-            remedy="the same command again, which says what to do with them",
+            remedy="the same again, which says what to do with them",
         )
 
 
@@ -140,7 +140,7 @@ def keep_releases(cursor: Cursor, apart: Apart, pipeline: str, delivery_id: int)
         raise NeedsPerson(
             f"{pipeline}, not replayed: of {len(released)} rows that had been released from these batches, the replay"
             f" delivers {len(released) - len(pairs)}, and they would be there twice. Nothing was changed",
-            remedy="the same command with --releases drop",
+            remedy="the same again with --releases drop; in Airflow, drop in the form",
         )
     numbers = {"again": [again for again, _ in pairs], "released": [before for _, before in pairs]}
     run(cursor, "apart", "keep_releases", numbers)

@@ -1,9 +1,11 @@
 """What an Airflow run asks for: the stream's next batches, a replay, or the release of held rows.
 
 - *Trigger* with deliveries named in the form replays these; with held rows, it releases these.
-- *Backfill* replays the deliveries with a row in its interval.
+- *Backfill* replays the deliveries with a row in its interval; it may bring a form of its own.
 - *Clear* of a run that had succeeded replays exactly what that run delivered; of one that had not, it goes on
   from where the stream is.
+
+What a replay must not guess, the run's form says; a Clear has none but that of the run it clears.
 
 It is decided by the run's type, how often it was cleared, its form and the ledger; never by the text of its id.
 """
@@ -18,10 +20,11 @@ from typing import TYPE_CHECKING
 from etl import tries
 from etl.airflow_try import AirflowTry
 from etl.errors import SetupError
+from etl.plan import Chosen, Plan, first_and_last, keep_or_drop, plan
 from etl.quarantine import Chosen as Rows
 from etl.quarantine import held_rows, require_held
 from etl.release import release
-from etl.replay import Chosen, first_and_last, plan, replay
+from etl.replay import Remedies, replay
 from etl.run import STOPPED, Place, Progress, Summary
 from etl.run import run as run_stream
 from etl.stay import Stay
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from etl.tries import Became
 
 WHO = "airflow"
+# What the form calls its fields, and Airflow's form of a backfill the box without which it sends none of them.
+DELIVERIES, RELEASES, CHANGED = "Replay deliveries", "Rows released since", "Take changed inputs"
+OVERRIDE = "Override parameters on existing runs"
 
 
 def run_asked(
@@ -75,7 +81,17 @@ def _replay(
     planned = plan(place, pipeline, chosen)
     for line in planned.lines():
         say(line)
-    done = replay(place, pipeline, planned, who=asked.who or WHO, why=_why(asked), began=became)
+    done = replay(
+        place,
+        pipeline,
+        planned,
+        who=asked.who or WHO,
+        why=_why(asked),
+        accept_changed=asked.accept_changed,
+        releases=keep_or_drop("releases", asked.releases),
+        remedies=_in_the_form(asked, planned),
+        began=became,
+    )
     summary = Summary(pipeline=pipeline.name, stream=done.run or "", run=done.run or "")
     if done.receipt is not None:
         summary.add(done.receipt)
@@ -83,6 +99,22 @@ def _replay(
         progress(done.receipt)
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
+
+
+def _in_the_form(asked: AirflowTry, planned: Plan) -> Remedies:
+    """By a new run whose form names the same deliveries: it works for whatever asked for this one."""
+    name, numbers = planned.pipeline, planned.numbers or [0]
+    deliveries = f"{min(numbers)}..{max(numbers)}"
+    form = f'trigger {asked.dag_id} with "{DELIVERIES}" {deliveries} and "{{}}" {{}}'
+    command = f"or `sluice replay {name} --deliveries {deliveries} {{}}`"
+    if asked.run_type == "backfill":
+        form += f', or create the backfill again with that ("{OVERRIDE}" ticked)'
+    changed = form.format(CHANGED, "ticked")
+    releases = form.format(RELEASES, "keep, which leaves them as they are, or drop, which takes them out")
+    return Remedies(
+        changed=f"take them as they are now: {changed}, {command.format('--accept-changed')}",
+        releases=f"{releases}, {command.format('--releases keep|drop')}",
+    )
 
 
 def _release(
@@ -111,9 +143,9 @@ def _release(
 
 
 def _numbers(asked: AirflowTry) -> tuple[int, ...]:
-    if asked.deliveries:
+    if asked.deliveries or asked.releases or asked.accept_changed:
         raise SetupError(
-            "The form names deliveries to be replayed and rows to be released", remedy="ask for one at a time"
+            "The form asks for a replay and names rows to be released", remedy="ask for one at a time"
         )
     if re.fullmatch(r"\d+(,\d+)*", asked.release or "") is None:
         raise SetupError(
@@ -128,10 +160,15 @@ def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
         return Chosen(deliveries=first_and_last("deliveries", asked.deliveries))
     if asked.run_type == "backfill":
         return Chosen(interval=_interval(pipeline, asked))
-    if asked.clear_number == 0:
-        return None
-    runs = tries.runs_before_clear(place.services.postgres, asked)
-    return Chosen(runs=runs) if runs else None
+    runs = tries.runs_before_clear(place.services.postgres, asked) if asked.clear_number else ()
+    if runs:
+        return Chosen(runs=runs)
+    if asked.releases or asked.accept_changed:
+        raise SetupError(
+            "The form says how to replay, and names nothing that is to be replayed",
+            remedy=f'trigger {asked.dag_id} with "{DELIVERIES}" filled in; its Data quality pages list them',
+        )
+    return None
 
 
 def _interval(pipeline: Pipeline, asked: AirflowTry) -> tuple[dt.datetime, dt.datetime]:

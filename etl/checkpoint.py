@@ -85,10 +85,14 @@ class Checkpoint:
         below = (name.removeprefix(f"{folder}/") for name in self._names if name.startswith(f"{folder}/"))
         return tuple(sorted(int(name) for name in below if name.isdigit()))
 
-    def create(self, stream_id: str) -> None:
-        """Write the `metadata` of a new checkpoint: Spark begins with batch 0 on it and keeps the id."""
+    def create(self, stream_id: str, listed: Iterable[FileLike] = ()) -> None:
+        """Write the `metadata` of a new checkpoint: Spark begins with batch 0 on it and keeps the id.
+
+        To Spark the `listed` files are as by itself, so they come with batch 0 whatever the limit of a batch is.
+        """
         self._require_empty("is no place for a new stream")
         self.folder.write("metadata", metadata_text(stream_id))
+        self._log_first(listed)
 
     def _require_empty(self, otherwise: str) -> None:
         if self.exists:
@@ -276,12 +280,16 @@ class Checkpoint:
         `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
         """
         self._require_empty("can't be seeded")
+        ends = self._log_first(files)
+        self._begin_behind(offsets_text(ends, About(watermark_ms=0, time_ms=0)), stream_id)
+
+    def _log_first(self, files: Iterable[FileLike]) -> list[int]:
+        """Write the first entry of each source that has some of the files; where each source's log ends then."""
         seen = self._by_source(files)
         for source, logged in enumerate(seen):
             if logged:
                 self.folder.write(f"sources/{source}/0", log_text({0: logged}))
-        ends = [0 if logged else NO_ENTRY for logged in seen]
-        self._begin_behind(offsets_text(ends, About(watermark_ms=0, time_ms=0)), stream_id)
+        return [0 if logged else NO_ENTRY for logged in seen]
 
     def _begin_behind(self, offsets: str, stream_id: str) -> None:
         """Write that batch 0 ended at these offsets; `metadata` last."""

@@ -118,7 +118,8 @@ def down() -> None:
     out.print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
-app.command()(cli_airflow.airflow)
+# what follows Airflow's own command is its own, options included
+app.command(context_settings={"allow_interspersed_args": False})(cli_airflow.airflow)
 app.command()(cli_stop.stop)
 app.command()(cli_replay.replay)
 app.add_typer(cli_quarantine.app, name="quarantine")

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 
 def airflow(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMMAND]...",
+            help="One of Airflow's own, such as `backfill create …`, over the Airflow that runs; its exit code.",
+        ),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it is healthy.")] = False,
 ) -> None:
     """Start Airflow and the services it needs; Ctrl-C stops what was started."""
@@ -20,6 +27,8 @@ def airflow(
     from etl.services import airflow as stack
 
     settings = load_settings()
+    if words:
+        raise typer.Exit(stack.command(settings, words))
     at_rest = not any(service.port for service in services.status(settings))
     if stack.running(settings) is None:
         typer.echo("starting Airflow, half a minute or so", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,8 @@ from etl.command import AsJson, PipelineName, here, load, moment, print_json, wh
 from etl.errors import SetupError
 
 if TYPE_CHECKING:
-    from etl.replay import Chosen, Releases, Replayed
+    from etl.plan import Chosen
+    from etl.replay import Replayed
 
 ONE_WAY = "say one of --deliveries, --batches, --run and --interval"
 
@@ -45,12 +46,11 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Deliver batches again, from the same inputs, in place of what they delivered before."""
-    from etl.replay import plan
+    from etl.plan import keep_or_drop, plan
     from etl.replay import replay as replay_deliveries
 
     chosen = _chosen(deliveries, batches, stream, run, interval)
-    if releases not in (None, "keep", "drop"):
-        raise SetupError(f"--releases {releases} is not known", remedy="--releases keep or --releases drop")
+    kept = keep_or_drop("--releases", releases)
     place = here()
     pipeline = load(name, place.settings)
     planned = plan(place, pipeline, chosen)
@@ -67,7 +67,7 @@ def replay(
         who=who(),
         why=why,
         accept_changed=accept_changed,
-        releases=cast("Releases | None", releases),
+        releases=kept,
     )
     _say(done, as_json=as_json)
 
@@ -94,7 +94,7 @@ def _chosen(
     run: str | None,
     interval: tuple[str, str] | None,
 ) -> Chosen:
-    from etl.replay import Chosen, first_and_last
+    from etl.plan import Chosen, first_and_last
     from etl.status import is_uuid
 
     if sum(one is not None for one in (deliveries, batches, run, interval)) != 1:

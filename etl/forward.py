@@ -65,6 +65,12 @@ class Lost:
                 f" `sluice quarantine list {pipeline} --delivery {self.manifest['released_from']}`"
             )
         old = self.manifest["supersedes"]
+        if not old:
+            paths = [one["path"] for one in self.manifest["inputs"]]
+            return (
+                f"replay {number}: the {len(paths)} files of history that it had loaded are in no delivery again, such as"
+                f" {paths[0]}: `sluice replay {pipeline} --interval START END`"
+            )
         return (
             f"replay {number}: what it had replaced is in force again:"
             f" `sluice replay {pipeline} --deliveries {min(old)}..{max(old)}`"

@@ -17,6 +17,12 @@ def is_template(interval: str) -> bool:
     return "{" in interval
 
 
+def moment_of(start: dt.date | dt.datetime) -> dt.datetime:
+    """A declared start as a moment; where it names no time zone, in UTC."""
+    moment = start if isinstance(start, dt.datetime) else dt.datetime.combine(start, dt.time())
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PathTemplate:
     """Where in a path its interval stands. ValueError, on being made, says what is wrong with it."""
@@ -44,11 +50,24 @@ class PathTemplate:
         found = self._declared
         parts = re.split("%(.)", found["format"])
         moment = "".join(
-            rf"\d{{{_DIGITS[part]}}}" if place % 2 else re.escape(part) for place, part in enumerate(parts)
+            f"([0-9]{{{_DIGITS[part]}}})" if place % 2 else re.escape(part)
+            for place, part in enumerate(parts)
         )
         before, after = re.escape(found["before"]), re.escape(found["after"])
         end = "" if found["after"] and not found["after"][-1].isalnum() else "(?![0-9A-Za-z])"
         return re.compile(rf"(?<![^/]){before}(?P<moment>{moment}){after}{end}")
+
+    @property
+    def groups(self) -> tuple[str, list[str]]:
+        """The pattern of a path as Java takes it, and of which directive each of its groups is."""
+        return self._pattern.pattern.replace("(?P<moment>", "(?:"), re.findall(
+            "%(.)", self._declared["format"]
+        )
+
+    def overlaps(self, path: str, interval: tuple[dt.datetime, dt.datetime]) -> bool:
+        """Whether the path names a time within the interval, whose end is exclusive."""
+        named = self.of(path)
+        return named is not None and named[0] < interval[1] and named[1] > interval[0]
 
     def of(self, path: str) -> tuple[dt.datetime, dt.datetime] | None:
         """The start and the end, exclusive, of the file's interval in UTC; None: its path names none."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from etl import ledger, offsets
+from etl.before import left_out, of_the_stream
 from etl.checkpoint import Checkpoint
 from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import session
@@ -38,7 +39,7 @@ class Checkpoints:
     present: Callable[[], Sequence[str]]  # the stream ids that have a folder
 
 
-def ready_stream(dsn: str, checkpoints: Checkpoints, landing: str) -> str:
+def ready_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing: str) -> str:
     """The id of the stream that the run may go on with; a pipeline that never ran is given one.
 
     Raises CheckpointLost, CheckpointDamaged, LedgerBehind or LedgerAhead, having changed nothing.
@@ -47,30 +48,35 @@ def ready_stream(dsn: str, checkpoints: Checkpoints, landing: str) -> str:
         known = ledger.current_stream(cursor, checkpoints.pipeline)
     if known is None:
         _refuse_unknown(checkpoints)
-        return _first_stream(dsn, checkpoints)
+        return _first_stream(dsn, checkpoints, left_out(pipeline, landing))
     checkpoint = checkpoints.of(known.stream_id)
     if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
         checkpoint.create(known.stream_id)  # a run was killed between registering its stream and this
         return known.stream_id
-    if problem := mismatch(dsn, known, checkpoint, landing):
+    if problem := mismatch(dsn, known, checkpoint, pipeline, landing):
         raise problem
     return known.stream_id
 
 
-def _first_stream(dsn: str, checkpoints: Checkpoints) -> str:
-    """Registered before its folder is made: one that the ledger does not know would look like a lost ledger."""
+def _first_stream(dsn: str, checkpoints: Checkpoints, history: Sequence[Input]) -> str:
+    """Registered before its folder is made: one that the ledger does not know would look like a lost ledger.
+
+    The history that it leaves out makes no batches of its own, which would be without a row.
+    """
     stream_id = str(uuid.uuid4())
     checkpoint = checkpoints.of(stream_id)
     with session(dsn) as cursor:
         ledger.register_stream(
             cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=0
         )
-    checkpoint.create(stream_id)
+    checkpoint.create(stream_id, history)
     return stream_id
 
 
-def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline) -> tuple[str, int]:
+def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing: str) -> tuple[str, int]:
     """A new current stream whose checkpoint has exactly the live inputs behind it; its id, and how many.
+
+    Behind it is as well what the stream leaves out.
 
     The inputs are read in the transaction that makes the stream current: no other stream can add one later.
     """
@@ -82,7 +88,8 @@ def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline) -> tup
             cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1
         )
         seen = ledger.live_inputs(cursor, checkpoints.pipeline)
-    checkpoint.seed(by_source(seen, pipeline), stream_id=stream_id)
+    history = left_out(pipeline, landing, live={one.path for one in seen})
+    checkpoint.seed([*by_source(seen, pipeline), *history], stream_id=stream_id)
     return stream_id, len(seen)
 
 
@@ -132,7 +139,9 @@ def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[st
             raise Fenced.of(known.pipeline)
 
 
-def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str) -> SluiceError | None:
+def mismatch(
+    dsn: str, known: StreamState, checkpoint: Checkpoint, pipeline: Pipeline, landing: str
+) -> SluiceError | None:
     """What keeps the stream from going on, or None when checkpoint and ledger fit together."""
     remedy = f"`sluice recover {known.pipeline}`"
     where = f"Checkpoint {checkpoint.uri} of {known.pipeline}"
@@ -152,14 +161,17 @@ def mismatch(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str)
             f"{where} holds stream {checkpoint.stream_id} {owner}; the ledger has {last} of {known.stream_id}",
             remedy=remedy,
         )
-    return _out_of_step(known, checkpoint, where, remedy) or _undelivered(dsn, known, checkpoint, landing)
+    out_of_step = _out_of_step(known, checkpoint, where, remedy)
+    return out_of_step or _undelivered(dsn, known, checkpoint, pipeline, landing)
 
 
 def _state_damage(known: StreamState, checkpoint: Checkpoint) -> list[str]:
     return ["its state is gone"] if known.state and checkpoint.commits and not checkpoint.has_state else []
 
 
-def _undelivered(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: str) -> SluiceError | None:
+def _undelivered(
+    dsn: str, known: StreamState, checkpoint: Checkpoint, pipeline: Pipeline, landing: str
+) -> SluiceError | None:
     """A file that the checkpoint has behind it and no delivery has would be lost without a word."""
     delivered = known.next_batch - 1
     if delivered not in checkpoint.offsets:
@@ -168,7 +180,8 @@ def _undelivered(dsn: str, known: StreamState, checkpoint: Checkpoint, landing: 
         return _elsewhere(dsn, known, checkpoint, delivered)
     with session(dsn) as cursor:
         live = {one.path for one in ledger.live_inputs(cursor, known.pipeline)}
-    lost = sorted({path_of(file.uri, landing) for file in checkpoint.read_until(delivered)} - live)
+    behind = {path_of(file.uri, landing) for file in checkpoint.read_until(delivered)}
+    lost = sorted(of_the_stream(pipeline, behind - live))
     if not lost:
         return None
     return CheckpointDamaged(
@@ -239,4 +252,4 @@ def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> boo
     if pipeline.topics or not checkpoint.offsets or not checkpoint.settled:
         return False
     behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
-    return landed(pipeline, landing) <= behind
+    return of_the_stream(pipeline, landed(pipeline, landing)) <= behind

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from etl import ledger, steps
 from etl.batch import Receipt
+from etl.before import of_the_stream
 from etl.database import migrate, session
 from etl.landed import landed
 from etl.pipeline import Pipeline
@@ -113,11 +114,11 @@ class _Watch:
 
 
 def files_left(place: Place, pipeline: Pipeline) -> int:
-    """How many landed files no live delivery has yet."""
+    """How many landed files the stream takes and no live delivery has yet."""
     migrate(place.services.postgres)
     with session(place.services.postgres) as cursor:
         seen = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
-    return len(landed(pipeline, place.settings.landing) - seen)
+    return len(of_the_stream(pipeline, landed(pipeline, place.settings.landing) - seen))
 
 
 def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterator[str]:

@@ -157,7 +157,7 @@ def _next_stream(
                 return known.stream_id, len(ledger.live_inputs(cursor, pipeline.name))
         if rebuilt := rebuilt_stream(place, pipeline, lease, told, spark):
             return rebuilt
-    return seeded_stream(dsn, place.checkpoints(pipeline), pipeline)
+    return seeded_stream(dsn, place.checkpoints(pipeline), pipeline, place.settings.landing)
 
 
 def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
@@ -175,7 +175,7 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
     checkpoint: Checkpoint = checkpoints.of(known.stream_id)
     if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
         return None
-    if misfit := mismatch(dsn, known, checkpoint, place.settings.landing):
+    if misfit := mismatch(dsn, known, checkpoint, pipeline, place.settings.landing):
         return misfit.seen
     if outcome in _OUTCOMES:
         return f"the last run ended with {outcome}"

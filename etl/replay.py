@@ -7,30 +7,23 @@ either sink sees all of the old or all of the new. Nothing of it is seen when it
 
 from __future__ import annotations
 
-import datetime as dt
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from psycopg2 import sql
-
-from etl import apart, ledger
-from etl import inputs as evidence
+from etl import apart
 from etl.apart import Apart
 from etl.batch import Receipt, Staged
-from etl.database import Cursor, migrate, rows, run, session
+from etl.database import session
 from etl.deliver import deliver_apart
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.inputs import Input
-from etl.intervals import PathTemplate, is_template
-from etl.landed import require_files
 from etl.offsets import Range
-from etl.pipeline import Pipeline, Replace, Upsert
-from etl.run import a_session, leased
+from etl.pipeline import Pipeline, Replace
+from etl.plan import SHOWN, Plan, Releases
+from etl.run import a_session, leased, make_known
 from etl.stage import StageTask
 from etl.state import refuse_replay
-from etl.statements import statement
 from etl.steps import Listener
 from etl.uncovered import LakeLog
 from etl.verdict import Counts, Verdict
@@ -42,123 +35,13 @@ if TYPE_CHECKING:
     from etl.run import Place
     from etl.sparkbatch import SparkBatch
 
-Releases = Literal["keep", "drop"]
-KINDS = ("data", "quarantine")
-SHOWN = 10
-
-
-def first_and_last(what: str, text: str) -> tuple[int, int]:
-    """Of `A..B` or `A`, which a person wrote for `what`; SetupError where it is neither."""
-    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
-    if found is None:
-        raise SetupError(f"{what} {text!r} is neither A..B nor a number", remedy=f"such as {what} 4..7")
-    first, last = int(found[1]), int(found[2] or found[1])
-    if last < first:
-        raise SetupError(f"{what} {text}: {last} comes before {first}", remedy=f"{what} {last}..{first}")
-    return first, last
-
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """Which deliveries are to be replayed; exactly one of these."""
+class Remedies:
+    """How a person says, where the replay was asked for, what it must not guess."""
 
-    deliveries: tuple[int, int] | None = None  # first and last number
-    batches: tuple[int, int] | None = None  # first and last id, of `stream`
-    stream: str | None = None  # None: the current one
-    runs: tuple[str, ...] = ()  # whatever these runs delivered
-    interval: tuple[dt.datetime, dt.datetime] | None = None  # by the declared interval; the end is exclusive
-
-    def words(self) -> str:
-        if self.deliveries:
-            return f"deliveries {self.deliveries[0]} to {self.deliveries[1]}"
-        if self.batches:
-            return f"batches {self.batches[0]} to {self.batches[1]}"
-        if self.interval:
-            return f"interval {self.interval[0].isoformat()} to {self.interval[1].isoformat()}"
-        return f"what {len(self.runs)} runs delivered"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a replay would replace, and from what."""
-
-    pipeline: str
-    chosen: str
-    newest: int | None  # of the pipeline's deliveries
-    keyed: bool  # by an upsert sink: what was overwritten before comes back
-    state: Sequence[str]  # what the transform keeps between batches
-    deliveries: Sequence[Mapping[str, Any]]  # in force, in the order of their commits
-    releases: Sequence[Mapping[str, Any]]  # live, of rows that those had held, or that such releases had
-    inputs: Sequence[Input]  # as they are now
-    changed: Sequence[str]  # what is different since they were delivered, one sentence each
-    gone: Sequence[Input]  # as they were recorded
-    files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
-
-    @property
-    def numbers(self) -> list[int]:
-        return [one["delivery_id"] for one in self.deliveries]
-
-    @property
-    def rows(self) -> int:
-        """In the warehouse, to be replaced; of releases not."""
-        return sum(one["delivered"] for one in self.deliveries)
-
-    @property
-    def held(self) -> int:
-        return sum(one["quarantined"] for one in self.deliveries)
-
-    def leaving(self, kind: str, deliveries: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-        """The objects of these deliveries: data, or quarantine."""
-        numbers = {one["delivery_id"] for one in deliveries}
-        return frozenset(uri for number, of, uri in self.files if number in numbers and of == kind)
-
-    def change(self, releases: Releases | None, *, who: str, why: str) -> Apart:
-        """What the transaction does to what is there."""
-        dropped = [*self.deliveries, *(self.releases if releases == "drop" else ())]
-        replaced = set(self.numbers)
-        kept = [one["delivery_id"] for one in self.releases if one["released_from"] in replaced]
-        return Apart(
-            kind="replay",
-            supersedes=tuple(one["delivery_id"] for one in dropped),
-            removed=sum(one["delivered"] for one in dropped),
-            files={kind: self.leaving(kind, dropped) for kind in KINDS},
-            kept=tuple(kept) if releases == "keep" else (),
-            who=who,
-            why=why,
-        )
-
-    def json(self) -> dict[str, Any]:
-        found = asdict(self)
-        found["deliveries"] = [
-            {**one, "committed_at": one["committed_at"].isoformat()} for one in self.deliveries
-        ]
-        return {**found, "rows": self.rows, "held": self.held}
-
-    def lines(self) -> Iterator[str]:
-        """The plan for people."""
-        if not self.deliveries:
-            yield f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"
-            return
-        first, last = self.deliveries[0]["delivery_id"], self.deliveries[-1]["delivery_id"]
-        data, quarantine = (len(self.leaving(kind, self.deliveries)) for kind in KINDS)
-        size = sum(one.size for one in self.inputs)
-        count = len(self.deliveries)
-        yield f"{self.pipeline}: {self.chosen}: {count} deliveries ({first} to {last}) are replaced by one"
-        if self.state:
-            yield f"  refused    none stands alone: its transform keeps state ({'; '.join(self.state)})"
-        changes = "changes of keys in PostgreSQL" if self.keyed else "rows of PostgreSQL"
-        yield (
-            f"  replaced   {self.rows:,} {changes} and {data:,} Parquet files;"
-            f" {self.held:,} rows of quarantine and {quarantine:,} of its files"
-        )
-        yield (
-            f"  read       {len(self.inputs):,} input files, {size:,} bytes;"
-            f" {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
-        )
-        yield from (f"    {one}" for one in self.changed[:SHOWN])
-        for one in self.releases[:SHOWN]:
-            number, rows, origin = one["delivery_id"], one["delivered"], one["released_from"]
-            yield f"  release    delivery {number}: {rows:,} rows that delivery {origin} had held"
+    changed: str = "take them as they are now with --accept-changed"
+    releases: str = "--releases keep leaves them as they are; --releases drop takes them out with the rest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,87 +57,6 @@ class Replayed:
         return {"run": self.run, "plan": self.plan.json(), "delivery": self.receipt and self.receipt.json()}
 
 
-def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
-    """Say what a replay would replace; nothing is changed."""
-    require_files(pipeline, "a replay")
-    dsn = place.services.postgres
-    migrate(dsn)
-    with session(dsn) as cursor:
-        numbers = _numbers(cursor, pipeline, chosen)
-        deliveries = rows(run(cursor, "replay", "in_force", {"deliveries": numbers}))
-        values: dict[str, Any] = {"deliveries": [one["delivery_id"] for one in deliveries]}
-        releases = rows(run(cursor, "replay", "releases", values))
-        recorded = [Input(**one) for one in rows(run(cursor, "replay", "inputs", values))]
-        values["deliveries"] += [one["delivery_id"] for one in releases]
-        files = run(cursor, "replay", "files", values).fetchall()
-        newest = ledger.last_delivery(cursor, pipeline.name)
-        stream = ledger.current_stream(cursor, pipeline.name)
-    now = evidence.look_again(recorded, landing=place.settings.landing)
-    there = {(one.source, one.path) for one in now}
-    return Plan(
-        pipeline=pipeline.name,
-        chosen=chosen.words(),
-        newest=newest,
-        keyed=isinstance(pipeline.sink, Upsert),
-        state=stream.state if stream else (),
-        deliveries=deliveries,
-        releases=releases,
-        inputs=now,
-        changed=evidence.changed(recorded, now),
-        gone=[one for one in recorded if (one.source, one.path) not in there],
-        files=files,
-    )
-
-
-def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
-    if ledger.last_delivery(cursor, pipeline.name) is None:
-        return []
-    values: dict[str, Any] = {"pipeline": pipeline.name, "runs": list(chosen.runs)}
-    values["first"], values["last"] = chosen.deliveries or chosen.batches or chosen.interval or (None, None)
-    if chosen.deliveries:
-        run(cursor, "replay", "by_deliveries", values)
-    elif chosen.batches:
-        known = ledger.current_stream(cursor, pipeline.name)
-        values["stream"] = chosen.stream or (known.stream_id if known else None)
-        run(cursor, "replay", "by_batches", values)
-    elif chosen.interval and is_template(pipeline.interval or ""):
-        return _by_paths(cursor, pipeline, *chosen.interval)
-    elif chosen.interval:
-        cursor.execute(_by_interval(pipeline), values)
-    else:
-        run(cursor, "replay", "by_runs", values)
-    return [number for (number,) in cursor.fetchall()]
-
-
-def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.datetime) -> list[int]:
-    """The deliveries that read a file whose path names a time within the interval."""
-    template = PathTemplate(text=pipeline.interval or "")
-    found = set()
-    for number, path in run(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}):
-        named = template.of(path)
-        if named and named[0] < end and named[1] > start:
-            found.add(number)
-    return sorted(found)
-
-
-def _by_interval(pipeline: Pipeline) -> sql.Composed:
-    if pipeline.interval is None:
-        raise SetupError(
-            f"Pipeline {pipeline.name} declares no interval, so no interval of it can be replayed",
-            remedy=f"declare interval=…, or name deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
-        )
-    if isinstance(pipeline.sink, Upsert):
-        raise SetupError(
-            f"Pipeline {pipeline.name} upserts: its table does not say which batches had a row in an interval of column"
-            f" {pipeline.interval}, for later ones have taken the place of some",
-            remedy='declare the interval by the paths of its files, such as interval="dt={interval:%Y-%m-%d}", or name'
-            f" deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
-        )
-    schema, _, table = pipeline.table.rpartition(".")
-    names = {"target": sql.Identifier(schema, table), "column": sql.Identifier(pipeline.interval)}
-    return statement("replay", "by_interval", **names)
-
-
 def replay(
     place: Place,
     pipeline: Pipeline,
@@ -264,19 +66,23 @@ def replay(
     why: str | None = None,
     accept_changed: bool = False,
     releases: Releases | None = None,
+    remedies: Remedies = Remedies(),
     spark: SparkSession | None = None,
     began: Callable[[str], None] = lambda _: None,
     on_step: Listener | None = None,
 ) -> Replayed:
     """Replace what `planned` names by one new delivery of the same inputs, in both sinks at once, or raise.
 
+    History that the stream leaves out is part of it, whether or not there is anything to replace.
+
     `began` is told the run's id.
     """
-    if not planned.deliveries:
+    if not planned.deliveries and not planned.history:
         return Replayed(plan=planned, receipt=None)
-    refuse(pipeline, planned, accept_changed=accept_changed, releases=releases)
+    refuse(pipeline, planned, accept_changed=accept_changed, releases=releases, remedies=remedies)
     dsn = place.services.postgres
     with session(dsn) as cursor:
+        make_known(cursor, pipeline)  # history may come before the first run
         lease = apart.begin(cursor, pipeline.name, "replay", who=who, why=why, plan=planned.json())
     began(lease.run_id)
     with leased(dsn, lease), a_session(place, spark) as found:
@@ -293,7 +99,14 @@ def replay(
     return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
 
 
-def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases: Releases | None) -> None:
+def refuse(
+    pipeline: Pipeline,
+    planned: Plan,
+    *,
+    accept_changed: bool,
+    releases: Releases | None,
+    remedies: Remedies,
+) -> None:
     """Raise where a replay would have to guess; nothing was changed."""
     name = pipeline.name
     refuse_replay(name, planned.state)
@@ -307,14 +120,14 @@ def refuse(pipeline: Pipeline, planned: Plan, *, accept_changed: bool, releases:
         some = "; ".join(planned.changed[:SHOWN])
         raise InputsChanged(
             f"{name}, not replayed: {len(planned.changed)} of the inputs are not as they were delivered: {some}",
-            remedy="put them back as they were, or take them as they are now with --accept-changed",
+            remedy=f"put them back as they were, or {remedies.changed}",
         )
     if planned.releases and releases is None:
         count = sum(one["delivered"] for one in planned.releases)
         raise NeedsPerson(
             f"{name}, not replayed: {count:,} rows that these batches had held were released since, by"
             f" deliveries {', '.join(str(one['delivery_id']) for one in planned.releases[:SHOWN])}",
-            remedy="--releases keep leaves them as they are; --releases drop takes them out with the rest",
+            remedy=remedies.releases,
         )
 
 

@@ -24,7 +24,7 @@ from etl.batch import Receipt
 from etl.bucket import ensure_bucket
 from etl.checkpoint import Checkpoint, open_checkpoint
 from etl.checkpoint_topics import TopicCheckpoint
-from etl.database import migrate, session
+from etl.database import Cursor, migrate, session
 from etl.ending import Ending
 from etl.errors import SluiceError
 from etl.lake import Lake
@@ -206,7 +206,7 @@ def _stream_of_run(place: Place, pipeline: Pipeline) -> str:
     """The one to go on with; where what was read can't be read again, a new one, and it is said what that means."""
     dsn, checkpoints = place.services.postgres, place.checkpoints(pipeline)
     if pipeline.replayable:
-        return ready_stream(dsn, checkpoints, place.settings.landing)
+        return ready_stream(dsn, checkpoints, pipeline, place.settings.landing)
     stream_id = begun_stream(dsn, checkpoints)
     log.warning("%s. This run begins stream %s", promise(pipeline), stream_id)
     return stream_id
@@ -220,12 +220,17 @@ def _ended(summary: Summary, started: float) -> Summary:
 def claim(dsn: str, pipeline: Pipeline) -> Lease:
     """Make the pipeline known to an up-to-date ledger and take its lease, or raise Busy."""
     migrate(dsn)
-    schema, _, table = pipeline.table.rpartition(".")
     with session(dsn) as cursor:
-        ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table)
+        make_known(cursor, pipeline)
         lease = ledger.take_lease(cursor, pipeline.name)
     reached(Step.LEASE_TAKEN)
     return lease
+
+
+def make_known(cursor: Cursor, pipeline: Pipeline) -> None:
+    """To the ledger, with its table; one that is known stays as it is."""
+    schema, _, table = pipeline.table.rpartition(".")
+    ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etl.before import BeforeStart
 from etl.columns import output, quoted
 from etl.declaration import Pipeline
 from etl.errors import InputsChanged, ServiceAway, SetupError
@@ -170,8 +171,17 @@ class Source:
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
             frame = read_stream(self.spark, files, fields, path, called, number=number)
+            if not anything:
+                frame = self._from_the_start(frame)
             streams.setdefault(files.stream, []).append(frame)
         return self._put_out({name: union(frames) for name, frames in streams.items()})
+
+    def _from_the_start(self, frame: DataFrame) -> DataFrame:
+        """Without the records of files that the stream leaves out."""
+        from pyspark.sql import functions as F
+
+        before = BeforeStart.of(self.pipeline)
+        return frame.where(~before.column(F.col(SOURCE_PATH), self.landing)) if before else frame
 
     def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:
         """The records of the given files, malformed ones included: the fields, `_malformed`, `_source_path`.

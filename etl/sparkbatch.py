@@ -14,6 +14,7 @@ import pyarrow as pa
 from etl import inputs as evidence
 from etl import measure
 from etl.batch import Staged
+from etl.before import BeforeStart
 from etl.checkpoint_files import About
 from etl.errors import InputsChanged, SetupError
 from etl.inputs import Input
@@ -147,7 +148,12 @@ class SparkBatch:
     ) -> SparkBatch:
         """The batch with its inputs, from the logs that Spark wrote before it called."""
         source, output = opened.source.of_batch(frame)
-        logged = checkpoint.inputs(batch_id)
+        before = BeforeStart.of(rules.pipeline)
+        logged = [
+            file
+            for file in checkpoint.inputs(batch_id)
+            if not (before and before.has(evidence.path_of(file.uri, settings.landing)))
+        ]
         _refuse_doubled(logged, rules.pipeline)
         found = evidence.look_again(logged, landing=settings.landing)
         there = {one.uri for one in found}

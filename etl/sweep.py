@@ -131,7 +131,7 @@ def sweep(place: Place, pipeline: Pipeline, *, dry_run: bool = False) -> SweepRe
         found = place.checkpoints(pipeline).of(known.stream_id)
         if not found.exists and known.last_batch is None and known.first_batch == 0:
             return None
-        return mismatch(dsn, known, found, place.settings.landing)
+        return mismatch(dsn, known, found, pipeline, place.settings.landing)
 
     horizon = place.settings.backup_horizon
     report = sweep_lake(dsn, place.lake, pipeline, horizon=horizon, dry_run=dry_run, check=checkpoint)

@@ -12,6 +12,7 @@ from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, deadline, notifiers
 from etl.airflow.operator import FOLLOWED, RETRIES, SluiceRunOperator, SluiceTaskOperator, assets
+from etl.intervals import moment_of
 from etl.pipeline import Pipeline, loadable
 from etl.settings import load_settings
 
@@ -35,6 +36,18 @@ FORM = {  # what a person may fill in on triggering a run; empty is as on schedu
         "Replay deliveries",
         "Such as 4..7: delivered again, from the same inputs, in their own place; empty: what has landed since.",
         pattern=r"^[0-9]+([.][.][0-9]+)?$",
+    ),
+    "releases": _text(
+        "Rows released since",
+        "Of a replay or a backfill: keep leaves them as they were released, drop takes them out with the rest; empty:"
+        " where there are any, nothing is replayed.",
+        enum=[None, "keep", "drop"],
+    ),
+    "accept_changed": Param(
+        False,
+        type="boolean",
+        title="Take changed inputs",
+        description="Of a replay or a backfill: inputs that have changed, or are gone, are taken as they are now.",
     ),
     "release": _text(
         "Release held rows",
@@ -62,7 +75,7 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
         description=_description(pipeline),
         doc_md=_documentation(pipeline),
         schedule="@continuous" if pipeline.follow else _schedule(pipeline.schedule),
-        start_date=_start(pipeline.start),
+        start_date=moment_of(pipeline.start) if pipeline.start else EARLIEST,
         catchup=False,
         max_active_runs=1,
         tags={TAG, *pipeline.tags},
@@ -79,6 +92,8 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
             pipeline=pipeline.name,
             driver_memory="{{ params.driver_memory or '' }}",
             deliveries="{{ params.deliveries or '' }}",
+            releases="{{ params.releases or '' }}",
+            accept_changed="{{ params.accept_changed or '' }}",
             release="{{ params.release or '' }}",
             why="{{ params.why or '' }}",
             alert_quarantine_share=pipeline.alert_quarantine_share,
@@ -150,13 +165,6 @@ def _schedule(schedule: str | None) -> CronDataIntervalTimetable | str | None:
     if schedule is None or schedule == "@once":
         return schedule
     return CronDataIntervalTimetable(schedule, timezone="UTC")
-
-
-def _start(start: dt.date | dt.datetime | None) -> dt.datetime:
-    if start is None:
-        return EARLIEST
-    moment = start if isinstance(start, dt.datetime) else dt.datetime.combine(start, dt.time())
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 def _documentation(pipeline: Pipeline) -> str:

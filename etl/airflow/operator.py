@@ -78,8 +78,9 @@ def assets(pipeline: str) -> tuple[Asset, Asset]:
 class SluiceRunOperator(BaseOperator):
     """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
 
-    A backfill, the clear of a run that had succeeded, and deliveries named in the form are replays; rows named
-    in the form are released from quarantine (etl/asked.py).
+    A backfill, the clear of a run that had succeeded, and deliveries named in the form are replays, which the form
+    may tell what becomes of released rows and of changed inputs; rows named in it are released from quarantine
+    (etl/asked.py). A backfill brings a form of its own, a clear none: it has the one of the run.
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last one.
@@ -87,7 +88,15 @@ class SluiceRunOperator(BaseOperator):
     more than GRACE_SECONDS.
     """
 
-    template_fields = ("pipeline", "driver_memory", "deliveries", "release", "why")
+    template_fields = (
+        "pipeline",
+        "driver_memory",
+        "deliveries",
+        "releases",
+        "accept_changed",
+        "release",
+        "why",
+    )
     ui_color = "#d5e8d4"
     operator_extra_links = (QualityLink(),)
 
@@ -97,6 +106,8 @@ class SluiceRunOperator(BaseOperator):
         pipeline: str,
         driver_memory: str | None = None,
         deliveries: str | None = None,
+        releases: str | None = None,
+        accept_changed: str | None = None,  # any text but an empty one: yes
         release: str | None = None,
         why: str | None = None,
         alert_quarantine_share: float | None = None,
@@ -109,15 +120,15 @@ class SluiceRunOperator(BaseOperator):
         self.pipeline = pipeline
         self.driver_memory = driver_memory
         self.deliveries = deliveries
+        self.releases = releases
+        self.accept_changed = accept_changed
         self.release = release
         self.why = why
         self._command: Command | None = None
         self._killed = False
 
     def execute(self, context: Context) -> dict[str, Any]:
-        asked = asked_by(
-            context, deliveries=self.deliveries or None, release=self.release or None, why=self.why or None
-        )
+        asked = asked_by(context, **self.form)
         words = ["run", self.pipeline, "--json", "--airflow", asked.json()]
         if self.follow:
             words.append("--follow")
@@ -143,6 +154,12 @@ class SluiceRunOperator(BaseOperator):
             context["outlet_events"][asset].extra.update(told(summary))
         self._alert(summary, context)
         return summary
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """What it says, in the terms of AirflowTry."""
+        texts = {name: getattr(self, name) or None for name in ("deliveries", "releases", "release", "why")}
+        return {**texts, "accept_changed": bool(self.accept_changed)}
 
     def _alert(self, summary: dict[str, Any], context: Context) -> None:
         """An alert that can't be sent fails no run that has delivered."""
@@ -189,7 +206,7 @@ class SluiceTaskOperator(BaseOperator):
             self._command.kill()
 
 
-def asked_by(context: Context, **form: str | None) -> AirflowTry:
+def asked_by(context: Context, **form: Any) -> AirflowTry:
     """Who asks, in Airflow's own terms, and what the form says; nothing is read out of the text of a run id."""
     ti, dag_run = context["ti"], context["dag_run"]
     start, end = dag_run.data_interval_start, dag_run.data_interval_end

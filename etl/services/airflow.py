@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -39,6 +39,7 @@ COMPONENTS = {  # name: its command
     "api-server": ("api-server",),
 }
 SUPERVISOR = "supervisor"
+_AIRFLOW = (sys.executable, "-P", "-m", "airflow")  # -P: no folder called airflow is in the way
 HEALTHY_WITHIN = 180  # seconds
 TASKS_END_WITHIN = 20  # seconds; a task's own on_kill has 5
 ENDS_WITHIN = 15  # seconds
@@ -91,6 +92,17 @@ def running(settings: Settings) -> Airflow | None:
     folder = settings.home / "airflow"
     port = _running_port(folder)
     return None if port is None else _airflow(settings, folder, port, found=True)
+
+
+def command(settings: Settings, words: Sequence[str]) -> int:
+    """Airflow's own command line, over the Airflow of these settings, which must run; its exit code."""
+    airflow = running(settings)
+    if airflow is None:
+        raise SetupError(
+            "Airflow does not run", remedy="`sluice airflow --detach`, then the same command again"
+        )
+    variables = environment(airflow, settings, services.up(settings))
+    return subprocess.run([*_AIRFLOW, *words], env=variables, check=False).returncode
 
 
 def follow(airflow: Airflow) -> None:
@@ -180,7 +192,7 @@ def _airflow_process(
 ) -> subprocess.Popen[bytes]:
     with log.open("w") as output:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "airflow", *words],  # -P: no folder called airflow is in the way
+            [*_AIRFLOW, *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

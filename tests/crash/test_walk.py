@@ -26,10 +26,10 @@ from etl.deliver import deliver, deliver_apart
 from etl.ending import Ending
 from etl.lake import Lake
 from etl.pipeline import Pipeline
+from etl.plan import Chosen, plan
 from etl.quarantine import Chosen as Rows
 from etl.quarantine import held_rows
 from etl.release import typed
-from etl.replay import Chosen, plan
 from etl.run import Place
 from etl.services import Services
 from etl.settings import Settings

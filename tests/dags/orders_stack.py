@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +22,7 @@ from etl import services
 from etl.airflow_api import Api, sign_in
 from etl.run import Place
 from etl.services import Services, airflow
+from etl.services.airflow_environment import environment
 from etl.services.process import tail
 from etl.settings import Settings
 from tests.conftest import JARS
@@ -77,6 +80,13 @@ class Stack:
             patience=PATIENCE,
             every=0.5,
         )
+
+    def airflow(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Airflow's own command, as somebody at this machine types it: nothing of Airflow's is in the environment."""
+        given = environment(self.found, self.home.place.settings, self.home.place.services)
+        clean = {name: value for name, value in given.items() if not name.startswith("AIRFLOW")}
+        command = [sys.executable, "-m", "etl.cli", "airflow", *words]
+        return subprocess.run(command, env=clean, capture_output=True, text=True, timeout=PATIENCE)
 
     def backfilled(self, dag: str, count: int) -> list[str]:
         """The runs of a backfill, once there are so many."""

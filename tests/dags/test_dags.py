@@ -169,11 +169,46 @@ def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
     params = bag["dags"]["flights"]["params"]
     schemas = {name: param["schema"]["__var"] for name, param in params}
     assert schemas.pop("why")["maxLength"] == 2000
+    assert schemas.pop("accept_changed")["type"] == "boolean"
+    assert schemas.pop("releases")["enum"] == [None, "keep", "drop"]
     assert {name: schema["pattern"] for name, schema in schemas.items()} == {
         "driver_memory": "^[1-9][0-9]*[mg]$",
         "deliveries": "^[0-9]+([.][.][0-9]+)?$",
         "release": "^[0-9]+(,[0-9]+)*$",
     }
+
+
+FILLED_IN = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.definitions.param import process_params
+dag = DagBag(sys.argv[1]).dags["flights"]
+found = []
+for conf in json.loads(sys.argv[2]):
+    task = dag.get_task("run").prepare_for_execution()
+    params = process_params(dag, task, conf, suppress_exception=False)
+    task.render_template_fields({"params": params})
+    found.append(task.form)
+print("\\n" + json.dumps(found))
+"""
+
+
+def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: Path) -> None:
+    given = {"releases": "drop", "accept_changed": True, "deliveries": "4..7"}
+    nothing = dict.fromkeys(("deliveries", "releases", "release", "why")) | {"accept_changed": False}
+    found = asked(FILLED_IN, str(ROOT / "dags"), json.dumps([None, given]), home=tmp_path)
+    assert found == [nothing, nothing | given]
+
+
+def test_a_stopped_replay_calls_the_forms_fields_by_their_titles(bag: Any) -> None:
+    from etl.asked import CHANGED, DELIVERIES, RELEASES
+
+    titles = {name: param["schema"]["__var"]["title"] for name, param in bag["dags"]["flights"]["params"]}
+    assert (titles["deliveries"], titles["releases"], titles["accept_changed"]) == (
+        DELIVERIES,
+        RELEASES,
+        CHANGED,
+    )
 
 
 def test_a_broken_declaration_is_an_import_error_and_the_others_keep_their_dags(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from etl.errors import CheckpointDamaged, CheckpointLost, OffsetsGone, SetupError
+from etl.plan import Chosen, plan
 from etl.recover import recover
-from etl.replay import Chosen, plan
 from etl.seeds import Accepted
 from etl.steps import Step
 from etl.trying import try_out

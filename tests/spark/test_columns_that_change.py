@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from etl.audit import audit
-from etl.replay import Chosen, plan, replay
+from etl.plan import Chosen, plan
+from etl.replay import replay
 from etl.whatif import what_if
 from tests.spark.runs import DECLARATION, RULES, Home, orders, rule, without_batch
 

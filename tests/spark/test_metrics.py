@@ -15,7 +15,8 @@ from etl.datadocs import history
 from etl.errors import ContractBroken, SetupError
 from etl.history import past_batches, spans
 from etl.metrics import ColumnMetrics, merged
-from etl.replay import Chosen, plan, replay
+from etl.plan import Chosen, plan
+from etl.replay import replay
 from etl.sweep import sweep
 from etl.whatif import what_if
 from tests.spark.runs import DECLARATION, RULES, Home, Landed, Order, orders

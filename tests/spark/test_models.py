@@ -20,11 +20,12 @@ from etl.batch import Receipt
 from etl.errors import Busy, NeedsPerson, SetupError
 from etl.generated import generated, told
 from etl.pipeline import load_pipeline
+from etl.plan import Chosen, plan
 from etl.quarantine import Chosen as Held
 from etl.quarantine import held_rows
 from etl.recover import recover
 from etl.release import release
-from etl.replay import Chosen, plan, replay
+from etl.replay import replay
 from etl.run import run
 from etl.sweep import sweep
 from etl.train import Trained, train

@@ -13,10 +13,11 @@ from etl import tries
 from etl.airflow_try import AirflowTry
 from etl.batch import Receipt
 from etl.errors import ContractBroken, NeedsPerson, SetupError
+from etl.plan import Chosen as Batches
+from etl.plan import plan
 from etl.quarantine import Chosen, discard, held_rows
 from etl.release import release
-from etl.replay import Chosen as Batches
-from etl.replay import plan, replay
+from etl.replay import replay
 from etl.steps import Step
 from tests.spark.runs import CITIES, NEGATIVE, NO_ID, RULES, Home, once_at, orders
 

@@ -26,8 +26,9 @@ from etl.errors import (
     SluiceError,
     VerdictUnknown,
 )
+from etl.plan import Chosen, plan
 from etl.recover import Recovered, recover
-from etl.replay import Chosen, plan, replay
+from etl.replay import replay
 from etl.steps import Step
 from tests import oracle
 from tests.oracle import Rows

@@ -10,7 +10,8 @@ import pytest
 
 from etl.batch import Receipt
 from etl.errors import InputsChanged, NeedsPerson, SetupError
-from etl.replay import Chosen, Plan, Replayed, plan, replay
+from etl.plan import Chosen, Plan, plan
+from etl.replay import Replayed, replay
 from etl.steps import Step
 from tests.spark.runs import (
     CITIES,

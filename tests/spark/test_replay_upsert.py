@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from etl.errors import SetupError
-from etl.replay import Chosen, plan, replay
+from etl.plan import Chosen, plan
+from etl.replay import replay
 from etl.steps import Step
 from tests import oracle
 from tests.oracle import Rows

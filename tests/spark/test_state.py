@@ -14,7 +14,8 @@ from etl import state
 from etl.errors import ContractBroken, SetupError
 from etl.kept import read_state
 from etl.pipelines.device_alerts import device_alerts
-from etl.replay import Chosen, plan, replay
+from etl.plan import Chosen, plan
+from etl.replay import replay
 from etl.sparkbatch import suite_path
 from etl.status import record_decision
 from etl.whatif import what_if

@@ -13,8 +13,9 @@ import pytest
 
 from etl.batch import Receipt
 from etl.errors import CheckpointLost, SetupError
+from etl.plan import Chosen, plan
 from etl.recover import recover
-from etl.replay import Chosen, plan, replay
+from etl.replay import replay
 from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home

@@ -1,0 +1,240 @@
+"""What a replay would replace, and from what: said before anything is done, and nothing is changed by it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from psycopg2 import sql
+
+from etl import inputs as evidence
+from etl import ledger
+from etl.apart import Apart
+from etl.before import left_out
+from etl.database import Cursor, migrate, rows, run, session
+from etl.errors import SetupError
+from etl.inputs import Input
+from etl.intervals import PathTemplate, is_template
+from etl.landed import require_files
+from etl.pipeline import Pipeline, Upsert
+from etl.statements import statement
+
+if TYPE_CHECKING:
+    from etl.run import Place
+
+Releases = Literal["keep", "drop"]
+KINDS = ("data", "quarantine")
+SHOWN = 10
+
+
+def first_and_last(what: str, text: str) -> tuple[int, int]:
+    """Of `A..B` or `A`, which a person wrote for `what`; SetupError where it is neither."""
+    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    if found is None:
+        raise SetupError(f"{what} {text!r} is neither A..B nor a number", remedy=f"such as {what} 4..7")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if last < first:
+        raise SetupError(f"{what} {text}: {last} comes before {first}", remedy=f"{what} {last}..{first}")
+    return first, last
+
+
+def keep_or_drop(what: str, text: str | None) -> Releases | None:
+    """What a person wrote for `what`; SetupError where it is neither."""
+    if text not in (None, "keep", "drop"):
+        raise SetupError(f"{what} {text} is not known", remedy=f"{what} keep or {what} drop")
+    return cast("Releases | None", text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Which deliveries are to be replayed; exactly one of these."""
+
+    deliveries: tuple[int, int] | None = None  # first and last number
+    batches: tuple[int, int] | None = None  # first and last id, of `stream`
+    stream: str | None = None  # None: the current one
+    runs: tuple[str, ...] = ()  # whatever these runs delivered
+    interval: tuple[dt.datetime, dt.datetime] | None = None  # by the declared interval; the end is exclusive
+
+    def words(self) -> str:
+        if self.deliveries:
+            return f"deliveries {self.deliveries[0]} to {self.deliveries[1]}"
+        if self.batches:
+            return f"batches {self.batches[0]} to {self.batches[1]}"
+        if self.interval:
+            return f"interval {self.interval[0].isoformat()} to {self.interval[1].isoformat()}"
+        return f"what {len(self.runs)} runs delivered"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a replay would replace, and from what."""
+
+    pipeline: str
+    chosen: str
+    newest: int | None  # of the pipeline's deliveries
+    keyed: bool  # by an upsert sink: what was overwritten before comes back
+    state: Sequence[str]  # what the transform keeps between batches
+    deliveries: Sequence[Mapping[str, Any]]  # in force, in the order of their commits
+    releases: Sequence[Mapping[str, Any]]  # live, of rows that those had held, or that such releases had
+    inputs: Sequence[Input]  # as they are now
+    changed: Sequence[str]  # what is different since they were delivered, one sentence each
+    gone: Sequence[Input]  # as they were recorded
+    history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
+    files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
+
+    @property
+    def numbers(self) -> list[int]:
+        return [one["delivery_id"] for one in self.deliveries]
+
+    @property
+    def rows(self) -> int:
+        """In the warehouse, to be replaced; of releases not."""
+        return sum(one["delivered"] for one in self.deliveries)
+
+    @property
+    def held(self) -> int:
+        return sum(one["quarantined"] for one in self.deliveries)
+
+    def leaving(self, kind: str, deliveries: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+        """The objects of these deliveries: data, or quarantine."""
+        numbers = {one["delivery_id"] for one in deliveries}
+        return frozenset(uri for number, of, uri in self.files if number in numbers and of == kind)
+
+    def change(self, releases: Releases | None, *, who: str, why: str) -> Apart:
+        """What the transaction does to what is there."""
+        dropped = [*self.deliveries, *(self.releases if releases == "drop" else ())]
+        replaced = set(self.numbers)
+        kept = [one["delivery_id"] for one in self.releases if one["released_from"] in replaced]
+        return Apart(
+            kind="replay",
+            supersedes=tuple(one["delivery_id"] for one in dropped),
+            removed=sum(one["delivered"] for one in dropped),
+            files={kind: self.leaving(kind, dropped) for kind in KINDS},
+            kept=tuple(kept) if releases == "keep" else (),
+            who=who,
+            why=why,
+        )
+
+    def json(self) -> dict[str, Any]:
+        found = asdict(self)
+        found["deliveries"] = [
+            {**one, "committed_at": one["committed_at"].isoformat()} for one in self.deliveries
+        ]
+        return {**found, "rows": self.rows, "held": self.held}
+
+    def lines(self) -> Iterator[str]:
+        """The plan for people."""
+        if self.history:
+            size = sum(one.size for one in self.history)
+            yield (
+                f"{self.pipeline}: {self.chosen}: {len(self.history):,} files, {size:,} bytes, that the stream leaves out"
+                " and no delivery has yet are loaded"
+            )
+        if not self.deliveries:
+            if not self.history:
+                yield f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"
+            return
+        first, last = self.deliveries[0]["delivery_id"], self.deliveries[-1]["delivery_id"]
+        data, quarantine = (len(self.leaving(kind, self.deliveries)) for kind in KINDS)
+        size = sum(one.size for one in self.inputs)
+        count = len(self.deliveries)
+        yield f"{self.pipeline}: {self.chosen}: {count} deliveries ({first} to {last}) are replaced by one"
+        if self.state:
+            yield f"  refused    none stands alone: its transform keeps state ({'; '.join(self.state)})"
+        changes = "changes of keys in PostgreSQL" if self.keyed else "rows of PostgreSQL"
+        yield (
+            f"  replaced   {self.rows:,} {changes} and {data:,} Parquet files;"
+            f" {self.held:,} rows of quarantine and {quarantine:,} of its files"
+        )
+        yield (
+            f"  read       {len(self.inputs):,} input files, {size:,} bytes;"
+            f" {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
+        )
+        yield from (f"    {one}" for one in self.changed[:SHOWN])
+        for one in self.releases[:SHOWN]:
+            number, rows, origin = one["delivery_id"], one["delivered"], one["released_from"]
+            yield f"  release    delivery {number}: {rows:,} rows that delivery {origin} had held"
+
+
+def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
+    """Say what a replay would replace; nothing is changed."""
+    require_files(pipeline, "a replay")
+    dsn = place.services.postgres
+    migrate(dsn)
+    with session(dsn) as cursor:
+        numbers = _numbers(cursor, pipeline, chosen)
+        deliveries = rows(run(cursor, "replay", "in_force", {"deliveries": numbers}))
+        values: dict[str, Any] = {"deliveries": [one["delivery_id"] for one in deliveries]}
+        releases = rows(run(cursor, "replay", "releases", values))
+        recorded = [Input(**one) for one in rows(run(cursor, "replay", "inputs", values))]
+        values["deliveries"] += [one["delivery_id"] for one in releases]
+        files = run(cursor, "replay", "files", values).fetchall()
+        newest = ledger.last_delivery(cursor, pipeline.name)
+        live = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
+        stream = ledger.current_stream(cursor, pipeline.name)
+    now = evidence.look_again(recorded, landing=place.settings.landing)
+    interval = chosen.interval
+    history = left_out(pipeline, place.settings.landing, interval, live) if interval else []
+    there = {(one.source, one.path) for one in now}
+    return Plan(
+        pipeline=pipeline.name,
+        chosen=chosen.words(),
+        newest=newest,
+        keyed=isinstance(pipeline.sink, Upsert),
+        state=stream.state if stream else (),
+        deliveries=deliveries,
+        releases=releases,
+        inputs=[*now, *history],
+        changed=evidence.changed(recorded, now),
+        gone=[one for one in recorded if (one.source, one.path) not in there],
+        history=history,
+        files=files,
+    )
+
+
+def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
+    if ledger.last_delivery(cursor, pipeline.name) is None:
+        return []
+    values: dict[str, Any] = {"pipeline": pipeline.name, "runs": list(chosen.runs)}
+    values["first"], values["last"] = chosen.deliveries or chosen.batches or chosen.interval or (None, None)
+    if chosen.deliveries:
+        run(cursor, "replay", "by_deliveries", values)
+    elif chosen.batches:
+        known = ledger.current_stream(cursor, pipeline.name)
+        values["stream"] = chosen.stream or (known.stream_id if known else None)
+        run(cursor, "replay", "by_batches", values)
+    elif chosen.interval and is_template(pipeline.interval or ""):
+        return _by_paths(cursor, pipeline, *chosen.interval)
+    elif chosen.interval:
+        cursor.execute(_by_interval(pipeline), values)
+    else:
+        run(cursor, "replay", "by_runs", values)
+    return [number for (number,) in cursor.fetchall()]
+
+
+def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.datetime) -> list[int]:
+    """The deliveries that read a file whose path names a time within the interval."""
+    template = PathTemplate(text=pipeline.interval or "")
+    read = run(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}).fetchall()
+    return sorted({number for number, path in read if template.overlaps(path, (start, end))})
+
+
+def _by_interval(pipeline: Pipeline) -> sql.Composed:
+    if pipeline.interval is None:
+        raise SetupError(
+            f"Pipeline {pipeline.name} declares no interval, so no interval of it can be replayed",
+            remedy=f"declare interval=…, or name deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
+        )
+    if isinstance(pipeline.sink, Upsert):
+        raise SetupError(
+            f"Pipeline {pipeline.name} upserts: its table does not say which batches had a row in an interval of column"
+            f" {pipeline.interval}, for later ones have taken the place of some",
+            remedy='declare the interval by the paths of its files, such as interval="dt={interval:%Y-%m-%d}", or name'
+            f" deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
+        )
+    schema, _, table = pipeline.table.rpartition(".")
+    names = {"target": sql.Identifier(schema, table), "column": sql.Identifier(pipeline.interval)}
+    return statement("replay", "by_interval", **names)

@@ -1,0 +1,87 @@
+"""A replay that Airflow asks for: what it must not guess is asked in the words of the form, and taken from it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from etl.airflow_try import AirflowTry
+from etl.asked import run_asked
+from etl.audit import audit
+from etl.errors import InputsChanged, NeedsPerson, SetupError
+from etl.quarantine import Chosen, held_rows
+from etl.release import release
+from etl.stay import Stay
+from tests.spark.runs import DECLARATION, RULES, START, Home, Landed, orders
+
+JANUARY = {"interval_start": "2020-01-01T00:00:00+00:00", "interval_end": "2020-02-01T00:00:00+00:00"}
+FORM = 'trigger orders with "Replay deliveries" {0}..{0} and '
+COMMAND = "or `sluice replay orders --deliveries {0}..{0} "
+AGAIN = 'or create the backfill again with that ("Override parameters on existing runs" ticked)'
+
+
+def asked(run_type: str = "manual", **more: Any) -> AirflowTry:
+    run = {"dag_id": "orders", "dag_run_id": "r", "task_id": "run", "try_number": 1, "clear_number": 0}
+    return AirflowTry(**run, run_type=run_type, **more)
+
+
+def refused(home: Home, one: AirflowTry, kind: type[Exception]) -> str:
+    """What a person is told to do."""
+    before = home.history()
+    with pytest.raises(kind) as caught:
+        run_asked(home.place, home.pipeline(), one, lambda _: None, lambda _: None, Stay())
+    assert home.history() == before
+    return str(caught.value.remedy)  # type: ignore[attr-defined]
+
+
+def released_and_changed(home: Home) -> tuple[Landed, int]:
+    """A delivery of which a row was released since, and whose file was written again; and its number."""
+    text = DECLARATION.format(name="orders", max_files=1, share=1.0)
+    home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
+    landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))
+    [number] = home.run().deliveries
+    home.judge(*RULES[1:])
+    rows = held_rows(home.dsn, "orders", Chosen(delivery=number))
+    release(home.place, home.pipeline(), rows, {}, who="ada", why="asked", spark=home.spark)
+    os.utime(home.landing / "orders/0.jsonl", (START / 1e6, START / 1e6))
+    return landed, number
+
+
+def test_a_stopped_replay_says_what_to_fill_in_and_the_form_then_decides(home: Home) -> None:
+    landed, number = released_and_changed(home)
+    named = asked(deliveries=str(number))
+    form, command = FORM.format(number), COMMAND.format(number)
+    changed = refused(home, named, InputsChanged)
+    assert form + '"Take changed inputs" ticked, ' + command + "--accept-changed`" in changed
+    backfill = asked("backfill", **JANUARY)
+    assert AGAIN in refused(home, backfill, InputsChanged)
+
+    rows = refused(home, asked(deliveries=str(number), accept_changed=True), NeedsPerson)
+    assert rows.startswith(form + '"Rows released since" keep,')
+    assert command + "--releases keep|drop`" in rows
+    assert AGAIN in refused(home, asked("backfill", **JANUARY, accept_changed=True), NeedsPerson)
+
+    home.judge(*RULES)
+    both = asked("backfill", **JANUARY, accept_changed=True, releases="drop")
+    done = home.sluice("run", "orders", "--json", "--airflow", both.json())
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["replaced"]) == 2
+    home.assert_holds(landed)
+    assert audit(home.place, home.pipeline()).clean
+
+
+def test_a_form_that_makes_no_sense_is_refused(home: Home) -> None:
+    home.declare()
+    wrong = {
+        "names nothing that is to be replayed": asked(accept_changed=True),
+        "asks for a replay and names rows": asked(release="1", releases="keep"),
+        "releases some is not known": asked(deliveries="1", releases="some"),
+    }
+    home.land("orders/0.jsonl", orders(0, 8))
+    home.run()
+    for seen, one in wrong.items():
+        with pytest.raises(SetupError, match=seen):
+            run_asked(home.place, home.pipeline(), one, lambda _: None, lambda _: None, Stay())
