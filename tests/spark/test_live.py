@@ -17,8 +17,8 @@ import pytest
 
 from etl.audit import audit
 from etl.errors import ContractBroken, LedgerBehind, ServiceAway, SetupError
+from etl.plan import Chosen, plan
 from etl.recover import recover
-from etl.replay import Chosen, plan
 from etl.run import Summary, run
 from etl.status import record_decision, states
 from etl.stay import Stay
