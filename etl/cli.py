@@ -9,7 +9,7 @@ import sys
 from contextlib import nullcontext
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -28,10 +28,6 @@ from etl.command import AsJson, PipelineName, duration, here, load, print_json, 
 from etl.ending import in_short
 from etl.errors import SluiceError
 from etl.settings import load_settings, with_spark_conf
-
-if TYPE_CHECKING:
-    from etl.pipeline import Pipeline
-    from etl.run import Place, Summary
 
 app = typer.Typer(
     help="Exactly-once micro-batch ETL: each batch is judged, then lands in S3 Parquet and PostgreSQL together.",
@@ -120,6 +116,7 @@ def down() -> None:
 
 # what follows Airflow's own command is its own, options included
 app.command(context_settings={"allow_interspersed_args": False})(cli_airflow.airflow)
+app.command()(cli_airflow.trigger)
 app.command()(cli_stop.stop)
 app.command()(cli_replay.replay)
 app.add_typer(cli_quarantine.app, name="quarantine")
@@ -208,7 +205,7 @@ def run(
     from etl.airflow_try import AirflowTry
     from etl.asked import run_asked
     from etl.errors import SetupError
-    from etl.progress import watching
+    from etl.progress import summary_lines, watching
     from etl.run import Summary
     from etl.stay import Stay
 
@@ -231,34 +228,8 @@ def run(
     if as_json:
         print_json(summary.json())
     else:
-        _print_summary(place, pipeline, summary)
-
-
-@app.command()
-def trigger(name: PipelineName) -> None:
-    """Run a pipeline through the local Airflow, which `sluice airflow` starts, and follow it to its end."""
-    from etl.airflow_api import sign_in
-    from etl.errors import SetupError
-    from etl.services import airflow as stack
-    from etl.trigger import trigger as trigger_pipeline
-
-    place = here()
-    pipeline = load(name, place.settings)
-    found = stack.running(place.settings)
-    if found is None:
-        raise SetupError(
-            "Airflow does not run", remedy="`sluice airflow --detach`, then the same command again"
-        )
-    api = sign_in(found.address, found.login)
-    summary = trigger_pipeline(api, name, lambda line: err.print(line, markup=False))
-    _print_summary(place, pipeline, summary)
-
-
-def _print_summary(place: Place, pipeline: Pipeline, summary: Summary) -> None:
-    from etl.progress import summary_lines
-
-    for line in summary_lines(place, pipeline, summary):
-        out.print(line, markup=False)
+        for line in summary_lines(place, pipeline, summary):
+            out.print(line, markup=False)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`sluice airflow`: the local Airflow, followed until it is asked to end."""
+"""`sluice airflow`: the local Airflow, followed until it is asked to end; `sluice trigger`: a run through it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from etl.command import PipelineName, here, load
 from etl.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -52,6 +53,32 @@ def _say(found: Airflow, *, detach: bool) -> None:
     typer.echo(f"Airflow  {found.address}{', running already' if found.found else ''}")
     typer.echo(f"login    admin or viewer; the passwords are in {found.login}")
     typer.echo(f"next: `sluice down` stops it{'' if detach or found.found else ', and so does Ctrl-C'}")
+
+
+def trigger(name: PipelineName) -> None:
+    """Run a pipeline through the local Airflow, which `sluice airflow` starts, and follow it to its end."""
+    from etl.airflow_api import sign_in
+    from etl.errors import SetupError
+    from etl.progress import summary_lines
+    from etl.services import airflow as stack
+    from etl.trigger import trigger as trigger_pipeline
+
+    place = here()
+    pipeline = load(name, place.settings)
+    if pipeline.follow:
+        raise SetupError(
+            f"A run of {name} stays up: it has no end to be followed to",
+            remedy=f"`sluice airflow dags unpause {name}` keeps one up; `sluice status {name}` says what it does",
+        )
+    found = stack.running(place.settings)
+    if found is None:
+        raise SetupError(
+            "Airflow does not run", remedy="`sluice airflow --detach`, then the same command again"
+        )
+    api = sign_in(found.address, found.login)
+    summary = trigger_pipeline(api, name, lambda line: typer.echo(line, err=True))
+    for line in summary_lines(place, pipeline, summary):
+        typer.echo(line)
 
 
 def where(settings: Settings) -> str | None:

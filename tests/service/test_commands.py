@@ -319,15 +319,21 @@ def test_a_password_for_another_server_is_told_before_the_embedded_one_refuses_i
 # Reports
 
 
+def test_a_pipeline_that_stays_up_is_not_triggered_and_waited_for(shell: Shell) -> None:
+    declared = Path(shell.environment["SLUICE_PIPELINES"], "events.py")
+    declared.write_text(DECLARATION.replace("sink=", "follow=True,\n    sink="))
+    done = shell.sluice("trigger", "events")
+    assert (done.code, done.out) == (2, "")
+    assert "  next: `sluice airflow dags unpause events` keeps one up; `sluice status events`" in done.said
+
+
 def test_the_reports_of_a_clean_place(events: Delivering, shell: Shell) -> None:
     commands = ("status", "status --json", "files events --json", "audit events")
     ended_well = shell.at_once(*commands)
     assert [(done.code, done.said) for done in ended_well] == [(0, "")] * len(commands)
     table, states, files, audited = (done.out for done in ended_well)
-    line = next(line for line in table.splitlines() if "warehouse.events" in line)
-    cells = [cell.strip() for cell in line.strip("│").split("│")]
-    assert cells[:5] == ["events", "warehouse.events", "2", "84", "6"]
-    assert cells[6:] == ["idle", "sluice run events"]
+    assert ["events", "2", "84", "6"] in [line.split()[:4] for line in table.splitlines()]
+    assert "events: idle; next: sluice run events\ndelivers to warehouse.events\n" in table
     (state,) = json.loads(states)
     counted = {"deliveries": 2, "delivered": 84, "quarantined": 6}
     standing = {"stream": events.session.stream_id, "state": "idle", "next": "sluice run events"}
