@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,12 +28,14 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://{host}:{plain},SASL_PLAINTEXT://{host}:{sasl},FAR://{host}:{far},CONTROLLER://{host}:{controller}
-advertised.listeners=PLAINTEXT://{host}:{plain},SASL_PLAINTEXT://{host}:{sasl},FAR://{host}:{proxy}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://{host}:{plain},SASL_SSL://{host}:{sasl},FAR://{host}:{far},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{plain},SASL_SSL://{host}:{sasl},FAR://{host}:{proxy}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
+ssl.keystore.location={folder}/broker.p12
+ssl.keystore.password={password}
 sasl.enabled.mechanisms=PLAIN
-listener.name.sasl_plaintext.plain.sasl.jaas.config=\
+listener.name.sasl_ssl.plain.sasl.jaas.config=\
 org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
 log.dirs={folder}/data
 auto.create.topics.enable=false
@@ -83,8 +85,24 @@ class Broker:
             password=PASSWORD,
         )
         found.properties.write_text(properties)
+        found.certify()
         found.run("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(found.properties))
         return found
+
+    def certify(self) -> None:
+        """Give it a key, and whoever is to trust it a certificate."""
+        store = ("-alias", "broker", "-keystore", self.folder / "broker.p12", "-storepass", PASSWORD)
+        made = ("-keyalg", "EC", "-dname", "CN=broker", "-ext", f"SAN=IP:{HOST}", "-validity", "2")
+        for words in (
+            ("-genkeypair", *made, *store),
+            ("-exportcert", "-rfc", "-file", self.certificate, *store),
+        ):
+            _done([java().resolve().with_name("keytool"), *words])
+
+    @property
+    def certificate(self) -> Path:
+        """In PEM; nobody else vouches for the broker."""
+        return self.folder / "broker.pem"
 
     @property
     def properties(self) -> Path:
@@ -101,7 +119,7 @@ class Broker:
 
     @property
     def guarded(self) -> str:
-        """Where a name and a password are asked for."""
+        """By TLS, and where a name and a password are asked for."""
         return f"{HOST}:{self.sasl}"
 
     def _command(self, *words: str) -> list[str]:
@@ -110,8 +128,7 @@ class Broker:
 
     def run(self, *words: str) -> None:
         """A command of Kafka's own."""
-        done = subprocess.run(self._command(*words), capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stdout + done.stderr
+        _done(self._command(*words))
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -143,6 +160,11 @@ class Broker:
                 self.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 self.kill()
+
+
+def _done(command: Sequence[str | Path]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def free_ports(count: int) -> list[int]:

@@ -21,11 +21,14 @@ from tests.spark.runs import Home, once_at
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required username={user} password={password};"
 
 
-def guarded(home: Home, broker: Broker, *, password: str, folder: Path) -> Home:
-    """By the listener that asks for a name and a password, which are in a file."""
+def guarded(home: Home, broker: Broker, *, password: str, folder: Path, trusting: bool = True) -> Home:
+    """By TLS and the listener that asks for a name and a password, which are in a file."""
     file = folder / "client.properties"
     jaas = JAAS.format(user=f'"{USER}"', password=f'"{password}"')
-    file.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={jaas}\n")
+    lines = ["security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", f"sasl.jaas.config={jaas}"]
+    if trusting:
+        lines += ["ssl.truststore.type=PEM", f"ssl.truststore.location={broker.certificate}"]
+    file.write_text("\n".join(lines))
     return changed(home, kafka=broker.guarded, kafka_properties=file)
 
 
@@ -73,6 +76,16 @@ def test_a_wrong_password_is_told_without_it(
     with pytest.raises(SetupError, match="SaslAuthenticationException") as told:
         mine.run()
     assert "wrong-one" not in str(told.value)
+
+
+def test_a_broker_that_nobody_vouches_for_is_given_no_password(
+    home: Home, broker: Broker, tmp_path: Path
+) -> None:
+    declare(home, "orders")
+    mine = guarded(home, broker, password=PASSWORD, folder=tmp_path, trusting=False)
+    with pytest.raises(SetupError, match="SslAuthenticationException") as told:
+        mine.run()
+    assert PASSWORD not in str(told.value)
 
 
 def test_settings_that_are_not_about_reaching_the_brokers_are_refused(home: Home, tmp_path: Path) -> None:
