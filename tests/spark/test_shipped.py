@@ -20,7 +20,8 @@ from etl.run import Summary, run
 from tests.spark.runs import REPOSITORY, Home
 
 LAYOUTS = pytest.mark.parametrize("max_files", [4, 100], ids=["many small batches", "few large batches"])
-EARLY, LATE = "2013-01-01..2013-01-20", "2013-01-21..2013-02-05"
+DAYS = "2013-01-01..2013-01-20", "2013-01-21..2013-02-05"
+STORM = "2013-02-08..2013-02-12", "2013-02-13..2013-02-17"
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +45,18 @@ def rows_of(frame: pd.DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(plain.itertuples(index=False, name=None))
 
 
-def in_two_runs(shipped: Home, name: str, max_files: int, *, late: int = 0) -> Iterator[Summary]:
+def in_two_runs(
+    shipped: Home, name: str, max_files: int, *, days: tuple[str, str] = DAYS, late: int = 0
+) -> Iterator[Summary]:
     """So many flights come once more, weeks `late`, with the second run."""
     declared = load_pipeline(name, shipped.place.settings.pipelines)
     sources = tuple(replace(files, max_files=max_files) for files in declared.sources)
     pipeline = replace(declared, sources=sources)
-    for days in (EARLY, LATE):
-        if late and days is LATE:
+    for landed in days:
+        if late and landed == days[-1]:
             [flown] = (shipped.landing / "flights" / "dt=2013-01-03").glob("*.jsonl")
             shipped.write("flights/dt=2013-01-03/late.jsonl", "".join(flown.open().readlines()[:late]))
-        land_flights(shipped.place.settings, parse_days(days))
+        land_flights(shipped.place.settings, parse_days(landed))
         yield run(shipped.place, pipeline, spark=shipped.spark)
     shipped.assert_clean(name)
 
@@ -117,6 +120,31 @@ def test_flights_weather(shipped: Home, flights: pd.DataFrame, max_files: int) -
     missing = wanted - found
     assert all(row[-1] is None and row[0] > over for row in missing)
     assert any(row[-1] is None for row in found)
+
+
+@LAYOUTS
+def test_quiet_hours(shipped: Home, max_files: int) -> None:
+    """In one of them the wind can't be, with 1,048 miles an hour: it is held."""
+    runs = in_two_runs(shipped, "quiet_hours", max_files, days=STORM)
+    assert sum(summary.quarantined for summary in runs) == 1
+    assert shipped.ask("SELECT reasons, status FROM sluice.quarantine") == [
+        (["the wind is plausible"], "held")
+    ]
+    first, last = STORM[0][:10], STORM[1][-10:]
+    flights, weather = (
+        rows[pd.to_datetime(rows[["year", "month", "day"]]).between(first, last)]
+        for rows in (packaged("flights.csv.zip"), packaged("weather.csv"))
+    )
+    busy = weather.merge(flights[["origin", "time_hour"]].drop_duplicates(), how="left", indicator=True)
+    quiet = busy[(busy._merge == "left_only") & (busy.wind_speed < 1000)]
+    wanted = rows_of(
+        quiet.assign(hour=pd.to_datetime(quiet.time_hour))[["hour", "origin", "temp", "wind_speed"]]
+    )
+    found = Counter(shipped.ask("SELECT hour, origin, temp, wind_speed FROM warehouse.quiet_hours"))
+    assert found - wanted == Counter()
+    over = pd.Timestamp(flights.time_hour.max()) - pd.Timedelta(days=3, hours=1)
+    assert all(row[0] > over for row in wanted - found)
+    assert len(found) > 50
 
 
 @LAYOUTS
