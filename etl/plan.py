@@ -173,11 +173,11 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         values["deliveries"] += [one["delivery_id"] for one in releases]
         files = run(cursor, "replay", "files", values).fetchall()
         newest = ledger.last_delivery(cursor, pipeline.name)
-        live = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
+        loads = chosen.interval is not None and pipeline.start is not None
+        live = {one.path for one in ledger.live_inputs(cursor, pipeline.name)} if loads else frozenset()
         stream = ledger.current_stream(cursor, pipeline.name)
     now = evidence.look_again(recorded, landing=place.settings.landing)
-    interval = chosen.interval
-    history = left_out(pipeline, place.settings.landing, interval, live) if interval else []
+    history = left_out(pipeline, place.settings.landing, chosen.interval, live) if loads else []
     there = {(one.source, one.path) for one in now}
     return Plan(
         pipeline=pipeline.name,
