@@ -156,7 +156,7 @@ def audit(place: Place, pipeline: Pipeline) -> AuditReport:
         retained = retained_pointers(cursor, pipeline.name, tables, place.settings.backup_horizon)
         run(cursor, "sweep", "manifests", {"pipeline": pipeline.name})
         manifests = {uri for (uri,) in cursor.fetchall()}
-        listed = _listed(tables)
+        listed = _listed(lake, tables)
         with _whole(pipeline):
             snapshots = [current_files(*both) for both in zip(tables, said.metadata, strict=True)]
         there = [[uri for uri in files if uri in listed] for files in snapshots]
@@ -224,12 +224,10 @@ def _whole(pipeline: Pipeline) -> Iterator[None]:
         ) from error
 
 
-def _listed(tables: Iterable[LakeTable]) -> dict[str, int]:
+def _listed(lake: Lake, tables: Iterable[LakeTable]) -> dict[str, int]:
     """The size of every object below the tables' folders."""
-    found: dict[str, int] = {}
-    for table in tables:
-        found |= {one.uri: one.bytes for one in stored(s3_client(table.lake.store), table.location)}
-    return found
+    client = s3_client(lake.store)
+    return {one.uri: one.bytes for table in tables for one in stored(client, table.location)}
 
 
 def _recount(
