@@ -39,9 +39,10 @@ FORM = {  # what a person may fill in on triggering a run; empty is as on schedu
     ),
     "releases": _text(
         "Rows released since",
-        "Of a replay or a backfill: keep leaves them as they were released, drop takes them out with the rest; empty:"
-        " where there are any, nothing is replayed.",
+        "Of a replay or a backfill: keep leaves them as they were released, drop takes them out with the rest; not"
+        " said: where there are any, nothing is replayed.",
         enum=[None, "keep", "drop"],
+        values_display={"null": "not said"},
     ),
     "accept_changed": Param(
         False,
