@@ -51,7 +51,8 @@ def ready_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing
         return _first_stream(dsn, checkpoints, left_out(pipeline, landing))
     checkpoint = checkpoints.of(known.stream_id)
     if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
-        checkpoint.create(known.stream_id)  # a run was killed between registering its stream and this
+        # a run was killed between registering its stream and this
+        checkpoint.create(known.stream_id, left_out(pipeline, landing))
         return known.stream_id
     if problem := mismatch(dsn, known, checkpoint, pipeline, landing):
         raise problem
