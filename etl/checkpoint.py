@@ -298,6 +298,23 @@ class Checkpoint:
         self.folder.write("metadata", metadata_text(stream_id))
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilelessCheckpoint(Checkpoint):
+    """One look at a checkpoint of a query that reads no files."""
+
+    def inputs(self, batch_id: int) -> tuple[LoggedFile, ...]:  # noqa: ARG002
+        return ()
+
+    def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:  # noqa: ARG002
+        return ()
+
+    def logged(self) -> tuple[LoggedFile, ...]:
+        return ()
+
+    def plan(self, batch_id: int, files: Iterable[FileLike], *, times: int, about: About) -> None:
+        raise NotImplementedError("a batch of no files is planned by Spark alone")
+
+
 def open_checkpoint(uri: str, *, sources: int, kind: type[Checkpoint] = Checkpoint) -> Checkpoint:
     """The checkpoint at `uri`, a local folder or s3a://…, of a query over so many sources; it need not be there."""
     place = landing_place(uri)

@@ -9,15 +9,13 @@ A partition that is new in a batch starts at 0: Spark stops where it doesn't.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from etl.checkpoint import Checkpoint, damaged, noting
+from etl.checkpoint import FilelessCheckpoint, damaged, noting
 from etl.checkpoint_files import (
     VOID_OFFSET,
     About,
-    FileLike,
-    LoggedFile,
     Torn,
     lines_text,
     offset_lines,
@@ -28,20 +26,8 @@ Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> offset
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopicCheckpoint(Checkpoint):
+class TopicCheckpoint(FilelessCheckpoint):
     """One look at a checkpoint of a query over topics."""
-
-    def inputs(self, batch_id: int) -> tuple[LoggedFile, ...]:  # noqa: ARG002 - no file is read
-        return ()
-
-    def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:  # noqa: ARG002
-        return ()
-
-    def logged(self) -> tuple[LoggedFile, ...]:
-        return ()
-
-    def plan(self, batch_id: int, files: Iterable[FileLike], *, times: int, about: About) -> None:
-        raise NotImplementedError("a batch of topics is planned by Spark alone")
 
     def reached(self, batch_id: int) -> list[Offsets]:
         """Where a planned batch ends, source by source."""

@@ -8,13 +8,10 @@ every run begins a stream of its own: what a checkpoint says of such a source me
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from etl import ledger
 from etl.checkpoint import Checkpoint
-from etl.checkpoint_files import About, FileLike, LoggedFile
 from etl.database import Cursor, session
 from etl.declaration import Socket
 from etl.errors import LedgerBehind, SetupError
@@ -22,23 +19,6 @@ from etl.ledger import StreamState
 from etl.pipeline import Pipeline
 from etl.preflight import Checkpoints, some
 from etl.stay import Stay
-
-
-@dataclass(frozen=True, kw_only=True)
-class LiveCheckpoint(Checkpoint):
-    """One look at a checkpoint of a query over such a source, which is for this run alone."""
-
-    def inputs(self, batch_id: int) -> tuple[LoggedFile, ...]:  # noqa: ARG002 - no file is read
-        return ()
-
-    def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:  # noqa: ARG002
-        return ()
-
-    def logged(self) -> tuple[LoggedFile, ...]:
-        return ()
-
-    def plan(self, batch_id: int, files: Iterable[FileLike], *, times: int, about: About) -> None:
-        raise NotImplementedError("a batch of such a source is planned by Spark alone")
 
 
 def promise(pipeline: Pipeline) -> str:

@@ -23,7 +23,7 @@ from etl.reader import (
     not_blank,
     only_column,
 )
-from etl.source import Records, Source
+from etl.source import FilelessSource, Records, Source
 from etl.state import operators
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveSource(Source):
+class LiveSource(FilelessSource):
     """What a run reads, where it is a rate or a socket."""
 
     batch: DataFrame | None = None  # the records of a micro-batch; None: it is of none
@@ -54,17 +54,11 @@ class LiveSource(Source):
         threads = jvm.java.lang.Thread.getAllStackTraces().keySet().toString()
         return f"TextSocketSource({source.host}, {source.port})" not in threads
 
-    def shape(self) -> DataFrame:
-        return self.streamed  # nobody is asked anything for it
-
     def below(self, folder: str) -> DataFrame:  # noqa: ARG002 - of files alone
         raise SetupError(
             f"Pipeline {self.pipeline.name} reads {self.pipeline.live.named}, and no files",
             remedy="declare a pipeline of Files(…) with the same transform",
         )
-
-    def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
-        raise error  # a record that can't be parsed is malformed, and fails no job
 
     def _stream(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:  # noqa: ARG002
         """The transform's output as a stream, which is asked for its plan alone."""

@@ -22,14 +22,14 @@ from pyarrow import fs
 from etl import ledger, warehouse
 from etl.batch import Receipt
 from etl.bucket import ensure_bucket
-from etl.checkpoint import Checkpoint, open_checkpoint
+from etl.checkpoint import Checkpoint, FilelessCheckpoint, open_checkpoint
 from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import Cursor, migrate, session
 from etl.ending import Ending
 from etl.errors import SluiceError
 from etl.lake import Lake
 from etl.ledger import Lease
-from etl.live import LiveCheckpoint, begun_stream, promise, require_follow
+from etl.live import begun_stream, promise, require_follow
 from etl.models import Models
 from etl.objects import ObjectStore
 from etl.pipeline import Pipeline
@@ -124,7 +124,7 @@ class Place:
 
 def _kind_of(pipeline: Pipeline) -> type[Checkpoint]:
     if not pipeline.replayable:
-        return LiveCheckpoint
+        return FilelessCheckpoint
     return TopicCheckpoint if pipeline.topics else Checkpoint
 
 

@@ -272,6 +272,17 @@ class Source:
         return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilelessSource(Source):
+    """What a run reads, where it is no files."""
+
+    def shape(self) -> DataFrame:
+        return self.streamed  # nobody is asked anything for it
+
+    def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
+        raise error  # a record that can't be parsed is malformed, and fails no job
+
+
 def open_source(
     spark: SparkSession,
     pipeline: Pipeline,

@@ -18,7 +18,7 @@ from etl.errors import CheckpointDamaged, OffsetsGone, SetupError
 from etl.kafka import Cluster, Topic, gaps
 from etl.offsets import Gap, Range, Reached, parsed
 from etl.reader import MALFORMED, SOURCE_NUMBER, SOURCE_PATH, json_options, json_rows, only_column
-from etl.source import Records, Source, none_of, union
+from etl.source import FilelessSource, Records, none_of, union
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopicSource(Source):
+class TopicSource(FilelessSource):
     """What a run reads, where its sources are topics."""
 
     cluster: Cluster
@@ -125,17 +125,11 @@ class TopicSource(Source):
         assert isinstance(checkpoint, TopicCheckpoint)
         return checkpoint.ranges(batch_id, self.topic_ids)
 
-    def shape(self) -> DataFrame:
-        return self.streamed  # nobody is asked anything for it
-
     def below(self, folder: str) -> DataFrame:  # noqa: ARG002 - of files alone
         raise SetupError(
             f"Pipeline {self.pipeline.name} reads topics of Kafka, and no files",
             remedy="put test records on a topic of your own, and run",
         )
-
-    def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
-        raise error  # a record that can't be parsed is malformed, and fails no job
 
     def by_source(self, uris: Iterable[str]) -> dict[int, list[str]]:
         number = {name: n for n, source in enumerate(self.pipeline.topics) for name in source.topics}
