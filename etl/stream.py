@@ -78,7 +78,7 @@ class StreamRun:
                     failure,
                     self.stay,
                     settled=lambda: self._checkpoint().settled,
-                    exhausted=lambda: bool(self._checkpoint().commits) and opened.source.exhausted(),
+                    exhausted=lambda: self._exhausted(opened),
                     watched=watch.over,
                 )
         except RecordsMissing:
@@ -117,6 +117,10 @@ class StreamRun:
             self.received(receipt)
 
         return batch
+
+    def _exhausted(self, opened: Opened) -> bool:
+        """What can be read again is not asked; nor what is not connected to before the first batch has its mark."""
+        return not self.pipeline.replayable and bool(self._checkpoint().commits) and opened.source.exhausted()
 
     def _with_lookups(self, opened: Opened) -> Opened:
         """As it is opened, if its lookups and models are as they were; raises LookupsChanged for a query to be made anew.
