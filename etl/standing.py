@@ -27,28 +27,34 @@ class Standing:
 
 
 def standing(
-    pipeline: str, *, holder: str | None, stop: Stop | None, outcome: str | None, silent: str | None = None
+    pipeline: str,
+    *,
+    holder: str | None,
+    stop: Stop | None,
+    outcome: str | None,
+    silent: str | None = None,
+    anew: str | None = None,
 ) -> Standing:
     """`holder`: who runs it now; `silent`: whose run was killed or cut off and is not taken over yet; `outcome`: of
-    its last ended run, None where none has ended."""
+    its last ended run, None where none has ended; `anew`: the command of a run that begins anew, which leaves
+    nothing to be decided on a stopped batch, None where a run goes on."""
+    run = anew or f"sluice run {pipeline}"
     if holder is not None:
         return Standing(state=f"running ({holder})", next="-")
     if stop is not None and stop.decision:
         state = f"batch {stop.batch_id} stopped, decided: {stop.decision}"
-        return Standing(state=state, next=f"sluice run {pipeline}")
+        return Standing(state=state, next=run)
     if stop is not None:
         stream = f" --stream {stop.stream}" if stop.stream else ""
-        return Standing(
-            state=f"batch {stop.batch_id} stopped: {'; '.join(stop.stops)}",
-            next=f"sluice decide {pipeline} --batch {stop.batch_id}{stream} …",
-        )
+        decide = f"sluice decide {pipeline} --batch {stop.batch_id}{stream} …"
+        return Standing(state=f"batch {stop.batch_id} stopped: {'; '.join(stop.stops)}", next=anew or decide)
     if silent is not None:
-        return Standing(state=f"killed or cut off ({silent})", next=f"sluice run {pipeline}")
+        return Standing(state=f"killed or cut off ({silent})", next=run)
     if outcome is None:
-        return Standing(state="new", next=f"sluice run {pipeline}")
+        return Standing(state="new", next=run)
     if outcome == "done":
-        return Standing(state="idle", next=f"sluice run {pipeline}")
+        return Standing(state="idle", next=run)
     if outcome == "stopped":
-        return Standing(state="idle, stopped on request", next=f"sluice run {pipeline}")
-    verb = "recover" if outcome in RECOVERED_FROM else "run"
-    return Standing(state=f"last run: {outcome}", next=f"sluice {verb} {pipeline}")
+        return Standing(state="idle, stopped on request", next=run)
+    recover = f"sluice recover {pipeline}"
+    return Standing(state=f"last run: {outcome}", next=recover if outcome in RECOVERED_FROM else run)

@@ -64,7 +64,7 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
     totals = row(run(cursor, "ledger", "totals", {"pipeline": name})) or {}
     known = ledger.current_stream(cursor, name)
     now, ended = runs.running(cursor, name), runs.last_ended(cursor, name)
-    found = _what(cursor, name, now, ended)
+    found = _what(cursor, pipeline, now, ended)
     return State(
         pipeline=name,
         table=pipeline.table,
@@ -74,7 +74,7 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
         quarantined=totals["quarantined"],
         last=totals["last"],
         state=found.state,
-        next=_next(pipeline, found),
+        next=found.next,
         promise=None if pipeline.replayable else promise(pipeline),
         running=now,
         ended=ended,
@@ -82,7 +82,8 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
     )
 
 
-def _what(cursor: Cursor, name: str, now: Sequence[Running], ended: Ended | None) -> Standing:
+def _what(cursor: Cursor, pipeline: Pipeline, now: Sequence[Running], ended: Ended | None) -> Standing:
+    name = pipeline.name
     holders = {one.alive: f"{one.host}/{one.pid}" for one in now if one.kind == "stream"}
     stops = rows(run(cursor, "ledger", "open_stops", {"pipeline": name}))
     stop = stops[-1] if stops else None
@@ -94,14 +95,8 @@ def _what(cursor: Cursor, name: str, now: Sequence[Running], ended: Ended | None
         if stop
         else None,
         outcome=ended.outcome if ended else None,
+        anew=None if pipeline.replayable else run_command(pipeline),
     )
-
-
-def _next(pipeline: Pipeline, found: Standing) -> str:
-    """Of what can't be read again no stopped batch is decided on: a run begins anew, and follows."""
-    if pipeline.replayable or not found.next.startswith(("sluice run", "sluice decide")):
-        return found.next
-    return run_command(pipeline)
 
 
 def record_decision(
