@@ -7,6 +7,7 @@ Spark lists them and does not open them, and they are no inputs of its batches.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -70,10 +71,10 @@ class BeforeStart:
         return begin + days
 
 
-def of_the_stream(pipeline: Pipeline, paths: AbstractSet[str]) -> set[str]:
-    """Of landed files those that the stream takes."""
+def takes(pipeline: Pipeline) -> Callable[[str], bool]:
+    """Tells of a landed file, by its path, whether the stream takes it."""
     before = BeforeStart.of(pipeline)
-    return {path for path in paths if not (before and before.has(path))}
+    return lambda path: before is None or not before.has(path)
 
 
 def left_out(

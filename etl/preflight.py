@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from etl import ledger, offsets
-from etl.before import left_out, of_the_stream
+from etl.before import left_out, takes
 from etl.checkpoint import Checkpoint
 from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import session
@@ -182,7 +182,7 @@ def _undelivered(
     with session(dsn) as cursor:
         live = {one.path for one in ledger.live_inputs(cursor, known.pipeline)}
     behind = {path_of(file.uri, landing) for file in checkpoint.read_until(delivered)}
-    lost = sorted(of_the_stream(pipeline, behind - live))
+    lost = sorted(filter(takes(pipeline), behind - live))
     if not lost:
         return None
     return CheckpointDamaged(
@@ -253,4 +253,4 @@ def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> boo
     if pipeline.topics or not checkpoint.offsets or not checkpoint.settled:
         return False
     behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
-    return of_the_stream(pipeline, landed(pipeline, landing)) <= behind
+    return all(path in behind for path in filter(takes(pipeline), landed(pipeline, landing)))

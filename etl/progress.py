@@ -17,7 +17,7 @@ from rich.text import Text
 
 from etl import ledger, steps
 from etl.batch import Receipt
-from etl.before import of_the_stream
+from etl.before import takes
 from etl.database import migrate, session
 from etl.landed import landed
 from etl.pipeline import Pipeline
@@ -118,7 +118,7 @@ def files_left(place: Place, pipeline: Pipeline) -> int:
     migrate(place.services.postgres)
     with session(place.services.postgres) as cursor:
         seen = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
-    return len(of_the_stream(pipeline, landed(pipeline, place.settings.landing) - seen))
+    return sum(map(takes(pipeline), landed(pipeline, place.settings.landing) - seen))
 
 
 def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterator[str]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from etl import inputs as evidence
 from etl import measure
 from etl.batch import Staged
-from etl.before import BeforeStart
+from etl.before import takes
 from etl.checkpoint_files import About
 from etl.errors import InputsChanged, SetupError
 from etl.inputs import Input
@@ -148,14 +148,10 @@ class SparkBatch:
     ) -> SparkBatch:
         """The batch with its inputs, from the logs that Spark wrote before it called."""
         source, output = opened.source.of_batch(frame)
-        before = BeforeStart.of(rules.pipeline)
-        logged = [
-            file
-            for file in checkpoint.inputs(batch_id)
-            if not (before and before.has(evidence.path_of(file.uri, settings.landing)))
-        ]
+        taken, landing = takes(rules.pipeline), settings.landing
+        logged = [file for file in checkpoint.inputs(batch_id) if taken(evidence.path_of(file.uri, landing))]
         _refuse_doubled(logged, rules.pipeline)
-        found = evidence.look_again(logged, landing=settings.landing)
+        found = evidence.look_again(logged, landing=landing)
         there = {one.uri for one in found}
         gone = [_as_logged(file, settings) for file in logged if file.uri not in there]
         return cls(
