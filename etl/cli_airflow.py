@@ -70,11 +70,7 @@ def trigger(name: PipelineName) -> None:
             f"A run of {name} stays up: it has no end to be followed to",
             remedy=f"`sluice airflow dags unpause {name}` keeps one up; `sluice status {name}` says what it does",
         )
-    found = stack.running(place.settings)
-    if found is None:
-        raise SetupError(
-            "Airflow does not run", remedy="`sluice airflow --detach`, then the same command again"
-        )
+    found = stack.require_running(place.settings)
     api = sign_in(found.address, found.login)
     summary = trigger_pipeline(api, name, lambda line: typer.echo(line, err=True))
     for line in summary_lines(place, pipeline, summary):

@@ -94,13 +94,19 @@ def running(settings: Settings) -> Airflow | None:
     return None if port is None else _airflow(settings, folder, port, found=True)
 
 
-def command(settings: Settings, words: Sequence[str]) -> int:
-    """Airflow's own command line, over the Airflow of these settings, which must run; its exit code."""
-    airflow = running(settings)
-    if airflow is None:
+def require_running(settings: Settings) -> Airflow:
+    """The Airflow of these settings; SetupError where it does not run."""
+    found = running(settings)
+    if found is None:
         raise SetupError(
             "Airflow does not run", remedy="`sluice airflow --detach`, then the same command again"
         )
+    return found
+
+
+def command(settings: Settings, words: Sequence[str]) -> int:
+    """Airflow's own command line, over the Airflow of these settings, which must run; its exit code."""
+    airflow = require_running(settings)
     variables = environment(airflow, settings, services.up(settings))
     return subprocess.run([*_AIRFLOW, *words], env=variables, check=False).returncode
 
