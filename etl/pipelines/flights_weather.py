@@ -20,6 +20,10 @@ WEATHER = """
 """
 
 
+STREAMS = {"weather": Stream(schema=WEATHER, late="time_hour")}
+WITH_WEATHER = (*SOURCES, Files("weather/**/*.csv", stream="weather", max_files=30))
+
+
 def flights_weather(df: DataFrame, *, weather: DataFrame) -> DataFrame:
     """One row a flight: there is at most one measurement for an airport and hour."""
     from pyspark.sql import functions as F
@@ -42,9 +46,9 @@ def flights_weather(df: DataFrame, *, weather: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="flights_weather",
-    sources=(*SOURCES, Files("weather/**/*.csv", stream="weather", max_files=30)),
+    sources=WITH_WEATHER,
     schema=SCHEMA,
-    streams={"weather": Stream(schema=WEATHER, late="time_hour")},
+    streams=STREAMS,
     transform=flights_weather,
     suite="flights_weather",
     sink=Append(partition_by=day("departure")),

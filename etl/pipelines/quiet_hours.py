@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl.pipeline import Append, Files, Pipeline, Stream, month
-from etl.pipelines.flights import SCHEMA, SOURCES, scheduled_departure
-from etl.pipelines.flights_weather import WEATHER
+from etl.pipeline import Append, Pipeline, month
+from etl.pipelines.flights import SCHEMA, scheduled_departure
+from etl.pipelines.flights_weather import STREAMS, WITH_WEATHER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,9 +32,9 @@ def quiet_hours(df: DataFrame, *, weather: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="quiet_hours",
-    sources=(*SOURCES, Files("weather/**/*.csv", stream="weather", max_files=30)),
+    sources=WITH_WEATHER,
     schema=SCHEMA,
-    streams={"weather": Stream(schema=WEATHER, late="time_hour")},
+    streams=STREAMS,
     transform=quiet_hours,
     suite="quiet_hours",
     sink=Append(partition_by=month("hour")),
