@@ -22,9 +22,7 @@ class AirflowTry:
     interval_start: str | None = None  # ISO 8601
     interval_end: str | None = None  # exclusive
     deliveries: str | None = None  # to be replayed, A..B, as the form says
-    releases: str | None = (
-        None  # keep or drop: what becomes of rows that were released since, as the form says
-    )
+    releases: str | None = None  # keep or drop, of rows that were released since, as the form says
     accept_changed: bool = False  # inputs that changed are taken as they are, as the form says
     release: str | None = None  # held rows to be released, such as 17,18, as the form says
     why: str | None = None  # the reason that the form gives

@@ -241,9 +241,8 @@ class Pipeline:
     every: dt.timedelta = dt.timedelta(seconds=10)  # how often a run that stays up looks for new files
     # What reruns and backfills go by: a timestamp column, or a part of paths such as "dt={interval:%Y-%m-%d}".
     interval: str | None = None
-    start: dt.date | dt.datetime | None = (
-        None  # of the first interval; by paths, the stream leaves out what is before
-    )
+    # Of the first interval. Where intervals are of paths, the stream leaves out what is before.
+    start: dt.date | dt.datetime | None = None
     # Spark's, of a transform with state; None: append, but for an aggregate update into an upsert sink and
     # complete into a replace sink.
     output_mode: OutputMode | None = None
