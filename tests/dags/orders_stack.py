@@ -91,11 +91,15 @@ class Stack:
     def backfilled(self, dag: str, count: int) -> list[str]:
         """The runs of a backfill, once there are so many."""
 
-        def runs() -> Any:
-            return self.call("GET", f"/dags/{dag}/dagRuns?run_type=backfill")["dag_runs"]
+        seen: list[str] = []
 
-        until(lambda: len(runs()) == count, lambda: f"{count} runs: {runs()}", patience=PATIENCE, every=0.5)
-        return [run["dag_run_id"] for run in runs()]
+        def complete() -> bool:
+            runs = self.call("GET", f"/dags/{dag}/dagRuns?run_type=backfill")["dag_runs"]
+            seen[:] = [run["dag_run_id"] for run in runs]
+            return len(seen) == count
+
+        until(complete, lambda: f"{count} runs: {seen}", patience=PATIENCE, every=0.5)
+        return seen
 
     def call(self, method: str, path: str, **body: Any) -> Any:
         """Asked again after a 500: Airflow gave up a transaction that met another of its own."""

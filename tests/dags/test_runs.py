@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ from etl.services import airflow
 from etl.services.process import recall
 from tests.dags.orders_stack import PATIENCE, Stack
 from tests.spark.runs import DECLARATION, NAME, Order, orders
+from tests.waiting import until
 
 GONE_WITHIN = 10  # seconds
 pytestmark = pytest.mark.timeout(900)
@@ -41,10 +41,9 @@ def wait_for_the_commit(stack: Stack) -> list[psutil.Process]:
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE wait_event_type = 'Lock' AND query ~ 'INSERT INTO \"warehouse\"'"
     )
-    deadline = time.monotonic() + PATIENCE
-    while stack.home.ask(query) == [(0,)]:
-        assert time.monotonic() < deadline, "no run came to its commit"
-        time.sleep(0.2)
+    until(
+        lambda: stack.home.ask(query) != [(0,)], "a run to come to its commit", patience=PATIENCE, every=0.2
+    )
     driver = stack.command()
     family = [driver, *driver.children(recursive=True)]
     assert "java" in {one.name() for one in family}

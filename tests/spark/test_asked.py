@@ -10,7 +10,6 @@ import pytest
 
 from etl.airflow_try import AirflowTry
 from etl.asked import run_asked
-from etl.audit import audit
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.quarantine import Chosen, held_rows
 from etl.release import release
@@ -70,7 +69,7 @@ def test_a_stopped_replay_says_what_to_fill_in_and_the_form_then_decides(home: H
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["replaced"]) == 2
     home.assert_holds(landed)
-    assert audit(home.place, home.pipeline()).clean
+    home.assert_clean()
 
 
 def test_a_form_that_makes_no_sense_is_refused(home: Home) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from etl.audit import audit
 from etl.plan import Chosen, plan
 from etl.replay import replay
 from etl.whatif import what_if
@@ -31,7 +30,7 @@ def test_more_and_wider_columns_are_delivered_judged_and_replayed_with_what_came
     assert home.ask("SELECT pg_typeof(id)::text, pg_typeof(amount)::text FROM warehouse.orders LIMIT 1") == [
         ("bigint", "double precision")
     ]
-    assert audit(home.place, home.pipeline()).clean
+    home.assert_clean()
 
     suite = home.root / "tried.json"
     suite.write_text(json.dumps({"name": "orders", "expectations": [*RULES, KNOWN]}))
@@ -43,4 +42,4 @@ def test_more_and_wider_columns_are_delivered_judged_and_replayed_with_what_came
     eyes = home.reader()
     assert eyes.in_postgres(system=()) == eyes.on_lake(system=()) == landed.delivered
     assert without_batch(eyes.held_on_lake()) == landed.held_on_lake
-    assert audit(home.place, home.pipeline()).clean
+    home.assert_clean()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from etl.audit import audit
 from etl.errors import ContractBroken, LedgerBehind, ServiceAway, SetupError
 from etl.plan import Chosen, plan
 from etl.recover import recover
@@ -27,6 +25,7 @@ from tests import oracle
 from tests.crash.killed import kill, runs_of
 from tests.spark.backups import Backup
 from tests.spark.runs import CITIES, NAME, REPOSITORY, SHOPS, Home, Landed, Order, orders
+from tests.waiting import until
 
 PATIENCE = 90  # seconds; nothing is decided by it, a test that waits so long has failed
 ME = "tests"
@@ -111,7 +110,7 @@ class Followed:
         self.thread.start()
 
     def wait(self, met: Callable[[], bool], what: str) -> None:
-        wait(lambda: bool(self.results) or met(), what)
+        until(lambda: bool(self.results) or met(), what, patience=PATIENCE)
         assert self.results == [], f"ended before {what}"
 
     def wait_for_rows(self, count: int) -> None:
@@ -127,13 +126,6 @@ class Followed:
         [found] = self.results
         assert isinstance(found, Summary), found
         return found
-
-
-def wait(met: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not met():
-        assert time.monotonic() < deadline, f"no {what}"
-        time.sleep(0.1)
 
 
 def rows_read(home: Home, name: str) -> int:
@@ -167,8 +159,7 @@ def declare(home: Home, port: int, *, kind: str = "json", transform: str = "with
 
 def assert_audited(home: Home, name: str = NAME) -> None:
     home.assert_one_history(name)
-    report = audit(home.place, home.pipeline(name))
-    assert report.clean, list(report.lines())
+    home.assert_clean(name)
 
 
 def streams(home: Home, name: str) -> list[tuple[str, int]]:
@@ -273,8 +264,7 @@ def test_a_batch_that_stops_can_not_come_again_and_the_next_run_begins_anew(
     up = followed(NAME)
     sender.accept()
     sender.send([",A,1.5,2020-01-01T00:00:00Z", "1,A,0.5,2020-01-01T00:00:00Z"])
-    wait(lambda: bool(up.results), "end")
-    [error] = up.results
+    [error] = until(lambda: up.results, "end", patience=PATIENCE)
     assert isinstance(error, ContractBroken) and "can't be read again" in error.remedy
     with pytest.raises(SetupError, match="no run can have a stopped batch of it again"):
         record_decision(home.place, home.pipeline(), batch=1, stream=None, action="accept", who=ME, why="so")

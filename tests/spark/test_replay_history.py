@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from etl.audit import audit
 from etl.before import BeforeStart
 from etl.declaration import Append, Files, Pipeline
 from etl.errors import CheckpointDamaged, CheckpointLost, InputsChanged
@@ -52,8 +51,7 @@ def load(home: Home, *days: int) -> Replayed:
 
 def assert_holds(home: Home, landed: Landed) -> None:
     home.assert_holds(landed)
-    report = audit(home.place, home.pipeline())
-    assert report.clean, list(report.lines())
+    home.assert_clean()
 
 
 def test_history_is_loaded_by_the_replay_of_its_interval_and_replaced_by_the_next(home: Home) -> None:
