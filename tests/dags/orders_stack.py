@@ -73,6 +73,11 @@ class Stack:
             pass
         return self.api.state(dag, run)
 
+    def alert(self, kind: str, words: str, pipeline: str = NAME) -> Any:
+        """The alert of that kind about that pipeline which says so, once it has come; others come before it."""
+        about = {"kind": kind, "pipeline": pipeline}.items()
+        return self.posted.wait_for(lambda one: about <= one.items() and words in one["text"], PATIENCE)
+
     def wait_for_dag(self, name: str) -> None:
         until(
             lambda: self.api.dag_is_known(name),

@@ -105,7 +105,9 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(stack: Stack, page: Pa
     stack.land()
     run = stack.run()
     assert stack.ended(run) == "success"
-    [(batch,)] = stack.home.ask("SELECT max(batch_id) FROM sluice.delivery WHERE live")
+    [(batch,)] = stack.home.ask(
+        "SELECT max(batch_id) FROM sluice.delivery WHERE pipeline = %s AND live", NAME
+    )
     refused: list[str] = []
     page.on("console", lambda said: refused.append(said.text) if "Content Security" in said.text else None)
     sign_in(page, stack, "viewer")

@@ -77,5 +77,5 @@ def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
     until(lambda: api.is_paused(NAME), "a pause: it is started again and again", patience=PATIENCE)
     assert sorted(api.runs(NAME).values()) == ["failed", "failed", "success"]
     assert outcomes()[-1] == "ContractBroken"
-    assert stack.posted.wait_for(lambda one: "followed failed: exit code 3" in one["text"], PATIENCE)
+    stack.alert("failed", "followed failed: exit code 3", NAME)
     assert delivered(2)
