@@ -24,12 +24,12 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(filter .tools/bin/uv,$(U
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo "$$($(PYTHON) -V) will not do: Python 3.11 to 3.13 is needed; name one with make PYTHON=…" >&2; exit 2; }
 	@test -x $(BIN)/python || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.txt
+	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements-dev.txt
 	@touch $@
 
 # Half a minute now, and a few seconds less in every run; without Java yet, the next make tries again.
