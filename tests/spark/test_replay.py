@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.batch import Receipt
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.plan import Chosen, Plan, plan
+from etl.read import catalog_properties
 from etl.replay import Replayed, replay
 from etl.steps import Step
+from etl.sweep import sweep
 from tests.spark.runs import (
-    CITIES,
     DECLARATION,
     NEGATIVE,
     NO_CITY,
@@ -310,4 +314,49 @@ def test_the_command_says_its_plan_first_and_can_stop_there(home: Home) -> None:
     home.assert_holds(landed)
     kept = home.ask("SELECT why, plan ->> 'rows', outcome FROM sluice.run WHERE kind = 'replay'")
     assert kept == [("the vendor's file was bad", "14", "done")]
-    assert set(CITIES)
+
+
+def test_a_run_a_streams_batches_and_an_interval_name_deliveries_as_well(home: Home) -> None:
+    four_batches(home)
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
+    [(run, stream)] = home.ask("SELECT DISTINCT run_id::text, stream_id::text FROM sluice.delivery")
+
+    def named(*words: str) -> list[int]:
+        said = home.sluice("replay", "orders", "--plan", "--json", *words)
+        assert said.returncode == 0, said.stderr
+        return [one["batch_id"] for one in json.loads(said.stdout)["deliveries"]]
+
+    assert named("--run", run) == [0, 1, 2, 3]
+    assert named("--batches", "2..3", "--stream", stream) == [2, 3]
+    hours = [str(np.datetime64(START, "us") + np.timedelta64(hour, "h")) + "Z" for hour in (7, 9)]
+    assert named("--interval", *hours) == [0, 1]
+    for wrong in (
+        ("--run", run, "--batches", "2..3"),
+        ("--run", run, "--stream", stream),
+        ("--run", "yesterday"),
+    ):
+        assert home.sluice("replay", "orders", *wrong).returncode == 2
+
+
+def test_the_table_of_before_a_replay_stays_readable(home: Home) -> None:
+    four_batches(home)
+    catalog = SqlCatalog("sluice", **catalog_properties(home.place))
+
+    def rows(snapshot: int | None = None) -> Counter[Any]:
+        scan = catalog.load_table("warehouse.orders").scan(snapshot_id=snapshot)
+        return Counter(tuple(one.values()) for one in scan.to_arrow().to_pylist())
+
+    before, [snapshot] = rows(), newest(home)
+    home.judge(RULES[0], RULES[1], HELD_CITY)
+    again(home, Chosen(batches=(1, 2)))
+    sweep(home.place, home.pipeline())
+    assert rows(snapshot) == before
+    assert newest(home) != [snapshot]
+    assert rows() != before
+
+
+def newest(home: Home) -> list[int]:
+    """The snapshot that the last delivery made, as a person finds it."""
+    query = "SELECT snapshot_id FROM sluice.delivery ORDER BY commit_seq DESC LIMIT 1"
+    return [one for (one,) in home.ask(query)]
