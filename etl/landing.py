@@ -1,9 +1,9 @@
 """Lands the flights of 2013 the way an upstream would: one file a day, half of them JSON Lines, half CSV.
 
-The weather of the three airports comes along, one CSV file a day.
+The weather of the three airports comes along, one Parquet file a day.
 
-Landing again changes no byte and no modification time: the bytes depend on the packaged data alone, and a
-file that has them already is left as it is. A file appears whole or not at all.
+Landing again changes no byte and no modification time: the bytes depend on the packaged data alone (those of Parquet
+on pyarrow's version, too), and a file that has them already is left as it is. A file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from etl.errors import ServiceAway, SetupError
@@ -130,7 +131,7 @@ def _files(days: Days | None) -> Iterator[_File]:
     weather = dict(_by_day(_table("data/weather.csv"), chosen))
     for day, rows in _by_day(_table("data/flights.csv.zip"), chosen):
         if day in weather:
-            yield _File(path=f"weather/dt={day}/weather.csv", content=_csv(weather[day]), flights=0)
+            yield _File(path=f"weather/dt={day}/weather.parquet", content=_parquet(weather[day]), flights=0)
         is_json = day.timetuple().tm_yday % 2 == 1
         name, content = ("flights.jsonl", _jsonl(rows)) if is_json else ("flights.csv", _csv(rows))
         yield _File(path=f"flights/dt={day}/{name}", content=content, flights=rows.num_rows)
@@ -191,6 +192,21 @@ def _jsonl(rows: pa.Table) -> bytes:
         columns.append([f'"{name}":' + ("null" if value is None else encode(value)) for value in values])
     lines = ("{" + ",".join(parts) + "}\n" for parts in zip(*columns, strict=True))
     return "".join(lines).encode()
+
+
+_WEATHER_TYPES = {
+    **dict.fromkeys(("year", "month", "day", "hour", "wind_dir"), pa.int32()),
+    "origin": pa.string(),
+    "time_hour": pa.timestamp("us", "UTC"),
+}  # of the others: float64
+
+
+def _parquet(weather: pa.Table) -> bytes:
+    """The measurements by their types."""
+    types = {name: _WEATHER_TYPES.get(name, pa.float64()) for name in weather.column_names}
+    out = pa.BufferOutputStream()
+    pq.write_table(weather.cast(pa.schema(types)), out)
+    return cast("bytes", out.getvalue().to_pybytes())
 
 
 def put(store: fs.FileSystem, path: str, content: bytes) -> bool:

@@ -21,7 +21,7 @@ WEATHER = """
 
 
 STREAMS = {"weather": Stream(schema=WEATHER, late="time_hour")}
-WITH_WEATHER = (*SOURCES, Files("weather/**/*.csv", stream="weather", max_files=30))
+WITH_WEATHER = (*SOURCES, Files("weather/**/*.parquet", stream="weather", max_files=30))
 
 
 def flights_weather(df: DataFrame, *, weather: DataFrame) -> DataFrame:
