@@ -147,9 +147,11 @@ def env() -> None:
 
 @app.command()
 def land(
-    dataset: Annotated[str, typer.Argument(help="What to land: flights (with weather), devices or actions.")],
+    dataset: Annotated[
+        str, typer.Argument(help="What to land: flights (with weather), devices, actions or requests.")
+    ],
     days: Annotated[str | None, typer.Option(help="First..last day, such as 2013-01-01..2013-01-31.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of what is generated: devices and actions.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of what is generated: all but the flights.")] = None,
 ) -> None:
     """Land a data set the way an upstream would; landing again changes nothing."""
     from etl.errors import SetupError

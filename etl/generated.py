@@ -1,4 +1,4 @@
-"""Data sets that are generated: readings of devices, and what is done with an app, one file an hour.
+"""Data sets that are generated: readings of devices, what is done with an app, a web server's log; one file an hour.
 
 A day's files depend on the seed, the day and the day before alone, so landing more days changes no file. Some records come
 some minutes out of order, some twice, some a day late, in the second half of the next day, and some are broken. Some
@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from etl.landing import put
@@ -27,6 +27,8 @@ LATEST = 20 * MINUTE
 FAULTY = 0.01  # of the readings: too warm, at too low a voltage, and plausible all the same
 DEVICES, PHONES = 12, 60
 ACTIONS = ("open", "open", "call", "call", "call", "pay")
+VISITORS, REQUESTS = 40, 1200  # a day
+STATUSES = (200,) * 12 + (304, 304, 301, 404, 404, 500)
 
 FIRST_DAYS, SEED = "2026-01-01..2026-01-02", 1  # where none are asked for
 
@@ -103,7 +105,7 @@ def _hourly(dataset: str, day: dt.date, drawn: Iterable[Record]) -> Iterator[Gen
         by_hour.setdefault((record.arrival - first) // HOUR, []).append(record)
     for hour in range(24):
         records = tuple(sorted(by_hour.get(hour, [])))
-        yield GeneratedFile(path=f"{dataset}/dt={day}/{hour:02}.jsonl", records=records)
+        yield GeneratedFile(path=f"{dataset}/dt={day}/{hour:02}{ENDINGS[dataset]}", records=records)
 
 
 def _readings(day: dt.date, seed: int) -> Iterator[Record]:
@@ -151,11 +153,34 @@ def _done(day: dt.date, seed: int) -> Iterator[Record]:
                     break
 
 
+def _requested(day: dt.date, seed: int) -> Iterator[Record]:
+    """What a web server was asked for that day; the addresses are those that RFC 5737 has for examples."""
+    draw = random.Random(f"requests {seed} {day}")
+    for _ in range(REQUESTS):
+        at, status = _midnight(day) + draw.randrange(DAY), draw.choice(STATUSES)
+        values = {
+            "address": f"203.0.113.{draw.randrange(VISITORS)}",
+            "name": draw.choice(("-", "-", "-", "ada", "grace")),
+            "path": f"/products/{draw.randrange(100)}?from=%22mail%22",
+            "status": status,
+            "bytes": draw.randrange(200, 40_000) if status == 200 else "-",
+        }
+        yield from _sent(draw, at, values, write=partial(_logged, at), doubled=False, status=999)
+
+
+def _logged(at: int, values: Mapping[str, Any]) -> str:
+    """As a server writes it in the Common Log Format."""
+    time = dt.datetime.fromtimestamp(at, dt.UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
+    request = f"GET {values['path']} HTTP/1.1"
+    return f'{values["address"]} - {values["name"]} [{time}] "{request}" {values["status"]} {values["bytes"]}'
+
+
 def _sent(
     draw: random.Random,
     at: int,
     values: dict[str, Any],
     *,
+    write: Callable[[dict[str, Any]], str] = json.dumps,
     doubled: bool = True,
     faulty: bool = False,
     **implausible: Any,
@@ -163,7 +188,7 @@ def _sent(
     """The record as it arrives: once as it is, or by another fate."""
     last = at - at % DAY + DAY - 1  # of the day's seconds: but for late ones, a day has its own records alone
     delay = draw.randrange(LATEST) if draw.random() < DELAYED else 0
-    arrival, line = min(at + delay, last), json.dumps(values)
+    arrival, line = min(at + delay, last), write(values)
     fate = draw.choices(("", *FATES), (1 - SHARE * len(FATES), *[SHARE] * len(FATES)))[0]
     # late for what was delivered in the half day before it comes
     if fate == "late" and at % DAY >= DAY // 2 + LATEST:
@@ -171,7 +196,7 @@ def _sent(
     elif fate == "malformed":
         yield Record(arrival=arrival, at=at, line=line[: len(line) // 2], fate=fate)
     elif fate == "implausible":
-        yield Record(arrival=arrival, at=at, line=json.dumps(values | implausible), fate=fate)
+        yield Record(arrival=arrival, at=at, line=write(values | implausible), fate=fate)
     else:
         yield Record(arrival=arrival, at=at, line=line, faulty=faulty)
         if fate == "double" and doubled:
@@ -188,4 +213,9 @@ def _iso(at: int) -> str:
     return dt.datetime.fromtimestamp(at, dt.UTC).isoformat().replace("+00:00", "Z")
 
 
-DATASETS: Mapping[str, Callable[[dt.date, int], Iterator[Record]]] = {"devices": _readings, "actions": _done}
+DATASETS: Mapping[str, Callable[[dt.date, int], Iterator[Record]]] = {
+    "devices": _readings,
+    "actions": _done,
+    "requests": _requested,
+}
+ENDINGS = {"devices": ".jsonl", "actions": ".jsonl", "requests": ".log"}

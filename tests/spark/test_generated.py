@@ -13,7 +13,7 @@ import pytest
 
 from etl.generated import GeneratedFile, generated, told
 from etl.kept import read_state
-from etl.pipeline import load_pipeline
+from etl.pipeline import Pipeline, load_pipeline
 from etl.run import run
 from tests.oracle import Row, Rows
 from tests.spark.runs import Home
@@ -42,25 +42,30 @@ class Expected:
     @cached_property
     def records(self) -> list[tuple[int, dict[str, object]]]:
         """(moment in seconds, record) of each that is whole and not a day late, in the order of their arrival."""
-        return [(at, record) for at, came, record in self._parsed() if at > came - HALF * HOUR]
+        return [(at, record) for _, at, came, record in self.parsed if at > came - HALF * HOUR]
 
     @cached_property
     def late(self) -> int:
-        return sum(at <= came - HALF * HOUR for at, came, _ in self._parsed())
+        return sum(at <= came - HALF * HOUR for _, at, came, _ in self.parsed)
 
     @property
     def watermark(self) -> int:
         """As the last batch leaves it."""
         return max(at for at, _ in self.records) - WAITS
 
-    def _parsed(self) -> Iterator[tuple[int, int, dict[str, object]]]:
+    @cached_property
+    def parsed(self) -> list[tuple[str, int, int, dict[str, object]]]:
+        """(file, moment, hour of arrival, record) of each record that is whole."""
+        return list(self._parsed())
+
+    def _parsed(self) -> Iterator[tuple[str, int, int, dict[str, object]]]:
         for file in self.files:
             _, day, name = file.path.split("/")
             came = seconds(f"{day.removeprefix('dt=')}T{name.removesuffix('.jsonl')}:00:00Z")
             for line in file.content.decode().splitlines():
                 if line.endswith("}"):
                     record = json.loads(line)
-                    yield seconds(record["at"]), came, record
+                    yield file.path, seconds(record["at"]), came, record
 
 
 def seconds(iso: str) -> int:
@@ -70,16 +75,24 @@ def seconds(iso: str) -> int:
 DEVICES, ACTIONS = Expected(dataset="devices"), Expected(dataset="actions")
 
 
-def deliver(shipped: Home, name: str, given: Expected, max_files: int) -> None:
-    """Land in three parts, run after each, and look that both sinks agree and what was late is held."""
-    declared = load_pipeline(name, shipped.place.settings.pipelines)
-    sources = tuple(replace(files, max_files=max_files) for files in declared.sources)
-    pipeline = replace(declared, sources=sources)
+def declared(shipped: Home, name: str) -> Pipeline:
+    return load_pipeline(name, shipped.place.settings.pipelines)
+
+
+def run_over(shipped: Home, given: Pipeline, files: Sequence[GeneratedFile], max_files: int) -> None:
+    """Land in three parts, run after each, and look that both sinks agree."""
+    sources = tuple(replace(files, max_files=max_files) for files in given.sources)
+    pipeline = replace(given, sources=sources)
     for part in PARTS:
-        for file in given.files[part]:
+        for file in files[part]:
             shipped.write(file.path, file.content)
         run(shipped.place, pipeline, spark=shipped.spark)
-    shipped.assert_clean(name)
+    shipped.assert_clean(pipeline.name)
+
+
+def deliver(shipped: Home, name: str, given: Expected, max_files: int) -> None:
+    """Run over what is given, and look that what was late is held."""
+    run_over(shipped, declared(shipped, name), given.files, max_files)
     known = told(given.files)
     reasons = held(shipped)
     assert (reasons["late"], reasons["malformed"]) == (known["late"], known["malformed"])
@@ -122,8 +135,8 @@ def test_device_alerts(shipped: Home, max_files: int) -> None:
     )
     assert table(shipped, "device_alerts", f"device, alert, {moment('at')}") == wanted
     assert {alert for _, alert, _ in wanted} == {"offline", "recovered", "flapping"}
-    declared = load_pipeline("device_alerts", shipped.place.settings.pipelines)
-    stores = {one.store: one for one in read_state(shipped.place, declared, most=2, spark=shipped.spark)}
+    alerting = declared(shipped, "device_alerts")
+    stores = {one.store: one for one in read_state(shipped.place, alerting, most=2, spark=shipped.spark)}
     assert stores.keys() == {"waiting", "last", "pauses"}, "a map, a value and a list"
     assert stores["last"].keys == len(by_device)
     assert all(one.keys and one.rows for one in stores.values())
@@ -192,3 +205,72 @@ def test_phone_sessions(shipped: Home, max_files: int) -> None:
     columns = f"phone, {moment('began')}, {moment('last')}, actions, payments"
     assert table(shipped, "phone_sessions", columns) == wanted
     assert len(wanted) > 100
+
+
+@LAYOUTS
+def test_unpaid_openings(shipped: Home, max_files: int) -> None:
+    deliver(shipped, "unpaid_openings", ACTIONS, max_files)
+    opened, paid = (
+        {(str(one["phone"]), at) for at, one in ACTIONS.records if one["action"] == action}
+        for action in ("open", "pay")
+    )
+    wanted: Rows = Counter(
+        (phone, at)
+        for phone, at in opened
+        if at + HOUR <= ACTIONS.watermark
+        and not any(other == phone and at < when <= at + HOUR for other, when in paid)
+    )
+    assert table(shipped, "unpaid_openings", f"phone, {moment('opened')}") == wanted
+    assert 100 < len(wanted) < len(opened) - 100
+
+
+@LAYOUTS
+def test_phone_presence(shipped: Home, max_files: int) -> None:
+    """In a run of a minute nobody is away for thirty days."""
+    run_over(shipped, declared(shipped, "phone_presence"), ACTIONS.files, max_files)
+    phones = {str(record["phone"]) for *_, record in ACTIONS.parsed}
+    assert table(shipped, "phone_presence", "phone, event") == Counter((phone, "came") for phone in phones)
+
+
+def test_phone_presence_where_a_month_is_over(shipped: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the next file it is told who went, and of those in it that they came again."""
+    presence = declared(shipped, "phone_presence")
+    monkeypatch.setitem(presence.transform.__globals__, "AWAY", dt.timedelta(milliseconds=1))
+    run_over(shipped, presence, ACTIONS.files, 100)
+    wanted: Rows = Counter()
+    before: set[str] = set()
+    for part in PARTS:
+        paths = {file.path for file in ACTIONS.files[part]}
+        phones = {str(record["phone"]) for path, _, _, record in ACTIONS.parsed if path in paths}
+        wanted += Counter((phone, "came") for phone in phones) + Counter((phone, "went") for phone in before)
+        before = phones
+    assert table(shipped, "phone_presence", "phone, event") == wanted
+
+
+@LAYOUTS
+def test_requests(shipped: Home, max_files: int) -> None:
+    files = generated("requests", DAYS, seed=SEED)
+    run_over(shipped, declared(shipped, "requests"), files, max_files)
+    wanted: Rows = Counter()
+    broken = []
+    for line in (line for file in files for line in file.content.decode().splitlines()):
+        words = line.split(" ")
+        if len(words) < 10:
+            broken.append(line)
+        elif words[8] != "999":
+            at = dt.datetime.strptime(" ".join(words[3:5]), "[%d/%b/%Y:%H:%M:%S %z]")
+            name, size = (None if word == "-" else word for word in (words[2], words[9]))
+            wanted[
+                int(at.timestamp()), words[0], name, words[6], int(words[8]), int(size) if size else None
+            ] += 1
+    assert table(shipped, "requests", f"{moment('at')}, address, name, path, status, bytes") == wanted
+    known = told(files)
+    assert held(shipped) == {
+        "the line is in the log's format": known["malformed"],
+        "the moment can be read": known["malformed"],
+        "the status is one of HTTP": known["implausible"],
+    }
+    kept = shipped.ask(
+        "SELECT row::json ->> 'unreadable' FROM sluice.quarantine WHERE row::json ->> 'unreadable' <> ''"
+    )
+    assert sorted(line for (line,) in kept) == sorted(broken)

@@ -1,0 +1,49 @@
+"""What a web server was asked for, from the lines of its log.
+
+Land generated ones with `sluice land requests`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl.pipeline import Append, Files, Pipeline, day
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# The Common Log Format, as Apache's mod_log_config has it: host, identity, user, [time], "request", status, bytes.
+FORMAT = r'^(\S+) \S+ (\S+) \[([^\]]+)\] "([A-Z]+) (\S+) [^"]*" (\d{3}) (\d+|-)$'
+
+
+def requests(df: DataFrame) -> DataFrame:
+    """One row a line. One in another format comes as itself, in `unreadable`, for the suite to hold."""
+    from pyspark.sql import functions as F
+
+    def part(number: int) -> Column:
+        """Of the line; `-`, and a part of a line in another format, is null."""
+        found = F.regexp_extract("line", FORMAT, number)
+        return F.when(~found.isin("", "-"), found)
+
+    return df.select(
+        F.try_to_timestamp(part(3), F.lit("dd/MMM/yyyy:HH:mm:ss Z")).alias("at"),
+        part(1).alias("address"),
+        part(2).alias("name"),
+        part(4).alias("method"),
+        part(5).alias("path"),
+        part(6).cast("int").alias("status"),
+        part(7).cast("bigint").alias("bytes"),
+        F.when(~F.col("line").rlike(FORMAT), F.col("line")).alias("unreadable"),
+    )
+
+
+PIPELINE = Pipeline(
+    name="requests",
+    sources=(Files("requests/**/*.log", max_files=6),),
+    schema="line string",
+    transform=requests,
+    suite="requests",
+    sink=Append(partition_by=day("at")),
+    max_quarantine_share=0.2,
+    schedule="@hourly",
+)
