@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test programs test-fast check model walks bench up down compose-env lock
+.PHONY: help install dev demo test programs test-fast check model walks year bench up down compose-env lock
 
 PYTHON ?= python3
 VENV := .venv
@@ -73,6 +73,9 @@ model: dev  ## the long form of the protocol's model
 
 walks: dev  ## long walks over deliveries, replays and releases: 600 steps
 	$(BIN)/pytest -m slow tests/crash/test_walk.py
+
+year: programs dev  ## a year of flights by Airflow, and its March backfilled in a browser
+	$(BIN)/pytest -m slow tests/dags/test_year.py
 
 bench: dev  ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks

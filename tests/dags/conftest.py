@@ -20,9 +20,10 @@ from etl.services import airflow as stack
 from etl.services.airflow import Airflow
 from etl.settings import Settings
 from tests.conftest import JARS
+from tests.dags.browser import page
 from tests.dags.orders_stack import orders_stack
 
-__all__ = ["orders_stack"]
+__all__ = ["orders_stack", "page"]
 
 ENDS_WITHIN = 120  # seconds
 HELLO = """
