@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # The Common Log Format, as Apache's mod_log_config has it: host, identity, user, [time], "request", status, bytes.
-FORMAT = r'^(\S+) \S+ (\S+) \[([^\]]+)\] "([A-Z]+) (\S+) [^"]*" (\d{3}) (\d+|-)$'
+FORMAT = r'^(\S+) \S+ (\S+) \[([^\]]+)\] "([A-Z]+) (\S+) [^"]*" (\d{3}) (\d{1,18}|-)$'
 
 
 def requests(df: DataFrame) -> DataFrame:
@@ -25,15 +25,16 @@ def requests(df: DataFrame) -> DataFrame:
         found = F.regexp_extract("line", FORMAT, number)
         return F.when(~found.isin("", "-"), found)
 
+    at = F.try_to_timestamp(part(3), F.lit("dd/MMM/yyyy:HH:mm:ss Z"))
     return df.select(
-        F.try_to_timestamp(part(3), F.lit("dd/MMM/yyyy:HH:mm:ss Z")).alias("at"),
+        at.alias("at"),
         part(1).alias("address"),
         part(2).alias("name"),
         part(4).alias("method"),
         part(5).alias("path"),
         part(6).cast("int").alias("status"),
         part(7).cast("bigint").alias("bytes"),
-        F.when(~F.col("line").rlike(FORMAT), F.col("line")).alias("unreadable"),
+        F.when(at.isNull(), F.col("line")).alias("unreadable"),
     )
 
 

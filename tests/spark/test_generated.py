@@ -267,7 +267,6 @@ def test_requests(shipped: Home, max_files: int) -> None:
     known = told(files)
     assert held(shipped) == {
         "the line is in the log's format": known["malformed"],
-        "the moment can be read": known["malformed"],
         "the status is one of HTTP": known["implausible"],
     }
     kept = shipped.ask(
