@@ -67,9 +67,9 @@ class Stack:
     def run(self) -> str:
         return self.api.trigger(NAME)
 
-    def ended(self, run: str, dag: str = NAME) -> str:
+    def ended(self, run: str, dag: str = NAME, *, within: float = PATIENCE) -> str:
         """The state in which the run ends."""
-        for _ in self.api.follow(dag, run, within=PATIENCE):
+        for _ in self.api.follow(dag, run, within=within):
             pass
         return self.api.state(dag, run)
 

@@ -65,12 +65,6 @@ def land(stack: Stack, flights: pd.DataFrame) -> None:
         stack.home.write(f"{NAME}/dt={day}/flights.csv", rows.drop(columns="on").to_csv(index=False))
 
 
-def ended(stack: Stack, run: str) -> str:
-    for _ in stack.api.follow(NAME, run, within=PATIENCE):
-        pass
-    return stack.api.state(NAME, run)
-
-
 def live(stack: Stack) -> dict[dt.date, int]:
     """The delivery of each day."""
     query = (
@@ -90,7 +84,7 @@ def test_march_is_backfilled_from_the_form(
     stack.wait_for_dag(NAME)
     stack.api.unpause(NAME)
     [scheduled] = until(lambda: stack.api.runs(NAME), "the scheduled run", patience=120)
-    assert ended(stack, scheduled) == "success"
+    assert stack.ended(scheduled, NAME, within=PATIENCE) == "success"
     before = live(stack)
     assert len(before) == (LAST - FIRST).days
 
@@ -98,7 +92,7 @@ def test_march_is_backfilled_from_the_form(
     backfill(stack, page, tmp_path)
     land(stack, flights[flights.on == LAST])
     between = stack.api.trigger(NAME)
-    assert ended(stack, between) == "success"
+    assert stack.ended(between, NAME) == "success"
     assert len(replaced(stack)) < len(DAYS), "the stream goes on while the backfill does"
     runs = until(lambda: backfilled(stack), "the end of the backfill", patience=PATIENCE, every=5)
 
