@@ -33,7 +33,7 @@ def unpaid_openings(df: DataFrame) -> DataFrame:
 def waiting(key: tuple[str], frames: Iterable[PandasFrame], state: Any) -> Iterator[PandasFrame]:
     """Openings wait until no payment of their hour can come any more. Moments are seconds since 1970.
 
-    The state is JSON, for Spark 4.3 takes no array here: its Python worker does not find the type of the elements.
+    The state is JSON, for Spark 4.3 takes no array here: its Python worker reads the state's schema in lower case.
     """
     import pandas as pd
 
