@@ -138,6 +138,12 @@ KEPT = {
         columns=taps.SILENCES,
         wanted=lambda files: taps.silences([*files, []])[0],
     ),
+    "timeouts": Kept(
+        body=taps.IN_PANDAS,
+        columns=taps.SILENCES,
+        wanted=lambda files: taps.silences([*files, []])[0],
+    ),
+    "times to live": Kept(body=taps.FIRST_SEEN, columns=taps.SILENCES, wanted=taps.first_seen),
     "sessions": Kept(body=taps.SESSIONS, columns=taps.SESSION_COLUMNS, wanted=taps.sessions_over),
     "complete": Kept(
         body=taps.ROLLUP,

@@ -63,6 +63,43 @@ SESSION_COLUMNS = pa.schema([("phone", pa.string()), ("began", MOMENT), ("taps",
 ROLLUP = recipe("aggregates")
 ROLLUP_COLUMNS = pa.schema([("phone", pa.string()), ("action", pa.string()), ("taps", pa.int64())])
 
+IN_PANDAS = """
+    import datetime as dt
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    def silence(key, frames, state):
+        if state.hasTimedOut:
+            (last,) = state.get
+            state.remove()
+            yield pd.DataFrame({"phone": [key[0]], "last": [dt.datetime.fromtimestamp(last, dt.UTC)]})
+        else:
+            newest = max(int(frame["at"].max().timestamp()) for frame in frames)
+            newest = max(newest, *state.getOption) if state.exists else newest
+            state.update((newest,))
+            state.setTimeoutTimestamp((newest + 7200) * 1000)
+
+    return df.withWatermark("at", "2 hours").groupBy("phone").applyInPandasWithState(
+        silence, "phone string, last timestamp", "seconds bigint", "append", GroupStateTimeout.EventTimeTimeout)
+"""
+FIRST_SEEN = """
+    import datetime as dt
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class FirstSeen(StatefulProcessor):
+        def init(self, handle):
+            self.seen = handle.getValueState("seen", "yes boolean", 3_600_000)
+
+        def handleInputRows(self, key, rows, timerValues):
+            if not self.seen.exists():
+                yield Row(phone=key[0], last=min(row.at for row in rows))
+            self.seen.update((True,))
+
+    columns = "phone string, last timestamp"
+    return df.groupBy("phone").transformWithState(FirstSeen(), columns, "append", "ProcessingTime")
+"""
+
 
 @dataclass(frozen=True, order=True)
 class Tap:
@@ -178,6 +215,15 @@ def silences(batches: Sequence[Sequence[Tap]]) -> tuple[Rows, dict[str, int]]:
             told[phone, last.pop(phone) * 1_000_000] += 1
         newest = max(newest, *(tap.at for tap in made)) if made else newest
     return told, last
+
+
+def first_seen(files: Iterable[Sequence[Tap]]) -> Rows:
+    """The first tap of each phone in the first file that has one."""
+    told: dict[str, int] = {}
+    for made in files:
+        for tap in sorted(made):
+            told.setdefault(tap.phone, tap.at * 1_000_000)
+    return Counter(told.items())
 
 
 def declare(

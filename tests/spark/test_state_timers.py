@@ -17,26 +17,6 @@ from tests.spark import taps
 from tests.spark.runs import Home
 from tests.spark.taps import NAME, assert_clean, declare, flat, in_force, land_all, recipe, silences
 
-IN_PANDAS = """
-    import datetime as dt
-    import pandas as pd
-    from pyspark.sql.streaming.state import GroupStateTimeout
-
-    def silence(key, frames, state):
-        if state.hasTimedOut:
-            (last,) = state.get
-            state.remove()
-            yield pd.DataFrame({"phone": [key[0]], "last": [dt.datetime.fromtimestamp(last, dt.UTC)]})
-        else:
-            newest = max(int(frame["at"].max().timestamp()) for frame in frames)
-            newest = max(newest, *state.getOption) if state.exists else newest
-            state.update((newest,))
-            state.setTimeoutTimestamp((newest + 7200) * 1000)
-
-    return df.withWatermark("at", "2 hours").groupBy("phone").applyInPandasWithState(
-        silence, "phone string, last timestamp", "seconds bigint", "append", GroupStateTimeout.EventTimeTimeout)
-"""
-
 
 def test_timers_fire_once_over_batches_and_runs(home: Home) -> None:
     files = drawn()
@@ -60,7 +40,7 @@ def test_timers_fire_once_over_batches_and_runs(home: Home) -> None:
 
 def test_timeouts_of_groups_in_pandas_fire_as_timers_do(home: Home) -> None:
     files = drawn()
-    declare(home, body=IN_PANDAS, sink="Append()", columns=taps.SILENCES, max_files=2)
+    declare(home, body=taps.IN_PANDAS, sink="Append()", columns=taps.SILENCES, max_files=2)
     land_all(home, files)
     home.run(NAME)
     told, _ = silences([*([*one, *other] for one, other in zip(files[::2], files[1::2], strict=True)), []])
