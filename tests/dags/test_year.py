@@ -151,18 +151,19 @@ def assert_rows(stack: Stack, flights: pd.DataFrame) -> None:
     anew = flights.on.between(*MARCH) | (flights.on == LAST)
     delay = pd.to_numeric(flights.dep_delay)
     held = (
-        "SELECT count(*), count(*) FILTER (WHERE %s = ANY(reasons)) FROM sluice.quarantine"
+        "SELECT count(*), count(*) FILTER (WHERE %s = ANY(reasons)), count(row::json ->> 'left_late'),"
+        " count(*) FILTER (WHERE (row::json ->> 'left_late')::boolean) FROM sluice.quarantine"
         " JOIN sluice.delivery d USING (delivery_id) WHERE d.pipeline = %s AND d.live"
     )
-    [(all_held, too_late)] = stack.home.ask(held, WITHIN, NAME)
+    [(all_held, too_late, *held_anew)] = stack.home.ask(held, WITHIN, NAME)
     assert too_late == int((anew & (delay > TOO_LATE)).sum()) > 0
     delivered = (
         "SELECT count(*), count(left_late), count(*) FILTER (WHERE left_late)"
         f" FROM warehouse.{NAME} WHERE {ANEW} IS %s"
     )
-    [(rows, judged, late)] = stack.home.ask(delivered, True)
-    assert judged == int((anew & (delay <= TOO_LATE)).sum())
-    assert late == int((anew & (delay > 15) & (delay <= TOO_LATE)).sum())
+    [(rows, *delivered_anew)] = stack.home.ask(delivered, True)
+    departed, left_late = (int((anew & chosen).sum()) for chosen in (delay.notna(), delay > 15))
+    assert [sum(both) for both in zip(delivered_anew, held_anew, strict=True)] == [departed, left_late]
     [(others, *neither)] = stack.home.ask(delivered, False)
     assert neither == [0, 0]
     assert rows + others + all_held == len(flights)
