@@ -269,11 +269,13 @@ def test_env_keeps_names_and_passwords_with_quotes_whole(
 
 
 def test_the_script_of_rights_lets_a_plain_role_migrate_and_deliver(
-    services: Services, role: str, lake: Lake, tmp_path: Path
+    services: Services, settings: Settings, role: str, lake: Lake, tmp_path: Path
 ) -> None:
     with pytest.raises(SetupError, match=r"(?s)permission denied.*doctor --rights"):
         migrate(role)
-    examined = Shell.at(tmp_path, SLUICE_POSTGRES=role).sluice("doctor")
+    shell = Shell.at(tmp_path, SLUICE_POSTGRES=role, SLUICE_JARS=str(settings.jars))
+    examined = shell.sluice("doctor")
+    assert shell.sluice("down").code == 0, "it had started an S3 server"
     assert examined.code == 2
     assert "who may not create tables in sluice, sluice_stage, warehouse" in examined.out
     grant(services, role, tmp_path)
