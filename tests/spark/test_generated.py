@@ -56,16 +56,15 @@ class Expected:
     @cached_property
     def parsed(self) -> list[tuple[str, int, int, dict[str, object]]]:
         """(file, moment, hour of arrival, record) of each record that is whole."""
-        return list(self._parsed())
-
-    def _parsed(self) -> Iterator[tuple[str, int, int, dict[str, object]]]:
+        found = []
         for file in self.files:
             _, day, name = file.path.split("/")
             came = seconds(f"{day.removeprefix('dt=')}T{name.removesuffix('.jsonl')}:00:00Z")
             for line in file.content.decode().splitlines():
                 if line.endswith("}"):
                     record = json.loads(line)
-                    yield file.path, seconds(record["at"]), came, record
+                    found.append((file.path, seconds(record["at"]), came, record))
+        return found
 
 
 def seconds(iso: str) -> int:

