@@ -17,7 +17,7 @@ from etl.inputs import Input, look
 from etl.intervals import PathTemplate, is_template, moment_of
 from etl.landed import landed, source_of
 from etl.patterns import split_pattern
-from etl.places import landing_place
+from etl.places import landing_place, uri_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -95,7 +95,7 @@ def left_out(
         if interval is not None and not before.template.overlaps(path, interval):
             continue
         if not _is_hidden(path.removeprefix(split_pattern(pipeline.files[source].pattern).folder)):
-            found.setdefault(source, []).append(_place(path, landing))
+            found.setdefault(source, []).append(uri_of(_place(path, landing)))
     return [one for source in found for one in look(found[source], landing=landing, source=source)]
 
 

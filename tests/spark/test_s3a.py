@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,11 +14,14 @@ from pyspark.sql import SparkSession
 
 from etl.batch import Receipt
 from etl.errors import CheckpointLost, InputsChanged
+from etl.plan import Chosen, plan
 from etl.recover import recover
+from etl.replay import replay
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Step
-from tests.spark.runs import NAME, Landed, once_at, orders
+from tests.spark import taps
+from tests.spark.runs import DECLARATION, NAME, Landed, once_at, orders
 from tests.spark.s3_home import S3Home
 
 NAMES = ("dt=2020-01-01/a.jsonl", "b b ü%20+.csv", "c/d/e&'(.jsonl", "f.csv")
@@ -163,4 +167,50 @@ def test_a_checkpoint_on_s3_that_is_gone_is_replaced_by_recover(home: S3Home) ->
     assert (done.rows_in, done.stream == lost) == (5, False)
     home.assert_holds(landed + late)
     assert home.run().batches == 0
+    home.assert_clean()
+
+
+def test_state_is_kept_on_s3_and_made_anew_there(home: S3Home) -> None:
+    files = taps.taps(4, 30, seed=31)
+    taps.declare(home)
+    taps.land_all(home, files[:3])
+
+    def fail(receipt: Receipt) -> None:
+        if receipt.batch_id == 1:
+            raise OSError("no space left for a log line")
+
+    with pytest.raises(OSError, match="no space left"):
+        home.run(taps.NAME, progress=fail)
+    lost = home.run(taps.NAME).stream
+    assert taps.in_force(home) == taps.hourly(taps.flat(files[:3]))
+
+    checkpoint = f"{home.place.settings.checkpoints}/{taps.NAME}/{lost}"
+    assert any("/state/0/" in key for key in home.below(checkpoint))
+    home.remove(checkpoint)
+    recover(home.place, home.pipeline(taps.NAME), spark=home.spark)
+    taps.land_all(home, files[3:], first=3)
+    home.run(taps.NAME)
+    assert taps.in_force(home) == taps.hourly(taps.flat(files))
+    taps.assert_clean(home)
+
+
+def test_history_on_s3_is_left_out_and_loaded_by_its_replay(home: S3Home) -> None:
+    text = DECLARATION.format(name=NAME, max_files=2, share=1.0)
+    start = 'suite="orders", interval="dt={interval:%Y-%m-%d}", start=dt.date(2024, 2, 28),'
+    home.declare(text="import datetime as dt\n" + text.replace('suite="orders",', start))
+    days = [f"dt=2024-02-{day}" for day in (26, 27, 28)]
+    loaded, _, landed = (
+        home.land(f"orders/{day}/a b.jsonl", orders(number * 20, 6), ["{broken"])
+        for number, day in enumerate(days)
+    )
+    assert home.run().batches == 1
+    home.assert_holds(landed)
+    interval = tuple(dt.datetime(2024, 2, day, tzinfo=dt.UTC) for day in (26, 27))
+    planned = plan(home.place, home.pipeline(), Chosen(interval=interval))
+    replay(home.place, home.pipeline(), planned, who="tests", spark=home.spark)
+    home.assert_holds(landed + loaded)
+    home.remove(checkpoint_of(home, home.ask("SELECT current_stream::text FROM sluice.pipeline")[0][0]))
+    recover(home.place, home.pipeline())
+    assert home.run().batches == 0
+    home.assert_holds(landed + loaded)
     home.assert_clean()
