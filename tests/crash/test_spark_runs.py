@@ -144,6 +144,7 @@ KEPT = {
         wanted=lambda files: taps.silences([*files, []])[0],
     ),
     "times to live": Kept(body=taps.FIRST_SEEN, columns=taps.SILENCES, wanted=taps.first_seen),
+    "timers by the clock": Kept(body=taps.BY_THE_CLOCK, columns=taps.SILENCES, wanted=taps.told_a_file_later),
     "sessions": Kept(body=taps.SESSIONS, columns=taps.SESSION_COLUMNS, wanted=taps.sessions_over),
     "complete": Kept(
         body=taps.ROLLUP,

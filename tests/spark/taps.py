@@ -6,6 +6,7 @@ The transforms are those of docs/cookbook; what must become of the taps is compu
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import random
 from collections import Counter
@@ -98,6 +99,28 @@ FIRST_SEEN = """
 
     columns = "phone string, last timestamp"
     return df.groupBy("phone").transformWithState(FirstSeen(), columns, "append", "ProcessingTime")
+"""
+BY_THE_CLOCK = """
+    import datetime as dt
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Told(StatefulProcessor):
+        def init(self, handle):
+            self.handle = handle
+            self.last = handle.getValueState("last", "seconds bigint")
+
+        def handleInputRows(self, key, rows, timerValues):
+            newest = max(int(row.at.replace(tzinfo=dt.UTC).timestamp()) for row in rows)
+            self.last.update((max(newest, self.last.get()[0]) if self.last.exists() else newest,))
+            self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
+            return iter(())
+
+        def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+            yield Row(phone=key[0], last=dt.datetime.fromtimestamp(self.last.get()[0], dt.UTC))
+
+    columns = "phone string, last timestamp"
+    return df.groupBy("phone").transformWithState(Told(), columns, "append", "ProcessingTime")
 """
 
 
@@ -224,6 +247,17 @@ def first_seen(files: Iterable[Sequence[Tap]]) -> Rows:
         for tap in sorted(made):
             told.setdefault(tap.phone, tap.at * 1_000_000)
     return Counter(told.items())
+
+
+def told_a_file_later(files: Sequence[Sequence[Tap]]) -> Rows:
+    """Each phone of a file with its last tap by the end of the file after it: their timers are due in that batch."""
+    told: Rows = Counter()
+    last: dict[str, int] = {}
+    for before, made in itertools.pairwise([[], *files]):
+        for tap in made:
+            last[tap.phone] = max(tap.at, last.get(tap.phone, 0))
+        told.update((phone, last[phone] * 1_000_000) for phone in {tap.phone for tap in before})
+    return told
 
 
 def declare(
