@@ -283,6 +283,33 @@ def test_no_batch_is_replayed_by_itself(home: Home) -> None:
     assert home.ask("SELECT count(*) FROM sluice.run WHERE kind = 'replay'") == [(0,)]
 
 
+def test_all_of_it_is_made_anew_beside_what_is_there(home: Home) -> None:
+    """As docs/state.md says: under another name, and readers of a view change over in one transaction."""
+    files = taps.taps(5, 20, seed=9)
+    declare(home)
+    land_all(home, files[:4])
+    home.run(NAME)
+    declared = (home.root / "my pipelines" / f"{NAME}.py").read_text()
+    opened = declared.replace('name="taps"', 'name="taps_2"').replace(
+        "df.", "df.where(\"action = 'open'\").", 1
+    )
+    view = "CREATE OR REPLACE VIEW warehouse.opened AS SELECT hour, action, taps, latest FROM warehouse."
+    home.ask(view + NAME)
+    home.declare("taps_2", text=opened)
+    home.run("taps_2")
+    land(home, 4, files[4])
+    for name in (NAME, "taps_2"):
+        home.run(name)
+        home.assert_clean(name)
+    assert in_force(home) == hourly(flat(files))
+    home.ask(view + "taps_2")
+    wanted = hourly(tap for tap in flat(files) if tap.action == "open")
+    assert home.ask("SELECT count(*), sum(taps) FROM warehouse.opened") == [
+        (len(wanted), sum(r[2] for r in wanted))
+    ]
+    assert home.reader("taps_2").in_postgres(system=()) == wanted
+
+
 def unmark(home: Home, stream: str, batch: int) -> None:
     """Take back Spark's mark of a batch, and what it has of the state after it."""
     checkpoint = home.checkpoint(stream, NAME)
