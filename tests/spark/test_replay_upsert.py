@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.errors import SetupError
 from etl.plan import Chosen, plan
+from etl.read import catalog_properties
 from etl.replay import replay
 from etl.steps import Step
 from tests import oracle
 from tests.oracle import Rows
 from tests.spark.runs import START, Home, once_at
 from tests.spark.test_sink_modes import LEVEL, Level, assert_clean, declare, land, made_levels
+from tests.spark.test_sink_modes import SINK as DECLARATION
 
 SCHEMA, SINK = "article string, at timestamp, left bigint", 'Upsert(keys=("article",), newest="at")'
+FAILURES = (Step.STAGED, Step.POINTER_DRAFTED, Step.DELIVERY_INSERTED, Step.ROWS_MERGED, Step.POINTER_SWAPPED)
+SEED = 5  # of a walk that takes each kind of step
 
 
 @dataclass(kw_only=True)
@@ -40,7 +47,7 @@ class Levels:
         """The stream's next batch."""
         self.write(batch, levels)
         assert self.home.run("levels").batches == 1
-        self.live.append((self._newest_delivery(), levels))
+        self.live.append((self.newest_delivery, levels))
 
     def replay(self, first: int, last: int, levels: Sequence[Level]) -> None:
         """Replay deliveries by their numbers, which now have these levels in the file of the first."""
@@ -49,9 +56,10 @@ class Levels:
         again = said.change(None, who="tests", why="")
         replay(home.place, pipeline, said, who="tests", accept_changed=True, spark=home.spark)
         self.live = [one for one in self.live if one[0] not in again.supersedes]
-        self.live.append((self._newest_delivery(), levels))
+        self.live.append((self.newest_delivery, levels))
 
-    def _newest_delivery(self) -> int:
+    @property
+    def newest_delivery(self) -> int:
         [(number,)] = self.home.ask(
             "SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq DESC LIMIT 1"
         )
@@ -70,7 +78,7 @@ class Levels:
                     latest[level.article] = level
         wanted = Rows(level.row[:3] for level in latest.values())
         assert oracle.difference(eyes.in_postgres(system=()), wanted) == ""
-        assert_clean(self.home, "levels")
+        self.home.assert_clean("levels")
 
 
 @pytest.fixture
@@ -94,6 +102,25 @@ def test_what_a_replaced_row_had_covered_comes_back(levels: Levels) -> None:
     third = levels.live[-1][0]
     levels.replay(third, third, [])
     levels.assert_rebuilt()
+
+
+def test_a_replay_brings_a_column_that_the_changes_before_it_lack(levels: Levels) -> None:
+    home = levels.home
+    levels.deliver(0, [level("a", 5, 2), level("b", 1, 4)])
+    levels.deliver(1, [level("a", 9, 6), level("b", 9, 8)])
+    second = levels.live[-1][0]
+    text = DECLARATION.format(name="levels", schema=SCHEMA, sink=SINK, suite="")
+    home.declare(
+        "levels", text=text.replace("lambda df: df", 'lambda df: df.withColumn("half", df.left / 2)')
+    )
+    levels.write(1, [level("b", 9, 8), level("c", 9, 10)])
+    levels.replay(second, second, [level("b", 9, 8), level("c", 9, 10)])  # a is what batch 0 brought
+    found = home.ask('SELECT article, "left", half FROM warehouse.levels ORDER BY article')
+    assert found == [("a", 2, None), ("b", 8, 4.0), ("c", 10, 5.0)]
+    table = SqlCatalog("sluice", **catalog_properties(home.place)).load_table("warehouse.levels")
+    lake = table.scan(selected_fields=("article", "left", "half")).to_arrow().to_pylist()
+    assert Rows(tuple(one.values()) for one in lake) == Rows([*found, ("b", 4, None)])
+    assert_clean(home, "levels")
 
 
 @pytest.mark.parametrize("what", ["the stream", "another replay"])
@@ -137,20 +164,92 @@ def test_changes_that_postgres_lost_before_the_commit_are_staged_again(levels: L
     ]
 
 
-def test_many_replays_leave_what_a_rebuild_would(levels: Levels) -> None:
-    chance = random.Random(5)
-    made = made_levels(5)
-    files: dict[int, int] = {}  # delivery -> the file that it was made of
-    for number, batch in enumerate(made):
-        levels.deliver(number, batch)
-        files[levels.live[-1][0]] = number
-    for _ in range(6):
-        old, before = chance.choice(levels.live)
-        kept = [replace(one, left=chance.randrange(100)) for one in before if chance.random() < 0.7]
-        levels.write(files[old], kept)
-        levels.replay(old, old, kept)
-        files[levels.live[-1][0]] = files[old]
-        levels.assert_rebuilt()
+class _Stopped(Exception):
+    pass
+
+
+@dataclass(kw_only=True)
+class Walk:
+    """Deliveries and replays by chance, each of them seen to leave what a rebuild would."""
+
+    levels: Levels
+    chance: random.Random
+    made: Sequence[Sequence[Level]]
+    files: dict[int, Sequence[int]] = field(default_factory=dict)  # by delivery in force
+    batches: int = 0
+
+    def step(self) -> str:
+        done = self.chance.choice((self.deliver, self.replay, self.replay, self.fail, self.overtaken))()
+        self.levels.assert_rebuilt()
+        return done
+
+    def deliver(self) -> str:
+        """The stream's next batch."""
+        self.levels.deliver(self.batches, self.made[self.batches])
+        self.files[self.levels.newest_delivery] = [self.batches]
+        self.batches += 1
+        return "delivered"
+
+    def replay(self) -> str:
+        return self._replayed(nullcontext())
+
+    def overtaken(self) -> str:
+        """The stream delivers when all of a replay is staged."""
+        self._replayed(once_at(Step.POINTER_DRAFTED, self.deliver))
+        return "overtaken"
+
+    def _replayed(self, during: AbstractContextManager[None]) -> str:
+        """Some neighbours again, whose files have fewer rows now, or none, and other figures."""
+        numbers, levels = self._neighbours()
+        files = [file for number in numbers for file in self.files[number]]
+        share = self.chance.choice((0.0, 0.7, 1.0))
+        now = [
+            replace(one, left=self.chance.randrange(100)) for one in levels if self.chance.random() < share
+        ]
+        for file in files:
+            self.levels.write(file, now if file == files[0] else [])
+        with during:
+            self.levels.replay(numbers[0], numbers[-1], now)
+        self.files[self.levels.newest_delivery] = files
+        return "replayed" if now else "replayed by nothing"
+
+    def fail(self) -> str:
+        """A replay that ends at one of its steps changes nothing."""
+        numbers, levels = self._neighbours()
+
+        def stop() -> None:
+            raise _Stopped
+
+        with once_at(self.chance.choice(FAILURES), stop), suppress(_Stopped):
+            self.levels.replay(numbers[0], numbers[-1], levels)
+        return "failed"
+
+    def _neighbours(self) -> tuple[list[int], list[Level]]:
+        """Deliveries in force, and of each article and moment the level of the last of them."""
+        live = dict(self.levels.live)
+        first = self.chance.randrange(len(live))
+        numbers = sorted(live)[first : first + self.chance.randint(1, 3)]
+        every = {(one.article, one.at): one for number in numbers for one in live[number]}
+        return numbers, list(every.values())
+
+
+def walked(levels: Levels, *, seed: int, steps: int) -> Counter[str]:
+    walk = Walk(levels=levels, chance=random.Random(seed), made=made_levels(steps + 3))
+    for _ in range(3):
+        walk.deliver()
+    return Counter(walk.step() for _ in range(steps))
+
+
+def test_a_walk_leaves_what_a_rebuild_would(levels: Levels) -> None:
+    done = walked(levels, seed=SEED, steps=10)
+    assert done.keys() == {"delivered", "replayed", "replayed by nothing", "overtaken", "failed"}, done
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(100, 105))
+def test_a_long_walk_leaves_what_a_rebuild_would(levels: Levels, seed: int) -> None:
+    walked(levels, seed=seed, steps=40)
 
 
 def test_an_interval_of_a_column_is_not_asked_of_an_upserted_table(levels: Levels) -> None:
