@@ -20,7 +20,7 @@ from etl.bucket import ensure_bucket
 from etl.database import Cursor, migrate, rows, run, session
 from etl.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
 from etl.lake import CATALOG, Lake, LakeTable
-from etl.live import went_back
+from etl.live import run_command, went_back
 from etl.pipeline import Pipeline, Replace
 from etl.preflight import mismatch
 from etl.retained import (
@@ -236,9 +236,12 @@ def _refuse(cursor: Cursor, pipeline: Pipeline, tables: Sequence[LakeTable], che
     name = pipeline.name
     if stops := rows(run(cursor, "ledger", "open_stops", {"pipeline": name})):
         batches = ", ".join(str(stop["batch_id"]) for stop in stops)
+        decide = (
+            f"`sluice decide {name} --batch {stops[0]['batch_id']} …`, then " if pipeline.replayable else ""
+        )
         raise NeedsPerson(
             f"Pipeline {name} is stopped at batch {batches}; nothing is swept while a stop is open",
-            remedy=f"`sluice decide {name} --batch {stops[0]['batch_id']} …`, then `sluice run {name}`",
+            remedy=f"{decide}`{run_command(pipeline)}`",
         )
     if check and (problem := check(cursor)):
         raise problem

@@ -14,12 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from etl.errors import ContractBroken, LedgerBehind, ServiceAway, SetupError
+from etl.errors import ContractBroken, LedgerBehind, NeedsPerson, ServiceAway, SetupError
 from etl.plan import Chosen, plan
 from etl.recover import recover
 from etl.run import Summary, run
 from etl.status import record_decision, states
 from etl.stay import Stay
+from etl.sweep import sweep
 from etl.trying import try_out
 from tests import oracle
 from tests.crash.killed import kill, runs_of
@@ -270,6 +271,9 @@ def test_a_batch_that_stops_can_not_come_again_and_the_next_run_begins_anew(
         record_decision(home.place, home.pipeline(), batch=1, stream=None, action="accept", who=ME, why="so")
     [state] = states(home.place, NAME)
     assert state.next == f"sluice run {NAME} --follow" and "not replayable" in str(state.promise)
+    with pytest.raises(NeedsPerson, match="is stopped at batch 1") as unswept:
+        sweep(home.place, home.pipeline())
+    assert unswept.value.remedy == f"`sluice run {NAME} --follow`"
 
     up = followed(NAME)
     sender.accept()
