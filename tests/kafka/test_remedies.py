@@ -40,7 +40,7 @@ def test_a_lost_checkpoint_is_made_anew_at_the_ledgers_offsets(home: Home, topic
     mend(home)
     assert home.run().records == 10
     assert_holds(home, topics.sent)
-    assert recover(home.place, home.pipeline(), spark=home.spark).problem is None
+    assert home.recover().problem is None
 
 
 def test_a_checkpoint_that_is_elsewhere_than_the_ledger_is_refused(home: Home, topics: Topics) -> None:

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from etl.errors import LedgerBehind, NeedsPerson
-from etl.recover import recover
 from etl.services import Services
 from tests import oracle
 from tests.kafka.topics import NAME, Record, Topics, assert_holds, declare, orders
@@ -68,7 +67,7 @@ def test_two_topics_are_joined_over_several_runs(home: Home, topics: Topics) -> 
     [(stream,)] = home.ask("SELECT stream_id::text FROM sluice.stream")
     (home.checkpoint(stream) / "metadata").unlink()
     with pytest.raises(NeedsPerson, match="can't be made anew from topics"):
-        recover(home.place, home.pipeline(NAME), spark=home.spark)
+        home.recover(NAME)
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def test_deliveries_that_a_restored_database_lost_are_put_back_from_the_lake(
     topics.send(topic, orders(40, 6))
     with pytest.raises(LedgerBehind):
         home.run()
-    done = recover(home.place, home.pipeline(NAME), spark=home.spark)
+    done = home.recover(NAME)
     assert sum(one.delivered for one in done.put_back) == 30
     assert home.run().records == 6
     assert_holds(home, topics.sent)

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from etl.audit import AuditReport, audit
 from etl.pipeline import Pipeline, load_pipeline
+from etl.recover import Recovered, recover
 from etl.run import Place, Progress, Summary, run
 from etl.services import Services
 from etl.settings import Settings
@@ -257,6 +258,9 @@ class Home:
     def run(self, name: str = NAME, *, progress: Progress = lambda receipt: None) -> Summary:
         self.make_folder(name)
         return run(self.place, self.pipeline(name), progress=progress, spark=self.spark)
+
+    def recover(self, name: str = NAME) -> Recovered:
+        return recover(self.place, self.pipeline(name), spark=self.spark)
 
     def checkpoint(self, stream: str, name: str = NAME) -> Path:
         return Path(self.place.settings.checkpoints, name, stream)

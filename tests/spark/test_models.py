@@ -23,7 +23,6 @@ from etl.pipeline import load_pipeline
 from etl.plan import Chosen, plan
 from etl.quarantine import Chosen as Held
 from etl.quarantine import held_rows
-from etl.recover import recover
 from etl.release import release
 from etl.replay import replay
 from etl.run import run
@@ -238,7 +237,7 @@ def test_a_version_trained_between_two_batches_scores_the_next_one(home: Home, m
 
     if more:
         shutil.rmtree(home.checkpoint(summary.stream, "scored"))
-        recover(home.place, home.pipeline("scored"), spark=home.spark)
+        home.recover("scored")
         files.append(land_scored(home, 4))
         assert home.run("scored").delivered == len(files[4])
         assert_scored(home, files[4], 4, 3, forests[3])

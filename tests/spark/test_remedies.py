@@ -11,35 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import fs
 
-from etl import steps
 from etl.batch import Receipt
 from etl.errors import (
     CheckpointDamaged,
     CheckpointLost,
     ContractBroken,
-    Fenced,
     InputsChanged,
     LedgerAhead,
-    LedgerBehind,
-    SluiceError,
     VerdictUnknown,
 )
-from etl.plan import Chosen, plan
-from etl.recover import Recovered, recover
-from etl.replay import replay
 from etl.steps import Step
 from tests import oracle
 from tests.oracle import Rows
-from tests.spark.backups import Backup
 from tests.spark.runs import NEGATIVE, RULES, UNIQUE, Home, Landed, Order, once_at, orders, rule
 
 SECOND = 1_000_000_000  # nanoseconds
-
-
-def recovered(home: Home) -> Recovered:
-    return recover(home.place, home.pipeline())
 
 
 def delivered_in_two_batches(home: Home) -> tuple[Landed, str]:
@@ -237,12 +224,12 @@ def test_a_checkpoint_restored_to_an_earlier_state_is_replaced(home: Home, tmp_p
 
 def assert_recovered(home: Home, landed: Landed, late: Landed, *, files: int = 4) -> None:
     """`recover` puts a new checkpoint in place, and the next run reads just what is new."""
-    mended = recovered(home)
+    mended = home.recover()
     assert (mended.put_back, mended.seen) == ((), files)
     home.assert_holds(landed)
     assert home.run().rows_in == len(late.orders)
     home.assert_holds(landed + late)
-    assert recovered(home).problem is None
+    assert home.recover().problem is None
 
 
 def remove(place: Path) -> None:
@@ -250,162 +237,6 @@ def remove(place: Path) -> None:
         shutil.rmtree(place)
     else:
         place.unlink()
-
-
-# A database that went back in time
-
-
-DELIVERIES = (
-    "SELECT delivery_id, stream_id::text, batch_id, commit_seq, rows_in, delivered, quarantined, malformed,"
-    " checksum::text, quarantine_checksum::text FROM sluice.delivery ORDER BY commit_seq"
-)
-
-
-def restored_at_rest(home: Home, backup: Backup) -> tuple[Landed, Landed, list[tuple[Any, ...]]]:
-    """What the restored database still has, what it lost, and the ledger as it was before that."""
-    home.declare(max_files=1)
-    kept = home.land("orders/a.jsonl", orders(0, 6, negative=[2]))
-    home.run()
-    backup.take()
-    lost = home.land("orders/b.jsonl", orders(10, 6, negative=[11]), ["{broken"])
-    lost += home.land("orders/c.jsonl", orders(20, 6))
-    assert home.run().batches == 2
-    before = home.ask(DELIVERIES)
-    backup.restore()
-    home.assert_holds(kept)
-    return kept, lost, before
-
-
-def test_deliveries_that_the_database_lost_come_back_from_the_lake(home: Home, backup: Backup) -> None:
-    kept, lost, before = restored_at_rest(home, backup)
-    refused = home.sluice("run", "orders")
-    assert refused.returncode == 4, refused.stderr
-    assert "PostgreSQL went back in time" in refused.stderr
-    assert "next: `sluice recover orders`" in refused.stderr
-    home.assert_holds(kept)
-    mended = home.sluice("recover", "orders")
-    assert mended.returncode == 0, mended.stderr
-    assert mended.stdout.count("put back from the lake") == 2
-    assert home.ask(DELIVERIES) == before
-    home.assert_holds(kept + lost)
-    late = home.land("orders/late.csv", orders(60, 5))
-    assert home.run().rows_in == 5
-    home.assert_holds(kept + lost + late)
-
-
-def test_a_replay_that_the_database_lost_is_named_and_the_batches_around_it_come_back(
-    home: Home, backup: Backup
-) -> None:
-    home.declare(max_files=1)
-    landed = home.land("orders/a.jsonl", orders(0, 6, negative=[2]))
-    home.run()
-    backup.take()
-    landed += home.land("orders/b.jsonl", orders(10, 6))
-    home.run()
-    chosen = plan(home.place, home.pipeline(), Chosen(batches=(0, 0)))
-    replay(home.place, home.pipeline(), chosen, who="tests", spark=home.spark)
-    landed += home.land("orders/c.jsonl", orders(20, 6))
-    home.run()
-    backup.restore()
-    with pytest.raises(LedgerBehind):
-        home.run()
-    done = recovered(home)
-    assert len(done.put_back) == 2
-    [again] = done.again
-    assert "what it had replaced is in force again: `sluice replay orders --deliveries 1..1`" in again
-    home.assert_holds(landed)
-
-
-@pytest.mark.parametrize("gone", [1, 2])
-def test_deliveries_that_nobody_has_any_more_are_read_again(home: Home, backup: Backup, gone: int) -> None:
-    kept, lost, before = restored_at_rest(home, backup)
-    remove_manifests(home, [delivery for delivery, *_ in before[1 : 1 + gone]])
-    with pytest.raises(LedgerBehind):
-        home.run()
-    assert recovered(home).put_back == ()
-    home.assert_holds(kept)
-    late = home.land("orders/late.csv", orders(60, 5))
-    home.run()
-    home.assert_holds(kept + lost + late)
-
-
-def remove_manifests(home: Home, deliveries: list[int]) -> None:
-    store, folder = home.reader().store, home.place.lake.table("warehouse.orders").location
-    found = store.get_file_info(fs.FileSelector(f"{folder.removeprefix('s3://')}/deliveries"))
-    named = [one.path for one in found if int(one.base_name.partition("-")[0]) in deliveries]
-    assert len(named) == len(deliveries)
-    for path in named:
-        store.delete_file(path)
-
-
-def test_a_database_from_before_the_first_run_gets_all_of_it_back(home: Home, backup: Backup) -> None:
-    backup.take()
-    landed, _ = delivered_in_two_batches(home)
-    before = home.ask(DELIVERIES)
-    backup.restore()
-    with pytest.raises(LedgerBehind, match="has never seen pipeline orders run"):
-        home.run()
-    assert len(recovered(home).put_back) == 2
-    assert home.ask(DELIVERIES) == before
-    home.assert_holds(landed)
-    late = home.land("orders/late.csv", orders(60, 5))
-    home.run()
-    home.assert_holds(landed + late)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Restore:
-    """When a backup is taken and put back under a living run, and how the run ends."""
-
-    taken_after: int  # the batch; batch 0 is delivered by an earlier run
-    put_back_at: tuple[Step, int]  # the step, and how many batches the run has done before
-    error: type[SluiceError]
-    lost: int  # deliveries
-
-
-RESTORES = {
-    "the lease is lost too": Restore(taken_after=0, put_back_at=(Step.BATCH_DONE, 1), error=Fenced, lost=2),
-    "the lease is there": Restore(
-        taken_after=1, put_back_at=(Step.BATCH_DONE, 1), error=LedgerBehind, lost=1
-    ),
-    "a batch is staged": Restore(taken_after=1, put_back_at=(Step.JUDGED, 2), error=LedgerBehind, lost=1),
-}
-
-
-@pytest.mark.parametrize("case", RESTORES.values(), ids=RESTORES.keys())
-def test_a_database_restored_under_a_run_stops_it(home: Home, backup: Backup, case: Restore) -> None:
-    home.declare(max_files=1)
-    landed = home.land("orders/a.jsonl", orders(0, 6))
-    home.run()
-    backup.take()
-    landed += home.land("orders/b.jsonl", orders(10, 6, negative=[12]))
-    landed += home.land("orders/c.jsonl", orders(20, 6))
-    landed += home.land("orders/d.jsonl", orders(30, 6))
-    landed += home.land("orders/e.jsonl", orders(40, 6))
-    done: list[int] = []
-
-    def meanwhile(receipt: Receipt) -> None:
-        done.append(receipt.batch_id)
-        if receipt.batch_id == case.taken_after:
-            backup.take()
-
-    def at(step: Step) -> None:
-        if (step, len(done)) == case.put_back_at:
-            backup.restore()
-
-    steps.listen(at)
-    try:
-        with pytest.raises(case.error):
-            home.run(progress=meanwhile)
-    finally:
-        steps.listen(None)
-    assert done == [1, 2]
-    with pytest.raises(LedgerBehind) as stop:
-        home.run()
-    assert "sluice recover orders" in stop.value.remedy
-    assert len(recovered(home).put_back) == case.lost
-    home.run()
-    home.assert_holds(landed)
 
 
 # Inputs that changed
@@ -471,7 +302,7 @@ def test_a_file_removed_before_its_batch_is_delivered_when_it_comes_back(home: H
     first, _, file = two_batches(home)
     stop = stopped_by(home, file.unlink)
     assert "second.jsonl is gone" in stop.seen
-    recovered(home)
+    home.recover()
     assert home.run().batches == 0
     home.assert_holds(first)
     back = home.land("orders/second.jsonl", orders(10, 6, negative=[12]))

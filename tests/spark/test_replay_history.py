@@ -18,7 +18,6 @@ from etl.forward import Lost
 from etl.inputs import path_of
 from etl.places import uri_of
 from etl.plan import Chosen, Plan, plan
-from etl.recover import recover
 from etl.replay import Replayed, replay
 from etl.steps import Step
 from tests.spark.runs import DECLARATION, Home, Landed, once_at, orders
@@ -96,7 +95,7 @@ def test_a_new_checkpoint_neither_takes_history_nor_loses_it(home: Home) -> None
     shutil.rmtree(home.checkpoint(home.ask("SELECT current_stream::text FROM sluice.pipeline")[0][0]))
     with pytest.raises(CheckpointLost):
         home.run()
-    recover(home.place, home.pipeline(), spark=home.spark)
+    home.recover()
     landed += land(home, 3)
     assert home.run().batches == 1
     assert_holds(home, landed)
@@ -112,7 +111,7 @@ def test_an_earlier_start_hands_the_stream_what_was_not_loaded(home: Home) -> No
     declare(home, start="date(2024, 2, 26)")
     with pytest.raises(CheckpointDamaged, match=r"1 files as read that no delivery has: .*dt=2024-02-27/a"):
         home.run()
-    recover(home.place, home.pipeline(), spark=home.spark)
+    home.recover()
     home.run()
     assert_holds(home, landed)
 

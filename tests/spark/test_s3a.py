@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from etl.batch import Receipt
 from etl.errors import CheckpointLost, InputsChanged
 from etl.plan import Chosen, plan
-from etl.recover import recover
 from etl.replay import replay
 from etl.services import Services
 from etl.settings import Settings
@@ -105,7 +104,7 @@ def test_an_object_overwritten_while_it_is_read_is_not_delivered(home: S3Home) -
         home.run()
     assert "sluice recover orders" in stop.value.remedy
     home.assert_holds(Landed())
-    recover(home.place, home.pipeline())
+    home.recover()
     assert home.run().rows_in == 6
     home.assert_holds(new[0])
     home.assert_clean()
@@ -128,7 +127,7 @@ def test_an_object_overwritten_between_listing_and_its_batch_is_not_delivered(ho
     with pytest.raises(InputsChanged, match="was changed after it was listed"):
         home.run(progress=overwrite)
     home.assert_holds(landed[done[0]])
-    recover(home.place, home.pipeline())
+    home.recover()
     assert home.run().rows_in == 6
     home.assert_holds(landed["a"] + landed["b"])
     home.assert_clean()
@@ -144,7 +143,7 @@ def test_an_object_removed_before_its_batch_stops_the_run(home: S3Home) -> None:
         home.run()
     home.assert_holds(Landed())
     home.land("orders/a.jsonl", landed.orders)
-    recover(home.place, home.pipeline())
+    home.recover()
     home.run()
     home.assert_holds(landed)
 
@@ -187,7 +186,7 @@ def test_state_is_kept_on_s3_and_made_anew_there(home: S3Home) -> None:
     checkpoint = f"{home.place.settings.checkpoints}/{taps.NAME}/{lost}"
     assert any("/state/0/" in key for key in home.below(checkpoint))
     home.remove(checkpoint)
-    recover(home.place, home.pipeline(taps.NAME), spark=home.spark)
+    home.recover(taps.NAME)
     taps.land_all(home, files[3:], first=3)
     home.run(taps.NAME)
     assert taps.in_force(home) == taps.hourly(taps.flat(files))
@@ -210,7 +209,7 @@ def test_history_on_s3_is_left_out_and_loaded_by_its_replay(home: S3Home) -> Non
     replay(home.place, home.pipeline(), planned, who="tests", spark=home.spark)
     home.assert_holds(landed + loaded)
     home.remove(checkpoint_of(home, home.ask("SELECT current_stream::text FROM sluice.pipeline")[0][0]))
-    recover(home.place, home.pipeline())
+    home.recover()
     assert home.run().batches == 0
     home.assert_holds(landed + loaded)
     home.assert_clean()

@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 
 from etl.errors import SetupError
-from etl.recover import recover
 from tests.spark import taps
 from tests.spark.runs import Home
 from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, hourly, in_force, land_all
@@ -49,7 +48,7 @@ def test_state_that_is_made_anew_leaves_the_late_ones_out_again(home: Home) -> N
     stream = home.run(NAME).stream
     shutil.rmtree(home.checkpoint(stream, NAME))
     before = held(home)
-    recover(home.place, home.pipeline(NAME), spark=home.spark)
+    home.recover(NAME)
     land_all(home, FILES[8:], first=8)
     home.run(NAME)
     assert in_force(home) == hourly(flat(IN_TIME), until=max(tap.at for tap in flat(IN_TIME)) - 2 * HOUR)

@@ -11,7 +11,6 @@ import pytest
 from etl import kept
 from etl.checkpoint import open_checkpoint
 from etl.errors import CheckpointDamaged
-from etl.recover import recover
 from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home
@@ -88,7 +87,7 @@ def test_timers_by_the_clock_fire_with_the_next_file_also_after_a_lost_checkpoin
         assert in_force(home) == wanted
         if number == 1:
             shutil.rmtree(home.checkpoint(summary.stream, NAME))
-            recover(home.place, home.pipeline(NAME), spark=home.spark)
+            home.recover(NAME)
     assert home.reader(NAME).on_lake(system=()) == wanted
     assert_clean(home)
 
@@ -136,7 +135,7 @@ def test_a_state_of_another_schema_is_told_and_made_anew(home: Home) -> None:
     land_all(home, files[6:], first=6)
     with pytest.raises(CheckpointDamaged, match="sluice recover taps"):
         home.run(NAME)
-    recover(home.place, home.pipeline(NAME), spark=home.spark)
+    home.recover(NAME)
     home.run(NAME)
     assert in_force(home) == silences([*files[:6], [], *files[6:], []])[0]
     assert_clean(home)

@@ -14,7 +14,6 @@ import pytest
 from etl.batch import Receipt
 from etl.errors import CheckpointLost, SetupError
 from etl.plan import Chosen, plan
-from etl.recover import recover
 from etl.replay import replay
 from tests.oracle import Rows
 from tests.spark import taps
@@ -99,7 +98,7 @@ def test_a_right_outer_join_of_two_schemas_goes_on_over_runs_and_a_lost_checkpoi
     shutil.rmtree(home.checkpoint(summary.stream, NAME))
     with pytest.raises(CheckpointLost):
         home.run(NAME)
-    recover(home.place, home.pipeline(NAME), spark=home.spark)
+    home.recover(NAME)
     land_owners(home, 3, OWNERS[24:])
     land_all(home, FILES[6:], first=6)
     home.run(NAME)
