@@ -10,7 +10,9 @@ from etl.patterns import Pattern, fits, is_glob, split_pattern
 from etl.places import filesystem, landing_place
 
 # Which data set of ours lands the folder.
-_LANDS = {"reference": "flights", "weather": "flights"} | {n: n for n in ("flights", "devices", "actions")}
+_LANDS = {"reference": "flights", "weather": "flights"} | {
+    name: name for name in ("flights", "devices", "actions", "requests")
+}
 
 
 def landed(pipeline: Pipeline, landing: str) -> set[str]:

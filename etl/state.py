@@ -250,6 +250,6 @@ def refuse_replay(pipeline: str, state: Sequence[str]) -> None:
         raise SetupError(
             f"Pipeline {pipeline} keeps state between batches ({'; '.join(state)}): what a batch delivers depends on"
             " all batches before it, so none can be replayed by itself",
-            remedy="land corrected records as new files; an upsert or replace sink takes what they change. To have all of"
-            " it anew: docs/state.md",
+            remedy="land corrected records as new files; an upsert or replace sink takes what they change. How all of"
+            " it is made anew: docs/state.md",
         )

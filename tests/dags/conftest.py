@@ -25,7 +25,6 @@ from tests.dags.orders_stack import orders_stack
 
 __all__ = ["orders_stack", "page"]
 
-HERE = Path(__file__).parent
 ENDS_WITHIN = 120  # seconds
 HELLO = """
 from airflow.sdk import dag, task
@@ -42,11 +41,6 @@ def hello():
 
 hello()
 """
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest file of these begins first, or at the end of all tests one process would wait for it alone."""
-    items.sort(key=lambda one: one.path.parent == HERE and one.path.name != "test_runs.py")
 
 
 @dataclass(frozen=True, kw_only=True)
