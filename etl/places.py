@@ -7,6 +7,7 @@ decoding it again would name another file, so the two are kept apart.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -38,6 +39,11 @@ def uri_of(place: str) -> str:
     scheme = "s3a://" if place.startswith("s3a://") else "file://"
     path = place.removeprefix("s3a://")
     return scheme + "".join(quote(char, safe=_UNQUOTED) if char.isascii() else char for char in path)
+
+
+def spark_path(folder: str | Path) -> str:
+    """A local folder, whatever Spark's own default is; not percent-encoded, for its readers take a path and not a URI."""
+    return f"file://{folder}"
 
 
 def landing_place(landing: str) -> str:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl.before import BeforeStart
@@ -24,6 +23,7 @@ from etl.late import LATE, is_late
 from etl.lookups import LookupsChanged, read_lookup, version
 from etl.models import Models, Scorer
 from etl.patterns import inferred_format, split_pattern
+from etl.places import spark_path
 from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files, read_stream
 from etl.settings import Settings
 from etl.stage import MALFORMED as MALFORMED_REASON
@@ -92,7 +92,7 @@ class Source:
 
     def below(self, folder: str) -> DataFrame:
         """As `streamed`, of a local folder instead of the landing, whatever the sources' patterns say of names."""
-        return self._stream([Path(folder).as_uri()] * len(self.pipeline.sources), anything=True)
+        return self._stream([spark_path(folder)] * len(self.pipeline.sources), anything=True)
 
     def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
         """As `streamed`, of the given files alone and not streaming; of the `broken` ones what can be read."""

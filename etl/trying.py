@@ -228,7 +228,7 @@ def _streamed(
 
     def keep(batch: DataFrame, number: int) -> None:
         try:
-            batch.write.parquet((out / f"{number:06}").as_uri())
+            batch.write.parquet(places.spark_path(out / f"{number:06}"))
         except BaseException as error:
             failure.append(error)
             raise
@@ -241,7 +241,7 @@ def _streamed(
     batch = Past(watermark_ms=0, time_ms=int(time.time() * 1000), inputs=files)
     with its_batches(frame):
         planned.run(checkpoint, 0, batch, failure)
-    written = [one.as_uri() for one in sorted(out.iterdir())]
+    written = [places.spark_path(one) for one in sorted(out.iterdir())]
     return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)
 
 

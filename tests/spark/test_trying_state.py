@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +45,19 @@ def tried(home: Home, name: str = taps.NAME) -> Tried:
     pipeline = load_pipeline(name, home.place.settings.pipelines)
     files = [str(file) for file in sorted(home.landing.rglob("*.jsonl"))]
     return try_out(home.place, pipeline, files, most=10_000, spark=home.spark)
+
+
+def test_the_folder_for_temporary_files_may_have_a_blank(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a b%20ü"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    taps.declare(home)
+    taps.land_all(home, FILES[:2])
+    assert Counter(map(plain, tried(home).rows)) == taps.hourly(taps.flat(FILES[:2]))
+    home.run(taps.NAME)
+    assert taps.in_force(home) == taps.hourly(taps.flat(FILES[:2]))
 
 
 @pytest.mark.parametrize(("declared", "wanted"), KINDS.values(), ids=KINDS)
