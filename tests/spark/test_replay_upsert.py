@@ -5,15 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.errors import SetupError
-from etl.plan import Chosen, plan
+from etl.plan import Chosen, Plan, plan
 from etl.read import catalog_properties
 from etl.replay import replay
 from etl.steps import Step
@@ -25,7 +25,6 @@ from tests.spark.test_sink_modes import SINK as DECLARATION
 
 SCHEMA, SINK = "article string, at timestamp, left bigint", 'Upsert(keys=("article",), newest="at")'
 FAILURES = (Step.STAGED, Step.POINTER_DRAFTED, Step.DELIVERY_INSERTED, Step.ROWS_MERGED, Step.POINTER_SWAPPED)
-SEED = 5  # of a walk that takes each kind of step
 
 
 @dataclass(kw_only=True)
@@ -49,10 +48,13 @@ class Levels:
         assert self.home.run("levels").batches == 1
         self.live.append((self.newest_delivery, levels))
 
+    def planned(self, first: int, last: int) -> Plan:
+        return plan(self.home.place, self.home.pipeline("levels"), Chosen(deliveries=(first, last)))
+
     def replay(self, first: int, last: int, levels: Sequence[Level]) -> None:
         """Replay deliveries by their numbers, which now have these levels in the file of the first."""
         home, pipeline = self.home, self.home.pipeline("levels")
-        said = plan(home.place, pipeline, Chosen(deliveries=(first, last)))
+        said = self.planned(first, last)
         again = said.change(None, who="tests", why="")
         replay(home.place, pipeline, said, who="tests", accept_changed=True, spark=home.spark)
         self.live = [one for one in self.live if one[0] not in again.supersedes]
@@ -168,6 +170,14 @@ class _Stopped(Exception):
     pass
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Some:
+    """Deliveries in force."""
+
+    asked: tuple[int, int]  # first and last
+    numbers: Sequence[int]
+
+
 @dataclass(kw_only=True)
 class Walk:
     """Deliveries and replays by chance, each of them seen to leave what a rebuild would."""
@@ -178,10 +188,12 @@ class Walk:
     files: dict[int, Sequence[int]] = field(default_factory=dict)  # by delivery in force
     batches: int = 0
 
-    def step(self) -> str:
-        done = self.chance.choice((self.deliver, self.replay, self.replay, self.fail, self.overtaken))()
-        self.levels.assert_rebuilt()
-        return done
+    def steps(self, count: int) -> Iterator[str]:
+        """So many, of each kind as many as of the others."""
+        kinds = (self.deliver, self.replay, self.replay, self.fail, self.overtaken)
+        for step in self.chance.sample(kinds, counts=[count // len(kinds)] * len(kinds), k=count):
+            yield step()
+            self.levels.assert_rebuilt()
 
     def deliver(self) -> str:
         """The stream's next batch."""
@@ -200,49 +212,53 @@ class Walk:
 
     def _replayed(self, during: AbstractContextManager[None]) -> str:
         """Some neighbours again, whose files have fewer rows now, or none, and other figures."""
-        numbers, levels = self._neighbours()
-        files = [file for number in numbers for file in self.files[number]]
-        share = self.chance.choice((0.0, 0.7, 1.0))
+        some = self._neighbours()
+        levels = self._levels(some)
+        files = [file for number in some.numbers for file in self.files[number]]
+        share = self.chance.choice((0.0, 0.7, 0.7, 1.0))
         now = [
             replace(one, left=self.chance.randrange(100)) for one in levels if self.chance.random() < share
         ]
         for file in files:
             self.levels.write(file, now if file == files[0] else [])
         with during:
-            self.levels.replay(numbers[0], numbers[-1], now)
+            self.levels.replay(*some.asked, now)
         self.files[self.levels.newest_delivery] = files
         return "replayed" if now else "replayed by nothing"
 
     def fail(self) -> str:
         """A replay that ends at one of its steps changes nothing."""
-        numbers, levels = self._neighbours()
+        some = self._neighbours()
 
         def stop() -> None:
             raise _Stopped
 
-        with once_at(self.chance.choice(FAILURES), stop), suppress(_Stopped):
-            self.levels.replay(numbers[0], numbers[-1], levels)
+        with once_at(self.chance.choice(FAILURES), stop), pytest.raises(_Stopped):
+            self.levels.replay(*some.asked, self._levels(some))
         return "failed"
 
-    def _neighbours(self) -> tuple[list[int], list[Level]]:
-        """Deliveries in force, and of each article and moment the level of the last of them."""
+    def _neighbours(self) -> _Some:
+        """A range of numbers, with what took the place of those within it that were replaced."""
+        first = self.chance.choice(sorted(number for number, _ in self.levels.live))
+        asked = first, first + self.chance.randrange(3)
+        return _Some(asked=asked, numbers=self.levels.planned(*asked).numbers)
+
+    def _levels(self, some: _Some) -> list[Level]:
+        """Of each article and moment the level of the last delivery."""
         live = dict(self.levels.live)
-        first = self.chance.randrange(len(live))
-        numbers = sorted(live)[first : first + self.chance.randint(1, 3)]
-        every = {(one.article, one.at): one for number in numbers for one in live[number]}
-        return numbers, list(every.values())
+        return list({(one.article, one.at): one for number in some.numbers for one in live[number]}.values())
 
 
 def walked(levels: Levels, *, seed: int, steps: int) -> Counter[str]:
     walk = Walk(levels=levels, chance=random.Random(seed), made=made_levels(steps + 3))
     for _ in range(3):
         walk.deliver()
-    return Counter(walk.step() for _ in range(steps))
+    return Counter(walk.steps(steps))
 
 
 def test_a_walk_leaves_what_a_rebuild_would(levels: Levels) -> None:
-    done = walked(levels, seed=SEED, steps=10)
-    assert done.keys() == {"delivered", "replayed", "replayed by nothing", "overtaken", "failed"}, done
+    done = walked(levels, seed=5, steps=10)
+    assert done.keys() >= {"delivered", "replayed", "overtaken", "failed"}, done
 
 
 @pytest.mark.slow

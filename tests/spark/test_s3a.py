@@ -199,7 +199,7 @@ def test_history_on_s3_is_left_out_and_loaded_by_its_replay(home: S3Home) -> Non
     home.declare(text="import datetime as dt\n" + text.replace('suite="orders",', start))
     days = [f"dt=2024-02-{day}" for day in (26, 27, 28)]
     loaded, _, landed = (
-        home.land(f"orders/{day}/a b.jsonl", orders(number * 20, 6), ["{broken"])
+        home.land(f"orders/{day}/a b%20ü+.jsonl", orders(number * 20, 6), ["{broken"])
         for number, day in enumerate(days)
     )
     assert home.run().batches == 1

@@ -11,7 +11,6 @@ import pytest
 from etl import kept
 from etl.checkpoint import open_checkpoint
 from etl.errors import CheckpointDamaged
-from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home
 from tests.spark.taps import NAME, assert_clean, declare, flat, in_force, land_all, recipe, silences
@@ -49,41 +48,14 @@ def test_timeouts_of_groups_in_pandas_fire_as_timers_do(home: Home) -> None:
     assert_clean(home)
 
 
-BY_THE_CLOCK = """
-    import datetime as dt
-    from pyspark.sql import Row
-    from pyspark.sql.streaming import StatefulProcessor
-
-    class AMillisecondLater(StatefulProcessor):
-        def init(self, handle):
-            self.handle = handle
-            self.newest = handle.getValueState("newest", "seconds bigint")
-
-        def handleInputRows(self, key, rows, timerValues):
-            newest = max(int(row.at.replace(tzinfo=dt.UTC).timestamp()) for row in rows)
-            self.newest.update((max(newest, *(self.newest.get() or ())) if self.newest.exists() else newest,))
-            self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
-            return iter(())
-
-        def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
-            yield Row(phone=key[0], last=dt.datetime.fromtimestamp(self.newest.get()[0], dt.UTC))
-
-    columns = "phone string, last timestamp"
-    return df.groupBy("phone").transformWithState(AMillisecondLater(), columns, "append", "ProcessingTime")
-"""
-
-
 def test_timers_by_the_clock_fire_with_the_next_file_also_after_a_lost_checkpoint(home: Home) -> None:
     files = taps.taps(3, 20, seed=43)
-    declare(home, body=BY_THE_CLOCK, sink="Append()", columns=taps.SILENCES)
-    wanted: Rows = Counter()
+    declare(home, body=taps.BY_THE_CLOCK, sink="Append()", columns=taps.SILENCES)
     for number, made in enumerate(files):
         taps.land(home, number, made)
         summary = home.run(NAME)
         assert summary.batches == 1, "a batch without files would be followed by another"
-        so_far = flat(files[: number + 1])
-        for phone in {tap.phone for tap in files[number - 1]} if number else ():
-            wanted[phone, max(tap.at for tap in so_far if tap.phone == phone) * 1_000_000] += 1
+        wanted = taps.told_a_file_later(files[: number + 1])
         assert in_force(home) == wanted
         if number == 1:
             shutil.rmtree(home.checkpoint(summary.stream, NAME))
