@@ -95,13 +95,13 @@ def left_out(
         if interval is not None and not before.template.overlaps(path, interval):
             continue
         if not _is_hidden(path.removeprefix(split_pattern(pipeline.files[source].pattern).folder)):
-            found.setdefault(source, []).append(uri_of(_place(path, landing)))
+            found.setdefault(source, []).append(_uri(path, landing))
     return [one for source in found for one in look(found[source], landing=landing, source=source)]
 
 
-def _place(path: str, landing: str) -> str:
+def _uri(path: str, landing: str) -> str:
     outside = path.startswith(("/", "s3a://"))
-    return path if outside else f"{landing_place(landing).rstrip('/')}/{path}"
+    return uri_of(path if outside else f"{landing_place(landing).rstrip('/')}/{path}")
 
 
 def _is_hidden(path: str) -> bool:

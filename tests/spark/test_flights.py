@@ -15,7 +15,7 @@ from etl.pipeline import load_pipeline
 from etl.read import catalog_properties
 from etl.run import run
 from tests.oracle import Rows, difference
-from tests.packaged import FLIGHTS, held_flights, packaged
+from tests.packaged import FLIGHTS, departures, held_flights, packaged, rows_of
 from tests.spark.runs import Home
 
 NAME = "flights"
@@ -51,21 +51,13 @@ def test_each_flight_of_the_year_is_delivered_or_held_in_both_sinks(shipped: Hom
 def derived() -> pd.DataFrame:
     """What the pipeline makes of the package's flights."""
     flights = packaged("flights.csv.zip")
-    local = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]]).dt.tz_localize(
-        "America/New_York"
-    )
     flights = flights.assign(
-        time_hour=pd.to_datetime(flights.time_hour), scheduled_departure=local.dt.tz_convert("UTC")
+        time_hour=pd.to_datetime(flights.time_hour), scheduled_departure=departures(flights)
     )
     for name, columns in LOOKED_UP.items():
         known = packaged(f"{name}.csv")[list(columns)].rename(columns=columns)
         flights = flights.merge(known, how="left", on=next(iter(columns.values())))
     return flights
-
-
-def rows_of(frame: pd.DataFrame) -> Rows:
-    plain = frame.astype(object).where(frame.notna(), None)
-    return Counter(plain.itertuples(index=False, name=None))
 
 
 def on_lake(catalog: SqlCatalog, table: str, columns: Sequence[str]) -> Rows:

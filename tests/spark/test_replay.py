@@ -26,6 +26,7 @@ from tests.spark.runs import (
     START,
     Home,
     Landed,
+    failing_at,
     once_at,
     orders,
     rule,
@@ -222,21 +223,13 @@ def test_the_stream_may_deliver_while_a_replay_is_staged(home: Home) -> None:
     assert named == [None, *(number for number, _ in chain[:-1])]  # by which recover finds what was lost
 
 
-class _Stopped(Exception):
-    pass
-
-
 @pytest.mark.parametrize("step", IN_THE_SWAP)
 def test_an_error_at_any_step_changes_nothing_and_the_next_try_replaces_all(home: Home, step: Step) -> None:
     home.declare(max_files=1)
     landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))
     landed += home.land("orders/1.jsonl", orders(8, 8, negative=[9]))
     home.run()
-
-    def stop() -> None:
-        raise _Stopped
-
-    with once_at(step, stop), pytest.raises(_Stopped):
+    with failing_at(step):
         again(home, Chosen(batches=(0, 1)))
     home.assert_holds(landed)
     again(home, Chosen(batches=(0, 1)))

@@ -18,13 +18,13 @@ from etl.read import catalog_properties
 from etl.replay import replay
 from etl.steps import Step
 from tests import oracle
+from tests.crash.test_walk import FAILURES
 from tests.oracle import Rows
-from tests.spark.runs import START, Home, once_at
+from tests.spark.runs import START, Home, failing_at, once_at
 from tests.spark.test_sink_modes import LEVEL, Level, assert_clean, declare, land, made_levels
 from tests.spark.test_sink_modes import SINK as DECLARATION
 
 SCHEMA, SINK = "article string, at timestamp, left bigint", 'Upsert(keys=("article",), newest="at")'
-FAILURES = (Step.STAGED, Step.POINTER_DRAFTED, Step.DELIVERY_INSERTED, Step.ROWS_MERGED, Step.POINTER_SWAPPED)
 
 
 @dataclass(kw_only=True)
@@ -166,10 +166,6 @@ def test_changes_that_postgres_lost_before_the_commit_are_staged_again(levels: L
     ]
 
 
-class _Stopped(Exception):
-    pass
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Some:
     """Deliveries in force."""
@@ -229,11 +225,7 @@ class Walk:
     def fail(self) -> str:
         """A replay that ends at one of its steps changes nothing."""
         some = self._neighbours()
-
-        def stop() -> None:
-            raise _Stopped
-
-        with once_at(self.chance.choice(FAILURES), stop), pytest.raises(_Stopped):
+        with failing_at(self.chance.choice(FAILURES)):
             self.levels.replay(*some.asked, self._levels(some))
         return "failed"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,14 +13,14 @@ from pyspark.sql import SparkSession
 
 from etl.batch import Receipt
 from etl.errors import CheckpointLost, InputsChanged
-from etl.plan import Chosen, plan
-from etl.replay import replay
+from etl.run import Progress
 from etl.services import Services
 from etl.settings import Settings
 from etl.steps import Step
 from tests.spark import taps
-from tests.spark.runs import DECLARATION, NAME, Landed, once_at, orders
+from tests.spark.runs import NAME, Landed, once_at, orders
 from tests.spark.s3_home import S3Home
+from tests.spark.test_replay_history import declare, land, load
 
 NAMES = ("dt=2020-01-01/a.jsonl", "b b ü%20+.csv", "c/d/e&'(.jsonl", "f.csv")
 
@@ -44,8 +43,18 @@ def home(
     return S3Home.at(tmp_path, dsn, services, lake_uri, settings_for, spark, **places)
 
 
-def checkpoint_of(home: S3Home, stream: str) -> str:
-    return f"{home.place.settings.checkpoints}/{NAME}/{stream}"
+def fail_after(batch: int) -> Progress:
+    """Told of it, a run ends with an error: it is committed, and Spark has not marked it."""
+
+    def fail(receipt: Receipt) -> None:
+        if receipt.batch_id == batch:
+            raise OSError("no space left for a log line")
+
+    return fail
+
+
+def checkpoint_of(home: S3Home, stream: str, name: str = NAME) -> str:
+    return f"{home.place.settings.checkpoints}/{name}/{stream}"
 
 
 def test_objects_that_landed_are_delivered_once_and_malformed_records_held(home: S3Home) -> None:
@@ -77,13 +86,8 @@ def test_a_run_goes_on_from_a_checkpoint_on_s3_when_it_failed_after_its_commit(h
     landed = Landed()
     for number in range(3):
         landed += home.land(f"orders/{number}.jsonl", orders(number * 10, 6))
-
-    def fail(receipt: Receipt) -> None:
-        if receipt.batch_id == 1:
-            raise OSError("no space left for a log line")
-
     with pytest.raises(OSError, match="no space left"):
-        home.run(progress=fail)
+        home.run(progress=fail_after(1))
     assert home.run().batches == 1
     home.assert_holds(landed)
     home.assert_clean()
@@ -173,17 +177,12 @@ def test_state_is_kept_on_s3_and_made_anew_there(home: S3Home) -> None:
     files = taps.taps(4, 30, seed=31)
     taps.declare(home)
     taps.land_all(home, files[:3])
-
-    def fail(receipt: Receipt) -> None:
-        if receipt.batch_id == 1:
-            raise OSError("no space left for a log line")
-
     with pytest.raises(OSError, match="no space left"):
-        home.run(taps.NAME, progress=fail)
+        home.run(taps.NAME, progress=fail_after(1))
     lost = home.run(taps.NAME).stream
     assert taps.in_force(home) == taps.hourly(taps.flat(files[:3]))
 
-    checkpoint = f"{home.place.settings.checkpoints}/{taps.NAME}/{lost}"
+    checkpoint = checkpoint_of(home, lost, taps.NAME)
     assert any("/state/0/" in key for key in home.below(checkpoint))
     home.remove(checkpoint)
     home.recover(taps.NAME)
@@ -194,19 +193,11 @@ def test_state_is_kept_on_s3_and_made_anew_there(home: S3Home) -> None:
 
 
 def test_history_on_s3_is_left_out_and_loaded_by_its_replay(home: S3Home) -> None:
-    text = DECLARATION.format(name=NAME, max_files=2, share=1.0)
-    start = 'suite="orders", interval="dt={interval:%Y-%m-%d}", start=dt.date(2024, 2, 28),'
-    home.declare(text="import datetime as dt\n" + text.replace('suite="orders",', start))
-    days = [f"dt=2024-02-{day}" for day in (26, 27, 28)]
-    loaded, _, landed = (
-        home.land(f"orders/{day}/a b%20ü+.jsonl", orders(number * 20, 6), ["{broken"])
-        for number, day in enumerate(days)
-    )
+    declare(home)
+    loaded, _, landed = (land(home, day, "a b%20ü+") for day in range(3))
     assert home.run().batches == 1
     home.assert_holds(landed)
-    interval = tuple(dt.datetime(2024, 2, day, tzinfo=dt.UTC) for day in (26, 27))
-    planned = plan(home.place, home.pipeline(), Chosen(interval=interval))
-    replay(home.place, home.pipeline(), planned, who="tests", spark=home.spark)
+    load(home, 0)
     home.assert_holds(landed + loaded)
     home.remove(checkpoint_of(home, home.ask("SELECT current_stream::text FROM sluice.pipeline")[0][0]))
     home.recover()

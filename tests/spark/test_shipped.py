@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,7 +14,7 @@ from etl.landing import land_flights, parse_days
 from etl.pipeline import load_pipeline
 from etl.read import catalog_properties
 from etl.run import Summary, run
-from tests.packaged import packaged
+from tests.packaged import departures, packaged, rows_of
 from tests.spark.runs import REPOSITORY, Home
 
 LAYOUTS = pytest.mark.parametrize("max_files", [4, 100], ids=["many small batches", "few large batches"])
@@ -28,20 +27,13 @@ def flights() -> pd.DataFrame:
     """The flights that are landed here, as the package has them."""
     rows = from_package("flights.csv.zip")
     rows = rows[(rows.month == 1) & (rows.day <= 18)]
-    local = pd.to_datetime(rows[["year", "month", "day", "hour"]]).dt.tz_localize("America/New_York")
-    hour = local.dt.tz_convert("UTC")
-    return rows.assign(hour_utc=hour, departure=hour + pd.to_timedelta(rows.minute, "min"))
+    departure = departures(rows)
+    return rows.assign(hour_utc=departure.dt.floor("h"), departure=departure)
 
 
 def from_package(name: str) -> pd.DataFrame:
     """Each number as Spark reads it."""
     return packaged(name, float_precision="round_trip")
-
-
-def rows_of(frame: pd.DataFrame) -> Counter[tuple[Any, ...]]:
-    """As PostgreSQL gives them."""
-    plain = frame.astype(object).where(frame.notna(), None)
-    return Counter(plain.itertuples(index=False, name=None))
 
 
 def in_two_runs(
