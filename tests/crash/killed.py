@@ -32,11 +32,9 @@ class Runs:
     reached: int  # file descriptor of the FIFO on which a run says that it has come to its step
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start(
-        self, step: str, passes: int, pipeline: str = "orders", *, follow: bool = False
-    ) -> subprocess.Popen[bytes]:
-        words = ["-m", "tests.crash.spark_run", pipeline, step, str(passes), str(self.folder)]
-        words += ["follow"] * follow
+    def start(self, step: str, passes: int, pipeline: str = "orders", *how: str) -> subprocess.Popen[bytes]:
+        """`how`: follow, or replay; none of them: a run to its end."""
+        words = ["-m", "tests.crash.spark_run", pipeline, step, str(passes), str(self.folder), *how]
         with (self.folder / "log").open("wb") as log:
             run = subprocess.Popen(
                 [sys.executable, *words],

@@ -1,7 +1,8 @@
 """One whole run in a process that can be killed: it stops at a step, says so in a marker file, and waits.
 
-Started as `python -m tests.crash.spark_run <pipeline> <step> <passes> <folder> [follow]`, with the settings in the
-environment as for the command. It waits by reading from a FIFO that nobody writes to.
+Started as `python -m tests.crash.spark_run <pipeline> <step> <passes> <folder> [follow | replay]`, with the settings in
+the environment as for the command; a replay is of deliveries that are in force, all of them. It waits by reading from a
+FIFO that nobody writes to.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from etl import services, steps
 from etl.pipeline import load_pipeline
+from etl.plan import Chosen, plan
+from etl.replay import replay
 from etl.run import Place, run
 from etl.settings import load_settings
 from etl.stay import Stay
@@ -41,15 +44,19 @@ class StopAt:
 
 
 def main() -> None:
-    name, step, passes, folder, *follow = sys.argv[1:]
+    name, step, passes, folder, *how = sys.argv[1:]
     settings = load_settings()
     found = services.up(settings)
     os.environ.update(found.environment)
     place = Place(settings=settings, services=found)
     stop = StopAt(step=step, folder=folder, passes=int(passes))
     steps.listen(stop)
-    stay = Stay(every=timedelta(seconds=1) if follow else None)
-    run(place, load_pipeline(name, settings.pipelines), on_step=stop, stay=stay)
+    pipeline = load_pipeline(name, settings.pipelines)
+    if how == ["replay"]:
+        planned = plan(place, pipeline, Chosen(deliveries=(1, sys.maxsize)))
+        replay(place, pipeline, planned, who="tests", on_step=stop)
+    else:
+        run(place, pipeline, on_step=stop, stay=Stay(every=timedelta(seconds=1) if how else None))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from etl.steps import Step
 from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, kill_jvm, processes_of
 from tests.oracle import Rows
 from tests.spark import taps
-from tests.spark.runs import Home, Landed, orders
+from tests.spark.runs import NAME, Home, Landed, orders
 from tests.spark.taps import Tap
 
 DRIVER, JVM = "the driver", "its JVM alone"
@@ -172,6 +172,38 @@ def test_state_of_every_kind_goes_on_after_a_kill(runs: Runs, spark: SparkSessio
     assert taps.in_force(runs.home) == kept.wanted(files)
     assert taps.in_force(runs.home).total() > 5
     taps.assert_clean(runs.home)
+
+
+# (step of a replay, whether it has taken the place of what it replays)
+REPLAY_KILLS = (
+    ("rows-copied", False),  # on an executor
+    ("rows-merged", False),  # its transaction is under way, and what it replaces is out
+    ("committed", True),
+)
+
+
+@pytest.mark.timeout(600)
+def test_a_replay_killed_at_any_point_has_replaced_all_or_nothing(runs: Runs, spark: SparkSession) -> None:
+    home = replace(runs.home, spark=spark)
+    landed = sum(landed_batches(home), Landed())
+    home.run()
+    in_force = "SELECT delivery_id, kind FROM sluice.delivery WHERE live ORDER BY commit_seq"
+    before = home.ask(in_force)
+    assert len(before) == BATCHES
+    for step, replaced in REPLAY_KILLS:
+        process = runs.start(step, 0, NAME, "replay")
+        kill(process, runs.wait_for_step(process))
+        runs.forget()
+        home.assert_rows(landed)
+        found = home.ask(in_force)
+        if replaced:
+            assert [kind for _, kind in found] == ["replay"]
+        else:
+            assert found == before
+    landed += home.land("orders/late.jsonl", orders(900, 5))
+    home.run()
+    home.assert_holds(landed)
+    home.assert_clean()
 
 
 def landed_batches(home: Home) -> list[Landed]:
