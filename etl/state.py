@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from etl.before import BeforeStart
 from etl.errors import SetupError
 from etl.pipeline import Append, Pipeline, Replace, Upsert
 from etl.reader import SOURCE_NUMBER
@@ -233,6 +234,17 @@ def tell_of_pinned(pipeline: str, checkpoint: Checkpoint, spark: SparkSession) -
             pinned,
             SHUFFLES,
             now,
+        )
+
+
+def tell_of_history(pipeline: Pipeline) -> None:
+    """What `start` leaves out of a stream that keeps state stays out: no replay may load it afterwards."""
+    if before := BeforeStart.of(pipeline):
+        log.warning(
+            "%s keeps state, so no replay will load the files of before its start, %s: to have them in it, declare an"
+            " earlier start now, or later make all of it anew (docs/state.md)",
+            pipeline.name,
+            before.start.isoformat(),
         )
 
 

@@ -55,7 +55,7 @@ class StreamRun:
         from etl.opened import open_pipeline
         from etl.query import to_its_end
         from etl.sparksession import retained_batches
-        from etl.state import its_batches, output_mode, tell_of_pinned
+        from etl.state import its_batches, output_mode, tell_of_history, tell_of_pinned
 
         opened = open_pipeline(self.place, self.pipeline, spark)
         stream = self._stream()
@@ -63,6 +63,8 @@ class StreamRun:
         self._require_readable(opened)
         if opened.state:
             tell_of_pinned(self.pipeline.name, self._checkpoint(), spark)
+            if stream.next_batch == 0:
+                tell_of_history(self.pipeline)
         keep = retained_batches(self.place.settings.backup_horizon)
         watch = Watch(self._dsn, self.lease, self.stream_id, keep=keep)
         failure: list[BaseException] = []

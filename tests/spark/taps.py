@@ -26,6 +26,7 @@ ACTIONS = ("call", "open", "pay")
 MOMENT = pa.timestamp("us", tz="UTC")
 
 DECLARATION = """
+import datetime
 from etl.pipeline import Append, Files, Pipeline, Replace, Upsert
 
 def transform(df):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -263,6 +264,20 @@ def test_another_number_of_shuffle_partitions_is_told_and_changes_nothing(
     assert "in 2 parts" in told
     assert "spark.sql.shuffle.partitions=3 has no effect" in told
     assert in_force(home) == hourly(flat(files))
+
+
+def test_history_is_left_out_for_good_and_the_first_run_says_so(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = taps.taps(3, 20, seed=15)
+    declare(home, interval="{interval:%Y}", start=dt.date(2028, 1, 1))
+    land_all(home, files[:2], first=2027)  # a file a year
+    home.run(NAME)
+    land(home, 2029, files[2])
+    home.run(NAME)
+    [told] = [one.getMessage() for one in caplog.records if "no replay will load" in one.getMessage()]
+    assert "before its start, 2028-01-01T00:00:00+00:00" in told
+    assert in_force(home) == hourly(flat(files[1:]))
 
 
 def test_a_transform_without_state_takes_its_input_once(home: Home) -> None:
