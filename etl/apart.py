@@ -139,7 +139,8 @@ def keep_releases(cursor: Cursor, apart: Apart, pipeline: str, delivery_id: int)
     if len(pairs) < len(released):
         raise NeedsPerson(
             f"{pipeline}, not replayed: of {len(released)} rows that had been released from these batches, the replay"
-            f" delivers {len(released) - len(pairs)}, and they would be there twice. Nothing was changed",
+            f" does not hold {len(released) - len(pairs)} again as they were: today's suite delivers them, and they would be"
+            " there twice, or today's transform and lookups give them other values. Nothing was changed",
             remedy="the same again with --releases drop; in Airflow, drop in the form",
         )
     numbers = {"again": [again for again, _ in pairs], "released": [before for _, before in pairs]}

@@ -135,9 +135,8 @@ def _release(
     require_held(left, pipeline.name, [number for number in ids if number not in done])
     if left:
         who, why = asked.who or WHO, asked.why or _why(asked)
-        for receipt in release(place, pipeline, left, {}, who=who, why=why, began=began):
+        for receipt in release(place, pipeline, left, {}, who=who, why=why, progress=progress, began=began):
             summary.add(receipt)
-            progress(receipt)
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
 
@@ -147,7 +146,7 @@ def _numbers(asked: AirflowTry) -> tuple[int, ...]:
         raise SetupError(
             "The form asks for a replay and names rows to be released", remedy="ask for one at a time"
         )
-    if re.fullmatch(r"\d+(,\d+)*", asked.release or "") is None:
+    if re.fullmatch(r"\d{1,18}(,\d{1,18})*", asked.release or "") is None:
         raise SetupError(
             f"{asked.release!r} names no held rows", remedy="write their numbers, with commas between"
         )

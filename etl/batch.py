@@ -58,6 +58,15 @@ class Session:
     change_log: ChangeLog | None = None  # of an upsert sink, for a replay
     on_step: Listener | None = None  # carried to the executors
 
+    @property
+    def again(self) -> str:
+        """What a person does to have it once more."""
+        return (
+            f"`sluice run {self.lease.pipeline}`"
+            if self.apart is None
+            else f"the same {self.apart.kind} again"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Staged:

@@ -15,14 +15,16 @@ from etl.command import AsJson, PipelineName, here, load, print_json, shown, who
 from etl.errors import SetupError
 
 if TYPE_CHECKING:
+    from etl.batch import Receipt
     from etl.quarantine import Chosen, HeldRow
     from etl.run import Place
 
 app = typer.Typer(no_args_is_help=True, help="See what was held back, and let it out or give it up.")
 out = Console(highlight=False, soft_wrap=True)
 
-Ids = Annotated[list[int] | None, typer.Option("--id", help="A row's number; repeatable.")]
-Delivery = Annotated[int | None, typer.Option(help="Rows that this delivery holds.")]
+MOST = 2**63 - 1  # of PostgreSQL's numbers
+Ids = Annotated[list[int] | None, typer.Option("--id", min=1, max=MOST, help="A row's number; repeatable.")]
+Delivery = Annotated[int | None, typer.Option(min=1, max=MOST, help="Rows that this delivery holds.")]
 Reason = Annotated[str | None, typer.Option(help="Rows that carry this reason.")]
 All = Annotated[bool, typer.Option("--all", help="Every held row of the pipeline.")]
 Why = Annotated[str, typer.Option(help="The reason, kept with each row.")]
@@ -76,7 +78,9 @@ def list_rows(
 
 @app.command()
 def show(
-    name: PipelineName, number: Annotated[int, typer.Argument(metavar="ID")], as_json: AsJson = False
+    name: PipelineName,
+    number: Annotated[int, typer.Argument(metavar="ID", min=1, max=MOST)],
+    as_json: AsJson = False,
 ) -> None:
     """Show one row whole."""
     from etl.quarantine import one_row
@@ -161,15 +165,18 @@ def release(
             remedy="name these too, or take them out of the file",
         )
     pipeline = load(name, place.settings)
-    receipts = release_rows(place, pipeline, found, changes, who=who(), why=why)
-    if as_json:
-        print_json([one.json() for one in receipts])
-        return
-    for one in receipts:
+
+    def tell(one: Receipt) -> None:
+        if as_json:
+            return
         again = f", {one.quarantined:,} held again" if one.quarantined else ""
         out.print(f"{name}: delivery {one.delivery_id}: {one.delivered:,} rows released{again}", markup=False)
         for why_held, count in one.reasons.items():
             out.print(f"  {count:>9,}  {why_held}", markup=False)
+
+    receipts = release_rows(place, pipeline, found, changes, who=who(), why=why, progress=tell)
+    if as_json:
+        print_json([one.json() for one in receipts])
 
 
 @app.command()

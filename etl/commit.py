@@ -108,7 +108,7 @@ def commit(
             return _receipt(it)
     raise ServiceAway(
         f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while its commit was drafted",
-        remedy="see who else writes to it; then run again",
+        remedy=f"see who else writes to it; then {run.again}",
     )
 
 
@@ -135,7 +135,7 @@ def _transact(it: Commit, drafts: Drafts) -> None:
         raise ServiceAway(
             f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: somebody else's lock on a table that the"
             f" commit writes to was held for longer than lock_timeout ({TIMEOUTS['lock_timeout']})",
-            remedy="see who holds it, in pg_locks and pg_stat_activity; then run again",
+            remedy=f"see who holds it, in pg_locks and pg_stat_activity; then {it.run.again}",
         ) from error
     except psycopg2.Error as error:
         if not is_lost(error):
@@ -144,7 +144,7 @@ def _transact(it: Commit, drafts: Drafts) -> None:
             raise ServiceAway(
                 f"PostgreSQL went away during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
                 " the ledger shows that it did not happen",
-                remedy=f"`sluice run {it.entry.pipeline}`",
+                remedy=it.run.again,
             ) from error
     finally:
         connection.close()
@@ -172,11 +172,12 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
         apart.keep_releases(cursor, it.run.apart, entry.pipeline, entry.delivery_id)
     ledger.insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
     reached(Step.QUALITY_INSERTED)
-    for table, draft in (
-        (it.run.sinks.table, drafts.data),
-        (it.run.sinks.quarantine, drafts.quarantine),
+    for table, draft, base in (
+        (it.run.sinks.table, drafts.data, drafts.bases[0]),
+        (it.run.sinks.quarantine, drafts.quarantine, drafts.bases[1]),
     ):
-        if draft is not None and not table.swap(cursor, draft):
+        stands = table.swap(cursor, draft) if draft is not None else (table.pointer(cursor) or "") == base
+        if not stands:
             raise _PointerMoved
     ledger.close_attempt(cursor, entry.delivery_id, "delivered")
     warehouse.drop_idle_staging(cursor, it.task.tables.names)
@@ -213,7 +214,7 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
                 raise CommitUnknown(
                     f"The connection broke during the commit of batch {it.entry.batch_id} ({str(cause).strip()}),"
                     f" and PostgreSQL could not be asked for {RECONNECT_SECONDS} s since",
-                    remedy=f"when it is back: `sluice run {it.entry.pipeline}`, which reads the ledger first",
+                    remedy=f"when it is back: {it.run.again}, which reads the ledger first",
                 ) from cause
             time.sleep(0.5)
 

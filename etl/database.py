@@ -43,14 +43,14 @@ def connect(dsn: str) -> Connection:
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[Cursor]:
-    """One READ COMMITTED transaction with its own timeouts: all of it, or nothing.
+    """One READ COMMITTED transaction with its own timeouts, in UTC whatever the server's zone: all of it, or nothing.
 
     An error inside rolls back and goes on upwards: caught within, PostgreSQL would turn COMMIT into
     ROLLBACK and tell nobody.
     """
     with connection.cursor() as cursor:
         try:
-            for name, value in TIMEOUTS.items():
+            for name, value in {**TIMEOUTS, "timezone": "UTC"}.items():
                 cursor.execute(sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), sql.Literal(value)))
             yield cursor
         except BaseException as error:

@@ -287,7 +287,14 @@ def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
 
 
 def _refuse_changed(run: Session, batch: Batch) -> None:
-    if changes := batch.changed():
+    changes = batch.changed()
+    if changes and run.apart is not None:
+        raise InputsChanged(
+            f"The {run.apart.kind} of {run.lease.pipeline} changed nothing: its inputs are not as they were when it was"
+            f" planned: {_some(changes)}",
+            remedy=f"{run.again}, which asks whether to take them as they are",
+        )
+    if changes:
         raise InputsChanged(
             f"Batch {batch.batch_id} of {run.lease.pipeline}, not delivered: its inputs are not as they were"
             f" listed: {_some(changes)}",

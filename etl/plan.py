@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from psycopg2 import sql
+from psycopg2 import errors, sql
 
 from etl import inputs as evidence
 from etl import ledger
@@ -32,7 +32,7 @@ SHOWN = 10
 
 def first_and_last(what: str, text: str) -> tuple[int, int]:
     """Of `A..B` or `A`, which a person wrote for `what`; SetupError where it is neither."""
-    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    found = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
     if found is None:
         raise SetupError(f"{what} {text!r} is neither A..B nor a number", remedy=f"such as {what} 4..7")
     first, last = int(found[1]), int(found[2] or found[1])
@@ -209,7 +209,7 @@ def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
     elif chosen.interval and is_template(pipeline.interval or ""):
         return _by_paths(cursor, pipeline, *chosen.interval)
     elif chosen.interval:
-        cursor.execute(_by_interval(pipeline), values)
+        _look_in_table(cursor, pipeline, values)
     else:
         run(cursor, "replay", "by_runs", values)
     return [number for (number,) in cursor.fetchall()]
@@ -220,6 +220,18 @@ def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.da
     template = PathTemplate(text=pipeline.interval or "")
     read = run(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}).fetchall()
     return sorted({number for number, path in read if template.overlaps(path, (start, end))})
+
+
+def _look_in_table(cursor: Cursor, pipeline: Pipeline, values: Mapping[str, Any]) -> None:
+    try:
+        cursor.execute(_by_interval(pipeline), values)
+    except (errors.UndefinedColumn, errors.UndefinedFunction) as error:
+        raise SetupError(
+            f"Pipeline {pipeline.name} declares interval={pipeline.interval!r}, which is no column of {pipeline.table} with"
+            f" dates or times: {str(error).splitlines()[0]}",
+            remedy="declare a column of dates or timestamps, or the paths of its files, such as"
+            ' interval="dt={interval:%Y-%m-%d}"',
+        ) from error
 
 
 def _by_interval(pipeline: Pipeline) -> sql.Composed:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HELD = "held"
+MOST = 2**63 - 1  # a row's number, as PostgreSQL counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,7 @@ def read_corrections(file: Path) -> dict[int, dict[str, Any]]:
     """Columns to be set, by quarantine id, from JSON Lines such as `export` writes. Raises SetupError."""
     found: dict[int, dict[str, Any]] = {}
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")  # not splitlines: a text may hold U+2028
     except (OSError, UnicodeDecodeError) as error:
         raise SetupError(f"{file} can't be read: {error}", remedy="name a file of JSON Lines") from error
     for number, line in enumerate(lines, 1):
@@ -156,7 +157,7 @@ def _correction(file: Path, number: int, line: str) -> tuple[int, dict[str, Any]
     try:
         one = json.loads(line)
         quarantine_id, values = one["quarantine_id"], one["row"]
-        if type(quarantine_id) is int and isinstance(values, dict):
+        if type(quarantine_id) is int and 0 < quarantine_id <= MOST and isinstance(values, dict):
             return quarantine_id, values
     except (ValueError, KeyError, TypeError):
         pass

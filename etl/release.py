@@ -26,7 +26,7 @@ from etl.inputs import Input
 from etl.offsets import Range
 from etl.pipeline import Pipeline, Replace
 from etl.quarantine import HeldRow
-from etl.run import a_session, leased
+from etl.run import Progress, a_session, leased
 from etl.stage import StageTask
 from etl.steps import Listener
 from etl.verdict import Counts, Verdict
@@ -50,19 +50,22 @@ def release(
     who: str,
     why: str,
     spark: SparkSession | None = None,
+    progress: Progress = lambda _: None,
     began: Callable[[str], None] = lambda _: None,
     on_step: Listener | None = None,
 ) -> list[Receipt]:
-    """Deliver these rows, or raise; what was delivered before the error stays delivered.
+    """Deliver these rows, or raise; what was delivered before the error, as `progress` is told, stays delivered.
 
-    `began` is told the run's id.
+    Where one delivery holds nothing that passes, the rows of the others are released all the same, and then it
+    raises ContractBroken. `began` is told the run's id.
     """
     _refuse(pipeline, held, corrections)
     dsn = place.services.postgres
     with session(dsn) as cursor:
         lease = apart.begin(cursor, pipeline.name, "release", who=who, why=why)
     began(lease.run_id)
-    receipts = []
+    receipts: list[Receipt] = []
+    refused = []
     with leased(dsn, lease), a_session(place, spark) as found:
         from etl.opened import open_pipeline
 
@@ -70,9 +73,30 @@ def release(
         for number, (origin, rows) in enumerate(_by_delivery(held)):
             ids = tuple(one.quarantine_id for one in rows)
             change = Apart(kind="release", files={}, released_from=origin, rows=ids, who=who, why=why)
-            batch = ReleaseBatch(micro=_micro(opened, number, rows, corrections, place))
-            receipts.append(deliver_apart(opened.session_apart(lease, change, on_step), batch))
+            batch = ReleaseBatch(micro=_micro(opened, number, rows, corrections, place), origin=origin)
+            try:
+                receipt = deliver_apart(opened.session_apart(lease, change, on_step), batch)
+            except ContractBroken as error:
+                refused.append(error.seen)
+                continue
+            receipts.append(receipt)
+            progress(receipt)
+    if refused:
+        raise _held_again(refused, receipts)
     return receipts
+
+
+def _held_again(refused: Sequence[str], receipts: Sequence[Receipt]) -> ContractBroken:
+    numbers = ", ".join(str(one.delivery_id) for one in receipts)
+    others = (
+        f"They stay held; the other rows are released, by deliveries {numbers}"
+        if receipts
+        else "Nothing was changed"
+    )
+    return ContractBroken(
+        f"{'; '.join(refused)}. {others}",
+        remedy="correct them (--corrections FILE), or mend the suite, then release these again",
+    )
 
 
 def _by_delivery(held: Sequence[HeldRow]) -> Iterator[tuple[int, list[HeldRow]]]:
@@ -90,7 +114,7 @@ def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Correction
     lost = [one for one in held if one.row is None and one.quarantine_id not in corrections]
     if lost:
         raise SetupError(
-            f"{len(lost)} of these rows never became rows, for their records are malformed; such as"
+            f"{len(lost)} of these never became rows, for their records are malformed or came late; such as"
             f" {lost[0].quarantine_id}: {(lost[0].raw or '')[:200]!r}",
             remedy=f"give their columns in a file of corrections: `sluice quarantine export {name}`, then"
             " release with --corrections FILE",
@@ -168,6 +192,7 @@ class ReleaseBatch:
     """Rows that were held, as a batch."""
 
     micro: SparkBatch
+    origin: int  # the delivery that holds them
 
     @property
     def batch_id(self) -> int:
@@ -187,8 +212,8 @@ class ReleaseBatch:
         if not sum(report.delivered for report in staged.all):
             reasons = ", ".join(f"{reason} ({count})" for reason, count in staged.reasons.most_common())
             raise ContractBroken(
-                f"All of these rows would be held again: {reasons}. Nothing was changed",
-                remedy="correct them (--corrections FILE), or mend the suite, then release again",
+                f"All of these rows of delivery {self.origin} would be held again: {reasons}",
+                remedy="correct them, or mend the suite",
             )
         return staged
 

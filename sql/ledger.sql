@@ -290,12 +290,17 @@ UPDATE sluice.airflow_try SET ended_at = now(), outcome = %(outcome)s
 WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s AND try_number = %(try_number)s
 
 -- name: unreported
--- Live deliveries that no successful Airflow try has told of: those of the last one's successors, in commit order.
-SELECT d.delivery_id, d.snapshot_id FROM sluice.delivery d JOIN sluice.run r USING (run_id)
-WHERE d.pipeline = %(pipeline)s AND d.live AND r.started_at > coalesce(
-    (SELECT max(told.started_at) FROM sluice.airflow_try t JOIN sluice.run told ON told.run_id = t.run_id
-     WHERE t.pipeline = %(pipeline)s AND t.outcome = 'done' AND t.run_id <> %(run)s), '-infinity')
-ORDER BY d.commit_seq
+-- Live deliveries that no successful Airflow try has told of, in commit order. One has told of all that was there when
+-- its run began, and of all up to the last that it delivered itself: another run may deliver meanwhile.
+WITH told AS (
+    SELECT r.run_id, r.started_at FROM sluice.airflow_try t JOIN sluice.run r USING (run_id)
+    WHERE t.pipeline = %(pipeline)s AND t.outcome = 'done' AND t.run_id <> %(run)s
+)
+SELECT delivery_id, snapshot_id FROM sluice.delivery
+WHERE pipeline = %(pipeline)s AND live
+  AND committed_at > coalesce((SELECT max(started_at) FROM told), '-infinity')
+  AND commit_seq > coalesce((SELECT max(d.commit_seq) FROM told JOIN sluice.delivery d USING (run_id)), 0)
+ORDER BY commit_seq
 
 -- name: delivered_by_run
 -- What all tries of a task in a DAG run delivered.

@@ -6,7 +6,7 @@ WHERE pipeline = %(pipeline)s AND delivery_id BETWEEN %(first)s AND %(last)s AND
 -- name: by_batches
 -- Deliveries by batch ids of one stream.
 SELECT delivery_id FROM sluice.delivery
-WHERE pipeline = %(pipeline)s AND stream_id = %(stream)s AND batch_id BETWEEN %(first)s AND %(last)s
+WHERE pipeline = %(pipeline)s AND stream_id = %(stream)s AND batch_id BETWEEN %(first)s AND %(last)s AND kind <> 'release'
 
 -- name: by_runs
 -- Deliveries of these runs.
@@ -14,10 +14,15 @@ SELECT delivery_id FROM sluice.delivery
 WHERE pipeline = %(pipeline)s AND run_id = ANY(%(runs)s::uuid[]) AND kind <> 'release'
 
 -- name: by_interval
--- Deliveries that have a row in the interval; of released rows, the delivery that had held them.
-SELECT DISTINCT coalesce(d.released_from, d.delivery_id)
-FROM (SELECT DISTINCT _delivery_id FROM {target} WHERE {column} >= %(first)s AND {column} < %(last)s) t
-JOIN sluice.delivery d ON d.delivery_id = t._delivery_id
+-- Deliveries that have a row in the interval; of released rows, the delivery that had held them first.
+WITH RECURSIVE found AS (
+    SELECT d.delivery_id, d.released_from
+    FROM (SELECT DISTINCT _delivery_id FROM {target} WHERE {column} >= %(first)s AND {column} < %(last)s) t
+    JOIN sluice.delivery d ON d.delivery_id = t._delivery_id
+    UNION
+    SELECT d.delivery_id, d.released_from FROM sluice.delivery d JOIN found f ON d.delivery_id = f.released_from
+)
+SELECT delivery_id FROM found WHERE released_from IS NULL
 
 -- name: inputs_in_force
 -- The inputs of the live deliveries of the stream and of replays.

@@ -75,17 +75,21 @@ def test_a_transaction_is_whole_or_nothing(dsn: str) -> None:
     assert oracle.ask(dsn, "SELECT id FROM one") == []
 
 
-def test_a_transaction_has_its_own_timeouts_and_leaves_none(dsn: str) -> None:
-    connection = connect(dsn)
+def test_a_transaction_has_its_own_timeouts_and_zone_and_leaves_none(dsn: str) -> None:
+    connection = connect(make_dsn(dsn, options="-c timezone=Europe/Berlin"))
     with transaction(connection) as cursor:
         for name, value in database.TIMEOUTS.items():
             cursor.execute("SELECT current_setting(%s)::interval = %s::interval", (name, value))
             assert cursor.fetchone() == (True,)
         cursor.execute("SHOW transaction_isolation")
         assert cursor.fetchone() == ("read committed",)
+        cursor.execute("SHOW timezone")
+        assert cursor.fetchone() == ("UTC",)
     with connection, connection.cursor() as cursor:
         cursor.execute("SHOW lock_timeout")
         assert cursor.fetchone() == ("0",)
+        cursor.execute("SHOW timezone")
+        assert cursor.fetchone() == ("Europe/Berlin",)
     connection.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import threading
 from dataclasses import replace
@@ -126,6 +127,52 @@ def test_nothing_is_changed_when_nothing_would_pass(home: Home) -> None:
     assert_clean(home)
 
 
+def test_where_one_delivery_holds_nothing_that_passes_the_others_rows_are_released(home: Home) -> None:
+    two_batches(home)
+    first, second = (ids(home, delivery=number, reason=NEGATIVE)[0] for number in (1, 2))
+    told: list[Receipt] = []
+    held = held_rows(home.dsn, "orders", Chosen(ids=(first, second)))
+    options: dict[str, Any] = {
+        "who": "tests",
+        "why": "corrected",
+        "spark": home.spark,
+        "progress": told.append,
+    }
+    stopped = (
+        r"rows of delivery 1 would be held again: .* \(1\). They stay held; .* released, by deliveries \d+"
+    )
+    with pytest.raises(ContractBroken, match=stopped):
+        release(home.place, home.pipeline(), held, {second: {"amount": 1}}, **options)
+    assert [(one.delivered, one.quarantined) for one in told] == [(1, 0)]
+    assert home.ask(COUNT) == [(15,)]
+    assert first in ids(home, reason=NEGATIVE)
+    assert second not in ids(home, reason=NEGATIVE)
+    assert_clean(home)
+
+
+def test_a_replay_never_takes_a_release_for_a_batch(home: Home) -> None:
+    """Named by its stream or by an interval, it leads to the batch that had held its rows first."""
+    two_batches(home)
+    first, second = ids(home, delivery=1, reason=NEGATIVE)[:2]
+    [let] = let_out(home, Chosen(ids=(first, second)), {first: {"amount": 1}})
+    held_again = ids(home, delivery=let.delivery_id)[0]
+    let_out(home, Chosen(ids=(held_again,)), {held_again: {"amount": 2.125}})
+    [(stream,)] = home.ask(
+        "SELECT stream_id::text FROM sluice.delivery WHERE delivery_id = %s", let.delivery_id
+    )
+    assert plan(home.place, home.pipeline(), Batches(batches=(0, 0), stream=stream)).deliveries == []
+
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
+    [(moment,)] = home.ask("SELECT at FROM warehouse.orders WHERE amount = 2.125")
+    said = plan(home.place, home.pipeline(), Batches(interval=(moment, moment + dt.timedelta(minutes=1))))
+    assert (said.numbers, len(said.releases), len(said.inputs)) == ([1], 2, 1)
+    replay(home.place, home.pipeline(), said, who="t", releases="drop", spark=home.spark)
+    assert home.ask(COUNT) == [(14,)]
+    assert home.ask("SELECT count(*) FROM sluice.quarantine WHERE status = 'held'") == [(8,)]
+    assert_clean(home)
+
+
 def test_a_row_that_is_released_while_its_batch_is_replayed_is_not_held_once_more(home: Home) -> None:
     """The replay's plan knew nothing of it: it is refused, and the next one asks what to do."""
     two_batches(home)
@@ -142,6 +189,21 @@ def test_a_row_that_is_released_while_its_batch_is_replayed_is_not_held_once_mor
     with once_at(Step.POINTER_DRAFTED, let_it_out), pytest.raises(NeedsPerson, match=refused):
         replay(home.place, home.pipeline(), planned, who="tests", spark=home.spark)
     assert home.ask("SELECT count(*) FROM sluice.delivery WHERE kind = 'replay'") == [(0,)]
+    assert_clean(home)
+
+
+def test_a_batch_without_rows_names_the_table_as_it_was_at_its_commit(home: Home) -> None:
+    """Rows are released between its draft and its commit: read by the ledger's pointer, the table has them."""
+    two_batches(home)
+    number = ids(home, delivery=1, reason=NEGATIVE)[0]
+    home.write("orders/empty.jsonl", "")
+    with once_at(
+        Step.POINTER_DRAFTED, lambda: let_out(home, Chosen(ids=(number,)), {number: {"amount": 5.0}})
+    ):
+        home.run()
+    newest = "SELECT kind, metadata_location FROM sluice.delivery ORDER BY commit_seq DESC LIMIT 1"
+    [(pointer,)] = home.ask("SELECT metadata_location FROM sluice.iceberg_tables WHERE table_name = 'orders'")
+    assert home.ask(newest) == [("stream", pointer)]
     assert_clean(home)
 
 
@@ -207,7 +269,7 @@ def test_a_replay_keeps_what_was_released_or_changes_nothing(home: Home) -> None
     assert len(said.releases) == 2, "the second one let out what the first had held again"
     options: dict[str, Any] = {"who": "t", "releases": "keep", "spark": home.spark}
     home.judge(*RULES[1:])
-    with pytest.raises(NeedsPerson, match=r"of 2 rows that had been released .* the replay delivers 2"):
+    with pytest.raises(NeedsPerson, match=r"of 2 rows that had been released .* does not hold 2 again"):
         replay(home.place, home.pipeline(), said, **options)
     assert_clean(home)
     home.judge(*RULES)

@@ -144,6 +144,11 @@ def test_a_changed_or_vanished_input_stops_a_replay_until_it_is_accepted(home: H
     landed += home.land("orders/4.jsonl", orders(32, 8))
     home.run()
     home.assert_holds(landed)
+    meanwhile = "The replay of orders changed nothing: its inputs are not as they were when it was planned"
+    with once_at(Step.STAGED, changed.touch), pytest.raises(InputsChanged, match=meanwhile) as caught:
+        again(home, Chosen(batches=(0, 2)), accept_changed=True)
+    assert "the same replay again" in caught.value.remedy
+    home.assert_holds(landed)
     home.assert_clean()
 
 
@@ -157,6 +162,13 @@ def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
     assert [one["batch_id"] for one in said.deliveries] == [0, 1]
     again(home, Chosen(interval=hours))
     home.assert_holds(landed)
+    for column in ("shop", "nosuch"):
+        home.declare(text=text.replace('suite="orders",', f'suite="orders", interval="{column}",'))
+        with pytest.raises(
+            SetupError, match=f"interval='{column}', which is no column of warehouse.orders with"
+        ):
+            planned(home, Chosen(interval=hours))
+    home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
     nowhere = (base - dt.timedelta(days=2), base - dt.timedelta(days=1))
     nothing = again(home, Chosen(interval=nowhere))
     assert nothing.receipt is None
