@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 from etl import tries
 from etl.airflow_try import AirflowTry
 from etl.errors import SetupError
-from etl.plan import Chosen, Plan, first_and_last, keep_or_drop, plan
+from etl.plan import Chosen, Plan, keep_or_drop, plan
 from etl.quarantine import Chosen as Rows
 from etl.quarantine import held_rows, require_held
 from etl.release import release
 from etl.replay import Remedies, replay
 from etl.run import STOPPED, Place, Progress, Summary
 from etl.run import run as run_stream
+from etl.spans import spans, written
 from etl.stay import Stay
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _replay(
         why=_why(asked),
         accept_changed=asked.accept_changed,
         releases=keep_or_drop("releases", asked.releases),
-        remedies=_in_the_form(asked, planned),
+        remedies=_in_the_form(asked, chosen, planned),
         began=became,
     )
     summary = Summary(pipeline=pipeline.name, stream=done.run or "", run=done.run or "")
@@ -101,12 +102,14 @@ def _replay(
     return summary
 
 
-def _in_the_form(asked: AirflowTry, planned: Plan) -> Remedies:
+def _in_the_form(asked: AirflowTry, chosen: Chosen, planned: Plan) -> Remedies:
     """By a new run whose form names the same deliveries: it works for whatever asked for this one."""
-    name, numbers = planned.pipeline, planned.numbers or [0]
-    deliveries = f"{min(numbers)}..{max(numbers)}"
+    name, deliveries = planned.pipeline, written(planned.numbers)
+    same = f"--deliveries {deliveries}"
+    if chosen.interval:  # which has history with it
+        same = "--interval " + " ".join(one.isoformat() for one in chosen.interval)
     form = f'trigger {asked.dag_id} with "{DELIVERIES}" {deliveries} and "{{}}" {{}}'
-    command = f"or `sluice replay {name} --deliveries {deliveries} {{}}`"
+    command = f"or `sluice replay {name} {same} {{}}`"
     if asked.run_type == "backfill":
         form += f', or create the backfill again with that ("{OVERRIDE}" ticked)'
     changed = form.format(CHANGED, "ticked")
@@ -156,7 +159,7 @@ def _numbers(asked: AirflowTry) -> tuple[int, ...]:
 def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
     """The deliveries to be replayed, or None: the stream's next batches are asked for."""
     if asked.deliveries:
-        return Chosen(deliveries=first_and_last("deliveries", asked.deliveries))
+        return Chosen(deliveries=spans("deliveries", asked.deliveries))
     if asked.run_type == "backfill":
         return Chosen(interval=_interval(pipeline, asked))
     runs = tries.runs_before_clear(place.services.postgres, asked) if asked.clear_number else ()

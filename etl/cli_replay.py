@@ -20,7 +20,7 @@ ONE_WAY = "say one of --deliveries, --batches, --run and --interval"
 def replay(
     name: PipelineName,
     deliveries: Annotated[
-        str | None, typer.Option(metavar="A..B", help="Delivery ids, or a single one.")
+        str | None, typer.Option(metavar="A..B,C", help="Delivery ids: ranges, or single ones.")
     ] = None,
     batches: Annotated[str | None, typer.Option(metavar="A..B", help="Batch ids of one stream.")] = None,
     stream: Annotated[
@@ -94,7 +94,8 @@ def _chosen(
     run: str | None,
     interval: tuple[str, str] | None,
 ) -> Chosen:
-    from etl.plan import Chosen, first_and_last
+    from etl.plan import Chosen
+    from etl.spans import first_and_last, spans
     from etl.status import is_uuid
 
     if sum(one is not None for one in (deliveries, batches, run, interval)) != 1:
@@ -105,7 +106,7 @@ def _chosen(
         if value is not None and not is_uuid(value):
             raise SetupError(f"{option} {value} is no id", remedy="`sluice status --json` shows them")
     if deliveries is not None:
-        return Chosen(deliveries=first_and_last("--deliveries", deliveries))
+        return Chosen(deliveries=spans("--deliveries", deliveries))
     if batches is not None:
         return Chosen(batches=first_and_last("--batches", batches), stream=stream)
     if interval is not None:

@@ -10,6 +10,7 @@ import json
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from etl.metrics import ColumnMetrics
 from etl.objects import FileSpec, StagedFile, split
 from etl.offsets import Range
 from etl.pipeline import Pipeline
+from etl.spans import written
 from etl.stage import Hold, StageTask, TaskReport
 from etl.staging import StagingWriter
 from etl.tableschema import arrow_schema
@@ -54,27 +56,6 @@ class Lost:
     @property
     def of_the_stream(self) -> bool:
         return str(self.manifest.get("kind", "stream")) == "stream"
-
-    @property
-    def again(self) -> str:
-        """Of a replay or a release, which can't be put back by itself: how to have it again."""
-        pipeline, number = self.manifest["pipeline"], self.delivery_id
-        if self.manifest["kind"] == "release":
-            return (
-                f"release {number}: its rows are held again, by delivery {self.manifest['released_from']}:"
-                f" `sluice quarantine list {pipeline} --delivery {self.manifest['released_from']}`"
-            )
-        old = self.manifest["supersedes"]
-        if not old:
-            paths = [one["path"] for one in self.manifest["inputs"]]
-            return (
-                f"replay {number}: the {len(paths)} files of history that it had loaded are in no delivery again, such as"
-                f" {paths[0]}: `sluice replay {pipeline} --interval START END`"
-            )
-        return (
-            f"replay {number}: what it had replaced is in force again:"
-            f" `sluice replay {pipeline} --deliveries {min(old)}..{max(old)}`"
-        )
 
     @property
     def stream_id(self) -> str:
@@ -151,6 +132,39 @@ def _chain(unknown: Sequence[Lost], last: int | None, next_batch: dict[str, int]
         last = chosen.delivery_id
         next_batch[chosen.stream_id] = chosen.batch_id + 1
     return chain
+
+
+def again(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[str]) -> str:
+    """Of a lost replay or release, which can't be put back by itself: how to have it again.
+
+    `lost` are all that were lost, by number; `live` the inputs of what is in force now.
+    """
+    pipeline, number = one.manifest["pipeline"], one.delivery_id
+    if one.manifest["kind"] == "release":
+        holding = sorted(_in_force(one.manifest["released_from"], lost))
+        return f"release {number}: its rows are held again: " + ", ".join(
+            f"`sluice quarantine list {pipeline} --delivery {origin}`" for origin in holding
+        )
+    told = []
+    if old := {found for replaced in one.manifest["supersedes"] for found in _in_force(replaced, lost)}:
+        command = f"`sluice replay {pipeline} --deliveries {written(old)}`"
+        told.append(f"what it had replaced is in force again: {command}")
+    paths = [found["path"] for found in one.manifest["inputs"] if found["path"] not in live]
+    if paths:
+        told.append(
+            f"{len(paths)} files of history that it had loaded are in no delivery again, such as {paths[0]}:"
+            f" `sluice replay {pipeline} --interval START END`"
+        )
+    return f"replay {number}: {'; '.join(told) or 'it had replaced what is lost as well'}"
+
+
+def _in_force(number: int, lost: Mapping[int, Lost]) -> set[int]:
+    """What is in force in the place of a delivery: itself, or what it had taken the place of, or come from."""
+    one = lost.get(number)
+    if one is None or one.of_the_stream:
+        return {number}
+    before = one.manifest["supersedes"] or [one.manifest.get("released_from")]
+    return {found for each in before if each is not None for found in _in_force(each, lost)}
 
 
 def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost) -> Receipt:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -20,6 +19,7 @@ from etl.inputs import Input
 from etl.intervals import PathTemplate, is_template
 from etl.landed import require_files
 from etl.pipeline import Pipeline, Upsert
+from etl.spans import Span
 from etl.statements import statement
 
 if TYPE_CHECKING:
@@ -28,17 +28,6 @@ if TYPE_CHECKING:
 Releases = Literal["keep", "drop"]
 KINDS = ("data", "quarantine")
 SHOWN = 10
-
-
-def first_and_last(what: str, text: str) -> tuple[int, int]:
-    """Of `A..B` or `A`, which a person wrote for `what`; SetupError where it is neither."""
-    found = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
-    if found is None:
-        raise SetupError(f"{what} {text!r} is neither A..B nor a number", remedy=f"such as {what} 4..7")
-    first, last = int(found[1]), int(found[2] or found[1])
-    if last < first:
-        raise SetupError(f"{what} {text}: {last} comes before {first}", remedy=f"{what} {last}..{first}")
-    return first, last
 
 
 def keep_or_drop(what: str, text: str | None) -> Releases | None:
@@ -52,7 +41,7 @@ def keep_or_drop(what: str, text: str | None) -> Releases | None:
 class Chosen:
     """Which deliveries are to be replayed; exactly one of these."""
 
-    deliveries: tuple[int, int] | None = None  # first and last number
+    deliveries: tuple[Span, ...] = ()
     batches: tuple[int, int] | None = None  # first and last id, of `stream`
     stream: str | None = None  # None: the current one
     runs: tuple[str, ...] = ()  # whatever these runs delivered
@@ -60,7 +49,7 @@ class Chosen:
 
     def words(self) -> str:
         if self.deliveries:
-            return f"deliveries {self.deliveries[0]} to {self.deliveries[1]}"
+            return "deliveries " + " and ".join(f"{first} to {last}" for first, last in self.deliveries)
         if self.batches:
             return f"batches {self.batches[0]} to {self.batches[1]}"
         if self.interval:
@@ -199,8 +188,9 @@ def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
     if ledger.last_delivery(cursor, pipeline.name) is None:
         return []
     values: dict[str, Any] = {"pipeline": pipeline.name, "runs": list(chosen.runs)}
-    values["first"], values["last"] = chosen.deliveries or chosen.batches or chosen.interval or (None, None)
+    values["first"], values["last"] = chosen.batches or chosen.interval or (None, None)
     if chosen.deliveries:
+        values["firsts"], values["lasts"] = map(list, zip(*chosen.deliveries, strict=True))
         run(cursor, "replay", "by_deliveries", values)
     elif chosen.batches:
         known = ledger.current_stream(cursor, pipeline.name)

@@ -17,7 +17,7 @@ from etl.batch import Receipt
 from etl.checkpoint import Checkpoint
 from etl.database import session
 from etl.errors import NeedsPerson
-from etl.forward import lost_deliveries, put_back
+from etl.forward import again, lost_deliveries, put_back
 from etl.ledger import Lease
 from etl.live import new_stream, went_back
 from etl.pipeline import Pipeline
@@ -88,7 +88,10 @@ def _put_back(place: Place, pipeline: Pipeline, lease: Lease) -> tuple[tuple[Rec
     dsn = place.services.postgres
     lost = lost_deliveries(dsn, place.lake, pipeline)
     receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost if one.of_the_stream)
-    return receipts, tuple(one.again for one in lost if not one.of_the_stream)
+    with session(dsn) as cursor:
+        live = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
+    known = {one.delivery_id: one for one in lost}
+    return receipts, tuple(again(one, known, live) for one in lost if not one.of_the_stream)
 
 
 def _recover_topics(

@@ -1,7 +1,8 @@
 -- name: by_deliveries
 -- Deliveries by their numbers, released ones left out: they go with what held them.
 SELECT delivery_id FROM sluice.delivery
-WHERE pipeline = %(pipeline)s AND delivery_id BETWEEN %(first)s AND %(last)s AND kind <> 'release'
+WHERE pipeline = %(pipeline)s AND kind <> 'release' AND EXISTS (
+    SELECT FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) span (first, last) WHERE delivery_id BETWEEN first AND last)
 
 -- name: by_batches
 -- Deliveries by batch ids of one stream.

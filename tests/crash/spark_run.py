@@ -53,7 +53,7 @@ def main() -> None:
     steps.listen(stop)
     pipeline = load_pipeline(name, settings.pipelines)
     if how == ["replay"]:
-        planned = plan(place, pipeline, Chosen(deliveries=(1, sys.maxsize)))
+        planned = plan(place, pipeline, Chosen(deliveries=((1, sys.maxsize),)))
         replay(place, pipeline, planned, who="tests", on_step=stop)
     else:
         run(place, pipeline, on_step=stop, stay=Stay(every=timedelta(seconds=1) if how else None))

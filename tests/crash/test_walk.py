@@ -85,7 +85,7 @@ class Walk:
         """Some neighbours again; now and then by a transform that drops rows."""
         first = self.chance.randrange(1, max(self.content, default=1) + 1)
         planned = plan(
-            self.place, self.declared, Chosen(deliveries=(first, first + self.chance.randrange(4)))
+            self.place, self.declared, Chosen(deliveries=((first, first + self.chance.randrange(4)),))
         )
         if not planned.deliveries:
             return "replay of nothing"

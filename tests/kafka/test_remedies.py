@@ -172,7 +172,7 @@ def test_a_topic_that_is_made_anew_within_a_batch_is_not_delivered(home: Home, t
 @pytest.mark.parametrize(
     "asked",
     [
-        lambda home: plan(home.place, home.pipeline(), Chosen(deliveries=(1, 1))),
+        lambda home: plan(home.place, home.pipeline(), Chosen(deliveries=((1, 1),))),
         lambda home: try_out(home.place, home.pipeline(), ["one.json"]),
     ],
     ids=["replay", "try"],

@@ -17,8 +17,8 @@ from etl.stay import Stay
 from tests.spark.runs import DECLARATION, RULES, START, Home, Landed, orders
 
 JANUARY = {"interval_start": "2020-01-01T00:00:00+00:00", "interval_end": "2020-02-01T00:00:00+00:00"}
-FORM = 'trigger orders with "Replay deliveries" {0}..{0} and '
-COMMAND = "or `sluice replay orders --deliveries {0}..{0} "
+FORM = 'trigger orders with "Replay deliveries" {0} and '
+COMMAND = "or `sluice replay orders --deliveries {0} "
 AGAIN = 'or create the backfill again with that ("Override parameters on existing runs" ticked)'
 
 

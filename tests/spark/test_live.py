@@ -317,7 +317,7 @@ def test_what_can_not_be_done_is_refused_with_the_next_command(home: Home, sende
     assert once.returncode == 2 and f"next: `sluice run {NAME} --follow`" in once.stderr, once.stderr
     pipeline, stay = home.pipeline(), Stay(every=timedelta(seconds=1))
     with pytest.raises(SetupError, match="can't be read again, and a replay is of landed files alone"):
-        plan(home.place, pipeline, Chosen(deliveries=(1, 1)))
+        plan(home.place, pipeline, Chosen(deliveries=((1, 1),)))
     with pytest.raises(SetupError, match="can't be read again, and a try is of landed files alone"):
         try_out(home.place, pipeline, [], spark=home.spark)
 

@@ -60,7 +60,7 @@ def kept(home: Home) -> list[dict[str, ColumnMetrics]]:
 
 
 def replayed(home: Home, delivery: int) -> None:
-    planned = plan(home.place, home.pipeline(), Chosen(deliveries=(delivery, delivery)))
+    planned = plan(home.place, home.pipeline(), Chosen(deliveries=((delivery, delivery),)))
     replay(home.place, home.pipeline(), planned, who="tester", spark=home.spark)
 
 

@@ -177,7 +177,7 @@ def test_a_row_that_is_released_while_its_batch_is_replayed_is_not_held_once_mor
     """The replay's plan knew nothing of it: it is refused, and the next one asks what to do."""
     two_batches(home)
     number = ids(home, delivery=1, reason=NEGATIVE)[0]
-    planned = plan(home.place, home.pipeline(), Batches(deliveries=(1, 1)))
+    planned = plan(home.place, home.pipeline(), Batches(deliveries=((1, 1),)))
 
     def let_it_out() -> None:
         [row] = held_rows(home.dsn, "orders", Chosen(ids=(number,)))

@@ -276,11 +276,11 @@ def three_replaced(home: Home) -> list[int]:
 def test_of_a_replace_sink_the_newest_delivery_alone_can_be_replayed(home: Home) -> None:
     numbers = three_replaced(home)
     replaced_by(home, 9, 10, 11)
-    for older in (Chosen(deliveries=(numbers[0], numbers[0])), Chosen(batches=(0, 2))):
+    for older in (Chosen(deliveries=((numbers[0], numbers[0]),)), Chosen(batches=(0, 2))):
         with pytest.raises(SetupError, match=f"only the newest, delivery {numbers[2]}, is in force"):
             again(home, older)
     home.judge()
-    again(home, Chosen(deliveries=(numbers[2], numbers[2])))
+    again(home, Chosen(deliveries=((numbers[2], numbers[2]),)))
     replaced_by(home, 8, 9, 10, 11)
     home.land("orders/3.jsonl", orders(12, 4))
     home.run()
@@ -297,7 +297,7 @@ def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_em
     home.land("orders/4.jsonl", orders(20, 4))
     gave_way = "took the place of all before it while the replay was under way"
     with once_at(Step.POINTER_DRAFTED, home.run), pytest.raises(NeedsPerson, match=gave_way):
-        again(home, Chosen(deliveries=(numbers[-1], numbers[-1])))
+        again(home, Chosen(deliveries=((numbers[-1], numbers[-1]),)))
     replaced_by(home, 20, 21, 22, 23)
 
 

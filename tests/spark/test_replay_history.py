@@ -6,6 +6,7 @@ import datetime as dt
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from etl.before import BeforeStart
 from etl.declaration import Append, Files, Pipeline
 from etl.errors import CheckpointDamaged, CheckpointLost, InputsChanged
-from etl.forward import Lost
+from etl.forward import Lost, again
 from etl.inputs import path_of
 from etl.places import uri_of
 from etl.plan import Chosen, Plan, plan
@@ -155,8 +156,26 @@ def test_older_history_does_not_cover_what_is_newer_in_an_upsert_sink(home: Home
 def test_what_a_lost_load_had_is_named() -> None:
     inputs = [{"path": "orders/dt=2024-02-26/a.jsonl"}]
     manifest = {"pipeline": "orders", "delivery_id": 7, "kind": "replay", "supersedes": [], "inputs": inputs}
-    again = Lost(manifest=manifest, uri="").again
-    assert "dt=2024-02-26/a.jsonl: `sluice replay orders --interval START END`" in again
+    told = again(Lost(manifest=manifest, uri=""), {}, set())
+    assert "dt=2024-02-26/a.jsonl: `sluice replay orders --interval START END`" in told
+
+
+def test_what_lost_replays_had_replaced_is_named_as_it_is_now() -> None:
+    def lost(number: int, kind: str, **more: Any) -> Lost:
+        manifest = {"pipeline": "orders", "delivery_id": number, "kind": kind, "inputs": [], "supersedes": []}
+        return Lost(manifest=manifest | more, uri="")
+
+    both = {"supersedes": [3, 4, 6], "inputs": [{"path": "old"}, {"path": "new"}]}
+    all_lost = [
+        lost(7, "replay", **both),
+        lost(8, "release", released_from=7),
+        lost(9, "replay", supersedes=[7, 8]),
+    ]
+    told = [again(one, {one.delivery_id: one for one in all_lost}, {"new"}) for one in all_lost]
+    assert "`sluice replay orders --deliveries 3..4,6`; 1 files of history" in told[0]
+    assert "such as old:" in told[0]
+    assert "`sluice quarantine list orders --delivery 3`, " in told[1]
+    assert told[2].endswith("is in force again: `sluice replay orders --deliveries 3..4,6`")
 
 
 PATHS: Sequence[str] = [

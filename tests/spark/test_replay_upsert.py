@@ -49,7 +49,7 @@ class Levels:
         self.live.append((self.newest_delivery, levels))
 
     def planned(self, first: int, last: int) -> Plan:
-        return plan(self.home.place, self.home.pipeline("levels"), Chosen(deliveries=(first, last)))
+        return plan(self.home.place, self.home.pipeline("levels"), Chosen(deliveries=((first, last),)))
 
     def replay(self, first: int, last: int, levels: Sequence[Level]) -> None:
         """Replay deliveries by their numbers, which now have these levels in the file of the first."""

@@ -75,7 +75,7 @@ def test_a_replay_that_the_database_lost_is_named_and_the_batches_around_it_come
     done = home.recover()
     assert len(done.put_back) == 2
     [again] = done.again
-    assert "what it had replaced is in force again: `sluice replay orders --deliveries 1..1`" in again
+    assert "what it had replaced is in force again: `sluice replay orders --deliveries 1`" in again
     home.assert_holds(landed)
 
 

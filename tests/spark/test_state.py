@@ -291,7 +291,7 @@ def test_no_batch_is_replayed_by_itself(home: Home) -> None:
     land(home, 0, taps.taps(1, 5, seed=8)[0])
     declare(home)
     home.run(NAME)
-    planned = plan(home.place, home.pipeline(NAME), Chosen(deliveries=(1, 1)))
+    planned = plan(home.place, home.pipeline(NAME), Chosen(deliveries=((1, 1),)))
     assert any("refused" in line and "keeps state" in line for line in planned.lines())
     with pytest.raises(SetupError, match="keeps state between batches"):
         replay(home.place, home.pipeline(NAME), planned, who="a test", spark=home.spark)
