@@ -29,7 +29,7 @@ _RESERVED_SCHEMAS = frozenset({"sluice", "sluice_stage", "information_schema"})
 _PRESETS = frozenset(
     {"@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually"}
 )
-_CRON_FIELD = re.compile(r"[0-9A-Za-z*?/,#-]+")
+SHIPPED_DAGS = frozenset({"flights_delays", "sluice_maintenance"})  # of dags/, made of no declaration
 
 
 def problems(pipeline: Pipeline) -> list[str]:
@@ -44,6 +44,10 @@ def _problems(pipeline: Any) -> list[str]:
     found: list[str] = []
     if not isinstance(pipeline.name, str) or not _NAME.fullmatch(pipeline.name):
         found.append(f"name: {pipeline.name!r} must match {_NAME.pattern} (it names tables and folders)")
+    elif pipeline.name in SHIPPED_DAGS:
+        found.append(
+            f"name: {pipeline.name!r} is a DAG that Sluice ships, and a pipeline's has its name; take another"
+        )
     found += source_problems(pipeline)
     found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema)]
     found += _stream_problems(pipeline)
@@ -53,9 +57,8 @@ def _problems(pipeline: Any) -> list[str]:
     found += _sink_problems(pipeline.sink)
     if pipeline.suite is not None and not matches(_SUITE, pipeline.suite):
         found.append(f"suite: {pipeline.suite!r} must be the name of a suite's file, without .json")
-    if pipeline.schedule is not None and not _is_schedule(pipeline.schedule):
-        presets = ", ".join(sorted(_PRESETS))
-        found.append(f"schedule: {pipeline.schedule!r} is neither five cron fields nor one of {presets}")
+    if pipeline.schedule is not None:
+        found += _schedule_problems(pipeline.schedule)
     found += _follow_problems(pipeline)
     if pipeline.interval is not None:
         found += _interval_problems(pipeline.interval)
@@ -311,8 +314,27 @@ def _column_problems(where: str, column: object) -> list[str]:
     return []
 
 
-def _is_schedule(schedule: object) -> bool:
-    if not isinstance(schedule, str):
-        return False
-    fields = schedule.split()
-    return schedule in _PRESETS or (len(fields) == 5 and all(_CRON_FIELD.fullmatch(part) for part in fields))
+def _schedule_problems(schedule: object) -> list[str]:
+    """A schedule is one that Airflow takes, and comes due at least once more."""
+    if isinstance(schedule, str) and schedule in _PRESETS:
+        return []
+    if not isinstance(schedule, str) or len(schedule.split()) != 5:
+        presets = ", ".join(sorted(_PRESETS))
+        return [f"schedule: {schedule!r} is neither five cron fields nor one of {presets}"]
+    if any(part[0] in "Rr" for part in schedule.split()):
+        return [
+            f"schedule: {schedule!r} has a random field, and would be another at each look; write a number"
+        ]
+    return _cron_problems(schedule)
+
+
+def _cron_problems(schedule: str) -> list[str]:
+    from croniter import CroniterBadDateError, CroniterError, croniter  # as Airflow's own timetable does
+
+    try:
+        croniter(schedule).get_next()
+    except CroniterBadDateError:
+        return [f"schedule: {schedule!r} is never due; name a day that some year has"]
+    except CroniterError as wrong:
+        return [f"schedule: {schedule!r} is no cron expression: {wrong}"]
+    return []

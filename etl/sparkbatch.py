@@ -179,8 +179,8 @@ class SparkBatch:
         job = self._job(self.frame, task)
         try:
             reports = collect(job)
-        except Exception as error:  # noqa: BLE001 - raised again when no file is to blame
-            unreadable = self.source.to_blame(error, self._uris)
+        except Exception as error:  # noqa: BLE001 - raised again when no file and no rule is to blame
+            unreadable = self._to_blame(error)
             self._refuse_part(unreadable)
             job = self._job(self._readable(unreadable), task)
             reports = collect(job)
@@ -198,6 +198,18 @@ class SparkBatch:
             dropped=self._dropped() if self.state else None,
             about=self.about,
         )
+
+    def _to_blame(self, error: Exception) -> Mapping[str, str]:
+        """The files that made the job fail; VerdictUnknown where a rule did; raises `error` when neither."""
+        from etl.quality import require_evaluable
+
+        try:
+            return self.source.to_blame(error, self._uris)
+        except Exception as other:
+            # With state the batch is made once: what a second look would leave in the state is not wanted.
+            if other is error and not self.state:
+                require_evaluable(self.rules.suite, self.frame)
+            raise
 
     def _dropped(self) -> int:
         """What Spark left out behind the watermark is in neither sink: not without a word."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
+from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, deadline, notifiers
 from etl.airflow.operator import FOLLOWED, RETRIES, SluiceRunOperator, SluiceTaskOperator, assets
+from etl.errors import SetupError
 from etl.intervals import moment_of
 from etl.pipeline import Pipeline, loadable
 from etl.settings import load_settings
@@ -34,8 +36,8 @@ FORM = {  # what a person may fill in on triggering a run; empty is as on schedu
     ),
     "deliveries": _text(
         "Replay deliveries",
-        "Such as 4..7: delivered again, from the same inputs, in their own place; empty: what has landed since.",
-        pattern=r"^[0-9]+([.][.][0-9]+)?$",
+        "Such as 4..7,9: delivered again, from the same inputs, in their own place; empty: what has landed since.",
+        pattern=r"^[0-9]+([.][.][0-9]+)?(,[0-9]+([.][.][0-9]+)?)*$",
     ),
     "releases": _text(
         "Rows released since",
@@ -64,9 +66,30 @@ def pool(pipeline: Pipeline) -> str:
 
 
 def pipeline_dags() -> dict[str, DAG]:
-    """A DAG for every pipeline whose declaration is right, by its name."""
+    """A DAG for every pipeline whose declaration is right and whose schedule Airflow takes, by its name."""
     pipelines = loadable(load_settings().pipelines)
-    return {name: pipeline_dag(pipeline) for name, pipeline in pipelines.items()}
+    refused = refused_schedules(pipelines)
+    return {name: pipeline_dag(pipeline) for name, pipeline in pipelines.items() if name not in refused}
+
+
+def refused_schedules(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
+    """Why Airflow does not take a pipeline's schedule, by name: one such DAG would take all of its file out."""
+    found = {}
+    for name, pipeline in pipelines.items():
+        try:
+            made = _schedule(pipeline.schedule)
+            if isinstance(made, CronDataIntervalTimetable):
+                made.validate()
+        except AirflowTimetableInvalid as wrong:
+            found[name] = f"{pipeline.file}: schedule: Airflow refuses {pipeline.schedule!r}: {wrong}"
+    return found
+
+
+def require_schedules(pipelines: Mapping[str, Pipeline]) -> None:
+    """Raises one SetupError that names every pipeline whose schedule Airflow does not take."""
+    if refused := refused_schedules(pipelines):
+        listed = "".join(f"\n  - {sentence}" for sentence in refused.values())
+        raise SetupError(f"Pipelines without a DAG:{listed}", remedy="change these schedules")
 
 
 def pipeline_dag(pipeline: Pipeline) -> DAG:

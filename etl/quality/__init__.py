@@ -7,8 +7,9 @@ staged rows.
 
 from __future__ import annotations
 
+from etl.quality.alone import require_evaluable
 from etl.quality.compile import CompiledSuite, compile_suite
 from etl.quality.elsewhere import evaluate_elsewhere
 from etl.quality.judge import judge
 
-__all__ = ["CompiledSuite", "compile_suite", "evaluate_elsewhere", "judge"]
+__all__ = ["CompiledSuite", "compile_suite", "evaluate_elsewhere", "judge", "require_evaluable"]

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 class CompiledRule:
     declared: DeclaredRule
     plan: RulePlan | None  # None: GX itself evaluates it on the staged rows
+    # What no rule before it needed, each as one column: to try this rule alone.
+    flags: tuple[Column, ...] = field(default=(), compare=False, repr=False)
+    aggregates: tuple[Column, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def where(self) -> Where:
@@ -102,9 +105,16 @@ def compile_suite(
 def _compiled(rule: DeclaredRule, planner: Planner) -> CompiledRule:
     planner.require_columns(rule)
     planner.require_patterns(rule)
+    planner.require_values(rule)
     planner.require_metrics(rule)
+    flags, aggregates = len(planner.flags), len(planner.aggregates)
     try:
-        return CompiledRule(declared=rule, plan=planner.plan(rule))
+        return CompiledRule(
+            declared=rule,
+            plan=planner.plan(rule),
+            flags=tuple(planner.flags[flags:]),
+            aggregates=tuple(planner.aggregates[aggregates:]),
+        )
     except NotInThePass as why:
         if rule.across:
             raise Refused(f"it can't be compared with other batches, for {why}") from why

@@ -40,6 +40,8 @@ ACROSS_METRICS: Mapping[str, type[Estimated | Latest]] = {
     "column.distinct_values.count": Estimated,
     "column.max": Latest,
 }
+IN_SET = frozenset({"expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"})
+STRFTIME = "expect_column_values_to_match_strftime_format"
 # Asked for by SUMMARY, but null unless the suite names index columns.
 UNUSED = (".unexpected_index_list", ".unexpected_index_query")
 
@@ -134,6 +136,23 @@ class Planner:
                 self.frame.sparkSession.range(1).select(F.lit("").rlike(regex)).collect()
             except PySparkException as wrong:
                 raise Refused(f"{regex!r} is no regular expression of Java: {_first_line(wrong)}") from wrong
+
+    def require_values(self, rule: DeclaredRule) -> None:
+        """Refused when the rule's arguments and its column's type would make Spark fail in mid-batch."""
+        from pyspark.sql.types import CharType, StringType, VarcharType
+
+        if rule.kind in IN_SET and _mixes(getattr(rule.expectation, "value_set", None)):
+            raise Refused(
+                "its value_set has texts and others, which Spark makes numbers of: write all of them as the"
+                " column has them"
+            )
+        if rule.kind != STRFTIME:
+            return
+        kind = self.frame.schema[rule.columns[0]].dataType
+        if not isinstance(kind, StringType | CharType | VarcharType):
+            raise Refused(
+                f"{rule.columns[0]} is {kind.simpleString()}, and only a text has a strftime_format"
+            )
 
     def require_metrics(self, rule: DeclaredRule) -> None:
         """Refused when GX has no implementation for Spark of something that the rule needs."""
@@ -304,5 +323,11 @@ def _shape(kwargs: Mapping[str, Any]) -> Shape:
     return "tuple" if "column_A" in kwargs else "value"
 
 
+def _mixes(values: Any) -> bool:
+    """Texts beside others that are not null."""
+    return len({isinstance(one, str) for one in values or () if one is not None}) > 1
+
+
 def _first_line(wrong: Exception) -> str:
-    return str(wrong).split("\n", 1)[0]
+    """The first that has something: Spark begins what it says of a syntax error with an empty one."""
+    return next((line.strip() for line in str(wrong).splitlines() if line.strip()), type(wrong).__name__)

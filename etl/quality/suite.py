@@ -123,7 +123,9 @@ def _expectation(entry: Mapping[str, Any]) -> Any:
 
     registered()
     kind = entry["type"]
-    kwargs = dict(entry.get("kwargs") or {})
+    kwargs = entry.get("kwargs") or {}
+    if not isinstance(kwargs, Mapping):
+        raise ValueError(f"{kind}: kwargs is {kwargs!r}; write its arguments as an object, by name")
     if parameters := [
         name for name, value in kwargs.items() if isinstance(value, dict) and "$PARAMETER" in value
     ]:
@@ -132,7 +134,7 @@ def _expectation(entry: Mapping[str, Any]) -> Any:
         )
     given = {key: entry[key] for key in ("meta", "notes", "description", "severity", "id") if entry.get(key)}
     try:
-        return ExpectationConfiguration(type=kind, kwargs=kwargs, **given).to_domain_obj()
+        return ExpectationConfiguration(type=kind, kwargs=dict(kwargs), **given).to_domain_obj()
     except (GreatExpectationsError, ValueError, TypeError) as wrong:
         text = "; ".join(str(wrong).split("\n"))
         raise ValueError(f"{kind}: {text}") from wrong

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from etl.declaration_checks import SHIPPED_DAGS
+from etl.pipeline import load_pipelines
 from etl.pipelines.flights import PIPELINE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,7 +175,7 @@ def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
     assert schemas.pop("releases")["enum"] == [None, "keep", "drop"]
     assert {name: schema["pattern"] for name, schema in schemas.items()} == {
         "driver_memory": "^[1-9][0-9]*[mg]$",
-        "deliveries": "^[0-9]+([.][.][0-9]+)?$",
+        "deliveries": "^[0-9]+([.][.][0-9]+)?(,[0-9]+([.][.][0-9]+)?)*$",
         "release": "^[0-9]+(,[0-9]+)*$",
     }
 
@@ -221,3 +223,27 @@ def test_a_broken_declaration_is_an_import_error_and_the_others_keep_their_dags(
     assert "flights" in found["dags"]
     assert list(found["errors"]) == ["declarations.py"]
     assert "'No Name' must match" in found["errors"]["declarations.py"]
+
+
+def test_a_schedule_that_airflow_alone_refuses_is_reported_and_the_others_keep_their_dags(
+    tmp_path: Path,
+) -> None:
+    pipelines = tmp_path / "pipelines"
+    pipelines.mkdir()
+    good = (ROOT / "etl/pipelines/flights.py").read_text()
+    bad = good.replace('name="flights"', 'name="mistyped"').replace('"@daily"', '"0 25 * * *"')
+    assert bad.count("0 25 * * *") == 1
+    (pipelines / "flights.py").write_text(good)
+    (pipelines / "mistyped.py").write_text(bad)
+    told = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
+    unchecked = "import etl.declaration_checks as checks\nchecks._cron_problems = lambda schedule: []\n"
+    missed = asked(unchecked + BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
+    for found, words in ((told, "is no cron expression"), (missed, "Airflow refuses '0 25 * * *'")):
+        assert set(found["dags"]) == {"flights", *SHIPPED_DAGS}
+        assert list(found["errors"]) == ["declarations.py"]
+        assert words in found["errors"]["declarations.py"]
+        assert "mistyped.py" in found["errors"]["declarations.py"]
+
+
+def test_the_names_kept_from_pipelines_are_those_of_the_dags_made_of_no_declaration(bag: Any) -> None:
+    assert set(bag["dags"]) - set(load_pipelines([ROOT / "etl/pipelines"])) == SHIPPED_DAGS

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import SetupError, VerdictUnknown
-from etl.quality import compile_suite, evaluate_elsewhere, judge
+from etl.quality import compile_suite, evaluate_elsewhere, judge, require_evaluable
 from etl.verdict import FLAGS_PER_WORD, Counts, Severity, Verdict
 from tests.spark.pass_evaluator import counts_of
 
@@ -203,6 +203,37 @@ def test_what_gx_could_not_compute_is_no_verdict(frame: DataFrame) -> None:
         evaluate_elsewhere(compiled, frame)
 
 
+NO_JSON: Rule = {
+    "type": "expect_column_values_to_match_json_schema",
+    "kwargs": {"column": "t", "json_schema": {"type": "object"}},
+}
+NO_NUMBER: Rule = {
+    "type": "expect_column_values_to_be_in_set",
+    "kwargs": {"column": "n", "value_set": ["1", "a"]},
+}
+
+
+@pytest.mark.parametrize(("rule", "told"), [(NO_JSON, "JSONDecodeError"), (NO_NUMBER, "'a' of the type")])
+def test_a_rule_that_fails_over_the_rows_is_named(spark: SparkSession, rule: Rule, told: str) -> None:
+    frame = spark.createDataFrame([(2, "no JSON")], "n int, t string")
+    good = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "t"}}
+    mean = {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "n", "max_value": 9}}
+    compiled = compile_suite(suite(good, mean, rule, good | {"meta": {"name": "last"}}), frame.schema, spark)
+    with pytest.raises(
+        VerdictUnknown, match=f"expectation 2 {rule['type']}.* could not be evaluated"
+    ) as stop:
+        require_evaluable(compiled, frame)
+    assert told in stop.value.seen
+
+
+def test_what_no_rule_made_fail_names_none(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("1", "{}")], "n string, t string")
+    compiled = compile_suite(suite(NO_JSON), frame.schema, spark)
+    require_evaluable(compiled, frame)
+    broken = frame.selectExpr("cast(t as int) as n", "'no JSON' as t")
+    require_evaluable(compiled, broken)
+
+
 def test_the_digest_is_of_the_content_and_not_of_its_layout(frame: DataFrame, tmp_path: Path) -> None:
     written = tmp_path / "tried.json"
     written.write_text(json.dumps(suite(below("info")), indent=7))
@@ -248,6 +279,28 @@ MISTAKES: list[tuple[Rule, str]] = [
             "kwargs": {"column": "x", "row_condition": "z > 1", "condition_parser": "spark"},
         },
         "`z` cannot be resolved",
+    ),
+    (
+        {
+            "type": "expect_column_values_to_not_be_null",
+            "kwargs": {"column": "x", "row_condition": "x >>> (", "condition_parser": "spark"},
+        },
+        "[PARSE_SYNTAX_ERROR]",
+    ),
+    ({"type": "expect_column_values_to_not_be_null", "kwargs": 5}, "kwargs is 5"),
+    (
+        {
+            "type": "expect_column_values_to_be_in_set",
+            "kwargs": {"column": "id", "value_set": [1, "abc", None]},
+        },
+        "its value_set has texts and others",
+    ),
+    (
+        {
+            "type": "expect_column_values_to_match_strftime_format",
+            "kwargs": {"column": "x", "strftime_format": "%Y"},
+        },
+        "x is double, and only a text has a strftime_format",
     ),
     ({**UNIQUE, "severity": "warning"}, "compares rows with one another"),
     ({**UNIQUE, "severity": "critical", "kwargs": {"column": "id", "mostly": 0.9}}, "mostly below 1"),

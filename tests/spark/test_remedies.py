@@ -155,6 +155,31 @@ def test_a_suite_that_cannot_be_evaluated_is_no_verdict(home: Home) -> None:
     home.assert_holds(landed)
 
 
+FAIL_IN_THE_PASS = [
+    (rule("column_values_to_match_json_schema", "tried", "info", column="shop", json_schema={}), "json"),
+    (
+        rule("column_values_to_be_in_set", "tried", "info", column="id", value_set=["x"]),
+        "[CAST_INVALID_INPUT]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("failing", "told"), FAIL_IN_THE_PASS, ids=["in Python", "in Spark"])
+def test_a_rule_that_fails_in_the_pass_is_no_verdict_and_is_named(
+    home: Home, failing: dict[str, Any], told: str
+) -> None:
+    home.judge(*RULES, failing)
+    landed = home.land("orders/a.jsonl", orders(0, 6))
+    with pytest.raises(VerdictUnknown, match="expectation 3 tried could not be evaluated") as stop:
+        home.run()
+    assert stop.value.seen.rpartition("evaluated: ")[2].startswith(told)
+    assert stop.value.exit_code == 4
+    home.assert_holds(Landed())
+    home.judge(*RULES)
+    home.run()
+    home.assert_holds(landed)
+
+
 def unexpected_rows(query: str) -> dict[str, Any]:
     found = rule("", "no strange rows", "critical", unexpected_rows_query=query)
     return {**found, "type": "unexpected_rows_expectation"}

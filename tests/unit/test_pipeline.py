@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from etl.declaration_checks import ddl_columns, problems
+from etl.declaration_checks import SHIPPED_DAGS, ddl_columns, problems
 from etl.errors import SetupError
-from etl.patterns import inferred_format, pattern_problems, split_pattern
+from etl.patterns import fits, inferred_format, pattern_problems, split_pattern
 from etl.pipeline import (
     Append,
     Files,
@@ -104,6 +104,38 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         assert field in text
 
 
+@pytest.mark.parametrize(
+    ("schedule", "told"),
+    [
+        ("0 25 * * *", "out of range"),
+        ("0 0 * * MON#6", "day_of_week"),
+        ("a b c d e", "not acceptable"),
+        ("0 0 30 2 *", "is never due"),
+        ("R * * * *", "random"),
+        ("0 0 * * * *", "neither five cron fields"),
+        ("@reboot", "neither five cron fields"),
+        (5, "neither five cron fields"),
+    ],
+)
+def test_a_schedule_that_airflow_could_not_keep_is_refused(schedule: object, told: str) -> None:
+    [found] = problems(declared(schedule=schedule))
+    assert found.startswith(f"schedule: {schedule!r}")
+    assert told in found
+
+
+@pytest.mark.parametrize(
+    "schedule", ["@annually", "0 0 29 2 *", "0 0 * * MON#5", "0 0 L * *", "5 4 * jan-mar fri"]
+)
+def test_a_schedule_that_comes_due_is_taken(schedule: str) -> None:
+    assert problems(declared(schedule=schedule)) == []
+
+
+def test_the_names_of_shipped_dags_are_no_pipelines() -> None:
+    for name in SHIPPED_DAGS:
+        [found] = problems(declared(name=name))
+        assert found.startswith(f"name: {name!r}")
+
+
 def test_a_pipeline_is_followed_or_has_a_schedule() -> None:
     second = dt.timedelta(seconds=1)
     assert problems(declared(follow=True, every=second, interval="at")) == []
@@ -182,6 +214,20 @@ def test_options_that_skip_records_are_refused() -> None:
     assert len(found) == 1 and "mode not among" in found[0]
 
 
+def test_an_encoding_is_for_csv_alone() -> None:
+    latin = {"encoding": "ISO-8859-1"}
+    assert problems(declared(sources=(Files("a/*.csv", options=latin), Files("b/*.x", format="csv")))) == []
+    for file in ("a/*.jsonl", "a/*.log", "a/*.parquet"):
+        [found] = problems(declared(sources=(Files(file, options=latin),)))
+        assert found.startswith("sources[0].options: encoding does nothing for")
+        assert found.endswith("convert the files before they land")
+    places = Lookup("p.jsonl", schema="id int", key=("id",), options=latin)
+    [found] = problems(declared(lookups={"places": places}, transform=lambda df, *, places: df))
+    assert found.startswith("lookups['places'].options: encoding does nothing for json")
+    [found] = problems(declared(sources=(Files("a/*.json", options=7),)))  # type: ignore[arg-type]
+    assert found.startswith("sources[0].options: must be a mapping")
+
+
 @pytest.mark.parametrize(
     ("pattern", "folder", "path", "name", "recursive"),
     [
@@ -210,6 +256,20 @@ def test_a_pattern_is_a_folder_and_a_glob(
 )  # fmt: skip
 def test_a_pattern_spark_would_read_otherwise_is_refused(pattern: object) -> None:
     assert pattern_problems(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant", "others"),
+    [
+        ("in/[!x]*.jsonl", ["in/a.jsonl", "in/!.jsonl"], ["in/x.jsonl", "in//a.jsonl"]),
+        ("in/[^x]*.jsonl", ["in/a.jsonl"], ["in/x.jsonl"]),
+        ("in/[x!]*.jsonl", ["in/x.jsonl", "in/!.jsonl"], ["in/a.jsonl"]),
+        ("in/a[!b]c.csv", ["in/axc.csv"], ["in/abc.csv", "in/a/c.csv"]),
+        ("in/**/[!a-c]{1,2}.csv", ["in/d1.csv", "in/x/y/d2.csv"], ["in/a1.csv", "in/d3.csv"]),
+    ],
+)
+def test_a_pattern_means_what_hadoop_means(pattern: str, meant: list[str], others: list[str]) -> None:
+    assert [path for path in (*meant, *others) if fits(pattern, path)] == meant
 
 
 def test_the_suffix_tells_the_format() -> None:

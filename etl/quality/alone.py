@@ -1,0 +1,58 @@
+"""After a job failed: each rule of the suite tried alone, to name the one that can't be evaluated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl.quality.gx import quiet_analysis
+from etl.quality.judge import unknown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from etl.quality.compile import CompiledRule, CompiledSuite
+
+
+def require_evaluable(suite: CompiledSuite, frame: DataFrame) -> None:
+    """VerdictUnknown for the first rule that fails over the rows of `frame`; nothing, if it was no rule's fault.
+
+    It is none's when all rules together can be evaluated, and when the rows can't be had without them. Each look
+    is a pass over the batch that writes nothing.
+    """
+    together = frame.observe("alone", *suite.aggregates) if suite.aggregates else frame
+    if _failure(together.select("*", *suite.flags)) is None or _failure(frame) is not None:
+        return
+    for rule in suite.rules:
+        if (wrong := _failure(_alone(rule, frame))) is not None:
+            raise unknown(suite.name, rule.declared, _why(wrong)) from wrong
+
+
+def _alone(rule: CompiledRule, frame: DataFrame) -> DataFrame | None:
+    if not (rule.flags or rule.aggregates):
+        return None
+    observed = frame.observe("alone", *rule.aggregates) if rule.aggregates else frame
+    return observed.select("*", *(flag.alias(f"_alone{at}") for at, flag in enumerate(rule.flags)))
+
+
+def _failure(frame: DataFrame | None) -> Exception | None:
+    if frame is None:
+        return None
+    try:
+        with quiet_analysis():
+            frame.write.format("noop").mode("overwrite").save()
+    except Exception as wrong:  # noqa: BLE001 - it is told, or the job's own error is
+        return wrong
+    return None
+
+
+def _why(wrong: Exception) -> str:
+    """What Spark says of it in a line; of an error in GX's own Python, that error."""
+    # Within foreachBatch it may come as py4j's own error, which has Spark's behind a line of its own.
+    text = str(getattr(wrong, "java_exception", None) or wrong)
+    said = [line for line in text.splitlines() if line.strip()]
+    traceback = next(
+        (at for at, line in enumerate(said) if "Traceback (most recent call last)" in line), None
+    )
+    if traceback is not None:
+        said = [line for line in said[traceback + 1 :] if not line[0].isspace()]
+    return said[0] if said else type(wrong).__name__
