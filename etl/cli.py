@@ -98,8 +98,8 @@ def options(
 def up() -> None:
     """Start the embedded services; they run until `sluice down`."""
     place = here()
-    out.print(f"PostgreSQL  {_without_secrets(place.services.postgres)}")
-    out.print(f"S3          {place.services.lake} at {place.services.s3_endpoint or 'AWS'}")
+    out.print(f"PostgreSQL  {_without_secrets(place.services.postgres)}", markup=False)
+    out.print(f"S3          {place.services.lake} at {place.services.s3_endpoint or 'AWS'}", markup=False)
     out.print('next: `sluice run PIPELINE`; `eval "$(sluice env)"` lets psql, boto3 and DuckDB in')
 
 

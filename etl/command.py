@@ -84,7 +84,8 @@ def shown(text: object) -> Text:
 
 
 def who() -> str:
+    """The user's name, or the number of one who has none, as in a container."""
     try:
         return getpass.getuser()
-    except OSError:
+    except (OSError, KeyError):  # KeyError: Python before 3.13, of a uid that has no name
         return f"uid {os.getuid()}"

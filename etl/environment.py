@@ -18,14 +18,41 @@ from etl.settings import Settings
 if TYPE_CHECKING:
     from etl.run import Place
 
-_LIBPQ = {
+_LIBPQ = {  # all that libpq takes from the environment; sslpassword and keepalives it does not
+    "service": "PGSERVICE",
+    "servicefile": "PGSERVICEFILE",
     "host": "PGHOST",
+    "hostaddr": "PGHOSTADDR",
     "port": "PGPORT",
     "user": "PGUSER",
     "dbname": "PGDATABASE",
     "password": "PGPASSWORD",
     "passfile": "PGPASSFILE",
+    "require_auth": "PGREQUIREAUTH",
+    "requirepeer": "PGREQUIREPEER",
+    "channel_binding": "PGCHANNELBINDING",
     "sslmode": "PGSSLMODE",
+    "sslnegotiation": "PGSSLNEGOTIATION",
+    "sslcompression": "PGSSLCOMPRESSION",
+    "sslcert": "PGSSLCERT",
+    "sslkey": "PGSSLKEY",
+    "sslcertmode": "PGSSLCERTMODE",
+    "sslrootcert": "PGSSLROOTCERT",
+    "sslcrl": "PGSSLCRL",
+    "sslcrldir": "PGSSLCRLDIR",
+    "sslsni": "PGSSLSNI",
+    "ssl_min_protocol_version": "PGSSLMINPROTOCOLVERSION",
+    "ssl_max_protocol_version": "PGSSLMAXPROTOCOLVERSION",
+    "gssencmode": "PGGSSENCMODE",
+    "gssdelegation": "PGGSSDELEGATION",
+    "gsslib": "PGGSSLIB",
+    "krbsrvname": "PGKRBSRVNAME",
+    "connect_timeout": "PGCONNECT_TIMEOUT",
+    "target_session_attrs": "PGTARGETSESSIONATTRS",
+    "load_balance_hosts": "PGLOADBALANCEHOSTS",
+    "client_encoding": "PGCLIENTENCODING",
+    "application_name": "PGAPPNAME",
+    "options": "PGOPTIONS",
 }
 
 
@@ -62,12 +89,19 @@ def _text(value: object) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     if isinstance(value, tuple):
-        return os.pathsep.join(str(folder) for folder in value)
+        return _folders(value)
     if isinstance(value, dict):
         return json.dumps(value)
     if isinstance(value, timedelta):
         return f"PT{value.total_seconds():.0f}S"
     return str(value)
+
+
+def _folders(folders: tuple[Path, ...]) -> str:
+    """As PATH has them, or as JSON where that would read back as others."""
+    names = [str(folder) for folder in folders]
+    joined = os.pathsep.join(names)
+    return joined if joined.split(os.pathsep) == names else json.dumps(names)
 
 
 def psql_folder() -> Path:

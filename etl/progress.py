@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -154,4 +155,4 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
 def _as_called() -> str:
     """The command as this process was started, for people to copy."""
     command = Path(sys.argv[0])
-    return os.path.relpath(command) if command.name == "sluice" else "sluice"
+    return shlex.quote(os.path.relpath(command)) if command.name == "sluice" else "sluice"

@@ -44,7 +44,10 @@ def config_file() -> Path | None:
     """The sluice.toml in force: SLUICE_CONFIG, else the nearest one upwards from the working directory."""
     named = os.environ.get(CONFIG_VARIABLE)
     if named:
-        return Path(named).expanduser().absolute()
+        try:
+            return _expanded(Path(named)).absolute()
+        except ValueError as error:
+            raise SetupError(f"{CONFIG_VARIABLE}: {error}", remedy="write the whole path") from error
     here = Path.cwd()
     return next(
         (folder / CONFIG_NAME for folder in (here, *here.parents) if (folder / CONFIG_NAME).is_file()), None
@@ -135,9 +138,14 @@ class Settings(BaseSettings):
     @field_validator("pipelines", "suites", mode="before")
     @classmethod
     def _folders(cls, value: object) -> object:
-        if not isinstance(value, str):
+        if isinstance(value, str):
+            value = _json(value, list) if value.lstrip().startswith("[") else value.split(os.pathsep)
+        if not isinstance(value, list) or not value:
             return value
-        return _json(value, list) if value.lstrip().startswith("[") else value.split(os.pathsep)
+        named = [folder for folder in value if folder != ""]  # an empty one would be the working directory
+        if not named:
+            raise ValueError("names no folder")
+        return named
 
     @field_validator("pipelines", "suites")
     @classmethod
@@ -233,6 +241,8 @@ def load_settings() -> Settings:
         problems += [_problem(item, file) for item in error.errors(include_url=False, include_input=False)]
     except tomllib.TOMLDecodeError as error:
         problems.append(f"{file}: {error}")
+    except UnicodeDecodeError as error:
+        problems.append(f"{file} is not UTF-8, as TOML has to be: {error.reason} at byte {error.start}")
     except OSError as error:
         problems.append(f"{file} can't be read: {error.strerror}")
     if file is not None and not file.is_file():
@@ -282,7 +292,14 @@ def _meant(name: str, known: set[str]) -> str:
 
 def _absolute(path: Path) -> Path:
     file = config_file()
-    return Path(os.path.normpath((file.parent if file else Path.cwd()) / path.expanduser()))
+    return Path(os.path.normpath((file.parent if file else Path.cwd()) / _expanded(path)))
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"there is no home directory for {path.parts[0]} in {path}") from None
 
 
 def _home(info: ValidationInfo) -> Path:

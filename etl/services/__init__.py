@@ -6,7 +6,8 @@ process; data stays in between. Nothing here prints or returns a secret.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -56,10 +57,23 @@ def up(settings: Settings) -> Services:
     if not (settings.embedded_postgres or settings.embedded_s3):
         return _services(settings, None, None)
     java()  # before anything is started: Spark needs it too
-    with only_one(settings.home):
+    with only_one(settings.home), _not_alone(settings):
         port = s3.start(_s3(settings)) if settings.embedded_s3 else None
         dsn = postgres.start(_postgres(settings)) if settings.embedded_postgres else None
     return _services(settings, dsn, port)
+
+
+@contextmanager
+def _not_alone(settings: Settings) -> Iterator[None]:
+    """An S3 server that did not run before does not run after a failure either."""
+    ran = s3.running(_s3(settings)) is not None
+    try:
+        yield
+    except BaseException:
+        # PostgreSQL is left as it is: it may be at work on its recovery, which would begin again
+        if not ran:
+            s3.stop(_s3(settings))
+        raise
 
 
 def down(settings: Settings) -> tuple[str, ...]:

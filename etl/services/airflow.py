@@ -28,7 +28,15 @@ from etl import services
 from etl.airflow_api import heartbeats
 from etl.errors import ServiceAway, SetupError
 from etl.services import Services
-from etl.services.airflow_environment import DATABASE, MARK, URL_VARIABLE, environment, write_secrets
+from etl.services.airflow_environment import (
+    BASE_URL,
+    DATABASE,
+    EXECUTION_URL,
+    MARK,
+    URL_VARIABLE,
+    environment,
+    write_secrets,
+)
 from etl.services.process import HOST, choose_port, make_folder, only_one, recall, remember, tail
 from etl.settings import Settings
 
@@ -98,6 +106,7 @@ def require_running(settings: Settings) -> Airflow:
     """The Airflow of these settings; SetupError where it does not run."""
     found = running(settings)
     if found is None:
+        _check_ours(settings)
         raise SetupError(
             "Airflow does not run", remedy="`sluice airflow --detach`, then the same command again"
         )
@@ -140,10 +149,22 @@ def _check(settings: Settings) -> None:
             f"there is no folder {settings.dags}, from which Airflow would load its DAGs",
             remedy="name yours in SLUICE_DAGS",
         )
+    _check_ours(settings)
     if not settings.embedded_postgres and not _own_database():
         raise SetupError(
             "SLUICE_POSTGRES is a server of your own, on which no database for Airflow is made unasked",
             remedy=f"create one, and name it in {URL_VARIABLE} (postgresql+psycopg2://…)",
+        )
+
+
+def _check_ours(settings: Settings) -> None:
+    """Refuse beside the processes of another Airflow, such as that of Compose: a second one would share its database."""
+    others = [name for name in (EXECUTION_URL, BASE_URL) if os.environ.get(name)]
+    if others and not settings.embedded_postgres and MARK not in os.environ:
+        raise SetupError(
+            f"this machine's Airflow is not Sluice's own: {' and '.join(others)} say where it is",
+            remedy="use Airflow's own command, such as `airflow dags trigger NAME`; for one of Sluice's own,"
+            f" with a database of its own in {URL_VARIABLE}: unset {' '.join(others)}",
         )
 
 

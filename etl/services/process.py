@@ -52,25 +52,26 @@ def write_secret(path: Path, text: str) -> None:
 
 
 def port_is_free(port: int) -> bool:
+    return _trouble(port) is None
+
+
+def _trouble(port: int) -> OSError | None:
+    """Why nobody can listen on the port now; None where one can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None
 
 
 def choose_port(service: str, wanted: int, memory: Path) -> int:
     """The port to listen on: the one the settings want, else the remembered one, else any free one."""
     if wanted:
-        if not port_is_free(wanted):
-            raise SetupError(
-                f"port {wanted} on {HOST}, wanted for {service}, is in use",
-                remedy=f"stop what uses it, or set SLUICE_{service.upper()}_PORT to another one",
-            )
+        _check_port(service, wanted)
         return wanted
-    remembered = int(memory.read_text()) if memory.is_file() else 0
+    remembered = _remembered(memory)
     if remembered and port_is_free(remembered):
         return remembered
     with socket.socket() as probe:
@@ -78,6 +79,27 @@ def choose_port(service: str, wanted: int, memory: Path) -> int:
         port = int(probe.getsockname()[1])
     memory.write_text(str(port))
     return port
+
+
+def _check_port(service: str, port: int) -> None:
+    trouble = _trouble(port)
+    seen, setting = f"port {port} on {HOST}, wanted for {service}", f"SLUICE_{service.upper()}_PORT"
+    if isinstance(trouble, PermissionError):
+        raise SetupError(
+            f"{seen}, may not be opened by this user: {trouble.strerror}",
+            remedy=f"set {setting} to one from 1024 on",
+        )
+    if trouble is not None:
+        raise SetupError(f"{seen}, is in use", remedy=f"stop what uses it, or set {setting} to another one")
+
+
+def _remembered(memory: Path) -> int:
+    """The port in the file; 0 where there is none, as in a file that a full disk cut short."""
+    try:
+        port = int(memory.read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
+    return port if 0 < port <= 65535 else 0
 
 
 def by_no_proxy() -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -164,9 +165,9 @@ def _launch(server: S3) -> int:
     key, secret = _credentials(server)
     port = choose_port("s3", server.port, server.home / "s3.port")
     properties, logback = server.folder / "s3proxy.properties", server.folder / "logback.xml"
-    text = PROPERTIES.format(host=HOST, port=port, key=key, secret=secret, data=data)
+    text = PROPERTIES.format(host=HOST, port=port, key=key, secret=secret, data=_property(data))
     write_secret(properties, text)
-    logback.write_text(LOGBACK.format(log=escape(str(server.log))))
+    logback.write_text(LOGBACK.format(log=escape(str(server.log))), encoding="utf-8")
     options = ("-Xmx256m", "-XX:+UseSerialGC", f"-Dlogback.configurationFile={logback}")
     with (server.folder / "java.log").open("w") as output:
         child = subprocess.Popen(
@@ -175,6 +176,7 @@ def _launch(server: S3) -> int:
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=server.folder,
+            env=os.environ | {"LC_ALL": "C.UTF-8"},  # by which Java reads and writes the names of files
             start_new_session=True,
         )
     child.returncode = 0  # it outlives this command: no warning when the handle is dropped
@@ -191,14 +193,39 @@ def _launch(server: S3) -> int:
 
 def _credentials(server: S3) -> tuple[str, str]:
     """The key and secret, made on the first start and kept."""
-    file = configparser.ConfigParser()
-    if not file.read(server.credentials):
+    if not server.credentials.is_file():
         key, secret = f"SLUICE{secrets.token_hex(7).upper()}", secrets.token_urlsafe(30)
         make_folder(server.credentials.parent, 0o700)
         text = f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
         write_secret(server.credentials, text)
         return key, secret
-    return file["default"]["aws_access_key_id"], file["default"]["aws_secret_access_key"]
+    return _kept(server.credentials)
+
+
+def _kept(credentials: Path) -> tuple[str, str]:
+    """The key and secret of the file, or SetupError."""
+    file = configparser.ConfigParser(interpolation=None)
+    try:
+        file.read(credentials, encoding="utf-8")
+        found = file["default"]["aws_access_key_id"], file["default"]["aws_secret_access_key"]
+    except (configparser.Error, UnicodeDecodeError, KeyError):
+        found = ("", "")
+    if not all(found):
+        raise SetupError(
+            f"{credentials} does not have the credentials of the embedded S3 server, or not all of them",
+            remedy="`sluice down`, remove that file, then the same command again: new ones are made",
+        )
+    return found
+
+
+def _property(value: object) -> str:
+    """As Java reads it from a .properties file, which is Latin-1 and has escapes."""
+    return re.sub(r"[^ -~]", _escaped, str(value).replace("\\", r"\\"))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
+    return "".join(f"\\u{unit}" for unit in units)
 
 
 def client(server: S3, port: int) -> S3Client:
@@ -218,6 +245,12 @@ def client(server: S3, port: int) -> S3Client:
     return session.client("s3", endpoint_url=endpoint(port), config=config)
 
 
+def _last_words(server: S3) -> str:
+    """What Java itself said; if nothing, what the server did."""
+    java_log = server.folder / "java.log"
+    return tail(java_log if java_log.stat().st_size else server.log)
+
+
 def _wait_until_ready(server: S3, process: psutil.Process, port: int) -> None:
     """Return when a signed request was answered and the bucket is there."""
     from botocore.exceptions import BotoCoreError, ClientError
@@ -235,9 +268,8 @@ def _wait_until_ready(server: S3, process: psutil.Process, port: int) -> None:
             ) from error
         except BotoCoreError as error:
             if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
-                said = tail(server.folder / "java.log")
                 raise SetupError(
-                    f"the embedded S3 server on port {port} did not start: {said}",
+                    f"the embedded S3 server on port {port} did not start: {_last_words(server)}",
                     remedy=f"look into {server.log}; if the port is in use, set another SLUICE_S3_PORT",
                 ) from error
             if time.monotonic() > deadline:

@@ -364,13 +364,18 @@ def _held(cursor: Cursor, name: str, wanted: Wanted, limit: int) -> list[HeldRow
         "reason": wanted.rule,
         "delivery": wanted.batch,
         "since": wanted.since,
-        "until": wanted.until + dt.timedelta(days=1) if wanted.until else None,
+        "until": _day_after(wanted.until),
         "before_commit": wanted.before[0],
         "before_row": wanted.before[1],
         "limit": limit,
         "longest": LONGEST_ROW,
     }
     return found(cursor, "held_rows", HeldRow, values)
+
+
+def _day_after(day: dt.date | None) -> dt.date | None:
+    """None after the calendar's last day, too: nothing is later."""
+    return None if day is None or day == dt.date.max else day + dt.timedelta(days=1)
 
 
 def _columns_by_rule(cursor: Cursor, name: str, rows: Sequence[HeldRow]) -> dict[str, tuple[str, ...]]:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -265,6 +266,36 @@ def test_env_keeps_names_and_passwords_with_quotes_whole(
     assert found["environment"].items() >= place.items()
 
 
+def test_env_hands_on_all_that_libpq_takes_from_the_environment(tmp_path: Path) -> None:
+    dsn = (
+        "service=mydb user=ann hostaddr=127.0.0.1 sslmode=verify-full sslrootcert=/x/ca sslcert=/x/crt sslkey=/x/key"
+        " options='-c a=b' connect_timeout=3 target_session_attrs=read-write sslpassword=unsaid"
+    )
+    place = {"SLUICE_POSTGRES": dsn, "SLUICE_LAKE": "s3://none"}
+    done = Shell.at(tmp_path, **place).sluice("env")
+    assert (done.code, done.said) == (0, "")
+    exports = (shlex.split(line)[1].split("=", 1) for line in done.out.splitlines())
+    assert {name: value for name, value in exports if name.startswith("PG")} == {
+        "PGSERVICE": "mydb",
+        "PGUSER": "ann",
+        "PGHOSTADDR": "127.0.0.1",
+        "PGSSLMODE": "verify-full",
+        "PGSSLROOTCERT": "/x/ca",
+        "PGSSLCERT": "/x/crt",
+        "PGSSLKEY": "/x/key",
+        "PGOPTIONS": "-c a=b",
+        "PGCONNECT_TIMEOUT": "3",
+        "PGTARGETSESSIONATTRS": "read-write",
+    }
+
+
+def test_up_prints_names_as_they_are_and_no_password(tmp_path: Path) -> None:
+    place = {"SLUICE_POSTGRES": "dbname=[bold]x password=unsaid", "SLUICE_LAKE": "s3://b/[/x]"}
+    done = Shell.at(tmp_path).sluice("up", **place)
+    assert (done.code, done.said) == (0, "")
+    assert done.out.startswith("PostgreSQL  dbname=[bold]x\nS3          s3://b/[/x] at AWS\n")
+
+
 # The doctor
 
 
@@ -327,6 +358,21 @@ def test_a_pipeline_that_stays_up_is_not_triggered_and_waited_for(shell: Shell) 
     done = shell.sluice("trigger", "events")
     assert (done.code, done.out) == (2, "")
     assert "  next: `sluice airflow dags unpause events` keeps one up; `sluice status events`" in done.said
+
+
+@pytest.mark.parametrize("command", ["trigger events", "airflow dags list", "airflow --detach"])
+def test_beside_the_processes_of_another_airflow_no_second_one_is_advised_or_started(
+    shell: Shell, command: str
+) -> None:
+    theirs = {
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql+psycopg2://127.0.0.1:1/airflow",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": "http://airflow-api-server:8080/execution/",
+    }
+    done = shell.sluice(*command.split(), **theirs)
+    assert (done.code, done.out) == (2, "")
+    assert "this machine's Airflow is not Sluice's own: AIRFLOW__CORE__EXECUTION_API_SERVER_URL" in done.said
+    assert "`airflow dags trigger NAME`" in done.said
+    assert "sluice airflow --detach" not in done.said
 
 
 def test_the_reports_of_a_clean_place(events: Delivering, shell: Shell) -> None:

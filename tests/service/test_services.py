@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import boto3
@@ -20,8 +21,9 @@ from botocore.exceptions import ClientError
 
 from etl import services as embedded
 from etl.errors import SetupError
-from etl.services import Services
+from etl.services import Services, postgres, s3
 from etl.services.postgres import cluster
+from etl.services.process import choose_port
 from etl.settings import Settings
 
 pytestmark = pytest.mark.long
@@ -96,6 +98,61 @@ def test_a_port_in_use_is_one_clear_error(own: Settings, service: str) -> None:
         wanting = Settings.model_validate(own.model_dump() | {f"{service}_port": port})
         with pytest.raises(SetupError, match=f"port {port} on 127.0.0.1, wanted for {service}, is in use"):
             embedded.up(wanting)
+        assert processes_of(own) == [], "what it had started before"
+
+
+def test_a_failed_up_leaves_running_what_ran_before(own: Settings) -> None:
+    store = embedded.up(own).s3_endpoint
+    assert postgres.stop(cluster(own.home, 0))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        wanting = Settings.model_validate(own.model_dump() | {"postgres_port": taken.getsockname()[1]})
+        with pytest.raises(SetupError, match="is in use"):
+            embedded.up(wanting)
+    running = {state.service: state.port for state in embedded.status(own)}
+    assert running["postgres"] is None
+    assert str(store).endswith(f":{running['s3']}")
+
+
+def test_a_port_that_the_user_may_not_open_is_not_called_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing(socket.socket):
+        def bind(self, _address: object, /) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket, "socket", Refusing)
+    with pytest.raises(SetupError, match=r"port 80 on .* may not be opened by this user: Perm") as caught:
+        choose_port("airflow", 80, tmp_path / "port")
+    assert "SLUICE_AIRFLOW_PORT to one from 1024 on" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"5\n4", b"\xff", b"-1", b"70000"])
+def test_a_remembered_port_that_is_none_is_forgotten(tmp_path: Path, content: bytes) -> None:
+    memory = tmp_path / "s3.port"
+    memory.write_bytes(content)
+    port = choose_port("s3", 0, memory)
+    assert int(memory.read_text()) == port
+    assert choose_port("s3", 0, memory) == port
+
+
+@pytest.mark.parametrize("content", [b"", b"[default]\naws_access_key_id = SLU", b"[defa", b"\xff"])
+def test_credentials_that_were_cut_short_are_one_clear_error(own: Settings, content: bytes) -> None:
+    file = own.home / "credentials" / "aws"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    with pytest.raises(SetupError, match=f"{file} does not have the credentials") as caught:
+        embedded.up(own)
+    assert "remove that file" in str(caught.value)
+
+
+def test_what_the_s3_server_logged_is_told_where_java_itself_said_nothing(own: Settings) -> None:
+    (own.home / "s3").mkdir(parents=True)
+    server = s3.S3(home=own.home, jars=own.jars, port=0, region="x")
+    (server.folder / "java.log").touch()
+    server.log.write_text("a\nWARN what it logged\n")
+    assert s3._last_words(server) == "a | WARN what it logged"
+    (server.folder / "java.log").write_text("Error: what Java said\n")
+    assert s3._last_words(server) == "Error: what Java said"
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path, settings: Settings) -> None:
@@ -153,13 +210,27 @@ def test_a_home_closed_to_the_system_user_is_remembered_elsewhere(settings: Sett
         shutil.rmtree(folder)
 
 
-def test_a_socket_path_longer_than_the_limit_is_placed_elsewhere(settings: Settings) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["long" * 25, "Ann's \\n données 数据 𝒳", '"own", $HOME `it` \\n &'],
+    ids=["long", "letters", "signs"],
+)
+def test_a_path_that_a_server_can_not_take_as_it_is(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
     folder = Path(tempfile.mkdtemp(prefix="sluice-"))
     folder.chmod(0o711)
-    found = Settings(home=folder / ("long" * 25) / "home", jars=settings.jars)
+    found = Settings(home=folder / name / "home", jars=settings.jars)
     try:
         embedded.up(found)
+        server = s3.S3(home=found.home, jars=found.jars, port=0, region=found.s3_region)
+        store = s3.client(server, s3.running(server) or 0)
+        store.put_object(Bucket="sluice", Key="données", Body=b"here")
+        assert (found.home / "s3" / "data" / "sluice" / "données").read_bytes() == b"here"
         assert all(state.port for state in embedded.status(found))
+        with closing(psycopg2.connect(embedded.find_postgres(found))) as connection:
+            assert connection.info.dbname == "sluice"
     finally:
         embedded.down(found)
         shutil.rmtree(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -122,6 +123,10 @@ def test_the_filters_of_the_quarantine_choose_together(history: str) -> None:
     query = "SELECT count(*) FROM sluice.quarantine WHERE delivery_id = %s AND %s = ANY (reasons)"
     assert oracle.ask(history, query, [BATCHES - 3, RULE]) == [(len(rows),)]
     assert len(rows) > 0
+    for until, shown in ((dt.date.max, True), (dt.date.min, False)):
+        wanted = Wanted(until=until)
+        page, _ = draw(history, lambda cursor, w=wanted: pages.quarantine(cursor, "feed", Frame(), wanted=w))
+        assert ('href="quarantine/' in page.html) == shown
     none = Wanted(rule="no such rule", status="released")
     page, _ = draw(history, lambda cursor: pages.quarantine(cursor, "feed", Frame(), wanted=none))
     assert "No row is like that" in page.html

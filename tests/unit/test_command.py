@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
+import os
+import shlex
+import sys
+from pathlib import Path
 
 import pytest
 
-from etl.command import duration, print_json, shown
+from etl import progress
+from etl.command import duration, print_json, shown, who
 from etl.errors import SetupError
 
 
@@ -31,3 +37,22 @@ def test_a_duration_is_a_number_and_a_unit_within_a_day() -> None:
     for text in ("", "10", "s", "0s", "0.5s", "25h", "-1s", "1e3s", "10 s", "1d"):
         with pytest.raises(SetupError, match=f"--every {text}: no time"):
             duration("--every", text)
+
+
+@pytest.mark.parametrize("trouble", [KeyError, OSError])
+def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch, trouble: type[Exception]) -> None:
+    def nameless() -> str:
+        raise trouble("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    assert who() == f"uid {os.getuid()}"
+
+
+def test_the_command_to_copy_is_one_word_to_a_shell_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "Ann's own $HOME" / "bin" / "sluice"), "run"])
+    assert shlex.split(progress._as_called()) == ["Ann's own $HOME/bin/sluice"]
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv" / "bin" / "sluice"), "run"])
+    assert progress._as_called() == ".venv/bin/sluice"

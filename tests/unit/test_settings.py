@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from etl.environment import same_place
 from etl.errors import SetupError
 from etl.settings import load_settings
 
@@ -69,6 +71,27 @@ def test_lists_and_tables_can_be_set_in_the_environment(
     assert found.backup_horizon == timedelta(hours=36)
 
 
+@pytest.mark.parametrize("value", ["one:", ":one", "one::", '["", "one"]'])
+def test_an_empty_folder_is_not_the_working_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("SLUICE_PIPELINES", value)
+    assert load_settings().pipelines == (folder / "one",)
+
+
+@pytest.mark.parametrize("folders", [[], ["/a"], ["/a", "/b c"], ["/a:b"], ["/a:b", "/c"]])
+def test_folders_are_handed_on_as_they_are(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, folders: list[str]
+) -> None:
+    (folder / "sluice.toml").write_text(f"pipelines = {json.dumps(folders)}\n")
+    found = load_settings()
+    assert found.pipelines == tuple(map(Path, folders))
+    (folder / "sluice.toml").write_text("")
+    for name, value in same_place(found).items():
+        monkeypatch.setenv(name, value)
+    assert load_settings() == found
+
+
 def test_all_problems_of_both_sources_are_reported_together(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +122,9 @@ def test_all_problems_of_both_sources_are_reported_together(
         ("SLUICE_SPARK_CONF", "{", "is not JSON"),
         ("SLUICE_KAFKA", "kafka://broker:9092", "is not host:port"),
         ("SLUICE_KAFKA_PROPERTIES", "/nowhere/client.properties", "there is no file"),
+        ("SLUICE_PIPELINES", ":", "names no folder"),
+        ("SLUICE_HOME", "~nobody-of-this-name/x", "no home directory for ~nobody-of-this-name in"),
+        ("SLUICE_CONFIG", "~nobody-of-this-name/x", "no home directory for ~nobody-of-this-name in"),
         ("SLUICE_S3_PORT", "70000", "less than or equal to 65535"),
         ("SLUICE_CONFIG", "/nowhere/sluice.toml", "there is no such file"),
         ("SLUICE_BACKUP_HORIZON", "PT0S", "longer than nothing"),
@@ -117,6 +143,18 @@ def test_a_file_that_is_no_toml_is_named(folder: Path) -> None:
     (folder / "sluice.toml").write_text("home = \n")
     with pytest.raises(SetupError, match=r"sluice\.toml"):
         load_settings()
+
+
+def test_a_file_that_is_not_utf_8_is_named_beside_the_other_problems(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "sluice.toml").write_bytes('home = "données"\n'.encode("latin-1"))
+    monkeypatch.setenv("SLUICE_HOEM", "x")
+    with pytest.raises(
+        SetupError, match=r"sluice\.toml is not UTF-8, as TOML has to be: .* at byte 12"
+    ) as caught:
+        load_settings()
+    assert "SLUICE_HOEM" in caught.value.seen
 
 
 def test_a_password_is_in_no_message_and_no_repr(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
