@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl.errors import ServiceAway, SetupError
@@ -154,19 +155,30 @@ def _properties(settings: Settings, jvm: Any) -> dict[str, str]:
     """The file's content, as Java reads it."""
     if settings.kafka_properties is None:
         return {}
-    file = jvm.java.io.FileReader(str(settings.kafka_properties))
-    try:
-        read = jvm.java.util.Properties()
-        read.load(file)
-    finally:
-        file.close()
-    found = {str(name): str(read[name]) for name in read}
+    found = _loaded(settings.kafka_properties, jvm)
     if refused := sorted(name for name in found if not (name.startswith(_PREFIXES) or name in _NAMES)):
         raise SetupError(
             f"{settings.kafka_properties} sets {', '.join(refused)}, which is not about how to reach the brokers",
             remedy="leave it out: servers are named in SLUICE_KAFKA, and what is read is told by the ledger",
         )
     return found
+
+
+def _loaded(path: Path, jvm: Any) -> dict[str, str]:
+    from pyspark.errors import IllegalArgumentException
+
+    file = jvm.java.io.FileReader(str(path))
+    try:
+        read = jvm.java.util.Properties()
+        read.load(file)
+    except IllegalArgumentException as error:
+        raise SetupError(
+            f"{path} can't be read as Java's properties: {str(error).strip().splitlines()[0]}",
+            remedy="a backslash is written \\\\ in it, as in a password",
+        ) from error
+    finally:
+        file.close()
+    return {str(name): str(read[name]) for name in read}
 
 
 def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:

@@ -100,6 +100,8 @@ def _regex(glob: str) -> str:
             out, escaped = out + re.escape(char), False
         elif char == "\\":
             escaped = True
+        elif bracket and char in "!^" and out.endswith("["):
+            out += "^/"  # not one of them; and Hadoop matches part by part
         elif bracket:
             out, bracket = out + char, char != "]"
         elif char == "[":

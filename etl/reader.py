@@ -2,8 +2,11 @@
 
 Spark's own readers let some records slip. A JSON line's second object is dropped, an empty array gives no
 row, and a field that nobody selects is not parsed, so its wrong type goes unseen. Here a JSON line is one
-object, and all fields of all formats are parsed. CSV is one record a line: of a quoted value with a line
-break in it, the rest is malformed. Of a text file every line is a row, an empty one too.
+object in UTF-8, and all fields of all formats are parsed. Of a text file every line is a row, an empty one too.
+
+CSV is one record a line. A quoted value with a line break in it is cut there without a word, and the rest of it is read
+as a record of its own: Spark closes an open quote at a line's end, and tells nobody. Nor does it tell of bytes that are
+not of the encoding: they are U+FFFD.
 """
 
 from __future__ import annotations
@@ -142,7 +145,7 @@ def only_column(where: str, schema: StructType) -> str:
 
 
 def _text_options(options: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in options.items() if name in ("lineSep", "encoding")}
+    return {name: value for name, value in options.items() if name == "lineSep"}
 
 
 def not_blank(lines: DataFrame) -> DataFrame:
@@ -154,7 +157,7 @@ def not_blank(lines: DataFrame) -> DataFrame:
 
 
 def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
-    """One row for each `value`, beside its other columns; one that is not one whole object is malformed.
+    """One row for each `value`, beside its other columns; one that is not one whole object in UTF-8 is malformed.
 
     A null is a row of nulls, and not malformed.
 
@@ -174,7 +177,8 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
     beside = [name for name in lines.columns if name != "value"]
     rows = lines.select("value", *beside, parsed.alias("_parsed"))
     record = F.col("_parsed")
-    bad = record[_END].isNull() | record[MALFORMED].isNotNull()
+    # The parser writes U+FFFD for bytes that are no UTF-8. Looked at before it is called, they would cost twice as much.
+    bad = record[_END].isNull() | record[MALFORMED].isNotNull() | ~F.is_valid_utf8(value)
     fields = [record[field.name].alias(field.name) for field in schema.fields]
     return rows.select(*fields, F.when(bad, value).alias(MALFORMED), *beside)
 

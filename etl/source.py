@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 from etl.before import BeforeStart
-from etl.columns import output, quoted
+from etl.columns import NESTED, output, quoted
 from etl.declaration import Pipeline
 from etl.errors import InputsChanged, ServiceAway, SetupError
 from etl.inputs import Input, changed, path_of
@@ -40,6 +40,7 @@ OBSERVATION = "source"  # observed with `rows` (all of them) and `malformed` (th
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name
 
 _AWAY = ("java.net.", "software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.", "java.nio.file.AccessDenied")
+_UNNAMEABLE = "java.net.URISyntaxException"  # of a local file with a colon in its name, and it has it forever
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +229,8 @@ class Source:
         if at is None:
             return records.withColumn(WHY, why)
         late = F.col(WHY) == LATE
-        whole = F.to_json(F.struct(*(F.col(quoted(field.name)) for field in self.fields[name].fields)))
+        fields = (F.col(quoted(field.name)) for field in self.fields[name].fields)
+        whole = F.to_json(F.struct(*fields), NESTED)
         told = records.withColumn(WHY, why.when(is_late(quoted(at)), LATE))
         return told.withColumn(MALFORMED, F.when(late, whole).otherwise(F.col(MALFORMED)))
 
@@ -264,7 +266,7 @@ class Source:
             text = " ".join(chain)
             if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
                 raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
-            if any(cause.startswith(_AWAY) for cause in chain):
+            if any(cause.startswith(_AWAY) and not cause.startswith(_UNNAMEABLE) for cause in chain):
                 raise ServiceAway(f"{uri} can't be read now: {chain[-1]}", remedy="run again") from error
             if "FAILED_READ_FILE" not in text:
                 raise

@@ -16,6 +16,7 @@ OPTIONS = frozenset(
     | {"dateFormat", "timestampFormat", "timestampNTZFormat"}
     | {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxCharsPerColumn"}
 )
+_NO_ENCODING = "it is for csv alone, and all else is read as UTF-8: convert the files before they land"
 JSON_OPTIONS = frozenset({"locale", "dateFormat", "timestampFormat", "timestampNTZFormat"})
 # The same, of the lines of a socket, by format: Spark has taken them apart already, as UTF-8.
 LINE_OPTIONS = {"json": JSON_OPTIONS, "csv": OPTIONS - {"encoding", "lineSep"}, "text": frozenset[str]()}
@@ -134,7 +135,11 @@ def files_problems(where: str, files: Any) -> list[str]:
         found.append(f"{where}.format: {files.pattern!r} does not tell it; give one of {', '.join(FORMATS)}")
     if not isinstance(files.header, bool):
         found.append(f"{where}.header: {files.header!r} must be True or False")
-    return found + _option_problems(where, files.options, OPTIONS)
+    found += _option_problems(where, files.options, OPTIONS)
+    encoded = isinstance(files.options, Mapping) and "encoding" in files.options
+    if encoded and files.kind in ("json", "text", "parquet"):
+        found.append(f"{where}.options: encoding does nothing for {files.kind}; {_NO_ENCODING}")
+    return found
 
 
 def _option_problems(where: str, options: Any, allowed: frozenset[str]) -> list[str]:

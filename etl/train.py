@@ -156,8 +156,7 @@ def _is_of(place: Place, current: Version, settings: Mapping[str, Any], table: T
 
 
 def _split(sample: Sample, model: Model) -> _Rows:
-    columns = [pc.cast(sample.rows.column(name), pa.float64()).to_numpy() for name in model.features]
-    values = np.column_stack(columns)
+    values = np.column_stack([_as_scored(sample.rows.column(name)) for name in model.features])
     with np.errstate(over="ignore"):
         whole = np.isfinite(values.astype(np.float32)).all(axis=1)
     out = np.random.default_rng(model.seed).random(len(values)) < HELD_OUT
@@ -167,6 +166,12 @@ def _split(sample: Sample, model: Model) -> _Rows:
     return _Rows(
         fitted=values[whole & ~out], held_out=values[whole & out], labels=labels, without=int((~whole).sum())
     )
+
+
+def _as_scored(values: pa.ChunkedArray) -> NDArray[np.float64]:
+    """As a run has them: whole numbers beyond 2^53 are the nearest double."""
+    found: NDArray[np.float64] = pc.cast(values, pa.float64(), safe=False).to_numpy()
+    return found
 
 
 def _fit(rows: NDArray[np.float64], model: Model) -> IsolationForest:

@@ -28,6 +28,7 @@ from etl.deliver import refuse_unfit
 from etl.errors import SetupError
 from etl.landed import require_files
 from etl.late import set_watermark
+from etl.limits import repaired
 from etl.pipeline import Pipeline
 from etl.stage import RAW, SOURCE_PATH, Sieve, TaskReport, conform, sift
 from etl.staging import plain_values
@@ -73,7 +74,7 @@ def look_through(
 
 
 def _values(rows: pa.RecordBatch) -> list[Values]:
-    return list(zip(*(plain_values(column) for column in rows.columns), strict=True))
+    return list(zip(*(plain_values(repaired(column)) for column in rows.columns), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)

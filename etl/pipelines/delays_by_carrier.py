@@ -8,28 +8,36 @@ from etl.pipeline import Pipeline, Replace
 from etl.pipelines.flights import SCHEMA, SOURCES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 ALL = "all"
 
 
 def delays_by_carrier(df: DataFrame) -> DataFrame:
-    """One row for each carrier and airport, one for each carrier, and one for all."""
+    """One row for each carrier and airport, one for each carrier, and one for all; a key that is not given stays null."""
     from pyspark.sql import functions as F
 
     sums = df.rollup("carrier", "origin").agg(
         F.count(F.lit(1)).alias("flights"),
         F.count("dep_delay").alias("departed"),
         F.sum("dep_delay").alias("minutes_late"),
+        *(F.grouping(key).alias(f"all of {key}") for key in ("carrier", "origin")),
     )
     return sums.select(
-        F.coalesce("carrier", F.lit(ALL)).alias("carrier"),
-        F.coalesce("origin", F.lit(ALL)).alias("origin"),
+        _named("carrier"),
+        _named("origin"),
         "flights",
         "departed",
         "minutes_late",
         F.try_divide("minutes_late", "departed").alias("mean_delay"),
     )
+
+
+def _named(key: str) -> Column:
+    """Both a sum over all and a key that is not given are null in a rollup; `grouping` tells them apart."""
+    from pyspark.sql import functions as F
+
+    return F.when(F.col(f"all of {key}") == 1, ALL).otherwise(F.col(key)).alias(key)
 
 
 PIPELINE = Pipeline(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etl.pipeline import Pipeline, Upsert, month
-from etl.pipelines.flights import SCHEMA, SOURCES, scheduled_departure
+from etl.pipelines.flights import SCHEMA, SOURCES, departure_or_hour
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ def departures_per_hour(df: DataFrame) -> DataFrame:
     """One row for each airport and hour in which a departure was scheduled."""
     from pyspark.sql import functions as F
 
-    flights = df.withColumn("departure", scheduled_departure()).withWatermark("departure", "2 days")
+    flights = df.withColumn("departure", departure_or_hour()).withWatermark("departure", "2 days")
     hours = flights.groupBy(F.window("departure", "1 hour"), "origin").agg(
         F.count(F.lit(1)).alias("scheduled"),
         F.count("dep_time").alias("departed"),

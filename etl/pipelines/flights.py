@@ -32,11 +32,18 @@ PLANES = """
 
 
 def scheduled_departure() -> Column:
-    """The moment of the departure as scheduled, which the columns say in New York's time."""
+    """The moment of the departure as scheduled, which the columns say in New York's time; null where they say none."""
     from pyspark.sql import functions as F
 
     zone = F.lit("America/New_York")
-    return F.make_timestamp("year", "month", "day", "hour", "minute", F.lit(0), timezone=zone)
+    return F.try_make_timestamp("year", "month", "day", "hour", "minute", F.lit(0), timezone=zone)
+
+
+def departure_or_hour() -> Column:
+    """As `scheduled_departure`, or else the hour that the feed tells itself: state loses a record without a time."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(scheduled_departure(), "time_hour")
 
 
 def flights(df: DataFrame, *, airlines: DataFrame, airports: DataFrame, planes: DataFrame) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etl.pipeline import Append, Files, Pipeline, Stream, day
-from etl.pipelines.flights import SCHEMA, SOURCES, scheduled_departure
+from etl.pipelines.flights import SCHEMA, SOURCES, departure_or_hour
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ def flights_weather(df: DataFrame, *, weather: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     departures = df.select(
-        scheduled_departure().alias("departure"), "carrier", "flight", "origin", "dest", "dep_delay"
+        departure_or_hour().alias("departure"), "carrier", "flight", "origin", "dest", "dep_delay"
     )
     measured = weather.select(
         F.col("origin").alias("station"),

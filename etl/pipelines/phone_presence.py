@@ -66,6 +66,7 @@ PIPELINE = Pipeline(
     transform=phone_presence,
     suite="phone_presence",
     sink=Append(),
+    late="at",  # holds what has no time
     max_quarantine_share=0.2,
     schedule="@daily",
 )

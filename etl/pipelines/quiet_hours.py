@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etl.pipeline import Append, Pipeline, month
-from etl.pipelines.flights import SCHEMA, scheduled_departure
+from etl.pipelines.flights import SCHEMA, departure_or_hour
 from etl.pipelines.flights_weather import STREAMS, WITH_WEATHER
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def quiet_hours(df: DataFrame, *, weather: DataFrame) -> DataFrame:
     """One row for each measurement that has no departure in the hour after it."""
     from pyspark.sql import functions as F
 
-    departures = df.select(F.col("origin").alias("left_from"), scheduled_departure().alias("departure"))
+    departures = df.select(F.col("origin").alias("left_from"), departure_or_hour().alias("departure"))
     measured = weather.select("origin", F.col("time_hour").alias("hour"), "temp", "wind_speed", "visib")
     within = "left_from = origin AND departure >= hour AND departure < hour + INTERVAL 1 HOUR"
     return (

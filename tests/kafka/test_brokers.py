@@ -96,6 +96,17 @@ def test_settings_that_are_not_about_reaching_the_brokers_are_refused(home: Home
         changed(home, kafka_properties=file).run()
 
 
+def test_a_file_that_java_cannot_read_is_told_with_its_name(home: Home, tmp_path: Path) -> None:
+    declare(home, "orders")
+    file = tmp_path / "client.properties"
+    file.write_text("ssl.truststore.location=C:\\users\\me\n")
+    with pytest.raises(
+        SetupError, match=r"client\.properties can't be read as Java's properties: Malformed"
+    ) as told:
+        changed(home, kafka_properties=file).run()
+    assert r"a backslash is written \\ in it" in str(told.value)
+
+
 def test_a_transaction_that_was_taken_back_is_not_delivered(home: Home, topics: Topics) -> None:
     topic = topics.create(partitions=1)
     declare(home, topic, max_offsets=3)

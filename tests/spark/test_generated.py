@@ -227,6 +227,10 @@ def test_unpaid_openings(shipped: Home, max_files: int) -> None:
 def test_phone_presence(shipped: Home, max_files: int) -> None:
     """In a run of a minute nobody is away for thirty days."""
     run_over(shipped, declared(shipped, "phone_presence"), ACTIONS.files, max_files)
+    shipped.write("actions/timeless.jsonl", '{"phone": "nobody", "action": "call"}\n')
+    lenient = replace(declared(shipped, "phone_presence"), max_quarantine_share=1.0)
+    summary = run(shipped.place, lenient, spark=shipped.spark)
+    assert summary.reasons == {"late": 1}, "what has no time comes to no processor"
     phones = {str(record["phone"]) for *_, record in ACTIONS.parsed}
     assert table(shipped, "phone_presence", "phone, event") == Counter((phone, "came") for phone in phones)
 

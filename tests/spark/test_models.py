@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.ensemble import IsolationForest
@@ -19,15 +20,16 @@ from sklearn.ensemble import IsolationForest
 from etl.batch import Receipt
 from etl.errors import Busy, NeedsPerson, SetupError
 from etl.generated import generated, told
-from etl.pipeline import load_pipeline
+from etl.pipeline import Model, load_pipeline
 from etl.plan import Chosen, plan
 from etl.quarantine import Chosen as Held
 from etl.quarantine import held_rows
 from etl.release import release
 from etl.replay import replay
 from etl.run import run
+from etl.sample import Sample
 from etl.sweep import sweep
-from etl.train import Trained, train
+from etl.train import Trained, _split, train
 from etl.trying import try_out
 from etl.whatif import put_out
 from tests.spark.runs import Home
@@ -95,6 +97,13 @@ def land_scored(home: Home, number: int) -> np.ndarray:
 def declare(home: Home, *, model: str = TREES, more: str = "") -> None:
     home.declare("readings", text=READINGS)
     home.declare("scored", text=SCORED.format(model=model, more=more))
+
+
+def test_whole_numbers_beyond_a_doubles_precision_are_learned_from() -> None:
+    rows = pa.table({"a": [2**53 + 1] * 20, "b": [1] * 20})
+    found = _split(Sample(rows=rows, there=20), Model("readings", features=("a", "b")))
+    values = np.concatenate([found.fitted, found.held_out])
+    assert (values == [2.0**53, 1.0]).all() and len(values) == 20
 
 
 def trained(home: Home) -> Trained:

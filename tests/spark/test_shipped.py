@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -80,6 +81,48 @@ def current_on_the_lake(shipped: Home, name: str) -> int:
     return rows.total()
 
 
+IMPOSSIBLE = {
+    "year": 2013,
+    "month": 13,
+    "day": 1,
+    "hour": 24,
+    "minute": 0,
+    "time_hour": "2013-01-03T10:00:00Z",
+}
+IMPOSSIBLE |= {
+    "origin": "EWR",
+    "carrier": "UA",
+    "dest": "ORD",
+    "flight": 1,
+    "tailnum": "N14228",
+    "distance": 719,
+}
+IMPOSSIBLE |= {"sched_dep_time": 500, "sched_arr_time": 700}
+
+
+@pytest.mark.parametrize(
+    ("name", "reasons"),
+    [
+        ("flights", ["scheduled departure is derived"]),
+        ("fleet", ["the last departure is given"]),
+        ("departures_per_hour", []),
+        ("flights_weather", []),
+        ("quiet_hours", []),
+    ],
+)
+def test_a_date_that_is_none_stops_no_pipeline(shipped: Home, name: str, reasons: list[str]) -> None:
+    """It is held, or its record goes by the hour that the feed tells."""
+    land_flights(shipped.place.settings, parse_days("2013-01-03..2013-01-03"))
+    shipped.write("flights/dt=2013-01-03/impossible.jsonl", json.dumps(IMPOSSIBLE) + "\n")
+    summary = run(shipped.place, load_pipeline(name, shipped.place.settings.pipelines), spark=shipped.spark)
+    assert summary.reasons == dict.fromkeys(reasons, 1)
+    shipped.assert_clean(name)
+    if name == "departures_per_hour":
+        [(counted,)] = shipped.ask("SELECT sum(scheduled) FROM warehouse.departures_per_hour")
+        [(there,)] = shipped.ask("SELECT sum(records) FROM sluice.delivery")
+        assert counted == there
+
+
 @LAYOUTS
 def test_fleet(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
     assert [summary.quarantined for summary in in_two_runs(shipped, "fleet", max_files)] == [0, 0]
@@ -149,3 +192,15 @@ def test_delays_by_carrier(shipped: Home, flights: pd.DataFrame, max_files: int)
             wanted.append((*names, len(rows), int(rows.dep_delay.count()), int(rows.dep_delay.sum())))
     query = "SELECT carrier, origin, flights, departed, minutes_late FROM warehouse.delays_by_carrier"
     assert sorted(shipped.ask(query)) == sorted(wanted)
+
+
+def test_a_carrier_that_is_not_given_is_no_total(shipped: Home) -> None:
+    land_flights(shipped.place.settings, parse_days("2013-01-03..2013-01-03"))
+    nameless = {name: value for name, value in IMPOSSIBLE.items() if name != "carrier"}
+    shipped.write("flights/dt=2013-01-03/nameless.jsonl", json.dumps(nameless) + "\n")
+    pipeline = load_pipeline("delays_by_carrier", shipped.place.settings.pipelines)
+    summary = run(shipped.place, replace(pipeline, max_quarantine_share=0.2), spark=shipped.spark)
+    assert summary.reasons == {"carrier is given": 2}, "one sum of its airport and one of all"
+    totals = "SELECT carrier = 'all', sum(flights) FROM warehouse.delays_by_carrier WHERE origin = 'all' GROUP BY 1"
+    told = dict(shipped.ask(totals))
+    assert told[True] == told[False] + 1

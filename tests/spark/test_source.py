@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -154,6 +156,54 @@ def test_each_csv_line_is_one_row_or_malformed(spark: SparkSession, tmp_path: Pa
     assert {place(path) for _, path in found.malformed} == files
 
 
+def test_json_that_is_not_utf_8_is_malformed(spark: SparkSession, tmp_path: Path) -> None:
+    good = ['{"s":"ä"}', ' {"s":"\\u00e4😀"} ', '{"s":"�"}']
+    bad = [b'{"s":"\xe4"}', b' {"s":"\xff\xfe"} ', b'\xff{"id":1}', b'{"s":"\xed\xa0\x80"}', b"\x80"]
+    write(tmp_path / "in/a.jsonl", b"\n".join([*bad, *(one.encode() for one in good)]))
+    found = read(spark, pipeline(Files("in/*.jsonl")), tmp_path, tmp_path / "ck")
+    assert sorted(row["s"] for row in found.rows) == sorted(["ä", "ä😀", "�"])
+    assert found.counted == [{"rows": len(good + bad), "malformed": len(bad)}]
+    raws = found.source.malformed([(tmp_path / "in/a.jsonl").as_uri()]).selectExpr("cast(_raw as binary) raw")
+    assert sorted(bytes(row.raw) for row in raws.collect()) == sorted(bad)
+
+
+def test_a_line_is_looked_at_for_utf_8_once(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.jsonl", "{}")
+    source = open_source(spark, pipeline(Files("in/*.jsonl")), settings(tmp_path))
+    frame = source.again([(tmp_path / "in/a.jsonl").as_uri()], broken=())
+    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+    assert (plan.count("isValid"), plan.count("from_json")) == (1, 1), plan
+
+
+def test_what_spark_takes_for_a_row_is_as_documented(spark: SparkSession, tmp_path: Path) -> None:
+    lines = ['{"t":1577836800}', '{"t":"10:30"}', '{"dec":1.239}', '{"d":1e999}']
+    write(tmp_path / "in/a.jsonl", "\n".join(lines))
+    declared = pipeline(Files("in/*.jsonl"))
+    seconds, time, decimal, double = read(spark, declared, tmp_path, tmp_path / "ck").rows
+    assert str(seconds["t"]) == "2020-01-01 00:00:00"
+    assert abs(time["t"].date() - dt.datetime.now(dt.UTC).date()) <= dt.timedelta(days=1)
+    assert (time["t"].hour, time["t"].minute) == (10, 30)
+    assert (str(decimal["dec"]), double["d"]) == ("1.24", math.inf)
+
+
+def test_csv_that_spark_blurs_is_as_documented(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.csv", 'id,s\n1,"cut\n2,here\n3,"cut\nhere"\n')
+    write(tmp_path / "in/b.csv", "id,s\n4,\u00e4\n".encode("latin-1"))
+    declared = pipeline(Files("in/*.csv"), schema="id int, s string")
+    found = read(spark, declared, tmp_path, tmp_path / "ck")
+    rows = {row["id"]: row["s"] for row in found.rows}
+    assert (rows, found.raw) == ({1: "cut", 2: "here", 3: "cut", 4: "\ufffd"}, ['here"'])
+    latin = pipeline(Files("in/b.csv", options={"encoding": "ISO-8859-1"}), schema="id int, s string")
+    assert [row["s"] for row in read(spark, latin, tmp_path, tmp_path / "latin").rows] == ["\u00e4"]
+    write(tmp_path / "typed/c.csv", "t,dec,d\n1577836800,1.239,1e999\n,1.239,1e999\n10:30,,\n")
+    typed = pipeline(Files("typed/*.csv"), schema="t timestamp, dec decimal(5,2), d double")
+    found = read(spark, typed, tmp_path, tmp_path / "typed-ck")
+    assert found.raw == ["1577836800,1.239,1e999"], "a number is no timestamp of CSV"
+    rounded, time = found.rows
+    assert (str(rounded["dec"]), rounded["d"]) == ("1.24", math.inf)
+    assert (time["t"].hour, time["t"].minute) == (10, 30)
+
+
 def test_a_transform_that_uses_no_column_loses_no_count(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "in/a.csv", "id\n1\nx\n")
     declared = pipeline(Files("in/*.csv"), schema="id int")
@@ -213,6 +263,10 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(spark: SparkSession
     found = dict(source.unreadable([path.as_uri() for path in bad + good]))
     assert set(found) == {path.as_uri() for path in bad}
     assert "header" in found[bad[1].as_uri()] and "header" in found[bad[2].as_uri()]
+    unnameable = write(tmp_path / "in/t10:00:00.jsonl", '{"id":1}\n')
+    [(_, why)] = source.unreadable([unnameable.as_uri()])
+    assert "t10:00:00" in why
+    assert source.again([unnameable.as_uri()], broken=[unnameable.as_uri()]).count() == 0
     with pytest.raises(InputsChanged, match="is gone"):
         source.unreadable([(tmp_path / "in/gone.csv").as_uri()])
 

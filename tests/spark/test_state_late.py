@@ -42,6 +42,17 @@ def test_each_batch_holds_what_is_behind_the_watermark(home: Home) -> None:
     assert_clean(home)
 
 
+def test_a_late_record_keeps_its_microseconds(home: Home) -> None:
+    declare(home, late="at", max_files=1)
+    land_all(home, IN_TIME[:6])
+    home.write(
+        f"{NAME}/006.jsonl", '{"phone": "+450", "at": "2020-01-01T10:00:00.123456Z", "action": "call"}\n'
+    )
+    assert home.run(NAME).reasons == {"late": 1}
+    [(raw,)] = home.ask("SELECT raw FROM sluice.quarantine")
+    assert json.loads(raw)["at"] == "2020-01-01T10:00:00.123456Z"
+
+
 def test_state_that_is_made_anew_leaves_the_late_ones_out_again(home: Home) -> None:
     declare(home, late="at", sink="Append()")
     land_all(home, FILES[:8])

@@ -36,6 +36,17 @@ def test_timers_fire_once_over_batches_and_runs(home: Home) -> None:
     assert (state.batch, state.keys) == (checkpoint.commits[-1], len(last))
 
 
+def test_a_record_without_a_time_is_held_and_stops_no_timer(home: Home) -> None:
+    files = drawn()
+    declare(home, body=recipe("timers"), sink="Append()", columns=taps.SILENCES, max_files=20, late="at")
+    land_all(home, files)
+    home.write(f"{NAME}/timeless.jsonl", '{"phone": "+450", "action": "call"}\n')
+    assert home.run(NAME).reasons == {"late": 1}
+    told, _ = silences([flat(files), []])
+    assert in_force(home) == told
+    assert_clean(home)
+
+
 def test_timeouts_of_groups_in_pandas_fire_as_timers_do(home: Home) -> None:
     files = drawn()
     declare(home, body=taps.IN_PANDAS, sink="Append()", columns=taps.SILENCES, max_files=2)

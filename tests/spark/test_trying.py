@@ -5,12 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from etl.errors import SetupError, TableRefused
 from etl.pipeline import Upsert
 from etl.trying import Tried, try_out
 from tests.spark.runs import NEGATIVE, NO_CITY, RULES, Home, orders, rule
+
+LINES = """
+from etl.pipeline import Append, Files, Pipeline
+
+def same(df):
+    return df
+
+PIPELINE = Pipeline(
+    name="lines", sources=(Files("lines/*.log"),), schema="line string", transform=same, sink=Append(),
+    max_quarantine_share=1.0,
+)
+"""
 
 
 def tried(home: Home, *files: str, most: int = 20) -> Tried:
@@ -48,6 +61,17 @@ def test_what_is_said_of_files_is_what_a_run_then_does(home: Home) -> None:
     assert said.columns == dict(kinds)
     stored = home.ask("SELECT report::json -> 'success' FROM sluice.quality")
     assert [said.verdict.success] == [found for (found,) in stored]
+
+
+def test_a_text_that_is_not_utf_8_is_shown_as_it_is_held(home: Home) -> None:
+    path = home.write("lines/a.log", b"whole\nbr\xe4ken\n")
+    home.declare("lines", text=LINES)
+    home.make_folder("lines")
+    said = try_out(home.place, home.pipeline("lines"), [str(path)], spark=home.spark)
+    assert said.rows == [("whole",)]
+    assert said.held_rows == [(["postgres_encoding(line)"], ("br\\xe4ken",))]
+    home.columns = pa.schema([("line", pa.string())])
+    assert home.run("lines").reasons == {"postgres_encoding(line)": 1}
 
 
 def test_a_file_from_anywhere_is_read_by_the_source_of_its_format(home: Home) -> None:
