@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import pytest
@@ -20,6 +21,7 @@ from etl.services import Services
 from etl.settings import Settings
 from tests.spark.runs import Home
 
+How = Literal["run", "follow", "replay"]
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
 
 
@@ -32,9 +34,10 @@ class Runs:
     reached: int  # file descriptor of the FIFO on which a run says that it has come to its step
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start(self, step: str, passes: int, pipeline: str = "orders", *how: str) -> subprocess.Popen[bytes]:
-        """`how`: follow, or replay; none of them: a run to its end."""
-        words = ["-m", "tests.crash.spark_run", pipeline, step, str(passes), str(self.folder), *how]
+    def start(
+        self, step: str, passes: int, pipeline: str = "orders", *, how: How = "run"
+    ) -> subprocess.Popen[bytes]:
+        words = ["-m", "tests.crash.spark_run", pipeline, step, str(passes), str(self.folder), how]
         with (self.folder / "log").open("wb") as log:
             run = subprocess.Popen(
                 [sys.executable, *words],

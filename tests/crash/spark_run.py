@@ -1,7 +1,7 @@
 """One whole run in a process that can be killed: it stops at a step, says so in a marker file, and waits.
 
-Started as `python -m tests.crash.spark_run <pipeline> <step> <passes> <folder> [follow | replay]`, with the settings in
-the environment as for the command; a replay is of deliveries that are in force, all of them. It waits by reading from a
+Started as `python -m tests.crash.spark_run <pipeline> <step> <passes> <folder> <run | follow | replay>`, with the settings
+in the environment as for the command; a replay is of deliveries that are in force, all of them. It waits by reading from a
 FIFO that nobody writes to.
 """
 
@@ -44,7 +44,7 @@ class StopAt:
 
 
 def main() -> None:
-    name, step, passes, folder, *how = sys.argv[1:]
+    name, step, passes, folder, how = sys.argv[1:]
     settings = load_settings()
     found = services.up(settings)
     os.environ.update(found.environment)
@@ -52,11 +52,12 @@ def main() -> None:
     stop = StopAt(step=step, folder=folder, passes=int(passes))
     steps.listen(stop)
     pipeline = load_pipeline(name, settings.pipelines)
-    if how == ["replay"]:
+    stay = Stay(every=timedelta(seconds=1) if how == "follow" else None)
+    if how == "replay":
         planned = plan(place, pipeline, Chosen(deliveries=((1, sys.maxsize),)))
         replay(place, pipeline, planned, who="tests", on_step=stop)
     else:
-        run(place, pipeline, on_step=stop, stay=Stay(every=timedelta(seconds=1) if how else None))
+        run(place, pipeline, on_step=stop, stay=stay)
 
 
 if __name__ == "__main__":

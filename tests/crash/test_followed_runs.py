@@ -45,7 +45,7 @@ def test_a_followed_run_killed_ten_times_delivers_exactly_once(runs: Runs) -> No
     home, landed, files = runs.home, Landed(), 0
     for step, passes in KILLS:
         landed += land(home, files)
-        process = runs.start(step, passes, "follow")
+        process = runs.start(step, passes, how="follow")
         landed += land(home, files + 1)
         files += 2
         if step == WAITING:
@@ -55,7 +55,7 @@ def test_a_followed_run_killed_ten_times_delivers_exactly_once(runs: Runs) -> No
             kill(process, runs.wait_for_step(process))
         runs.forget()
     assert len(runs.started) == 10
-    last = runs.start("none", 0, "follow")
+    last = runs.start("none", 0, how="follow")
     wait_for_deliveries(runs, last, files)
     landed += land(home, files)
     wait_for_deliveries(runs, last, files + 1)

@@ -14,7 +14,7 @@ from etl.steps import Step
 from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, kill_jvm, processes_of
 from tests.oracle import Rows
 from tests.spark import taps
-from tests.spark.runs import NAME, Home, Landed, orders
+from tests.spark.runs import Home, Landed, orders
 from tests.spark.taps import Tap
 
 DRIVER, JVM = "the driver", "its JVM alone"
@@ -191,7 +191,7 @@ def test_a_replay_killed_at_any_point_has_replaced_all_or_nothing(runs: Runs, sp
     before = home.ask(in_force)
     assert len(before) == BATCHES
     for step, replaced in REPLAY_KILLS:
-        process = runs.start(step, 0, NAME, "replay")
+        process = runs.start(step, 0, how="replay")
         kill(process, runs.wait_for_step(process))
         runs.forget()
         home.assert_rows(landed)

@@ -234,7 +234,7 @@ def test_after_a_kill_nothing_comes_again_by_itself_and_the_run_says_that_it_beg
     made = {order.id: order for order in orders(0, 30)}
     with runs_of(home, tmp_path) as killed:
         process = killed.start(
-            "committed", 1, follow=True
+            "committed", 1, how="follow"
         )  # the first batch with records; Spark has not marked it
         sender.accept()
         sender.send([order.json for order in list(made.values())[:20]])
