@@ -64,7 +64,9 @@ def run_asked(
         else:
             summary = run_stream(place, pipeline, progress=progress, began=became, stay=stay)
         if summary.run:
-            summary.unreported, summary.snapshot_id = tries.unreported(dsn, pipeline.name, summary.run)
+            found = tries.untold(dsn, pipeline.name, summary.run)
+            summary.unreported, summary.snapshot_id = found.deliveries, found.snapshot_id
+            summary.replaced = found.replaced
     return summary
 
 
@@ -96,7 +98,6 @@ def _replay(
     summary = Summary(pipeline=pipeline.name, stream=done.run or "", run=done.run or "")
     if done.receipt is not None:
         summary.add(done.receipt)
-        summary.replaced = list(done.replaced)
         progress(done.receipt)
     summary.seconds = round(time.monotonic() - started, 3)
     return summary

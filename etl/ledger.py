@@ -183,7 +183,7 @@ def register_stream(
     first_batch: int,
     state: Sequence[str] = (),
 ) -> None:
-    """Make `stream_id` the pipeline's current stream: from now on no other may commit."""
+    """Make `stream_id` the pipeline's current stream: from now on no other may commit, and their stops are forgotten."""
     values = {
         "pipeline": pipeline,
         "stream": stream_id,
@@ -192,6 +192,7 @@ def register_stream(
         "state": list(state),
     }
     run(cursor, "ledger", "register_stream", values)
+    run(cursor, "ledger", "forget_stops", values)
 
 
 def run_on_stream(cursor: Cursor, lease: Lease, stream_id: str) -> None:
@@ -219,11 +220,6 @@ def current_stream(cursor: Cursor, pipeline: str) -> StreamState | None:
     """The stream that the pipeline last ran on, or None before its first run."""
     found = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
     return stream_state(cursor, found["current_stream"]) if found and found["current_stream"] else None
-
-
-def forget_stops(cursor: Cursor, pipeline: str) -> None:
-    """Of batches that no run can have again, for their streams can't go on."""
-    run(cursor, "ledger", "forget_stops", {"pipeline": pipeline})
 
 
 def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> int:

@@ -64,7 +64,6 @@ def new_stream(dsn: str, checkpoints: Checkpoints) -> str:
         for one in (*_unknown(cursor, checkpoints), stream_id):
             uri = checkpoints.of(one).uri
             ledger.register_stream(cursor, checkpoints.pipeline, one, checkpoint=uri, first_batch=0)
-        ledger.forget_stops(cursor, checkpoints.pipeline)
     checkpoints.of(stream_id).create(stream_id)
     return stream_id
 

@@ -32,6 +32,8 @@ _UNREACHED = (
     "java.net.SocketException",
 )
 _STATE = ("STATE_STORE", "CANNOT_LOAD_STATE", "STATEFUL_")
+# Of the state as well, and not the checkpoint's fault: the next run may well take it up.
+_PASSING = ("UNRELEASED_THREAD_ERROR", "OUT_OF_MEMORY", "CANNOT_WRITE_STATE_STORE")
 
 
 def to_its_end(
@@ -40,6 +42,7 @@ def to_its_end(
     failure: Sequence[BaseException] = (),
     stay: Stay | None = None,
     *,
+    kafka: bool = False,
     settled: Callable[[], bool] = lambda: True,
     exhausted: Callable[[], bool] = lambda: False,
     watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
@@ -47,7 +50,8 @@ def to_its_end(
     """Run the query over all that is there, or for as long as it is to `stay`.
 
     An error of a batch, left in `failure`, is raised as itself. `settled` says whether every batch that Spark has
-    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs.
+    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `kafka`
+    says whether what takes too long may be a broker.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
@@ -63,7 +67,8 @@ def to_its_end(
         ) from error
     except StreamingQueryException as error:
         _refuse_state(pipeline, [*failure, error])
-        _refuse_kafka(pipeline, [*failure, error])
+        if kafka:
+            _refuse_kafka(pipeline, [*failure, error])
         if failure:
             raise failure[0] from None
         _refuse_unreached(pipeline, error, stay)
@@ -123,8 +128,10 @@ def _started(writer: DataStreamWriter, pipeline: str, stay: Stay) -> StreamingQu
 def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
     """Spark could not read what the transform keeps: that is the checkpoint's fault, and recover's to mend."""
     for error in errors:
-        told = next((one for one in causes(error) if any(word in one for word in _STATE)), None)
-        if told is not None and not isinstance(error, SluiceError):
+        found = list(causes(error))
+        told = next((one for one in found if any(word in one for word in _STATE)), None)
+        passing = any(word in one for one in found for word in _PASSING)
+        if told is not None and not passing and not isinstance(error, SluiceError):
             raise CheckpointDamaged(
                 f"Spark can't take up what the transform of {pipeline} had kept: {told}",
                 remedy=f"`sluice recover {pipeline}` makes the state anew from all that was delivered",

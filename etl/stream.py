@@ -79,6 +79,7 @@ class StreamRun:
                     self.pipeline.name,
                     failure,
                     self.stay,
+                    kafka=bool(self.pipeline.topics),
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
                     watched=watch.over,

@@ -10,11 +10,12 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import psycopg2
 
 from etl.airflow_try import AirflowTry
-from etl.database import migrate, run, session
+from etl.database import migrate, rows, run, session
 from etl.errors import SluiceError
 
 log = logging.getLogger("sluice")
@@ -62,10 +63,10 @@ def _end(dsn: str, values: dict[str, object]) -> None:
 
 
 def runs_before_clear(dsn: str, asked: AirflowTry) -> tuple[str, ...]:
-    """What the same DAG run had become before it was last cleared, if it had succeeded; else nothing."""
+    """What the same DAG run had become before it was last cleared, if it ever succeeded; else nothing."""
     with session(dsn) as cursor:
         found = run(cursor, "ledger", "runs_before_clear", dataclasses.asdict(asked)).fetchall()
-    succeeded = bool(found) and found[-1][1] == DONE
+    succeeded = any(outcome == DONE for _, outcome in found)
     return tuple(run_id for run_id, _ in found if run_id) if succeeded else ()
 
 
@@ -75,13 +76,27 @@ def delivered_by(dsn: str, asked: AirflowTry) -> set[int]:
         return {number for (number,) in run(cursor, "ledger", "delivered_by_run", dataclasses.asdict(asked))}
 
 
-def unreported(dsn: str, pipeline: str, run_id: str) -> tuple[list[int], int | None]:
-    """Deliveries, this run's included, that no successful try has told of, and the newest snapshot of the lake.
+@dataclass(frozen=True, kw_only=True)
+class Untold:
+    """What no successful try has told of yet."""
 
-    A run that fails in the middle has delivered, but makes no asset event: its batches are told of by the
-    next run that succeeds.
+    deliveries: list[int]  # in force, in the order of their commits
+    replaced: list[int]  # whose place was taken
+    snapshot_id: int | None  # the newest of the lake's table
+
+
+def untold(dsn: str, pipeline: str, run_id: str) -> Untold:
+    """This run's own deliveries included.
+
+    A run that fails in the middle has delivered, and so has a replay from the command line, but neither makes an asset
+    event: what they did is told by the next run that succeeds.
     """
     with session(dsn) as cursor:
-        found = run(cursor, "ledger", "unreported", {"pipeline": pipeline, "run": run_id}).fetchall()
-    snapshots = [snapshot for _, snapshot in found if snapshot is not None]
-    return [delivery for delivery, _ in found], snapshots[-1] if snapshots else None
+        found = rows(run(cursor, "ledger", "unreported", {"pipeline": pipeline, "run": run_id}))
+    live = [one for one in found if one["live"]]
+    snapshots = [one["snapshot_id"] for one in live if one["snapshot_id"] is not None]
+    return Untold(
+        deliveries=[one["delivery_id"] for one in live],
+        replaced=sorted({old for one in found for old in one["replaced"]}),
+        snapshot_id=snapshots[-1] if snapshots else None,
+    )

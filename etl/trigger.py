@@ -88,5 +88,11 @@ def _summary(api: Api, name: str, run: str) -> Summary:
             remedy=f"what the log says; then `sluice trigger {name}`",
             exit_code=found.get("exit_code", 70),
         )
+    if "reasons" not in found:
+        raise RunFailed(
+            f"The run {run} of {name} was marked a success in Airflow before it had ended",
+            remedy=f"`sluice status {name}` shows what was delivered; then `sluice trigger {name}`",
+            exit_code=found.get("exit_code", 70),
+        )
     counters = {key: Counter(found[key]) for key in ("reasons", "failed")}
     return Summary(**{**found, **counters})

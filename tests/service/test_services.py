@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from etl import services as embedded
-from etl.errors import SetupError
+from etl.errors import ServiceAway, SetupError
 from etl.services import Services, postgres, s3
 from etl.services.postgres import cluster
 from etl.services.process import choose_port
@@ -234,6 +235,26 @@ def test_a_path_that_a_server_can_not_take_as_it_is(
     finally:
         embedded.down(found)
         shutil.rmtree(folder)
+
+
+def test_a_server_that_takes_no_connections_yet_is_waited_for_but_not_for_ever(
+    own: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded.up(own)
+    server = cluster(own.home, 0)
+    port = postgres.running(server)
+    assert port is not None
+    embedded.down(own)
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(postgres._wait_until_open, server, port)
+        embedded.up(own)
+        with closing(waiting.result()) as connection:
+            assert connection.info.user == "postgres"
+    embedded.down(own)
+    monkeypatch.setattr(postgres, "RECOVERY_SECONDS", 0)
+    with pytest.raises(ServiceAway, match="took no connection for 0 s") as away:
+        postgres._wait_until_open(server, port)
+    assert "remove" not in away.value.remedy
 
 
 def test_postgres_wants_the_password_and_secrets_are_closed_to_others(

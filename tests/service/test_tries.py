@@ -1,16 +1,19 @@
-"""What Airflow's runs tell of in their asset events: each delivery once, whichever run ends first."""
+"""What the ledger keeps of Airflow's tries: each delivery is told of once, whichever run ends first."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from etl import tries
 from etl.airflow_try import AirflowTry
 from etl.lake import Lake
 from etl.pipeline import Append
 from etl.services import Services
+from etl.tries import Untold
 from tests.service.delivering import Delivering
 
 COLUMNS = pa.schema([("id", pa.int64())])
@@ -23,26 +26,64 @@ def asked(run: str) -> AirflowTry:
     )
 
 
-def told(events: Delivering, run: str) -> list[int]:
+def told(events: Delivering, run: str, attempt: int = 1) -> Untold:
     """What the run that has the lease now tells of when it ends well."""
     number = events.session.lease.run_id
-    with tries.recorded(events.dsn, "events", asked(run)) as became:
+    with tries.recorded(events.dsn, "events", replace(asked(run), try_number=attempt)) as became:
         became(number)
-        found, _ = tries.unreported(events.dsn, "events", number)
-    return found
+        return tries.untold(events.dsn, "events", number)
 
 
-def test_runs_that_overlap_tell_of_each_delivery_once(
-    services: Services, dsn: str, lake: Lake, tmp_path: Path
-) -> None:
-    events = Delivering.start(services, dsn, lake, tmp_path / "home", COLUMNS, Append())
+@pytest.fixture
+def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
+    return Delivering.start(services, dsn, lake, tmp_path / "home", COLUMNS, Append())
+
+
+def test_runs_that_overlap_tell_of_each_delivery_once(events: Delivering) -> None:
     first = events.deliver(ROWS).delivery_id  # of a run that fails
     events.restart()
     second = events.deliver(ROWS).delivery_id
-    assert told(events, "backfill") == [first, second]
+    assert told(events, "backfill").deliveries == [first, second]
     events.restart()
     events.execute("UPDATE sluice.run SET started_at = '2020-01-01' WHERE outcome IS NULL")  # before that one
     third = events.deliver(ROWS).delivery_id
-    assert told(events, "scheduled") == [third]
+    assert told(events, "scheduled").deliveries == [third]
     events.restart()
-    assert told(events, "nothing new") == []
+    assert told(events, "nothing new").deliveries == []
+
+
+def test_what_a_try_told_that_airflow_tried_again_is_told_again(events: Delivering) -> None:
+    """The command had ended well; its task was killed before Airflow heard of it."""
+    delivery = events.deliver(ROWS).delivery_id
+    assert told(events, "r").deliveries == [delivery]
+    events.restart()
+    assert told(events, "r", attempt=2).deliveries == [delivery]
+    events.restart()
+    assert told(events, "next").deliveries == []
+
+
+def test_what_was_replaced_before_anybody_was_told_is_named_with_what_it_had_replaced(
+    events: Delivering,
+) -> None:
+    old = events.deliver(ROWS).delivery_id
+    assert told(events, "first").replaced == []
+    events.restart()
+    lost, new = (events.deliver(ROWS).delivery_id for _ in range(2))
+    replaced = "UPDATE sluice.delivery SET live = false, superseded_by = %s WHERE delivery_id = %s"
+    events.execute(replaced, lost, old)  # by a replay whose run was killed
+    events.execute(replaced, new, lost)  # by that of its retry
+    found = told(events, "second")
+    assert (found.deliveries, found.replaced) == ([new], [old, lost])
+
+
+def test_a_clear_after_a_clear_that_failed_still_names_what_had_succeeded(events: Delivering) -> None:
+    number = events.session.lease.run_id
+    told(events, "r")
+    with pytest.raises(ZeroDivisionError), tries.recorded(events.dsn, "events", cleared(1)):
+        raise ZeroDivisionError
+    assert tries.runs_before_clear(events.dsn, cleared(2)) == (number,)
+    assert tries.runs_before_clear(events.dsn, replace(cleared(1), dag_run_id="other")) == ()
+
+
+def cleared(times: int) -> AirflowTry:
+    return replace(asked("r"), clear_number=times, try_number=1 + times)

@@ -95,6 +95,25 @@ def test_a_batch_that_broke_its_contract_is_delivered_as_decided(home: Home, cas
     assert_decided(home, made, case)
 
 
+def test_a_stop_is_over_with_the_stream_that_can_not_go_on(home: Home) -> None:
+    """Its batch comes again under another number; one that nobody can have again waits for no decision."""
+    home.declare(share=0.05)
+    landed = home.land("orders/a.jsonl", orders(0, 8))
+    stream = home.run().stream
+    landed += home.land("orders/b.jsonl", orders(8, 8, negative=[9]))
+    with pytest.raises(ContractBroken):
+        home.run()
+    shutil.rmtree(home.checkpoint(stream))
+    with pytest.raises(CheckpointLost):
+        home.run()
+    home.recover()
+    assert home.ask("SELECT count(*) FROM sluice.stopped_batch") == [(0,)]
+    home.declare(share=1.0)
+    home.run()
+    home.assert_holds(landed)
+    home.assert_clean()
+
+
 def test_a_batch_of_too_many_held_is_accepted_once_though_malformed_records_stay_held(home: Home) -> None:
     """Accepted, its failing rows are delivered: fewer are held than the decision was on."""
     home.declare(share=0.05)
