@@ -98,12 +98,29 @@ def holder() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
-def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str) -> None:
-    """Give the pipeline its row, and its table to nobody else."""
-    values = {"pipeline": pipeline, "table_schema": table_schema, "table_name": table_name}
+def register(
+    cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool = False
+) -> None:
+    """Give the pipeline its row, and its table to nobody else; `replaces`: each batch takes the place of all before."""
+    values = {
+        "pipeline": pipeline,
+        "table_schema": table_schema,
+        "table_name": table_name,
+        "replaces": replaces,
+    }
     known = row(run(cursor, "ledger", "pipeline_row", values))
-    if known and (known["table_schema"], known["table_name"]) == (table_schema, table_name):
+    if known and (known["table_schema"], known["table_name"], known["replaces"]) == (
+        table_schema,
+        table_name,
+        replaces,
+    ):
         return  # without a lock: the upsert would wait for a commit under way
+    if known and known["replaces"] and not replaces and last_delivery(cursor, pipeline) is not None:
+        raise TableRefused(
+            f"Pipeline {pipeline} delivered by replace, and its sink now is another: what its batches had replaced would"
+            " come back",
+            remedy="declare it as Replace() again, or a new pipeline under another name and with another table",
+        )
     try:
         run(cursor, "ledger", "register_pipeline", values)
     except psycopg2.IntegrityError as error:

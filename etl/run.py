@@ -32,7 +32,7 @@ from etl.ledger import Lease
 from etl.live import begun_stream, promise, require_follow
 from etl.models import Models
 from etl.objects import ObjectStore
-from etl.pipeline import Pipeline
+from etl.pipeline import Pipeline, Replace
 from etl.places import filesystem
 from etl.preflight import Checkpoints, nothing_new, ready_stream
 from etl.services import Services
@@ -71,7 +71,9 @@ class Summary:
     outcome: str = "done"
     unreported: list[int] = field(default_factory=list)  # deliveries that no Airflow run has told of yet
     snapshot_id: int | None = None  # of the newest of them
-    replaced: list[int] = field(default_factory=list)  # whose place replays took that no Airflow run has told of yet
+    replaced: list[int] = field(
+        default_factory=list
+    )  # whose place replays took that no Airflow run has told of yet
     released: list[int] = field(default_factory=list)  # held rows that a release took, by their numbers
 
     def add(self, receipt: Receipt) -> None:
@@ -230,7 +232,8 @@ def claim(dsn: str, pipeline: Pipeline) -> Lease:
 def make_known(cursor: Cursor, pipeline: Pipeline) -> None:
     """To the ledger, with its table; one that is known stays as it is."""
     schema, _, table = pipeline.table.rpartition(".")
-    ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table)
+    replaces = isinstance(pipeline.sink, Replace)
+    ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table, replaces=replaces)
 
 
 @contextmanager

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from etl.errors import TableRefused
 from etl.read import committed_files
 from tests import oracle
 from tests.oracle import Row, Rows
@@ -18,7 +20,7 @@ from tests.spark.runs import NEGATIVE, START, Home, Order, orders, rule
 
 MOMENT = pa.timestamp("us", tz="UTC")
 SINK = """
-from etl.pipeline import Files, Pipeline, Replace, Upsert
+from etl.pipeline import Append, Files, Pipeline, Replace, Upsert
 
 PIPELINE = Pipeline(
     name="{name}",
@@ -175,6 +177,10 @@ def test_a_batch_of_a_replace_sink_is_the_whole_table(home: Home) -> None:
     assert_clean(home, "prices")
     assert home.run("prices").batches == 0
     assert_replaced_by(last)
+    declare(home, "prices", ORDER, schema=schema, sink="Append()", suite='suite="orders",')
+    land(home, "prices/9.jsonl", [json.loads(order.json) for order in orders(900, 1)])
+    with pytest.raises(TableRefused, match="what its batches had replaced would come back"):
+        home.run("prices")
 
 
 # Nested columns
