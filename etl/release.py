@@ -218,7 +218,10 @@ class ReleaseBatch:
         return staged
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
-        return replace(self.micro.judge(counts, staged), stops=())
+        """By the rules about rows alone: a handful of a batch's is no batch."""
+        verdict = self.micro.judge(counts, staged)
+        results = tuple(one for one in verdict.results if one.element_count is not None)
+        return replace(verdict, stops=(), results=results, success=all(one.success for one in results))
 
     def changed(self) -> Sequence[str]:
         return ()

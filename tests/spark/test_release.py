@@ -20,7 +20,7 @@ from etl.quarantine import Chosen, discard, held_rows
 from etl.release import release
 from etl.replay import replay
 from etl.steps import Step
-from tests.spark.runs import CITIES, NEGATIVE, NO_ID, RULES, Home, once_at, orders
+from tests.spark.runs import CITIES, NEGATIVE, NO_ID, RULES, Home, once_at, orders, rule
 
 COUNT = "SELECT count(*) FROM warehouse.orders"
 
@@ -57,11 +57,13 @@ def test_rows_pass_a_changed_suite_and_are_delivered_as_deliveries_that_name_the
 ) -> None:
     two_batches(home)
     before = home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY 1")
-    home.judge(*RULES[1:])
+    home.judge(*RULES[1:], rule("table_row_count_to_be_between", "enough rows", "warning", min_value=5))
     done = let_out(home, Chosen(reason=NEGATIVE))
     assert [(one.delivered, one.quarantined) for one in done] == [(3, 0), (3, 0)]
     assert home.ask(COUNT) == [(20,)]
     assert home.ask("SELECT released_from FROM sluice.delivery WHERE kind = 'release' ORDER BY 1") == before
+    state = "SELECT DISTINCT q.state FROM sluice.quality q JOIN sluice.delivery USING (delivery_id) WHERE kind = 'release'"
+    assert ("flawed",) not in home.ask(state), "a rule about a whole batch does not apply"
     kept = home.ask(
         "SELECT DISTINCT status, decided_by, why FROM sluice.quarantine WHERE %s = ANY(reasons)", NEGATIVE
     )
