@@ -202,7 +202,7 @@ def told(raw: str, fate: str) -> str:
     if fate == BROKEN:
         return raw
     values = json.loads(raw)
-    return json.dumps(values | {"at": values["at"].removesuffix("Z").removesuffix(".000")}, sort_keys=True)
+    return json.dumps(values | {"at": values["at"].removesuffix("Z").removesuffix(".000000")}, sort_keys=True)
 
 
 def drawn(seed: int) -> Ads:
