@@ -25,7 +25,6 @@ def stop(
 ) -> None:
     """Ask the run of a pipeline, on whatever machine, to stop after the batch in flight, and wait until it has."""
     from etl.live import run_command
-    from etl.stop import DIED
     from etl.stop import stop as stop_run
 
     def asked(holder: str) -> None:
@@ -39,13 +38,25 @@ def stop(
     if ended is None:
         typer.echo(f"{name}: nothing runs")
         return
+    how, following = how_ended(ended.outcome, replayable=pipeline.replayable)
+    typer.echo(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {following}")
+
+
+def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
+    """What a person is told of a run that has ended, and of the next one."""
+    from etl.stop import DIED
+
+    unfinished = (
+        "what it had begun is the next run's to finish"
+        if replayable
+        else "what it had begun is in both sinks or in neither, and can't be read again"
+    )
     how = {
         "stopped": "has stopped; all that it began is delivered",
         "done": "had read all there was, and ended by itself",
-        DIED: "is not alive; what it had begun is the next run's to finish",
-    }.get(ended.outcome, f"ended with {ended.outcome}")
-    goes_on = "goes on from the ledger" if pipeline.replayable else "begins a stream of its own"
-    typer.echo(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {goes_on}")
+        DIED: f"is not alive; {unfinished}",
+    }.get(outcome, f"ended with {outcome}")
+    return how, "goes on from the ledger" if replayable else "begins a stream of its own"
 
 
 @contextmanager

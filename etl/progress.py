@@ -124,16 +124,7 @@ def files_left(place: Place, pipeline: Pipeline) -> int:
 
 def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterator[str]:
     """What a run did, why rows were held, where the rows are, and what to do next."""
-    if summary.batches:
-        rate = summary.records / summary.seconds if summary.seconds else 0
-        yield (
-            f"{summary.pipeline}: {summary.batches} batches in {summary.seconds:.1f} s ({rate:,.0f} rows/s);"
-            f" {summary.rows_in:,} rows in = {summary.delivered:,} delivered + {summary.quarantined:,} quarantined"
-        )
-    else:
-        yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
-    if summary.outcome == STOPPED:
-        yield "it was asked to stop, and all that it began is delivered"
+    yield from done_lines(pipeline, summary)
     if summary.dropped:
         yield f"{summary.dropped:,} rows, or groups of them, came behind the watermark and are in neither sink"
     held = by_reason(place.services.postgres, summary.pipeline)
@@ -150,6 +141,23 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
     if held:
         yield f"          {sluice} quarantine list {pipeline.name}      shows what is held; release and discard let it go"
     yield f"          {sluice} audit {pipeline.name}      recounts both sinks"
+
+
+def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
+    """What a run delivered, or why it delivered nothing."""
+    if summary.batches:
+        rate = summary.records / summary.seconds if summary.seconds else 0
+        yield (
+            f"{summary.pipeline}: {summary.batches} batches in {summary.seconds:.1f} s ({rate:,.0f} rows/s);"
+            f" {summary.rows_in:,} rows in = {summary.delivered:,} delivered + {summary.quarantined:,} quarantined"
+        )
+        if summary.outcome == STOPPED:
+            yield "it was asked to stop, and all that it began is delivered"
+    elif summary.outcome == STOPPED:
+        left = "; what has landed is the next run's" if pipeline.replayable else ""
+        yield f"{summary.pipeline}: it was asked to stop before a batch began; nothing was changed{left}"
+    else:
+        yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
 
 
 def _as_called() -> str:

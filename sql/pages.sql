@@ -1,6 +1,7 @@
 -- name: begin
--- A page waits for nobody: bounds its own transaction, which reads and nothing else.
-SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', '2s', true)
+-- A page waits for nobody, and a day on it is one of UTC: bounds its own transaction, which reads and nothing else.
+SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', '2s', true),
+       set_config('timezone', 'UTC', true)
 
 -- name: pipelines
 -- The names of all pipelines that ever ran.
@@ -64,6 +65,13 @@ SELECT max(d.commit_seq) + 1 FROM (
     SELECT d.commit_seq FROM sluice.delivery d
     WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq > %(newest)s ORDER BY d.commit_seq LIMIT %(limit)s) d
 
+-- name: older
+-- The place from which those before so many live batches are shown; null when there are none.
+SELECT CASE WHEN count(*) > %(limit)s THEN min(d.commit_seq) + 1 END FROM (
+    SELECT d.commit_seq FROM sluice.delivery d
+    WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s AND (%(releases)s OR d.kind <> 'release')
+    ORDER BY d.commit_seq DESC LIMIT %(limit)s + 1) d
+
 -- name: batches_of_run
 -- What an Airflow run delivered, newest first; superseded batches too.
 SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
@@ -82,7 +90,7 @@ FROM sluice.airflow_try t
 WHERE t.dag_id = %(pipeline)s AND t.dag_run_id = %(dag_run)s ORDER BY t.started_at DESC LIMIT 20
 
 -- name: rules
--- The verdict rule by rule on some deliveries.
+-- The verdict rule by rule on some deliveries. On all pages a rule is known by the first 300 characters of its reason.
 SELECT r.delivery_id, r.number, left(r.reason, 300) AS reason, r.expectation, r.severity, r.success, r.element_count,
        r.unexpected_count, r.evaluated
 FROM sluice.quality_rule r WHERE r.delivery_id = ANY (%(deliveries)s) ORDER BY r.delivery_id, r.number
@@ -112,7 +120,7 @@ SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, 
        r.element_count, r.unexpected_count
 FROM (SELECT * FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s
       ORDER BY d.commit_seq DESC LIMIT %(limit)s) d
-JOIN sluice.quality_rule r ON r.delivery_id = d.delivery_id AND r.reason = %(reason)s
+JOIN sluice.quality_rule r ON r.delivery_id = d.delivery_id AND left(r.reason, 300) = left(%(reason)s, 300)
 ORDER BY d.commit_seq DESC
 
 -- name: delivery
@@ -171,21 +179,23 @@ ORDER BY q.quarantine_id LIMIT %(limit)s
 
 -- name: held_rows
 -- Quarantined rows before a place (batch in the order of commits, row), newest batch first. Long values are cut.
-SELECT d.commit_seq, d.committed_at, d.batch_id, d.kind, q.quarantine_id, q.delivery_id, q.reasons[1:20] AS reasons, q.status,
+SELECT d.commit_seq, d.committed_at, d.batch_id, d.kind, q.quarantine_id, q.delivery_id, q.status,
+       ARRAY(SELECT left(one, 300) FROM unnest(q.reasons[1:20]) WITH ORDINALITY AS r (one, place) ORDER BY place) AS reasons,
        left(q.source_path, 300) AS source_path, left(q.raw, %(longest)s) AS raw, left(q.row, %(longest)s) AS "row"
 FROM sluice.delivery d
 CROSS JOIN LATERAL (
     SELECT q.* FROM sluice.quarantine q
     WHERE q.delivery_id = d.delivery_id AND q.pipeline = d.pipeline
       AND (%(status)s::text IS NULL OR q.status = %(status)s)
-      AND (%(reason)s::text IS NULL OR %(reason)s = ANY (q.reasons))
+      AND (%(reason)s::text IS NULL OR EXISTS (SELECT FROM unnest(q.reasons) AS one
+                                               WHERE left(one, 300) = left(%(reason)s, 300)))
       AND (d.commit_seq < %(before_commit)s OR q.quarantine_id < %(before_row)s)
     ORDER BY q.quarantine_id DESC LIMIT %(limit)s) q
 WHERE d.pipeline = %(pipeline)s AND d.quarantined > 0 AND d.commit_seq <= %(before_commit)s
   AND (%(delivery)s::bigint IS NULL OR d.delivery_id = %(delivery)s)
-  AND (%(reason)s::text IS NULL OR NOT EXISTS (
-      SELECT FROM sluice.quality_rule r
-      WHERE r.delivery_id = d.delivery_id AND r.reason = %(reason)s AND r.unexpected_count = 0))
+  AND (%(reason)s::text IS NULL OR (
+      SELECT bool_and(coalesce(r.unexpected_count, 1) = 0) FROM sluice.quality_rule r
+      WHERE r.delivery_id = d.delivery_id AND left(r.reason, 300) = left(%(reason)s, 300)) IS NOT TRUE)
   AND (%(since)s::timestamptz IS NULL OR d.committed_at >= %(since)s)
   AND (%(until)s::timestamptz IS NULL OR d.committed_at < %(until)s)
 ORDER BY d.commit_seq DESC, q.quarantine_id DESC LIMIT %(limit)s
@@ -199,7 +209,8 @@ ORDER BY r.number LIMIT 200
 
 -- name: held_row
 -- One quarantined row whole, with the report of the batch that it came in.
-SELECT q.quarantine_id, q.delivery_id, q.stream_id::text, q.batch_id, q.reasons, q.status, q.source_path,
+SELECT q.quarantine_id, q.delivery_id, q.stream_id::text, q.batch_id, q.status, q.source_path,
+       ARRAY(SELECT left(one, 300) FROM unnest(q.reasons) WITH ORDINALITY AS r (one, place) ORDER BY place) AS reasons,
        left(q.raw, %(longest)s) AS raw, length(q.raw) AS raw_length, left(q.row, %(longest)s) AS "row",
        length(q.row) AS row_length, d.committed_at, d.commit_seq, d.live, d.kind,
        q.released_by, q.decided_by, q.why, q.decided_at,

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 ANSWERS_WITHIN = 10  # seconds
 
 FAILED = "{{ dag.dag_id }} failed: {{ exception | default('its worker was lost') }}"
-RESTARTED = "{{ dag.dag_id }} died and will be started again: {{ exception | default('its worker was lost') }}"
+RESTARTED = (
+    "{{ dag.dag_id }} died and will be started again: {{ exception | default('its worker was lost') }}"
+)
 TASK_FAILED = "{{ task.task_id }} failed: {{ exception | default('its worker was lost') }}"
 QUARANTINE = "{pipeline} holds {share:.2%} of a run's records in quarantine, more than {limit:.2%}"
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"

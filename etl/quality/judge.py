@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from etl.quality.compile import CompiledRule, CompiledSuite
     from etl.quality.suite import DeclaredRule
 
+MOST_NAMED = 5  # values in the reason of a stop
+LONGEST_NAMED = 60  # characters of each
+
 
 def judge(
     suite: CompiledSuite,
@@ -137,6 +140,22 @@ def _as_json(suite: CompiledSuite, declared: DeclaredRule, outcome: Any) -> Mapp
 
 def _stop(result: RuleResult) -> str:
     if result.element_count is None:
-        observed = (result.result.get("result") or {}).get("observed_value")
-        return f"{result.reason} failed: observed {observed!r}"
+        return f"{result.reason} failed: {_observed(result.result.get('result') or {})}"
     return f"{result.reason} failed: {result.unexpected_count} of {result.element_count} rows break it"
+
+
+def _observed(figures: Mapping[str, Any]) -> str:
+    """What a rule about the table saw; GX's rules about distinct values have no observed value, but counts."""
+    observed = figures.get("observed_value")
+    counted = [_values(figures, kind) for kind in ("unexpected", "missing") if figures.get(f"{kind}_count")]
+    return f"observed {observed!r}" if observed is not None or not counted else ", ".join(counted)
+
+
+def _values(figures: Mapping[str, Any], kind: str) -> str:
+    """How many values, and the first of them. Of too many GX keeps any: none is named, for a decision compares this."""
+    count, sample = figures[f"{kind}_count"], figures.get(f"partial_{kind}_list") or []
+    said = f"{count} {kind} value{'' if count == 1 else 's'}"
+    if not sample or len(sample) < count:
+        return said
+    named = sorted(repr(value)[:LONGEST_NAMED] for value in sample)[:MOST_NAMED]
+    return f"{said} ({', '.join(named)}{', …' if count > len(named) else ''})"

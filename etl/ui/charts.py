@@ -63,7 +63,12 @@ def volume(batches: Sequence[BatchRow]) -> Chart:
 def held_share(batches: Sequence[BatchRow]) -> Chart:
     values = [batch.held_share or 0 for batch in batches]
     return _chart(
-        "Share held", batches, [("held", "held", values, [0] * len(batches))], max(values, default=0), share
+        "Share held",
+        batches,
+        [("held", "held", values, [0] * len(batches))],
+        max(values, default=0),
+        share,
+        _newest(values),
     )
 
 
@@ -78,6 +83,7 @@ def gaps(batches: Sequence[BatchRow]) -> Chart:
         [("since the batch before", "delivered", values, [0] * len(batches))],
         max(values, default=0),
         seconds,
+        _newest(waited),
     )
 
 
@@ -88,7 +94,9 @@ def rule_share(verdicts: Sequence[VerdictRow]) -> Chart:
         for verdict in verdicts
     ]
     series = [("rows that break it", "held", values, [0] * len(values))]
-    return _chart("Share of rows that break the rule", verdicts, series, max(values, default=0), share)
+    return _chart(
+        "Share of rows that break the rule", verdicts, series, max(values, default=0), share, _newest(values)
+    )
 
 
 def stacked(
@@ -102,7 +110,7 @@ def stacked(
     for place, (name, values) in enumerate(named.items()):
         series.append((name, f"part{place}", values, below))
         below = [foot + value for foot, value in zip(below, values, strict=True)]
-    return _chart(title, batches, series, max(below, default=0), write, below[-1] if below else None)
+    return _chart(title, batches, series, max(below, default=0), write, _newest(below))
 
 
 def amounts(
@@ -114,14 +122,14 @@ def amounts(
     """A bar for each value, oldest first; none where there is no value."""
     drawn = [max(value, 0) if value is not None and math.isfinite(value) else 0 for value in values]
     series = [(title, "delivered", drawn, [0] * len(drawn))]
-    return _chart(title, batches, series, max(drawn, default=0), write, values[-1] if values else None)
+    return _chart(title, batches, series, max(drawn, default=0), write, _newest(values))
 
 
 def lines(title: str, batches: Sequence[Dated], named: Mapping[str, Sequence[float | None]]) -> Chart:
     """Each named series as a line, oldest first, between the least and the greatest of all; at most three."""
     all_ = [one for values in named.values() for one in values if one is not None and math.isfinite(one)]
     low, high = min(all_, default=0), max(all_, default=0)
-    newest = " / ".join(number(values[-1] if values else None) for values in named.values())
+    newest = " / ".join(number(_newest(values)) for values in named.values())
     return Chart(
         title=title,
         series=tuple(
@@ -135,6 +143,10 @@ def lines(title: str, batches: Sequence[Dated], named: Mapping[str, Sequence[flo
         last_at=day(batches[-1].committed_at) if batches else "",
         summary=f"{title}: {len(batches)} batches, from {number(low)} to {number(high)}, last {newest}",
     )
+
+
+def _newest(old_first: Sequence[float | None]) -> float | None:
+    return old_first[-1] if old_first else None
 
 
 def _line(values: Sequence[float | None], low: float, high: float) -> str:
@@ -158,9 +170,8 @@ def _chart(
     series: Sequence[tuple[str, str, Sequence[float], Sequence[float]]],
     highest: float,
     write: Callable[[float | None], str],
-    last: float | None = None,
+    newest: float | None,
 ) -> Chart:
-    newest = last if last is not None else (series[0][2][-1] if batches else None)
     top, now = write(highest), write(newest)
     return Chart(
         title=title,

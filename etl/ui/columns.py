@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from etl.database import Cursor
 from etl.ui import charts, words
-from etl.ui.records import LAST, ColumnRow, found
+from etl.ui.records import LAST, ColumnRow, found, older_than
 from etl.ui.render import LISTED, Frame, NotThere, Page, render, standing_of
 
 MOST = 60  # columns in a list
@@ -32,7 +32,7 @@ def column(cursor: Cursor, name: str, frame: Frame, *, column: str, before: int 
         row=row,
         column=column,
         batches=batches[: 2 * LISTED],
-        older=batches[-1].commit_seq if len(batches) == charts.BATCHES else None,
+        older=older_than(cursor, values, releases=False),
         drawn=_charts(batches[::-1]),
     )
 

@@ -10,6 +10,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from etl import runs
@@ -38,6 +39,7 @@ from etl.ui.records import (
     TryRow,
     VerdictRow,
     found,
+    older_than,
     pipeline_names,
     standings,
 )
@@ -189,21 +191,19 @@ def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = 
         raise NotThere(
             f"The last {charts.BATCHES} batches of {name} were judged by no rule {words.cut(reason)!r}"
         )
-    broken = [one for one in verdicts if one.broken]
-    streak = next(
-        (place for place, one in enumerate(verdicts) if not one.broken),
-        len(verdicts),
-    )
+    fresh = [one for one in verdicts if one.kind != "release"]
+    streak = list(takewhile(lambda one: one.broken, fresh))
     return render(
         "rule.html",
         frame,
         row=row,
         reason=reason,
         verdicts=verdicts[: 2 * LISTED],
-        broken=len(broken),
-        seen=len(verdicts),
-        since=verdicts[streak - 1] if streak else None,
-        older=verdicts[-1].commit_seq if len(verdicts) == charts.BATCHES else None,
+        last=fresh[0] if fresh and before == LAST else None,
+        broken=sum(one.broken for one in fresh),
+        seen=len(fresh),
+        since=streak[-1] if streak else None,
+        older=older_than(cursor, values, releases=True),
         drawn=charts.rule_share(verdicts[::-1]),
     )
 
@@ -317,11 +317,12 @@ def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[A
 def _failing(shown: Heatmap, row: PipelineRow) -> list[tuple[str, str, str]]:
     """The rules that failed in the pipeline's last batch, or for which rows of it are held: name, what was seen,
     severity."""
-    if not shown.batches or shown.batches[-1].delivery_id != row.delivery_id:
+    columns = [one.delivery_id for one in shown.batches]  # releases may have come after the last batch
+    if row.delivery_id not in columns:
         return []
-    found_ = []
+    place, found_ = columns.index(row.delivery_id), []
     for line in shown.lines:
-        last = line.cells[-1]
+        last = line.cells[place]
         if last is not None and last.shade != "h0" and not (last.tolerated and line.severity == "info"):
             found_.append((line.reason, last.title, line.severity))
     return found_
@@ -343,7 +344,8 @@ def _pager(
 
 
 def _worst(batches: Sequence[BatchRow]) -> str:
-    states = {one.state for one in batches if one.live}
+    """Of those in force; of all where none is."""
+    states = {one.state for one in [one for one in batches if one.live] or batches}
     return next((state for state in WORST_FIRST if state in states), "new")
 
 

@@ -383,6 +383,12 @@ def found(
     return [kind(**one) for one in rows(run(cursor, "pages", name, values))]
 
 
+def older_than(cursor: Cursor, values: Mapping[str, Any], *, releases: bool) -> int | None:
+    """`before` of the page that follows one of `limit` live batches; None where it had them all."""
+    [(place,)] = run(cursor, "pages", "older", {**values, "releases": releases}).fetchall()
+    return None if place is None else int(place)
+
+
 def pipeline_names(cursor: Cursor) -> list[str]:
     return [name for (name,) in run(cursor, "pages", "pipelines").fetchall()]
 

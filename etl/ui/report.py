@@ -14,6 +14,7 @@ from etl.ui.words import as_json, cut
 
 MOST_SAMPLES = 20
 LONGEST_SAMPLE = 60  # characters
+LONGEST_REASON = 300  # characters by which the statements of the pages know a rule
 LONGEST_RESULT = 1_200  # characters of GX's own JSON shown for one expectation
 SPOKEN_OF = ("column", "column_A", "column_B")  # kwargs that name a column
 NO_OBSERVATIONS = frozenset(
@@ -96,7 +97,7 @@ def _observed(entry: Mapping[str, Any]) -> Observed:
     kind, name = str(config.get("type") or ""), _table(config.get("meta")).get("name")
     spoken = ", ".join(str(column) for column in columns)
     return Observed(
-        reason=cut(str(name or (f"{kind}({spoken})" if spoken else kind)), 300),
+        reason=str(name or (f"{kind}({spoken})" if spoken else kind))[:LONGEST_REASON],
         kind=cut(kind, 200),
         severity=cut(str(config.get("severity") or "critical"), 20),
         success=bool(entry.get("success")),

@@ -60,7 +60,9 @@ def span(length: dt.timedelta) -> str:
 def seconds(value: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:.0f} s" if value < 60 else span(dt.timedelta(seconds=value))
+    if value < -0.5:
+        return f"-{seconds(-value)}"
+    return f"{abs(value):.0f} s" if value < 60 else span(dt.timedelta(seconds=value))
 
 
 def briefly(value: float | None) -> str:

@@ -83,6 +83,15 @@ def test_a_rule_about_the_table_has_no_rows_to_hold(frame: DataFrame, severity: 
         assert outcome.results[0].element_count is None
 
 
+def test_a_rule_about_distinct_values_stops_with_those_that_it_found(frame: DataFrame) -> None:
+    kwargs = {"column": "id", "value_set": [*map(str, range(16)), "x"]}
+    outcome = verdict(frame, {"type": "expect_column_distinct_values_to_equal_set", "kwargs": kwargs})
+    [stop] = outcome.stops
+    assert stop.endswith(
+        "_equal_set(id) failed: 3 unexpected values ('16', '17', '18'), 1 missing value ('x')"
+    )
+
+
 def test_the_share_of_held_rows_stops_a_batch_only_when_it_is_passed(frame: DataFrame) -> None:
     assert verdict(frame, below("warning"), share=0.1).stops == ()
     (stop,) = verdict(frame, below("warning"), share=0.09).stops

@@ -6,8 +6,10 @@ import datetime as dt
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from itertools import pairwise
+from urllib.parse import unquote
 
 import psycopg2
 import pytest
@@ -17,7 +19,7 @@ from psycopg2.extras import Json
 from etl.services import Services
 from etl.ui import columns, pages
 from etl.ui.pages import Wanted
-from etl.ui.records import PipelineRow, found, reading
+from etl.ui.records import LAST, PipelineRow, found, reading
 from etl.ui.render import Frame, NotThere, Page
 from tests import oracle
 from tests.stores import new_database
@@ -200,6 +202,108 @@ def test_what_took_the_place_of_a_batch_and_what_was_let_out_of_it_is_told(histo
     drawn = re.findall(r'<th><a href="batch/(\d+)"', whole.html)
     assert {"9990", "9991"}.isdisjoint(drawn)  # the map has what is in force
     assert "Last batch 9998" in shown(whole)  # a release is no fresh data
+
+
+@contextmanager
+def changed(dsn: str, *changes: str) -> Iterator[Counting]:
+    """A cursor that sees the history so changed; rolled back."""
+    connection = psycopg2.connect(dsn, cursor_factory=Counting)
+    try:
+        with connection.cursor() as cursor:
+            for change in changes:
+                cursor.execute(change)
+            yield cursor
+    finally:
+        connection.close()
+
+
+def test_releases_after_the_last_batch_hide_none_of_the_rules_that_it_breaks(history: str) -> None:
+    releases = "UPDATE sluice.delivery SET kind = 'release', released_from = 9997 WHERE delivery_id > 9997"
+    with changed(history, releases) as cursor:
+        text = shown(pages.pipeline(cursor, "feed", Frame()))
+        long_ago = shown(pages.pipeline(cursor, "feed", Frame(), before=BATCHES // 2))
+    [(count,)] = oracle.ask(
+        history,
+        "SELECT unexpected_count FROM sluice.quality_rule WHERE delivery_id = 9997 AND reason = %s",
+        [RULE],
+    )
+    assert "Broken in the last batch, whose other rows are delivered" in text
+    assert f"{RULE} warning – {count / 10:.1f} %: {count} of 1,000" in text
+    assert "Broken in the last batch" not in long_ago  # the map has no column of it
+
+
+def test_a_run_whose_batches_were_all_replaced_has_delivered_some(history: str) -> None:
+    replaced = "UPDATE sluice.delivery SET live = false, superseded_by = 9990 WHERE delivery_id > 9990"
+    with changed(history, replaced) as cursor:
+        text = shown(PAGES["run"](cursor))
+    assert "Good, with rows held – the worst of 10 batches, replaced since" in text
+    assert "replaced since" not in shown(draw(history, PAGES["run"])[0])
+
+
+def test_a_rule_page_leads_on_past_batches_that_it_did_not_judge(history: str) -> None:
+    gap = f"DELETE FROM sluice.quality_rule WHERE delivery_id BETWEEN 9500 AND 9998 AND reason = '{RULE}'"
+    metrics = "DELETE FROM sluice.column_metric WHERE delivery_id = 9990"
+    with changed(history, gap, metrics) as cursor:
+        first, second = (
+            pages.rule(cursor, "feed", Frame(), reason=RULE, before=before) for before in (LAST, 9761)
+        )
+        column = columns.column(cursor, "feed", Frame(), column="c3")
+    assert [re.findall(r"before=(\d+)", page.html) for page in (first, second, column)] == [
+        ["9761"],
+        ["9521"],
+        ["9761"],
+    ]
+    assert "No rule of this name judged these batches" in shown(second)
+    last, _ = draw(history, lambda cursor: pages.rule(cursor, "feed", Frame(), reason=RULE, before=241))
+    assert "before=" not in last.html  # these were the first 240
+
+
+def test_only_the_newest_batches_say_since_when_a_rule_is_broken(history: str) -> None:
+    [text, older] = [shown(draw(history, PAGES[name])[0]) for name in ("rule", "rule, long ago")]
+    assert "Broken since batch 9999 ," in text
+    assert "broken in 80 of the 240 batches looked at" in text
+    assert "Broken in 80 of the 240 batches shown" in older
+    assert "since batch" not in older
+    release = "UPDATE sluice.delivery SET kind = 'release', released_from = 9997 WHERE delivery_id = 10000"
+    with changed(history, release) as cursor:
+        released = shown(PAGES["rule"](cursor))
+        cursor.execute("DELETE FROM sluice.quality_rule WHERE delivery_id < 10000")
+        alone = shown(PAGES["rule"](cursor))
+    assert "Of these batches it judged releases alone" in alone
+    assert "Held by every row of the last batch" in released  # a release is no fresh data
+    assert "broken in 79 of the 239 batches looked at" in released
+
+
+LONG_RULE = "rule 1 about a column of the feed".ljust(2000, "x")
+
+
+def keys(page: Page, address: str) -> set[str]:
+    """The rules that links of a page name."""
+    found_ = re.findall(rf'href="(?:\.\./)?{address}=([^"&]*)', page.html)
+    return {unquote(one) for one in found_}
+
+
+def test_the_links_of_a_rule_with_a_long_name_lead_to_it(history: str) -> None:
+    held = """UPDATE sluice.quarantine SET reasons = ARRAY[rpad(reasons[1], 2000, 'x'), reasons[2]]
+              WHERE pipeline = 'wide'"""
+    named = """UPDATE sluice.quality SET report = regexp_replace(report, '"rule (\\d+) [^"]*"',
+                   '"rule \\1 about a column of the feed' || repeat('x', 2000) || '"', 'g')
+               WHERE delivery_id = 1000057"""
+    stop = """INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report)
+              SELECT d.stream_id, 9999, 'wide', ARRAY['it stops'], q.report
+              FROM sluice.delivery d JOIN sluice.quality q USING (delivery_id) WHERE delivery_id = 1000057"""
+    with changed(history, held, named, stop) as cursor:
+        whole = pages.pipeline(cursor, "wide", Frame())
+        for page in (whole, pages.stopped(cursor, "wide", Frame())):
+            [key] = [one for one in keys(page, r"rule\?name") if one.startswith("rule 1 ")]
+            assert key == LONG_RULE[:300]
+            assert "broken in 60 of the 60 batches" in shown(pages.rule(cursor, "wide", Frame(), reason=key))
+        [key] = [one for one in keys(whole, r"quarantine\?rule") if one.startswith("rule 1 ")]
+        rows = pages.quarantine(cursor, "wide", Frame(), wanted=Wanted(rule=key)).html
+        [number, *_] = re.findall(r'href="quarantine/(\d+)"', rows)
+        row = pages.held_row(cursor, "wide", BELOW, number=int(number))
+    assert '<td class="bad">' in rows
+    assert keys(row, r"rule\?name") >= {key}
 
 
 def test_what_is_another_pipelines_is_not_there(history: str) -> None:
