@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -22,7 +23,7 @@ _UNABLE = (400, 404, 405, 501)
 def ensure_bucket(lake: str, store: ObjectStore | None = None) -> str:
     """One line on the bucket of `lake`; SetupError when it is not there or may not be used.
 
-    A rule that ends unfinished uploads is added beside the bucket's own rules, which stay as they are.
+    A rule that ends unfinished uploads is added beside the bucket's other rules, which stay as they are.
     """
     client = s3_client(store) if store else chained_client()
     bucket, prefix = bucket_of(lake.rstrip("/") + "/")
@@ -47,13 +48,14 @@ def _end_uploads(client: S3Client, bucket: str, prefix: str) -> str:
         if any(_ends_uploads(rule, prefix) for rule in rules):
             return "unfinished uploads end by a rule of the bucket"
         ours: Any = {
-            "ID": RULE,
+            "ID": _rule_id(prefix),
             "Status": "Enabled",
             "Filter": {"Prefix": prefix},
             "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": DAYS},
         }
         client.put_bucket_lifecycle_configuration(
-            Bucket=bucket, LifecycleConfiguration={"Rules": [*rules, ours]}
+            Bucket=bucket,
+            LifecycleConfiguration={"Rules": [*(one for one in rules if one.get("ID") != ours["ID"]), ours]},
         )
     except ClientError as error:
         if status_of(error) == 403:
@@ -62,6 +64,11 @@ def _end_uploads(client: S3Client, bucket: str, prefix: str) -> str:
             return "the store has no lifecycle rules, so only `sluice sweep` ends unfinished uploads"
         raise translated(error, bucket) from error
     return f"unfinished uploads now end after {DAYS} days"
+
+
+def _rule_id(prefix: str) -> str:
+    """The name of the rule for this prefix: a bucket may hold several lakes, and takes each name once."""
+    return f"{RULE}-{hashlib.sha256(prefix.encode()).hexdigest()[:8]}"
 
 
 def _rules(client: S3Client, bucket: str) -> list[Any]:

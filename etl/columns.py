@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SYSTEM_COLUMNS = ("_stream_id", "_batch_id", "_delivery_id")
+# PostgreSQL's own; names are quoted, so that only these exact ones are taken
+POSTGRES_COLUMNS = ("cmax", "cmin", "ctid", "tableoid", "xmax", "xmin")
 
 # Spark's own formats end at milliseconds.
 NESTED = {
@@ -58,6 +60,10 @@ def common_schema(output: pa.Schema, *, pipeline: str) -> pa.Schema:
         kind = common_type(field.type)
         if kind is None:
             problems.append(f"{field.name}: {field.type} has no type that both sinks hold alike")
+        elif not field.name:
+            problems.append("a column has an empty name")
+        elif field.name in POSTGRES_COLUMNS:
+            problems.append(f"{field.name}: every table of PostgreSQL has a system column of this name")
         elif field.name.startswith("_"):
             problems.append(f"{field.name}: names that start with _ are kept for Sluice's own columns")
         elif "%" in field.name:

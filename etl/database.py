@@ -128,11 +128,18 @@ def migrate(dsn: str) -> list[str]:
 
 
 def require_version(cursor: Cursor) -> None:
+    """Raise SetupError unless the server is new enough and the database can hold every text."""
     version = cursor.connection.server_version
     if version < OLDEST_SERVER:
         raise SetupError(
             f"PostgreSQL {version // 10000} was found; {OLDEST_SERVER // 10000} or later is needed",
             remedy="point SLUICE_POSTGRES to a newer server",
+        )
+    encoding = cursor.connection.get_parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SetupError(
+            f"The database's encoding is {encoding}, which can't hold every text; UTF8 is needed",
+            remedy="point SLUICE_POSTGRES to a database made with CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'",
         )
 
 

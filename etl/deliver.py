@@ -84,7 +84,7 @@ def refuse_unfit(pipeline: Pipeline, columns: pa.Schema) -> None:
     taken = {"stream", "batch"}
     by = pipeline.sink.partition_by
     if by is not None and by.kind != "identity":
-        taken.add(f"{by.column}_{by.kind}")
+        taken.add(f"{by.column}_{by.kind}".lower())
     problems = [
         f"{name} is named as a folder of its objects"
         for name in sorted(columns.names)

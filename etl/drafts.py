@@ -14,19 +14,31 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 
 _NAME = re.compile(r"/([0-9a-f-]{36})-m\d+\.avro$")
+_MANIFEST = re.compile(r"/(\d+)-([0-9a-f]{8})\.json$")
 
 
-def draft_name(delivery_id: int) -> uuid.UUID:
-    """A name for one draft's metadata objects that tells whose they are: ten random bytes, then the number.
+def draft_name(manifest: str) -> uuid.UUID:
+    """A name for the metadata objects of one draft of the delivery with this manifest, that tells whose they are:
+    four bytes of the run, six random ones, then the number.
 
-    The sweeper may remove an object only when it knows the attempt that wrote it.
+    The sweeper may remove an object only when it knows the attempt that wrote it; the number alone may be another
+    database's as well.
     """
-    return uuid.UUID(bytes=secrets.token_bytes(10) + delivery_id.to_bytes(6, "big"))
+    found = _MANIFEST.search(manifest)
+    if found is None:
+        raise ValueError(f"{manifest} is not named <delivery>-<run>.json")
+    number, run = int(found[1]), bytes.fromhex(found[2])
+    return uuid.UUID(bytes=run + secrets.token_bytes(6) + number.to_bytes(6, "big"))
 
 
 def drafted_by(name: uuid.UUID) -> int:
     """The delivery id within a name that `draft_name` made."""
     return int.from_bytes(name.bytes[10:], "big")
+
+
+def drafting_run(name: uuid.UUID) -> str:
+    """The first 8 characters of the run's id within such a name."""
+    return name.hex[:8]
 
 
 def merge_append(

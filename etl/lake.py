@@ -239,9 +239,9 @@ class LakeTable:
         """Metadata that adds `files` to the table as of `base`, and has the objects `without` of some deliveries no
         longer (`replace`: none but `files`). The table gains the columns of `written` that it lacks.
 
-        Old snapshots are expired in the same step; no object is deleted.
+        Old snapshots are expired in the same step, save those that a user's tag or branch holds; no object is deleted.
         """
-        name = draft_name(int(properties["sluice.delivery"]))
+        name = draft_name(properties["sluice.manifest"])
         table = self.at(base, name)
         with table.transaction() as change:
             self._evolve(change, written)
@@ -256,8 +256,7 @@ class LakeTable:
                     for file in data_files(change.table_metadata, files):
                         snapshot.append_data_file(file)
             change.set_properties({"sluice.last-delivery": properties["sluice.delivery"]})
-            snapshots = sorted(change.table_metadata.snapshots, key=lambda s: s.sequence_number or 0)
-            if expired := [s.snapshot_id for s in snapshots[:-RETAINED_SNAPSHOTS]]:
+            if expired := _expired(change.table_metadata):
                 ExpireSnapshots(transaction=change).by_ids(expired).commit()
         current = table.metadata.current_snapshot()
         return Draft(
@@ -296,6 +295,13 @@ class LakeTable:
         """Publish a draft with the caller's transaction; False when the pointer is not at its base."""
         values = {**self._row, "location": draft.location, "base": draft.base}
         return run(cursor, "ledger", "swap_pointer", values).rowcount == 1
+
+
+def _expired(metadata: TableMetadata) -> list[int]:
+    """The snapshots beyond the retained ones; pyiceberg would refuse all for one that a tag or branch holds."""
+    held = {ref.snapshot_id for ref in metadata.refs.values()}
+    snapshots = sorted(metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    return [s.snapshot_id for s in snapshots[:-RETAINED_SNAPSHOTS] if s.snapshot_id not in held]
 
 
 def _refuse_other(

@@ -83,8 +83,8 @@ class LatestPerKey:
         records["delivery"] = deliveries
         known, codes = np.unique(deliveries, return_inverse=True)
         records["seq"] = np.array([self._order.get(int(one), 0) for one in known], np.int64)[codes]
-        if pa.types.is_string(batch.schema.field(self._newest).type):
-            records["seq"] = 0  # texts are ordered by the database's collation: any row of the key will do
+        if _is_unranked(batch.schema.field(self._newest).type):
+            records["seq"] = 0  # any row of the key will do
         part = records["key"] % np.uint64(self._files)
         with self._lock:
             for number in np.unique(part).tolist():
@@ -138,11 +138,16 @@ def _pairs(records: Records) -> Hashes:
     return found
 
 
+def _is_unranked(kind: pa.DataType) -> bool:
+    """Texts are ordered by the database's collation, and bytes don't fit a rank's words."""
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
 def _rank(values: pa.Array) -> tuple[Hashes, Hashes, Hashes]:
     """(is not null, high word, low word), ordered as PostgreSQL orders the values; nulls come first."""
     has = values.is_valid().to_numpy(zero_copy_only=False).astype(np.uint64)
     kind, none = values.type, np.zeros(len(values), np.uint64)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+    if _is_unranked(kind):
         return none, none, none
     if pa.types.is_decimal128(kind):
         words = np.frombuffer(values.buffers()[1], np.uint64)[2 * values.offset :][: 2 * len(values)]

@@ -61,7 +61,7 @@ def _partition(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
 
 def _folders(name: str, values: pa.Array, reason: str) -> list[tuple[str, pa.Array]]:
     """Texts that, as objects' paths have them, are longer than a folder's name may be."""
-    most = _LONGEST_FOLDER - len(urllib.parse.quote(f"{name}=", safe="="))
+    most = _LONGEST_FOLDER - len(urllib.parse.quote(name, safe="") + "=")
     if 3 * (pc.max(pc.binary_length(values)).as_py() or 0) <= most:  # each byte becomes three at most
         return []
     different = [text for text in pc.unique(values.cast(pa.binary())).to_pylist() if text is not None]

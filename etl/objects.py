@@ -176,8 +176,9 @@ def path_of(spec: FileSpec, value: Any) -> str:
     """The folder of the objects with the partition value `value`."""
     if spec.partitioning is None:
         return f"{spec.prefix}/{spec.folder}"
-    text = urllib.parse.quote(readable(value, spec.partitioning.transform), safe="")
-    return f"{spec.prefix}/{spec.partitioning.field}={text}/{spec.folder}"
+    by = spec.partitioning
+    name, text = (urllib.parse.quote(part, safe="") for part in (by.field, readable(value, by.transform)))
+    return f"{spec.prefix}/{name}={text}/{spec.folder}"
 
 
 def readable(value: Any, transform: str) -> str:

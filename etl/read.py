@@ -144,15 +144,21 @@ def _wanted(
     stream: str | None,
 ) -> set[int]:
     """The ids of the deliveries asked for; SetupError where one of them is not there."""
+    if stream is not None and all(one["stream_id"] != stream for one in now.deliveries):
+        raise SetupError(
+            f"Pipeline {pipeline} has no live delivery of stream {stream}",
+            remedy=f"`sluice files {pipeline} --json` lists the streams of deliveries that have rows",
+        )
     if batches is not None:
         stream = stream or now.current_stream
     mine = [one for one in now.deliveries if stream in (None, one["stream_id"])]
-    found = {one["delivery_id"] for one in mine}
+    whole = {one["delivery_id"] for one in mine}
+    found = whole
     if batches is not None:
         of_batch = {one["batch_id"]: one["delivery_id"] for one in mine}
         found = {of_batch[number] for number in _present(batches, of_batch, "batch", pipeline)}
     if deliveries is not None:
-        found &= _present(deliveries, {one["delivery_id"] for one in now.deliveries}, "delivery", pipeline)
+        found = found & _present(deliveries, whole, "delivery", pipeline)
     return found
 
 

@@ -16,7 +16,7 @@ from pyiceberg.manifest import ManifestFile, read_manifest_list
 from pyiceberg.table.metadata import TableMetadata
 
 from etl.database import Cursor, run
-from etl.drafts import drafted_by
+from etl.drafts import drafted_by, drafting_run
 from etl.errors import ServiceAway, SetupError, SluiceError
 from etl.lake import LakeTable
 from etl.objects import ObjectStore
@@ -71,7 +71,9 @@ def owner_of(uri: str) -> Owner | None:
     if found := _MANIFEST.search(uri):
         return Owner(delivery_id=int(found[1]), run=found[2])
     if found := _METADATA.search(uri):
-        return Owner(delivery_id=drafted_by(uuid.UUID(next(name for name in found.groups() if name))))
+        # Ten random bytes were once before the number: such a name is no run's, and its object stays.
+        name = uuid.UUID(next(name for name in found.groups() if name))
+        return Owner(delivery_id=drafted_by(name), run=drafting_run(name))
     return None
 
 

@@ -30,6 +30,8 @@ TASK_COLUMN = "_task"
 CONNECTION: Mapping[str, Any] = {
     "connect_timeout": 10,
     "application_name": "sluice",
+    # Binary COPY holds UTF-8, whatever PGCLIENTENCODING or the role's own settings say.
+    "client_encoding": "UTF8",
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,

@@ -86,7 +86,23 @@ class Warehouse:
         self._refuse(cursor)
         self._index(cursor, f"{self.table_name[:50]}_sluice_delivery", "create_delivery_index")
         if isinstance(self.sink, Upsert):
+            self._index_keys(cursor)
+
+    def _index_keys(self, cursor: Cursor) -> None:
+        """Create the unique index of the keys, or raise TableRefused where the table can't have it."""
+        try:
             self._index(cursor, self._key_index, "create_key_index", keys=self._keys)
+        except (
+            psycopg2.errors.UniqueViolation,  # a key is there twice
+            psycopg2.errors.FeatureNotSupported,  # partitioned by a column that is no key
+            psycopg2.errors.ProgramLimitExceeded,  # a key is too long for an index
+        ) as error:
+            raise TableRefused(
+                f"Table {self.target.as_string(cursor)} can't have a unique index of the keys"
+                f" {', '.join(self.keys)} of pipeline {self.pipeline}: {_first_line(error)}",
+                remedy="take rows of the same key, or of too long a one, out of the table; make the columns that it is"
+                " partitioned by keys of the sink; or name another table in the sink",
+            ) from error
 
     def _index(self, cursor: Cursor, name: str, create: str, **parts: sql.Composable) -> None:
         """Create an index where it is missing. Asked first: IF NOT EXISTS would wait for all who write to the table."""
@@ -138,8 +154,7 @@ class Warehouse:
                     cursor.execute(change)
                 except psycopg2.errors.FeatureNotSupported as error:  # a view or a rule reads the column
                     raise TableRefused(
-                        f"Column {column} of {name} can't become {kind.string}:"
-                        f" {str(error).strip().splitlines()[0]}",
+                        f"Column {column} of {name} can't become {kind.string}: {_first_line(error)}",
                         remedy="drop what depends on it, run again, and make it anew",
                     ) from error
 
@@ -277,6 +292,10 @@ def _same_count(table: str, found: int, expected: int) -> None:
             " PostgreSQL empties unlogged tables when it crashes",
             remedy="the batch is staged again; if it happens again, see PostgreSQL's log",
         )
+
+
+def _first_line(error: psycopg2.Error) -> str:
+    return str(error).strip().splitlines()[0]
 
 
 def _names(names: Sequence[str], *, of: str | None = None) -> sql.Composed:

@@ -100,7 +100,7 @@ FROM pg_attribute a WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 A
 ORDER BY a.attnum
 
 -- name: obstacles
--- What could make a merge fail or change its rows: triggers, and constraints that are not ours.
+-- What could make a merge fail, or change or lose its rows: triggers, constraints that are not ours, no log.
 SELECT 'trigger ' || tgname AS obstacle FROM pg_trigger
 WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal
 UNION ALL
@@ -124,6 +124,10 @@ UNION ALL
 SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = to_regclass(%(table)s)
 UNION ALL
 SELECT 'row level security' FROM pg_class WHERE oid = to_regclass(%(table)s) AND relrowsecurity
+UNION ALL
+SELECT 'no write-ahead log (' || oid::regclass || ' is UNLOGGED): PostgreSQL empties it when it crashes' FROM pg_class
+WHERE relpersistence = 'u'
+  AND (oid = to_regclass(%(table)s) OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass(%(table)s))))
 UNION ALL
 SELECT 'another kind than an ordinary or partitioned table' FROM pg_class
 WHERE oid = to_regclass(%(table)s) AND relkind NOT IN ('r', 'p')

@@ -354,6 +354,19 @@ def test_an_upserted_table_is_the_latest_of_the_change_log(upserted: Delivering)
     assert report.rows["table"] == 6
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()], ids=str)
+def test_equally_new_texts_or_bytes_of_two_deliveries_are_no_difference(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path, kind: pa.DataType
+) -> None:
+    columns = KEYED.set(1, pa.field("version", kind))
+    new = Delivering.start(services, dsn, lake, tmp_path, columns, Upsert(keys=("key",), newest="version"))
+    for version in (b"b", b"a"):
+        new.deliver(pa.table([[1], pa.array([version], kind), [str(version)]], schema=columns))
+    assert new.execute("SELECT value FROM {t}") == [("b'b'",)]
+    report = seen(new)
+    assert report.clean, report.lines()
+
+
 def test_what_changed_in_an_upserted_table_is_found(upserted: Delivering) -> None:
     upserted.execute("UPDATE {t} SET value = 'older', version = 2 WHERE key = 1")  # the log has it
     upserted.execute("DELETE FROM {t} WHERE key = 2")

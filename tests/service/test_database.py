@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import psycopg2
@@ -17,7 +19,7 @@ from etl.errors import ServiceAway, SetupError
 from etl.services import Services
 from etl.statements import SQL_FOLDER
 from tests import oracle
-from tests.stores import new_database
+from tests.stores import drop, new_database
 
 MIGRATIONS = [path.stem for path in sorted((SQL_FOLDER / "migrations").glob("*.sql"))]
 
@@ -137,6 +139,19 @@ def test_an_old_server_is_refused(empty: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(database, "OLDEST_SERVER", 990000)
     with pytest.raises(SetupError, match="99 or later is needed"):
         migrate(empty)
+
+
+def test_a_database_that_cannot_hold_every_text_is_refused(services: Services) -> None:
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    connection = connect(services.postgres)
+    connection.autocommit = True
+    with closing(connection), connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+        try:
+            with pytest.raises(SetupError, match=r"encoding is LATIN1.*UTF8 is needed"):
+                migrate(make_dsn(services.postgres, dbname=name))
+        finally:
+            drop(services.postgres, name)
 
 
 LEDGER = """

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
@@ -15,6 +16,7 @@ from etl.database import session
 from etl.errors import NeedsPerson
 from etl.lake import Lake
 from etl.pipeline import Append, Replace, Sink
+from etl.read import catalog_properties
 from etl.services import Services
 from tests.service.delivering import Delivering
 
@@ -73,7 +75,7 @@ def take_out(events: Delivering, deliveries: list[int], uris: frozenset[str]) ->
             base,
             [],
             written=events.table.files(base, COLUMNS, stream_id="x", batch_id=0).schema,
-            properties={"sluice.delivery": "99"},
+            properties={"sluice.delivery": "99", "sluice.manifest": "s3://x/deliveries/99-0123abcd.json"},
             without=uris,
             of=deliveries,
         )
@@ -142,3 +144,35 @@ def test_what_every_batch_replaces_leaves_no_manifest_behind(
     table = now(events)
     assert len(table.current_snapshot().manifests(table.io)) <= 2  # type: ignore[union-attr]
     assert present(table) == set(objects(events)[max(objects(events))])
+
+
+def test_a_snapshot_that_a_tag_or_a_branch_holds_stays_and_stops_no_batch(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lakes, "RETAINED_SNAPSHOTS", 2)
+    events = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append())
+    events.deliver(rows(0))
+    table = SqlCatalog("sluice", **catalog_properties(events.place)).load_table("warehouse.events")
+    held = table.current_snapshot()
+    assert held is not None
+    with table.manage_snapshots() as change:
+        change.create_tag(held.snapshot_id, "audited")
+    for number in (1, 2, 3):
+        events.deliver(rows(number))
+    with table.refresh().manage_snapshots() as change:
+        change.create_branch(newest(events), "trial")
+    branched = newest(events)
+    for number in (4, 5, 6):
+        events.deliver(rows(number))
+    found = now(events)
+    ids = [one.snapshot_id for one in found.metadata.snapshots]
+    assert len(ids) == 4
+    assert ids[:2] == [held.snapshot_id, branched]
+    assert found.scan(snapshot_id=held.snapshot_id).count() == 10
+    assert found.scan().count() == 70
+
+
+def newest(events: Delivering) -> int:
+    snapshot = now(events).current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id

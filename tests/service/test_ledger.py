@@ -370,6 +370,26 @@ def test_a_table_is_refused_with_all_that_is_wrong_with_it(dsn: str, lake: Lake)
         assert seen in str(refused.value)
 
 
+@pytest.mark.parametrize("unlogged", ["warehouse.events", "warehouse.events_all"])
+def test_a_table_that_a_crash_empties_is_refused(
+    run: Session, made: list[oracle.MadeBatch], unlogged: str
+) -> None:
+    dsn = run.sinks.dsn
+    with session(dsn) as cursor:
+        ledger.end_run(cursor, run.lease, Ending(outcome="done"))
+        cursor.execute("CREATE UNLOGGED TABLE warehouse.events_all (LIKE warehouse.events)")
+        if unlogged == "warehouse.events":
+            cursor.execute("ALTER TABLE warehouse.events SET UNLOGGED")
+        else:
+            cursor.execute("ALTER TABLE warehouse.events RENAME TO events_before")
+            cursor.execute(
+                "CREATE TABLE warehouse.events (LIKE warehouse.events_all) PARTITION BY LIST (name);"
+                "ALTER TABLE warehouse.events ATTACH PARTITION warehouse.events_all DEFAULT"
+            )
+    with pytest.raises(TableRefused, match=rf"no write-ahead log \({unlogged} is UNLOGGED\)"):
+        start(dsn, run.sinks.lake, EVENTS)
+
+
 def test_a_view_is_refused(dsn: str, lake: Lake) -> None:
     for statement in ("CREATE SCHEMA warehouse", "CREATE VIEW warehouse.events AS SELECT 1::bigint AS id"):
         oracle.ask(dsn, statement)

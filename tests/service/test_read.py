@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import uuid
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -14,9 +17,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.audit import audit
+from etl.errors import SetupError
 from etl.lake import Lake
 from etl.pipeline import Append, Replace, day, identity
-from etl.read import catalog_properties, committed_files
+from etl.read import Moment, _wanted, catalog_properties, committed_files, moment
 from etl.services import Services
 from etl.steps import Step
 from tests.service.delivering import Delivering
@@ -66,6 +70,33 @@ def test_the_files_are_those_of_live_deliveries(events: Delivering) -> None:
     snapshot = events.table.at(events.pointers()[0]).current_snapshot()
     assert snapshot is not None
     assert shape["snapshot_id"] == snapshot.snapshot_id
+
+
+def test_what_is_asked_for_and_not_there_is_refused(events: Delivering) -> None:
+    now = moment(events.place, events.pipeline)
+    stream, other = events.session.stream_id, str(uuid.uuid4())
+    for asked in (
+        {"stream": other},
+        {"stream": other, "batches": []},
+        {"stream": other, "deliveries": [1]},
+        {"stream": stream, "deliveries": [1, 3]},
+        {"batches": [2]},
+    ):
+        with pytest.raises(SetupError, match="has no live"):
+            chosen(now, **asked)
+    assert chosen(now) == chosen(now, stream=stream) == {1, 2}
+    assert chosen(now, stream=stream, deliveries=[2]) == {2}
+    assert chosen(now, batches=[0], deliveries=[2]) == set()
+    later = replace(now, deliveries=[*now.deliveries, {"delivery_id": 7, "stream_id": other, "batch_id": 0}])
+    assert chosen(later, deliveries=[7]) == chosen(later, stream=other) == {7}
+    for asked in ({"deliveries": [7], "stream": stream}, {"deliveries": [7], "batches": [0]}):
+        with pytest.raises(SetupError, match="no live delivery 7"):
+            chosen(later, **asked)
+
+
+def chosen(now: Moment, **asked: Any) -> set[int]:
+    wanted = {"batches": None, "deliveries": None, "stream": None} | asked
+    return _wanted(now, "events", **wanted)
 
 
 def test_a_replaced_tables_files_are_its_last_deliverys(

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import psycopg2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from psycopg2.extensions import make_dsn
 
 from etl import objects
 from etl.batch import Receipt, Session
@@ -173,6 +175,26 @@ def test_narrow_and_large_types_are_widened_alike(dsn: str, lake: Lake) -> None:
     )
 
 
+@pytest.mark.parametrize("of", ["environment", "dsn"])
+def test_another_encoding_of_the_client_changes_no_text(
+    dsn: str, lake: Lake, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    columns = pa.schema([("text", pa.string())])
+    batch = batch_of(columns, ["ä Ω 日本語"])
+    with monkeypatch.context() as patch:
+        if of == "environment":
+            patch.setenv("PGCLIENTENCODING", "LATIN1")
+        run = start(
+            make_dsn(dsn, client_encoding="LATIN1") if of == "dsn" else dsn,
+            lake,
+            pipeline("encoded", Append()),
+            columns=columns,
+        )
+        delivered(run, 0, batch)
+    run = replace(run, sinks=replace(run.sinks, dsn=dsn))
+    assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == rows(batch)
+
+
 def test_a_value_of_many_megabytes_is_delivered(dsn: str, lake: Lake) -> None:
     columns = pa.schema([("id", pa.int64()), ("text", pa.string())])
     run = start(dsn, lake, pipeline("long", Append()), columns=columns)
@@ -325,6 +347,33 @@ def test_a_replace_sink_holds_the_last_batch_alone(dsn: str, lake: Lake) -> None
         assert len(paths) == (1 if ids else 0)
 
 
+# Tables that can't have the key's index
+
+KEYED_TABLE = (
+    "key text, part int, at bigint, value text, _stream_id uuid, _batch_id bigint, _delivery_id bigint"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "filled", "seen"),
+    [
+        ("", "SELECT 'a', 1 FROM generate_series(1, 2)", "could not create unique index"),
+        ("PARTITION BY LIST (value)", "", "must include all partitioning columns"),
+        ("", "SELECT string_agg(md5(n::text), ''), 1 FROM generate_series(1, 1000) n", "index row"),
+    ],
+    ids=["a key twice", "partitioned by no key", "a key too long"],
+)
+def test_a_table_that_can_not_be_keyed_is_refused(
+    dsn: str, lake: Lake, more: str, filled: str, seen: str
+) -> None:
+    oracle.ask(dsn, "CREATE SCHEMA warehouse")
+    oracle.ask(dsn, f"CREATE TABLE warehouse.keyed ({KEYED_TABLE}) {more}")
+    if filled:
+        oracle.ask(dsn, f"INSERT INTO warehouse.keyed (key, part) {filled}")
+    with pytest.raises(TableRefused, match=f"a unique index of the keys key, part.*{seen}"):
+        start(dsn, lake, pipeline("keyed", Upsert(keys=("key", "part"), newest="at")), columns=KEYED)
+
+
 # Objects
 
 
@@ -377,6 +426,25 @@ def test_partitions_hold_what_their_name_says(dsn: str, lake: Lake, by: Partitio
 def test_what_makes_no_partitions_is_refused(dsn: str, lake: Lake, by: Partition) -> None:
     with pytest.raises(TableRefused, match="partition"):
         start(dsn, lake, pipeline("parted", Append(partition_by=by)), columns=PARTITIONED)
+
+
+@pytest.mark.parametrize("taken", ["stream", "BATCH", "at_day", "At_Day"])
+def test_a_column_named_as_a_folder_of_its_objects_is_refused(dsn: str, lake: Lake, taken: str) -> None:
+    columns = pa.schema([("At", pa.timestamp("us", "UTC")), (taken, pa.int64())])
+    with pytest.raises(TableRefused, match=f"{taken} is named as a folder of its objects"):
+        start(dsn, lake, pipeline("parted", Append(partition_by=day("At"))), columns=columns)
+
+
+def test_a_partition_of_any_name_is_one_folder(dsn: str, lake: Lake) -> None:
+    name = "a/b=c d?é"
+    columns = pa.schema([("id", pa.int64()), (name, pa.string())])
+    run = start(dsn, lake, pipeline("parted", Append(partition_by=identity(name))), columns=columns)
+    batch = batch_of(columns, [1, 2], ["x/y", None])
+    delivered(run, 0, batch)
+    assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == rows(batch)
+    folders = sorted(path.split("/data/")[1].split("/stream=")[0] for path in reader(run).files("parted"))
+    quoted = "a%2Fb%3Dc%20d%3F%C3%A9"
+    assert folders == [f"{quoted}=__HIVE_DEFAULT_PARTITION__", f"{quoted}=x%2Fy"]
 
 
 def test_keys_that_the_transform_does_not_put_out_are_refused_together(dsn: str, lake: Lake) -> None:

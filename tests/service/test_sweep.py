@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from botocore.exceptions import ClientError
 
 from etl.audit import audit
+from etl.bucket import RULE, _end_uploads
 from etl.errors import ContractBroken, NeedsPerson, SetupError
 from etl.lake import Lake
 from etl.pipeline import Append, Replace
@@ -149,6 +152,33 @@ def test_objects_of_another_stream_with_the_same_number_stay(events: Delivering)
     left = of_attempt(events, number)
     assert swept(events).objects == []
     assert left <= objects(events)
+
+
+def test_metadata_of_another_run_with_the_same_number_stays(events: Delivering) -> None:
+    """As of another database that shares the lake: both count from 1, and the names end alike."""
+    number = kill(events, Step.POINTER_DRAFTED)
+    events.restart()
+    left = {uri for uri in of_attempt(events, number) if "/data/" not in uri}
+    assert {uri.split("/")[-2] for uri in left} == {"metadata", "deliveries"}
+    assert {uri.rpartition(".")[2] for uri in left} == {"json", "avro"}
+    [(ours,)] = events.execute("SELECT lease_token FROM sluice.attempt WHERE delivery_id = %s", number)
+    other = str(uuid.uuid4())
+    events.execute("INSERT INTO sluice.run (run_id, pipeline, holder) VALUES (%s, 'events', 'other')", other)
+    events.execute("UPDATE sluice.attempt SET lease_token = %s WHERE delivery_id = %s", other, number)
+    swept(events)
+    assert of_attempt(events, number) == left
+    events.execute("UPDATE sluice.attempt SET lease_token = %s WHERE delivery_id = %s", ours, number)
+    assert {one.uri for one in swept(events).objects} == left
+
+
+def test_a_draft_of_the_names_before_runs_were_in_them_stays(events: Delivering) -> None:
+    number = kill(events, Step.STAGED)
+    events.restart()
+    name = uuid.UUID(bytes=uuid.uuid4().bytes[:10] + number.to_bytes(6, "big"))
+    uri = f"{events.table.location}/metadata/{name}-m0.avro"
+    events.place.lake.write_text(uri, "")
+    swept(events)
+    assert uri in objects(events)
 
 
 def test_an_attempt_that_recover_adopted_keeps_its_objects_until_it_is_delivered(events: Delivering) -> None:
@@ -303,6 +333,48 @@ def test_the_lakes_bucket_is_checked(services: Services, lake: Lake) -> None:
     assert ensure_bucket(services.lake, lake.store)  # again: nothing is added twice
     with pytest.raises(SetupError, match="is not there"):
         ensure_bucket(f"s3://{uuid.uuid4().hex}/lake", lake.store)
+
+
+class RulesOnly:
+    """S3's own way with a bucket's rules: each name once, or nothing is changed."""
+
+    def __init__(self, *rules: dict[str, Any]) -> None:
+        self.rules = list(rules)
+
+    def get_bucket_lifecycle_configuration(self, **_: str) -> dict[str, Any]:
+        return {"Rules": self.rules}
+
+    def put_bucket_lifecycle_configuration(self, **said: Any) -> None:
+        self.rules = said["LifecycleConfiguration"]["Rules"]
+        names = [rule["ID"] for rule in self.rules]
+        if len(set(names)) < len(names):
+            error: Any = {
+                "Error": {"Message": "Rule ID must be unique"},
+                "ResponseMetadata": {"HTTPStatusCode": 400},
+            }
+            raise ClientError(error, "PutBucketLifecycleConfiguration")
+
+
+def rule(name: str, prefix: str, status: str = "Enabled") -> dict[str, Any]:
+    return {
+        "ID": name,
+        "Status": status,
+        "Filter": {"Prefix": prefix},
+        "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
+    }
+
+
+def test_each_lake_of_a_bucket_has_its_rule() -> None:
+    s3: Any = RulesOnly(rule("theirs", "logs/"), rule(RULE, "old/"))
+    assert "end by a rule" in _end_uploads(s3, "b", "old/")
+    assert len(s3.rules) == 2
+    for prefix in ("one/", "two/"):
+        assert "now end" in _end_uploads(s3, "b", prefix)
+        assert "end by a rule" in _end_uploads(s3, "b", prefix)
+    assert [one["Filter"]["Prefix"] for one in s3.rules] == ["logs/", "old/", "one/", "two/"]
+    s3.rules[3]["Status"] = "Disabled"
+    assert "now end" in _end_uploads(s3, "b", "two/")
+    assert [one["Status"] for one in s3.rules] == ["Enabled"] * 4
 
 
 def test_a_bucket_without_rights_is_a_setup_error(

@@ -55,6 +55,9 @@ def test_all_that_is_wrong_with_the_columns_is_told_at_once() -> None:
             ("ä" * 32, pa.int64()),
             ("Name", pa.string()),
             ("name", pa.string()),
+            ("ctid", pa.string()),
+            ("xmin", pa.int64()),
+            ("", pa.int64()),
         ]
     )
     with pytest.raises(TableRefused) as refused:
@@ -64,8 +67,16 @@ def test_all_that_is_wrong_with_the_columns_is_told_at_once() -> None:
         "_b: names that start with _",
         "longer than PostgreSQL's 63 bytes",
         "name: twice",
+        "ctid: every table of PostgreSQL has a system column of this name",
+        "xmin: every table of PostgreSQL",
+        "a column has an empty name",
     ):
         assert seen in str(refused.value)
+
+
+def test_a_name_that_only_looks_like_one_of_postgresqls_own_is_taken() -> None:
+    output = pa.schema([("XMIN", pa.int64()), ("Ctid", pa.int64())])
+    assert common_schema(output, pipeline="p") == output
 
 
 COLUMNS = pa.schema(
