@@ -13,6 +13,7 @@ from rich.text import Text
 
 from etl.command import AsJson, PipelineName, here, load, print_json, shown, who
 from etl.errors import SetupError
+from etl.spans import MOST
 
 if TYPE_CHECKING:
     from etl.batch import Receipt
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="See what was held back, and let it out or give it up.")
 out = Console(highlight=False, soft_wrap=True)
 
-MOST = 2**63 - 1  # of PostgreSQL's numbers
 Ids = Annotated[list[int] | None, typer.Option("--id", min=1, max=MOST, help="A row's number; repeatable.")]
 Delivery = Annotated[int | None, typer.Option(min=1, max=MOST, help="Rows that this delivery holds.")]
 Reason = Annotated[str | None, typer.Option(help="Rows that carry this reason.")]

@@ -244,6 +244,7 @@ def _draft(it: Commit) -> Drafts:
             files,
             written=written,
             properties=properties,
+            run_id=it.run.lease.run_id,
             without=without,
             of=replaced,
             replace=replacing,
@@ -255,7 +256,13 @@ def _draft(it: Commit) -> Drafts:
         if not (files or without or sinks.quarantine.lacks(bases[1], written)):
             return None
         return sinks.quarantine.draft(
-            bases[1], files, written=written, properties=properties, without=without, of=replaced
+            bases[1],
+            files,
+            written=written,
+            properties=properties,
+            run_id=it.run.lease.run_id,
+            without=without,
+            of=replaced,
         )
 
     with ThreadPoolExecutor(2) as both:

@@ -50,8 +50,7 @@ def transaction(connection: Connection) -> Iterator[Cursor]:
     """
     with connection.cursor() as cursor:
         try:
-            for name, value in {**TIMEOUTS, "timezone": "UTC"}.items():
-                cursor.execute(sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+            cursor.execute(_settings())
             yield cursor
         except BaseException as error:
             if not connection.closed:
@@ -60,6 +59,15 @@ def transaction(connection: Connection) -> Iterator[Cursor]:
                 raise _refused(error) from error
             raise
         connection.commit()
+
+
+def _settings() -> sql.Composed:
+    """Of one transaction, in one statement to send."""
+    one = sql.SQL("SET LOCAL {} = {}")
+    found = {**TIMEOUTS, "timezone": "UTC"}
+    return sql.SQL("; ").join(
+        one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items()
+    )
 
 
 def lacks_rights(seen: str) -> SetupError:

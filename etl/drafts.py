@@ -14,21 +14,17 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 
 _NAME = re.compile(r"/([0-9a-f-]{36})-m\d+\.avro$")
-_MANIFEST = re.compile(r"/(\d+)-([0-9a-f]{8})\.json$")
 
 
-def draft_name(manifest: str) -> uuid.UUID:
-    """A name for the metadata objects of one draft of the delivery with this manifest, that tells whose they are:
-    four bytes of the run, six random ones, then the number.
+def draft_name(delivery_id: int, run_id: str) -> uuid.UUID:
+    """A name for one draft's metadata objects that tells whose they are: four bytes of the run, six random ones, then
+    the delivery's number.
 
     The sweeper may remove an object only when it knows the attempt that wrote it; the number alone may be another
     database's as well.
     """
-    found = _MANIFEST.search(manifest)
-    if found is None:
-        raise ValueError(f"{manifest} is not named <delivery>-<run>.json")
-    number, run = int(found[1]), bytes.fromhex(found[2])
-    return uuid.UUID(bytes=run + secrets.token_bytes(6) + number.to_bytes(6, "big"))
+    run = uuid.UUID(run_id).bytes[:4]
+    return uuid.UUID(bytes=run + secrets.token_bytes(6) + delivery_id.to_bytes(6, "big"))
 
 
 def drafted_by(name: uuid.UUID) -> int:

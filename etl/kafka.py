@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etl.ending import in_short
 from etl.errors import ServiceAway, SetupError
 from etl.offsets import Gap, Reached
 from etl.settings import Settings
@@ -173,7 +174,7 @@ def _loaded(path: Path, jvm: Any) -> dict[str, str]:
         read.load(file)
     except IllegalArgumentException as error:
         raise SetupError(
-            f"{path} can't be read as Java's properties: {str(error).strip().splitlines()[0]}",
+            f"{path} can't be read as Java's properties: {in_short(error)}",
             remedy="a backslash is written \\\\ in it, as in a password",
         ) from error
     finally:

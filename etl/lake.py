@@ -232,6 +232,7 @@ class LakeTable:
         *,
         written: pa.Schema,
         properties: Mapping[str, str],
+        run_id: str,
         without: frozenset[str] = frozenset(),
         of: Collection[int] = (),
         replace: bool = False,
@@ -241,7 +242,7 @@ class LakeTable:
 
         Old snapshots are expired in the same step, save those that a user's tag or branch holds; no object is deleted.
         """
-        name = draft_name(properties["sluice.manifest"])
+        name = draft_name(int(properties["sluice.delivery"]), run_id)
         table = self.at(base, name)
         with table.transaction() as change:
             self._evolve(change, written)

@@ -98,22 +98,12 @@ def holder() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
-def register(
-    cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool = False
-) -> None:
+def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool) -> None:
     """Give the pipeline its row, and its table to nobody else; `replaces`: each batch takes the place of all before."""
-    values = {
-        "pipeline": pipeline,
-        "table_schema": table_schema,
-        "table_name": table_name,
-        "replaces": replaces,
-    }
+    wanted = {"table_schema": table_schema, "table_name": table_name, "replaces": replaces}
+    values = {"pipeline": pipeline, **wanted}
     known = row(run(cursor, "ledger", "pipeline_row", values))
-    if known and (known["table_schema"], known["table_name"], known["replaces"]) == (
-        table_schema,
-        table_name,
-        replaces,
-    ):
+    if known and wanted.items() <= known.items():
         return  # without a lock: the upsert would wait for a commit under way
     if known and known["replaces"] and not replaces and last_delivery(cursor, pipeline) is not None:
         raise TableRefused(

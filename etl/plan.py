@@ -14,6 +14,7 @@ from etl import ledger
 from etl.apart import Apart
 from etl.before import left_out
 from etl.database import Cursor, migrate, rows, run, session
+from etl.ending import in_short
 from etl.errors import SetupError
 from etl.inputs import Input
 from etl.intervals import PathTemplate, is_template
@@ -42,7 +43,7 @@ class Chosen:
     """Which deliveries are to be replayed; exactly one of these."""
 
     deliveries: tuple[Span, ...] = ()
-    batches: tuple[int, int] | None = None  # first and last id, of `stream`
+    batches: Span | None = None  # of `stream`, by their ids
     stream: str | None = None  # None: the current one
     runs: tuple[str, ...] = ()  # whatever these runs delivered
     interval: tuple[dt.datetime, dt.datetime] | None = None  # by the declared interval; the end is exclusive
@@ -218,7 +219,7 @@ def _look_in_table(cursor: Cursor, pipeline: Pipeline, values: Mapping[str, Any]
     except (errors.UndefinedColumn, errors.UndefinedFunction) as error:
         raise SetupError(
             f"Pipeline {pipeline.name} declares interval={pipeline.interval!r}, which is no column of {pipeline.table} with"
-            f" dates or times: {str(error).splitlines()[0]}",
+            f" dates or times: {in_short(error)}",
             remedy="declare a column of dates or timestamps, or the paths of its files, such as"
             ' interval="dt={interval:%Y-%m-%d}"',
         ) from error

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from etl.database import migrate, rows, run, session
 from etl.errors import NeedsPerson, SetupError
+from etl.spans import MOST
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 HELD = "held"
-MOST = 2**63 - 1  # a row's number, as PostgreSQL counts
 
 
 @dataclass(frozen=True, kw_only=True)

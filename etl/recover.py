@@ -88,10 +88,13 @@ def _put_back(place: Place, pipeline: Pipeline, lease: Lease) -> tuple[tuple[Rec
     dsn = place.services.postgres
     lost = lost_deliveries(dsn, place.lake, pipeline)
     receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost if one.of_the_stream)
+    beside = [one for one in lost if not one.of_the_stream]
+    if not beside:
+        return receipts, ()
     with session(dsn) as cursor:
         live = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
     known = {one.delivery_id: one for one in lost}
-    return receipts, tuple(again(one, known, live) for one in lost if not one.of_the_stream)
+    return receipts, tuple(again(one, known, live) for one in beside)
 
 
 def _recover_topics(

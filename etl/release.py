@@ -65,7 +65,7 @@ def release(
         lease = apart.begin(cursor, pipeline.name, "release", who=who, why=why)
     began(lease.run_id)
     receipts: list[Receipt] = []
-    refused = []
+    refused: list[ContractBroken] = []
     with leased(dsn, lease), a_session(place, spark) as found:
         from etl.opened import open_pipeline
 
@@ -77,7 +77,7 @@ def release(
             try:
                 receipt = deliver_apart(opened.session_apart(lease, change, on_step), batch)
             except ContractBroken as error:
-                refused.append(error.seen)
+                refused.append(error)
                 continue
             receipts.append(receipt)
             progress(receipt)
@@ -86,17 +86,14 @@ def release(
     return receipts
 
 
-def _held_again(refused: Sequence[str], receipts: Sequence[Receipt]) -> ContractBroken:
+def _held_again(refused: Sequence[ContractBroken], receipts: Sequence[Receipt]) -> ContractBroken:
     numbers = ", ".join(str(one.delivery_id) for one in receipts)
     others = (
         f"They stay held; the other rows are released, by deliveries {numbers}"
         if receipts
         else "Nothing was changed"
     )
-    return ContractBroken(
-        f"{'; '.join(refused)}. {others}",
-        remedy="correct them (--corrections FILE), or mend the suite, then release these again",
-    )
+    return ContractBroken(f"{'; '.join(one.seen for one in refused)}. {others}", remedy=refused[0].remedy)
 
 
 def _by_delivery(held: Sequence[HeldRow]) -> Iterator[tuple[int, list[HeldRow]]]:
@@ -213,7 +210,7 @@ class ReleaseBatch:
             reasons = ", ".join(f"{reason} ({count})" for reason, count in staged.reasons.most_common())
             raise ContractBroken(
                 f"All of these rows of delivery {self.origin} would be held again: {reasons}",
-                remedy="correct them, or mend the suite",
+                remedy="correct them (--corrections FILE), or mend the suite, then release these again",
             )
         return staged
 

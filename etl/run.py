@@ -71,9 +71,7 @@ class Summary:
     outcome: str = "done"
     unreported: list[int] = field(default_factory=list)  # deliveries that no Airflow run has told of yet
     snapshot_id: int | None = None  # of the newest of them
-    replaced: list[int] = field(
-        default_factory=list
-    )  # whose place replays took that no Airflow run has told of yet
+    replaced: list[int] = field(default_factory=list)  # deliveries, of which no Airflow run has told so yet
     released: list[int] = field(default_factory=list)  # held rows that a release took, by their numbers
 
     def add(self, receipt: Receipt) -> None:

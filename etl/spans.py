@@ -1,4 +1,4 @@
-"""Numbers of deliveries as people write them: `4..7,9`."""
+"""Numbers of deliveries as people write them, such as `4..7,9`, and how large one may be."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from etl.errors import SetupError
 
 Span = tuple[int, int]  # the first number and the last
+MOST = 2**63 - 1  # PostgreSQL's greatest number
 
 
 def first_and_last(what: str, text: str) -> Span:

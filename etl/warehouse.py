@@ -16,6 +16,7 @@ from psycopg2 import sql
 
 from etl.columns import SYSTEM_COLUMNS
 from etl.database import Cursor, ensure_schema, rows, run, session
+from etl.ending import in_short
 from etl.errors import StagingLost, TableRefused
 from etl.evolution import Difference, difference
 from etl.pipeline import Append, Replace, Sink, Upsert
@@ -99,7 +100,7 @@ class Warehouse:
         ) as error:
             raise TableRefused(
                 f"Table {self.target.as_string(cursor)} can't have a unique index of the keys"
-                f" {', '.join(self.keys)} of pipeline {self.pipeline}: {_first_line(error)}",
+                f" {', '.join(self.keys)} of pipeline {self.pipeline}: {in_short(error)}",
                 remedy="take rows of the same key, or of too long a one, out of the table; make the columns that it is"
                 " partitioned by keys of the sink; or name another table in the sink",
             ) from error
@@ -154,7 +155,7 @@ class Warehouse:
                     cursor.execute(change)
                 except psycopg2.errors.FeatureNotSupported as error:  # a view or a rule reads the column
                     raise TableRefused(
-                        f"Column {column} of {name} can't become {kind.string}: {_first_line(error)}",
+                        f"Column {column} of {name} can't become {kind.string}: {in_short(error)}",
                         remedy="drop what depends on it, run again, and make it anew",
                     ) from error
 
@@ -292,10 +293,6 @@ def _same_count(table: str, found: int, expected: int) -> None:
             " PostgreSQL empties unlogged tables when it crashes",
             remedy="the batch is staged again; if it happens again, see PostgreSQL's log",
         )
-
-
-def _first_line(error: psycopg2.Error) -> str:
-    return str(error).strip().splitlines()[0]
 
 
 def _names(names: Sequence[str], *, of: str | None = None) -> sql.Composed:

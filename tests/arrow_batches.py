@@ -18,6 +18,7 @@ from etl.inputs import Input
 from etl.lake import Lake
 from etl.offsets import Range
 from etl.pipeline import Append, Files, Pipeline, Sink, day
+from etl.run import make_known
 from etl.stage import StageTask, TaskReport, stage
 from etl.verdict import Counts, RuleResult, Severity, StageRule, Verdict
 from tests import oracle
@@ -59,10 +60,9 @@ def start(
     first_batch: int = 0,
 ) -> Session:
     """Take the lease and open the sinks, as a run does before its first batch."""
-    schema, _, table = declared.table.rpartition(".")
     stream_id = stream_id or str(uuid.uuid4())
     with session(dsn) as cursor:
-        ledger.register(cursor, declared.name, table_schema=schema, table_name=table)
+        make_known(cursor, declared)
         lease = ledger.take_lease(cursor, declared.name)
         ledger.register_stream(cursor, declared.name, stream_id, checkpoint="memory", first_batch=first_batch)
     return Session(

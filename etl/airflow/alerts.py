@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 ANSWERS_WITHIN = 10  # seconds
 
-FAILED = "{{ dag.dag_id }} failed: {{ exception | default('its worker was lost') }}"
-RESTARTED = (
-    "{{ dag.dag_id }} died and will be started again: {{ exception | default('its worker was lost') }}"
-)
-TASK_FAILED = "{{ task.task_id }} failed: {{ exception | default('its worker was lost') }}"
+_WHY = "{{ exception | default('its worker was lost') }}"  # then the DAG processor calls back, without an exception
+FAILED = "{{ dag.dag_id }} failed: " + _WHY
+RESTARTED = "{{ dag.dag_id }} died and will be started again: " + _WHY
+TASK_FAILED = "{{ task.task_id }} failed: " + _WHY
 QUARANTINE = "{pipeline} holds {share:.2%} of a run's records in quarantine, more than {limit:.2%}"
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"
 

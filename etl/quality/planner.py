@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from etl.ending import in_short
 from etl.quality.across import LATEST, MEAN, Across
 from etl.quality.gx import (
     ROW_COUNT,
@@ -135,7 +136,7 @@ class Planner:
             try:
                 self.frame.sparkSession.range(1).select(F.lit("").rlike(regex)).collect()
             except PySparkException as wrong:
-                raise Refused(f"{regex!r} is no regular expression of Java: {_first_line(wrong)}") from wrong
+                raise Refused(f"{regex!r} is no regular expression of Java: {in_short(wrong)}") from wrong
 
     def require_values(self, rule: DeclaredRule) -> None:
         """Refused when the rule's arguments and its column's type would make Spark fail in mid-batch."""
@@ -162,7 +163,7 @@ class Planner:
             metrics = self.needed(rule)
             dependency_graph(self.engine, metrics)
         except GreatExpectationsError as wrong:
-            raise Refused(_first_line(wrong)) from wrong
+            raise Refused(in_short(wrong)) from wrong
 
     def needed(self, rule: DeclaredRule) -> list[Any]:
         dependencies = rule.expectation.get_validation_dependencies(
@@ -213,7 +214,7 @@ class Planner:
         except NeedsData as other:
             raise NotInThePass(f"it depends on {other} of the whole batch") from other
         except GreatExpectationsError as wrong:
-            raise Refused(_first_line(wrong)) from wrong
+            raise Refused(in_short(wrong)) from wrong
 
     def domain(self, kwargs: Mapping[str, Any]) -> tuple[Hashable, Column | None]:
         """A key for the rows that GX would keep for these arguments, and their condition (None: all)."""
@@ -222,7 +223,7 @@ class Planner:
         try:
             filters = self.recorder.get_domain_records(domain_kwargs=dict(kwargs)).filters
         except ValueError as wrong:  # GX's word for what its engine for Spark can't do
-            raise Refused(_first_line(wrong)) from wrong
+            raise Refused(in_short(wrong)) from wrong
         condition: Column | None = None
         for one in filters:
             step = F.expr(one) if isinstance(one, str) else one
@@ -276,7 +277,7 @@ class Planner:
             try:
                 self.frame.select(condition)
             except AnalysisException:
-                raise Refused(f"Spark can't resolve it: {_first_line(wrong)}") from wrong
+                raise Refused(f"Spark can't resolve it: {in_short(wrong)}") from wrong
             raise NotInThePass("it compares rows with one another") from wrong
 
     def derived(self, metric: Any, rule: DeclaredRule) -> Derived:
@@ -311,7 +312,7 @@ class Planner:
         try:
             self.frame.observe(name, column.alias(name))
         except AnalysisException as wrong:
-            raise NotInThePass(f"Spark can't observe {metric.metric_name}: {_first_line(wrong)}") from wrong
+            raise NotInThePass(f"Spark can't observe {metric.metric_name}: {in_short(wrong)}") from wrong
         self.aggregates.append(column.alias(name))
         self.aggregate_names[metric.id] = name
         return Observed(name=name)
@@ -326,8 +327,3 @@ def _shape(kwargs: Mapping[str, Any]) -> Shape:
 def _mixes(values: Any) -> bool:
     """Texts beside others that are not null."""
     return len({isinstance(one, str) for one in values or () if one is not None}) > 1
-
-
-def _first_line(wrong: Exception) -> str:
-    """The first that has something: Spark begins what it says of a syntax error with an empty one."""
-    return next((line.strip() for line in str(wrong).splitlines() if line.strip()), type(wrong).__name__)

@@ -62,14 +62,7 @@ def volume(batches: Sequence[BatchRow]) -> Chart:
 
 def held_share(batches: Sequence[BatchRow]) -> Chart:
     values = [batch.held_share or 0 for batch in batches]
-    return _chart(
-        "Share held",
-        batches,
-        [("held", "held", values, [0] * len(batches))],
-        max(values, default=0),
-        share,
-        _newest(values),
-    )
+    return _bar_chart("Share held", batches, "held", "held", values, share, _newest(values))
 
 
 def gaps(batches: Sequence[BatchRow]) -> Chart:
@@ -77,14 +70,8 @@ def gaps(batches: Sequence[BatchRow]) -> Chart:
     moments = [batch.committed_at for batch in batches]
     waited = [(later - earlier).total_seconds() for earlier, later in pairwise(moments)]
     values = [0.0, *waited]
-    return _chart(
-        "Time between batches",
-        batches,
-        [("since the batch before", "delivered", values, [0] * len(batches))],
-        max(values, default=0),
-        seconds,
-        _newest(waited),
-    )
+    title, named = "Time between batches", "since the batch before"
+    return _bar_chart(title, batches, named, "delivered", values, seconds, _newest(waited))
 
 
 def rule_share(verdicts: Sequence[VerdictRow]) -> Chart:
@@ -93,10 +80,8 @@ def rule_share(verdicts: Sequence[VerdictRow]) -> Chart:
         verdict.share or 0 if verdict.unexpected_count is not None else float(not verdict.success)
         for verdict in verdicts
     ]
-    series = [("rows that break it", "held", values, [0] * len(values))]
-    return _chart(
-        "Share of rows that break the rule", verdicts, series, max(values, default=0), share, _newest(values)
-    )
+    title, named = "Share of rows that break the rule", "rows that break it"
+    return _bar_chart(title, verdicts, named, "held", values, share, _newest(values))
 
 
 def stacked(
@@ -121,8 +106,7 @@ def amounts(
 ) -> Chart:
     """A bar for each value, oldest first; none where there is no value."""
     drawn = [max(value, 0) if value is not None and math.isfinite(value) else 0 for value in values]
-    series = [(title, "delivered", drawn, [0] * len(drawn))]
-    return _chart(title, batches, series, max(drawn, default=0), write, _newest(values))
+    return _bar_chart(title, batches, title, "delivered", drawn, write, _newest(values))
 
 
 def lines(title: str, batches: Sequence[Dated], named: Mapping[str, Sequence[float | None]]) -> Chart:
@@ -162,6 +146,20 @@ def _line(values: Sequence[float | None], low: float, high: float) -> str:
         parts.append(f"{'L' if drawing else 'M'}{place * step:.1f} {tall:.1f}h{step * 0.8:.1f}")
         drawing = True
     return "".join(parts)
+
+
+def _bar_chart(
+    title: str,
+    batches: Sequence[Dated],
+    name: str,
+    kind: str,
+    values: Sequence[float],
+    write: Callable[[float | None], str],
+    newest: float | None,
+) -> Chart:
+    """Of one series."""
+    series = [(name, kind, values, [0] * len(values))]
+    return _chart(title, batches, series, max(values, default=0), write, newest)
 
 
 def _chart(

@@ -75,7 +75,8 @@ def take_out(events: Delivering, deliveries: list[int], uris: frozenset[str]) ->
             base,
             [],
             written=events.table.files(base, COLUMNS, stream_id="x", batch_id=0).schema,
-            properties={"sluice.delivery": "99", "sluice.manifest": "s3://x/deliveries/99-0123abcd.json"},
+            properties={"sluice.delivery": "99"},
+            run_id=events.session.lease.run_id,
             without=uris,
             of=deliveries,
         )
