@@ -7,26 +7,23 @@ import decimal
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import psutil
 import psycopg2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from psycopg2.extensions import make_dsn
 
-from etl import objects
 from etl.batch import Receipt, Session
 from etl.checksum import MODULUS, checksum
 from etl.columns import common_schema
 from etl.deliver import deliver
 from etl.errors import TableRefused
 from etl.lake import Lake
-from etl.pipeline import Append, Partition, Replace, Upsert, day, hour, identity, month
+from etl.pipeline import Append, Replace, Upsert
 from etl.verdict import StageRule
 from tests import oracle
 from tests.arrow_batches import ArrowBatch, pipeline, reader, start
@@ -372,157 +369,3 @@ def test_a_table_that_can_not_be_keyed_is_refused(
         oracle.ask(dsn, f"INSERT INTO warehouse.keyed (key, part) {filled}")
     with pytest.raises(TableRefused, match=f"a unique index of the keys key, part.*{seen}"):
         start(dsn, lake, pipeline("keyed", Upsert(keys=("key", "part"), newest="at")), columns=KEYED)
-
-
-# Objects
-
-
-PARTITIONED = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("at", pa.timestamp("us", "UTC")),
-        ("on", pa.date32()),
-        ("name", pa.string()),
-        ("ok", pa.bool_()),
-    ]
-)
-
-
-@pytest.mark.parametrize(
-    "by",
-    [
-        day("at"),
-        hour("at"),
-        month("at"),
-        day("on"),
-        month("on"),
-        identity("id"),
-        identity("name"),
-        identity("ok"),
-    ],
-)
-def test_partitions_hold_what_their_name_says(dsn: str, lake: Lake, by: Partition) -> None:
-    run = start(dsn, lake, pipeline("parted", Append(partition_by=by)), columns=PARTITIONED)
-    hours = [0, 23, 24, 24 * 31, -1, None]
-    batch = batch_of(
-        PARTITIONED,
-        [1, 1, 2, 3, -4, None],
-        [None if h is None else h * 3_600_000_000 for h in hours],
-        [None if h is None else h // 24 for h in hours],
-        ["a", "a", "", "b/c=d %", "null", None],
-        [True, False, True, None, None, None],
-    )
-    assert delivered(run, 0, batch).delivered == 6
-    assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == rows(batch)
-    with psycopg2.connect(dsn) as connection, connection.cursor() as cursor:
-        table = run.sinks.table.at(run.sinks.table.pointer(cursor) or "")
-    for name in PARTITIONED.names:  # a reader that leaves out files by partition still finds every row
-        assert table.scan(row_filter=f"{name} is null").count() == batch.column(name).null_count
-    assert table.scan(row_filter="id = 1 and name = 'a'").count() == 2
-    assert table.scan(row_filter="at >= '1970-01-02T00:00:00+00:00'").count() == 2
-
-
-@pytest.mark.parametrize("by", [identity("at"), hour("on"), day("name"), identity("none")])
-def test_what_makes_no_partitions_is_refused(dsn: str, lake: Lake, by: Partition) -> None:
-    with pytest.raises(TableRefused, match="partition"):
-        start(dsn, lake, pipeline("parted", Append(partition_by=by)), columns=PARTITIONED)
-
-
-@pytest.mark.parametrize("taken", ["stream", "BATCH", "at_day", "At_Day"])
-def test_a_column_named_as_a_folder_of_its_objects_is_refused(dsn: str, lake: Lake, taken: str) -> None:
-    columns = pa.schema([("At", pa.timestamp("us", "UTC")), (taken, pa.int64())])
-    with pytest.raises(TableRefused, match=f"{taken} is named as a folder of its objects"):
-        start(dsn, lake, pipeline("parted", Append(partition_by=day("At"))), columns=columns)
-
-
-def test_a_partition_of_any_name_is_one_folder(dsn: str, lake: Lake) -> None:
-    name = "a/b=c d?é"
-    columns = pa.schema([("id", pa.int64()), (name, pa.string())])
-    run = start(dsn, lake, pipeline("parted", Append(partition_by=identity(name))), columns=columns)
-    batch = batch_of(columns, [1, 2], ["x/y", None])
-    delivered(run, 0, batch)
-    assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == rows(batch)
-    folders = sorted(path.split("/data/")[1].split("/stream=")[0] for path in reader(run).files("parted"))
-    quoted = "a%2Fb%3Dc%20d%3F%C3%A9"
-    assert folders == [f"{quoted}=__HIVE_DEFAULT_PARTITION__", f"{quoted}=x%2Fy"]
-
-
-def test_keys_that_the_transform_does_not_put_out_are_refused_together(dsn: str, lake: Lake) -> None:
-    with pytest.raises(TableRefused) as refused:
-        start(dsn, lake, pipeline("keyed", Upsert(keys=("no", "id"), newest="never")), columns=PARTITIONED)
-    assert "'no'" in str(refused.value)
-    assert "'never'" in str(refused.value)
-
-
-@pytest.mark.parametrize("waiting", [64_000_000, 1_000])
-def test_more_partitions_than_open_writers_lose_nothing(
-    dsn: str, lake: Lake, waiting: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(objects, "WAITING_BYTES", waiting)
-    columns = pa.schema([("id", pa.int64()), ("part", pa.int32())])
-    run = start(dsn, lake, pipeline("many", Append(partition_by=identity("part"))), columns=columns)
-    parts = objects.OPEN_WRITERS + 5
-    batches = [batch_of(columns, list(range(n, n + parts)), list(range(parts))) for n in range(0, 5000, 1000)]
-    receipt = delivered(run, 0, *batches)
-    assert receipt.files == parts if waiting > 1_000 else receipt.files > parts
-    wanted = sum((rows(batch) for batch in batches), Counter())
-    assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == wanted
-
-
-def test_small_batches_make_no_small_row_groups(dsn: str, lake: Lake) -> None:
-    columns = pa.schema([("id", pa.int64())])
-    run = start(dsn, lake, pipeline("groups", Append()), columns=columns)
-    delivered(run, 0, *[batch_of(columns, list(range(100))) for _ in range(20)])
-    [path] = reader(run).files("groups")
-    with reader(run).store.open_input_file(path.removeprefix("s3://")) as source:
-        assert pq.read_metadata(source).num_row_groups == 1
-
-
-def test_objects_roll_over_by_size(dsn: str, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "OBJECT_BYTES", 100_000)
-    monkeypatch.setattr(objects, "ROW_GROUP_BYTES", 50_000)
-    columns = pa.schema([("id", pa.int64()), ("noise", pa.binary())])
-    run = start(dsn, lake, pipeline("large", Append()), columns=columns)
-    noise = np.random.default_rng(1)
-    batches = [batch_of(columns, list(range(50)), [noise.bytes(1000) for _ in range(50)]) for _ in range(10)]
-    receipt = delivered(run, 0, *batches)
-    assert receipt.files == 5
-    sizes = oracle.ask(dsn, "SELECT bytes, rows FROM sluice.delivered_file")
-    assert all(100_000 <= size < 170_000 for size, _ in sizes)
-    assert sum(count for _, count in sizes) == 500
-    assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=())
-
-
-@pytest.mark.long
-def test_a_task_needs_no_more_memory_for_more_rows(dsn: str, lake: Lake) -> None:
-    columns = pa.schema([("id", pa.int64()), ("text", pa.string()), ("noise", pa.binary())])
-    rule = StageRule(number=0, reason="r", broken=0, columns=("id",), quarantines=True)
-    run = start(dsn, lake, pipeline("stream", Append()), columns=columns, rules=(rule,))
-    process, seen, count = psutil.Process(), [], 240
-
-    def stream() -> Iterator[pa.RecordBatch]:
-        noise = np.random.default_rng(1)
-        for number in range(count):
-            seen.append(process.memory_info().rss)
-            ids = list(range(1000))
-            yield batch_of(
-                columns, ids, ["x" * 500] * 1000, [noise.bytes(500) for _ in ids], flags=number % 2
-            )
-
-    receipt = deliver(run, ArrowBatch(batch_id=0, parts=[stream()]))
-    assert receipt.delivered + receipt.quarantined == count * 1000
-    grown = max(seen) - seen[120]  # by then both writers have had a full row group
-    assert grown < 60_000_000, f"{grown} bytes more for {count * 1_000_000} bytes of rows"
-
-
-def test_an_error_among_the_rows_is_raised_as_itself(dsn: str, lake: Lake) -> None:
-    columns = pa.schema([("id", pa.int64())])
-    run = start(dsn, lake, pipeline("broken", Append()), columns=columns)
-
-    def stream() -> Iterator[pa.RecordBatch]:
-        yield batch_of(columns, [1])
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        deliver(run, ArrowBatch(batch_id=0, parts=[stream()]))
-    assert reader(run).in_postgres() == reader(run).on_lake() == Counter()
