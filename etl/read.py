@@ -60,6 +60,7 @@ class Moment:
     """The ledger and the pointer as one transaction saw them."""
 
     deliveries: Sequence[Mapping[str, Any]]  # whose rows the table has
+    replaced: Mapping[int, int]  # deliveries whose rows it had, to those that took their place
     files: Sequence[CommittedFile]
     current_stream: str | None
     pointer: str | None
@@ -80,11 +81,14 @@ def moment(place: Place, pipeline: Pipeline) -> Moment:
     with session(dsn) as cursor:
         run(cursor, "audit", "one_snapshot")
         deliveries = rows(run(cursor, "audit", "deliveries", {"pipeline": pipeline.name}))
+        replaced = dict(run(cursor, "audit", "replaced", {"pipeline": pipeline.name}).fetchall())
         if isinstance(pipeline.sink, Replace):
-            deliveries = deliveries[-1:]
+            earlier, deliveries = deliveries[:-1], deliveries[-1:]
+            replaced |= {one["delivery_id"]: deliveries[0]["delivery_id"] for one in earlier}
         stream = ledger.current_stream(cursor, pipeline.name)
         return Moment(
             deliveries=deliveries,
+            replaced=replaced,
             files=_files(cursor, pipeline, {one["delivery_id"] for one in deliveries}),
             current_stream=stream.stream_id if stream else None,
             pointer=place.lake.table(pipeline.table).pointer(cursor),
@@ -113,11 +117,15 @@ def read(
     deliveries: Iterable[int] | None = None,
     stream: str | None = None,
     settings: Settings | None = None,
+    *,
+    skip_replaced: bool = False,
 ) -> DataFrame:
     """The delivered rows as of now, however long the frame is used: all, or those of some batches.
 
-    Batch ids start at 0 in each stream; they are those of `stream`, by default the current one. `spark` needs
-    S3A and credentials of the AWS chain, as a session of Sluice has them.
+    Batch ids start at 0 in each stream; they are those of `stream`, by default the current one. One of
+    `deliveries` that was replaced since is refused, or passed over with `skip_replaced`: its rows are now those
+    of the delivery that took its place, which is told by an event of its own. `spark` needs S3A and credentials
+    of the AWS chain, as a session of Sluice has them.
     """
     from etl import services
     from etl.run import Place
@@ -131,17 +139,26 @@ def read(
     now = moment(place, pipeline)
     if now.pointer is None:
         raise SetupError(f"Pipeline {pipeline.name} has no table yet", remedy=f"`sluice run {pipeline.name}`")
-    wanted = _wanted(now, pipeline.name, batches, deliveries, stream)
+    wanted = wanted_deliveries(
+        now,
+        pipeline.name,
+        batches=batches,
+        deliveries=deliveries,
+        stream=stream,
+        skip_replaced=skip_replaced,
+    )
     schema = spark_schema(place.lake.table(pipeline.table).load(now.pointer).schema())
     return parquet(spark, [one.path for one in now.files if one.delivery_id in wanted], schema)
 
 
-def _wanted(
+def wanted_deliveries(
     now: Moment,
     pipeline: str,
-    batches: Iterable[int] | None,
-    deliveries: Iterable[int] | None,
-    stream: str | None,
+    *,
+    batches: Iterable[int] | None = None,
+    deliveries: Iterable[int] | None = None,
+    stream: str | None = None,
+    skip_replaced: bool = False,
 ) -> set[int]:
     """The ids of the deliveries asked for; SetupError where one of them is not there."""
     if stream is not None and all(one["stream_id"] != stream for one in now.deliveries):
@@ -156,17 +173,21 @@ def _wanted(
     found = whole
     if batches is not None:
         of_batch = {one["batch_id"]: one["delivery_id"] for one in mine}
-        found = {of_batch[number] for number in _present(batches, of_batch, "batch", pipeline)}
+        found = {of_batch[number] for number in _present(batches, of_batch, "batch", pipeline, {})}
     if deliveries is not None:
-        found = found & _present(deliveries, whole, "delivery", pipeline)
+        asked = set(deliveries) - now.replaced.keys() if skip_replaced else deliveries
+        found = found & _present(asked, whole, "delivery", pipeline, now.replaced)
     return found
 
 
-def _present(asked: Iterable[int], there: Collection[int], noun: str, pipeline: str) -> set[int]:
+def _present(
+    asked: Iterable[int], there: Collection[int], noun: str, pipeline: str, replaced: Mapping[int, int]
+) -> set[int]:
     numbers = set(asked)
     if missing := sorted(numbers - set(there)):
+        told = [f"{one} (replaced by {replaced[one]})" if one in replaced else str(one) for one in missing]
         raise SetupError(
-            f"Pipeline {pipeline} has no live {noun} {', '.join(map(str, missing))}",
+            f"Pipeline {pipeline} has no live {noun} {', '.join(told)}",
             remedy=f"`sluice files {pipeline} --json` lists batches and deliveries that have rows",
         )
     return numbers

@@ -16,6 +16,10 @@ SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.commit_seq, d.delivered, 
        d.quarantine_checksum
 FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.live ORDER BY d.commit_seq
 
+-- name: replaced
+-- The deliveries of a pipeline whose place another took, and which.
+SELECT d.delivery_id, d.superseded_by FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND NOT d.live
+
 -- name: delivered_files
 -- The committed files of a pipeline's live deliveries.
 SELECT f.delivery_id, f.stream_id::text, f.batch_id, f.kind, f.path, f.rows, f.bytes

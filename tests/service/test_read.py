@@ -20,7 +20,7 @@ from etl.audit import audit
 from etl.errors import SetupError
 from etl.lake import Lake
 from etl.pipeline import Append, Replace, day, identity
-from etl.read import Moment, _wanted, catalog_properties, committed_files, moment
+from etl.read import Moment, wanted_deliveries, catalog_properties, committed_files, moment
 from etl.services import Services
 from etl.steps import Step
 from tests.service.delivering import Delivering
@@ -95,8 +95,7 @@ def test_what_is_asked_for_and_not_there_is_refused(events: Delivering) -> None:
 
 
 def chosen(now: Moment, **asked: Any) -> set[int]:
-    wanted = {"batches": None, "deliveries": None, "stream": None} | asked
-    return _wanted(now, "events", **wanted)
+    return wanted_deliveries(now, "events", **asked)
 
 
 def test_a_replaced_tables_files_are_its_last_deliverys(
@@ -106,6 +105,13 @@ def test_a_replaced_tables_files_are_its_last_deliverys(
     replaced.deliver(rows(10))
     replaced.deliver(rows(4))
     assert [file.batch_id for file in committed_files(replaced.place, replaced.pipeline).files] == [1, 1]
+    now = moment(replaced.place, replaced.pipeline)
+    with pytest.raises(SetupError, match=r"no live delivery 1 \(replaced by 2\), 3"):
+        chosen(now, deliveries=[1, 2, 3])
+    assert chosen(now, deliveries=[1, 2], skip_replaced=True) == {2}
+    assert chosen(now, deliveries=[1], skip_replaced=True) == set()
+    with pytest.raises(SetupError, match="no live delivery 3"):
+        chosen(now, deliveries=[1, 3], skip_replaced=True)
 
 
 def test_pyiceberg_reads_the_table_by_the_catalog(events: Delivering) -> None:

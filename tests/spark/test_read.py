@@ -51,7 +51,7 @@ whole = etl.read(spark, "events")
 print(json.dumps({
     "schema": whole.schema.simpleString(), "all": ids(),
     "batch": ids(batches=[1]), "delivery": ids(deliveries=[1]),
-    "both": ids(batches=[0], deliveries=[2]), "refused": refused,
+    "both": ids(batches=[0], deliveries=[2]), "skipping": ids(deliveries=[2], skip_replaced=True), "refused": refused,
     "places": sorted({row.place for row in whole.collect()}),
 }))
 """
@@ -102,5 +102,6 @@ def test_spark_reads_exactly_what_was_delivered(
     assert found["batch"] == list(range(20, 30))
     assert found["delivery"] == list(range(2, 20))
     assert found["both"] == []
+    assert found["skipping"] == found["batch"]
     assert found["places"] == ["a b/c=d%e", "ü"]
     assert "no live batch 7" in found["refused"]

@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from etl.batch import Receipt
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.plan import Chosen, Plan, plan
-from etl.read import catalog_properties
+from etl.read import catalog_properties, moment
 from etl.replay import Replayed, replay
 from etl.steps import Step
 from etl.sweep import sweep
@@ -110,6 +110,12 @@ def test_a_replay_can_be_replayed_and_follows_what_took_a_batchs_place(home: Hom
     assert first is not None
     assert second is not None
     assert second.rows_in == 16, "batch 1 came with it, for one delivery has both"
+    now = moment(home.place, home.pipeline())
+    assert now.replaced == {
+        1: first.delivery_id,
+        2: first.delivery_id,
+        first.delivery_id: second.delivery_id,
+    }
     home.assert_holds(landed)
     home.assert_clean()
 
