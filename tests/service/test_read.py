@@ -20,7 +20,7 @@ from etl.audit import audit
 from etl.errors import SetupError
 from etl.lake import Lake
 from etl.pipeline import Append, Replace, day, identity
-from etl.read import Moment, wanted_deliveries, catalog_properties, committed_files, moment
+from etl.read import Moment, catalog_properties, committed_files, moment, wanted_deliveries
 from etl.services import Services
 from etl.steps import Step
 from tests.service.delivering import Delivering
