@@ -170,7 +170,7 @@ def audit(place: Place, pipeline: Pipeline) -> AuditReport:
         deliveries=len(said.held),
         rows=_rows_read(found) if found else {},
         differences=differences,
-        orphans=_orphans(dsn, tables, retained, listed, manifests),
+        orphans=_orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held)),
         changed_inputs=_changed_inputs(landed, place.settings.landing),
         seconds=round(time.monotonic() - started, 3),
     )
@@ -329,15 +329,20 @@ def _orphans(
     pointers: Sequence[Sequence[str]],
     listed: Mapping[str, int],
     known: set[str],
+    *,
+    seen: int,
 ) -> list[Orphan]:
-    """Objects that no metadata of the horizon references, nor the ledger as a delivery's manifest."""
+    """Objects that no metadata of the horizon references, nor the ledger as a delivery's manifest.
+
+    What was committed after `seen`, the last commit that the audit knows, is not looked at.
+    """
     needed = set(known)
     for table, retained in zip(tables, pointers, strict=True):
         needed |= set(referenced(table, retained))
     left = {uri: owner_of(uri) for uri in listed if uri not in needed}
     numbers = [owner.delivery_id for owner in left.values() if owner]
     with session(dsn) as cursor:
-        run(cursor, "audit", "attempts", {"deliveries": numbers})
+        run(cursor, "audit", "attempts", {"deliveries": numbers, "seen": seen})
         attempts = {one["delivery_id"]: one for one in rows(cursor)}
 
     def orphan(uri: str, owner: Owner | None) -> Orphan:
@@ -346,7 +351,13 @@ def _orphans(
             return Orphan(uri=uri, bytes=listed[uri], delivery_id=None, state="unknown")
         return Orphan(uri=uri, bytes=listed[uri], delivery_id=owner.delivery_id, state=found["state"])
 
-    return [orphan(uri, owner) for uri, owner in sorted(left.items(), key=lambda one: one[0])]
+    found = [orphan(uri, owner) for uri, owner in sorted(left.items(), key=lambda one: one[0])]
+    return [one for one in found if one.state != "since"]
+
+
+def _last_commit(deliveries: Sequence[Mapping[str, Any]]) -> int:
+    """Of live deliveries in the order of their commits: the newest is always live."""
+    return deliveries[-1]["commit_seq"] if deliveries else 0
 
 
 def _changed_inputs(landed: Sequence[Input], landing: str) -> list[str]:

@@ -27,6 +27,7 @@ from etl import (
 from etl.command import AsJson, PipelineName, duration, here, load, print_json, who
 from etl.ending import in_short
 from etl.errors import SluiceError
+from etl.outage import outages_told
 from etl.settings import load_settings, with_spark_conf
 
 app = typer.Typer(
@@ -57,7 +58,8 @@ def main() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
-        app(standalone_mode=True)
+        with outages_told():
+            app(standalone_mode=True)
     except SluiceError as error:
         err.print(f"sluice: {error}", style="red", markup=False)
         for note in getattr(error, "__notes__", []):

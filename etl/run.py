@@ -32,6 +32,7 @@ from etl.ledger import Lease
 from etl.live import begun_stream, promise, require_follow
 from etl.models import Models
 from etl.objects import ObjectStore
+from etl.outage import outages_told
 from etl.pipeline import Pipeline, Replace
 from etl.places import filesystem
 from etl.preflight import Checkpoints, nothing_new, ready_stream
@@ -190,7 +191,7 @@ def _deliver_all(
         stay=stay,
     )
     try:
-        with a_session(place, spark) as found:
+        with outages_told(), a_session(place, spark) as found:
             stream.to_its_end(found)
     except SluiceError as error:
         summary.outcome = type(error).__name__
@@ -259,7 +260,8 @@ def leased(dsn: str, lease: Lease, stay: Stay | None = None) -> Iterator[None]:
     ending = Ending.by(None)
     try:
         drop_left(dsn, lease.pipeline)
-        yield
+        with outages_told():
+            yield
         if stay.heeded:
             ending = Ending(outcome=STOPPED)
     except BaseException as error:

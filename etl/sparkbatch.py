@@ -19,6 +19,7 @@ from etl.checkpoint_files import About
 from etl.errors import InputsChanged, SetupError
 from etl.inputs import Input
 from etl.offsets import Range
+from etl.outage import outage
 from etl.pipeline import Pipeline
 from etl.settings import Settings
 from etl.stage import MALFORMED, RAW, SOURCE_PATH, WHY, StageTask, TaskReport, dump, load, stage
@@ -200,9 +201,14 @@ class SparkBatch:
         )
 
     def _to_blame(self, error: Exception) -> Mapping[str, str]:
-        """The files that made the job fail; VerdictUnknown where a rule did; raises `error` when neither."""
+        """The files that made the job fail; VerdictUnknown where a rule did; raises `error` when neither.
+
+        No file and no rule is looked at where a service was away.
+        """
         from etl.quality import require_evaluable
 
+        if (away := outage(error)) is not None:
+            raise away from error
         try:
             return self.source.to_blame(error, self._uris)
         except Exception as other:

@@ -27,10 +27,13 @@ FROM sluice.delivered_file f JOIN sluice.delivery d USING (delivery_id)
 WHERE f.pipeline = %(pipeline)s ORDER BY d.commit_seq, f.path
 
 -- name: attempts
--- What is known of these attempts, of any pipeline.
+-- What is known of these attempts, of any pipeline; `since`: committed after commit `seen`.
 SELECT a.delivery_id, a.pipeline, a.stream_id::text, a.batch_id, left(a.lease_token::text, 8) AS run,
-       CASE WHEN a.adopted AND a.outcome IS DISTINCT FROM 'delivered' THEN 'lost' ELSE coalesce(a.outcome, 'open') END AS state
-FROM sluice.attempt a WHERE a.delivery_id = ANY(%(deliveries)s)
+       CASE WHEN d.commit_seq > %(seen)s THEN 'since'
+            WHEN a.adopted AND a.outcome IS DISTINCT FROM 'delivered' THEN 'lost'
+            ELSE coalesce(a.outcome, 'open') END AS state
+FROM sluice.attempt a LEFT JOIN sluice.delivery d USING (delivery_id)
+WHERE a.delivery_id = ANY(%(deliveries)s)
 
 -- name: copy_table
 -- Every row of the pipeline's table, each value in a form that loses nothing.

@@ -9,17 +9,21 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import boto3
+import psycopg2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from psycopg2 import sql
 
+from etl import audit as audit_module
 from etl.audit import AuditReport, audit
-from etl.database import connect
-from etl.errors import NeedsPerson
+from etl.database import TIMEOUTS, connect
+from etl.errors import Busy, NeedsPerson
 from etl.lake import Lake
+from etl.outage import outages_told
 from etl.pipeline import Append, Replace, Upsert, month
 from etl.recount import BEYOND, CHUNK_BYTES, Identity, Recount, Tally, table_rows
 from etl.services import Services
@@ -411,3 +415,29 @@ def test_an_audit_beside_a_commit_sees_one_moment(delivered: Delivering) -> None
     assert reports[0].clean, reports[0].lines()
     assert reports[0].rows["table"] == 570
     assert seen(delivered).rows["table"] == 610
+
+
+def test_what_was_committed_while_an_audit_looked_is_no_orphan(
+    delivered: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, listed = seen(delivered), audit_module._listed
+
+    def later(*of: Any) -> dict[str, int]:
+        delivered.deliver(rows(10, start=900))
+        return listed(*of)
+
+    monkeypatch.setattr(audit_module, "_listed", later)
+    report = seen(delivered)
+    assert report.clean, report.lines()
+    assert (report.rows, report.orphans) == (before.rows, before.orphans)
+
+
+def test_a_table_that_is_being_written_anew_is_told_as_busy(
+    delivered: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TIMEOUTS, "lock_timeout", "100ms")
+    with psycopg2.connect(delivered.dsn) as other, other.cursor() as cursor:
+        cursor.execute(f"LOCK TABLE {delivered.pipeline.table} IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(Busy, match="lock was held for longer than lock_timeout"), outages_told():
+            seen(delivered)
+    assert seen(delivered).clean

@@ -1,0 +1,61 @@
+"""A service that is away is told as that, from the errors that its libraries really raise; nothing else is."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import boto3
+import psycopg2
+import psycopg2.extensions
+import pytest
+from botocore.config import Config
+
+from etl.database import session
+from etl.errors import ContractBroken, ServiceAway
+from etl.objects import ObjectStore
+from etl.outage import outage, outages_told
+from tests.kafka.broker import free_ports
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An address of S3 where nothing listens."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "nobody")
+    return f"http://127.0.0.1:{free_ports(1)[0]}"
+
+
+def test_a_postgresql_that_is_away_or_ends_the_connection(dsn: str) -> None:
+    unreached = psycopg2.extensions.make_dsn(dsn, host="127.0.0.1", port=free_ports(1)[0])
+    with pytest.raises(ServiceAway, match=r"PostgreSQL could not do its part: .*refused"), outages_told():
+        psycopg2.connect(unreached)
+    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor, session(dsn) as other:
+        other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+        with pytest.raises(ServiceAway, match=r"(terminating|closed the) connection"), outages_told():
+            cursor.execute("SELECT 1")
+
+
+def test_an_s3_that_is_away(nowhere: str) -> None:
+    store = ObjectStore(endpoint=nowhere, region="us-east-1").open(connect_seconds=1, request_seconds=1)
+    with pytest.raises(ServiceAway, match=r"S3 could not do its part: .*AWS Error"), outages_told():
+        store.get_file_info("bucket/key")
+    client = boto3.Session().client(
+        "s3", endpoint_url=nowhere, region_name="us-east-1", config=Config(retries={"max_attempts": 0})
+    )
+    with pytest.raises(ServiceAway, match="S3 could not do its part: Could not connect"), outages_told():
+        client.list_buckets()
+
+
+def test_what_tells_of_no_outage_stays_what_it_is(dsn: str) -> None:
+    for error in (
+        FileNotFoundError("no such file"),
+        OSError("When getting key: AWS Error ACCESS_DENIED during HeadObject operation"),
+        ValueError("psycopg2 was not asked"),
+    ):
+        assert outage(error) is None
+    with pytest.raises(psycopg2.errors.UndefinedTable), outages_told(), session(dsn) as cursor:
+        cursor.execute("SELECT * FROM no_such_table")
+    told = ContractBroken("psycopg2.OperationalError: as a sample", remedy="decide")
+    with pytest.raises(ContractBroken) as found, outages_told():
+        raise told
+    assert found.value is told
