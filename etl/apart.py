@@ -17,7 +17,7 @@ from typing import Any, Literal
 from psycopg2.extras import Json
 
 from etl import ledger
-from etl.database import Cursor, rows, run
+from etl.database import Cursor, run
 from etl.errors import Fenced, NeedsPerson
 from etl.ledger import Lease
 from etl.pipeline import Replace
@@ -48,12 +48,9 @@ def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | Non
 
     The lease that is returned is of its own stream alone, which has the same id.
     """
-    values: dict[str, Any] = {"pipeline": pipeline, "silence": ledger.SILENCE, "run": str(uuid.uuid4())}
+    values: dict[str, Any] = {"pipeline": pipeline, "run": str(uuid.uuid4())}
     ledger.lock(cursor, pipeline)
-    others = rows(run(cursor, "apart", "others", values))
-    dead = [one["run_id"] for one in others if not one["fresh"] or ledger.is_dead(one["holder"])]
-    run(cursor, "apart", "end_dead", {"dead": dead})
-    run(cursor, "apart", "fence", values)
+    ledger.fence_dead_beside(cursor, pipeline)
     values |= {"holder": ledger.holder(), "kind": kind, "who": who, "why": why, "plan": plan and Json(plan)}
     run(cursor, "apart", "begin", values)
     return Lease(pipeline=pipeline, run_id=values["run"])
@@ -61,7 +58,7 @@ def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | Non
 
 def lock_for_commit(cursor: Cursor, lease: Lease, delivery_id: int) -> None:
     """Lock the pipeline's row and make sure that this attempt may still be committed, or raise Fenced."""
-    ledger.lock(cursor, lease.pipeline)
+    ledger.lock_staged(cursor, lease.pipeline)
     if run(cursor, "apart", "is_open", {"delivery": delivery_id, "run": lease.run_id}).fetchone() is None:
         raise Fenced(
             f"Delivery {delivery_id} of {lease.pipeline} was not committed: its run was given up, or PostgreSQL"

@@ -64,7 +64,7 @@ def run_asked(
         else:
             summary = run_stream(place, pipeline, progress=progress, began=became, stay=stay)
         if summary.run:
-            found = tries.untold(dsn, pipeline.name, summary.run)
+            found = tries.untold(dsn, pipeline.name, asked)
             summary.unreported, summary.snapshot_id = found.deliveries, found.snapshot_id
             summary.replaced = found.replaced
     return summary

@@ -33,7 +33,9 @@ from etl.verdict import Counts, Verdict
 
 log = logging.getLogger("sluice")
 
-DRAFTS = 5  # a pointer that moved under a draft is drafted anew
+DRAFTS = (
+    50  # a pointer that moved under a draft is drafted anew; beside a busy stream that is nothing unusual
+)
 RECONNECT_SECONDS = 60
 
 
@@ -107,8 +109,9 @@ def commit(
             reached(Step.COMMITTED)
             return _receipt(it)
     raise ServiceAway(
-        f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while its commit was drafted",
-        remedy=f"see who else writes to it; then {run.again}",
+        f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while its commit was drafted: another run of"
+        f" {run.lease.pipeline} commits more often than this one can draft",
+        remedy=f"let that run end, or stop it (`sluice stop {run.lease.pipeline}`); then {run.again}",
     )
 
 
@@ -209,7 +212,7 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
             with session(it.run.sinks.dsn) as cursor:
                 ledger.lock(cursor, it.entry.pipeline)
                 return ledger.is_delivered(cursor, it.entry.delivery_id)
-        except (Busy, ServiceAway, psycopg2.OperationalError, psycopg2.InterfaceError):
+        except (Busy, ServiceAway, psycopg2.Error):  # a standby that takes over may be read-only yet
             if time.monotonic() > deadline:
                 raise CommitUnknown(
                     f"The connection broke during the commit of batch {it.entry.batch_id} ({str(cause).strip()}),"

@@ -62,11 +62,12 @@ def transaction(connection: Connection) -> Iterator[Cursor]:
 
 
 def _settings() -> sql.Composed:
-    """Of one transaction, in one statement to send."""
+    """Of one transaction, in one statement to send, whatever the server's or the role's own say."""
+    isolation = sql.SQL("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     one = sql.SQL("SET LOCAL {} = {}")
     found = {**TIMEOUTS, "timezone": "UTC"}
     return sql.SQL("; ").join(
-        one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items()
+        [isolation, *(one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items())]
     )
 
 
@@ -186,9 +187,13 @@ def ensure_schema(cursor: Cursor, name: str) -> None:
     """Create the schema where it is missing. IF NOT EXISTS would ask for the right even where it exists."""
     cursor.execute("SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", (name,))
     if cursor.fetchone() == (False,):
-        # two at once would collide; within the lock IF NOT EXISTS sees what the other one made
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
+        lock_schemas(cursor)
         cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name)))
+
+
+def lock_schemas(cursor: Cursor) -> None:
+    """Before something is made IF NOT EXISTS: two at once would collide; within the lock it sees what the other made."""
+    cursor.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
 
 
 def is_lost(error: psycopg2.Error) -> bool:

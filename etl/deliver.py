@@ -272,6 +272,8 @@ def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
             " shows what a suite would do)",
         )
     with session(run.sinks.dsn) as cursor:
+        # A run that was fenced stops nothing: its stream may be one of the past.
+        ledger.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
         ledger.record_stop(
             cursor, pipeline, run.stream_id, batch.batch_id, verdict.stops, report_text(verdict)
         )

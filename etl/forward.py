@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -71,17 +72,33 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline) -> list[Lost]:
 
     An attempt that PostgreSQL knows and has not committed is not lost: it failed or was fenced.
     """
-    folder = f"{lake.table(pipeline.table).location}/deliveries"
-    found = [Lost(manifest=json.loads(lake.read_text(uri)), uri=uri) for uri in lake.listing(folder)]
+    written = _manifests(lake, pipeline)
     with session(dsn) as cursor:
-        known = ledger.known_attempts(cursor, [one.delivery_id for one in found])
-        if found:
-            ledger.skip_numbers(cursor, max(one.delivery_id for one in found))
+        if written:
+            ledger.skip_numbers(cursor, max(number for number, _ in written.values()))
+        known = ledger.known_attempts(cursor, [number for number, _ in written.values()])
+        found = [
+            Lost(manifest=json.loads(lake.read_text(uri)), uri=uri)
+            for uri, (number, run) in written.items()
+            if not known.get(number, "").startswith(run)
+        ]
         last = ledger.last_delivery(cursor, pipeline.name)
         _refuse_taken(pipeline, [one for one in found if _is_taken(one, known)])
         unknown = [one for one in found if one.delivery_id not in known and _is_whole(lake, one.manifest)]
         following = {one.stream_id: _next_batch(cursor, one) for one in unknown}
     return _chain(unknown, last, following)
+
+
+def _manifests(lake: Lake, pipeline: Pipeline) -> dict[str, tuple[int, str]]:
+    """The delivery that each manifest's name tells, and the start of its run's id.
+
+    What a server that was killed left of one, under another name, is none.
+    """
+    names = re.compile(r"/deliveries/([0-9]+)-([0-9a-f]{8})\.json$")
+    found = {
+        uri: names.search(uri) for uri in lake.listing(f"{lake.table(pipeline.table).location}/deliveries")
+    }
+    return {uri: (int(name[1]), name[2]) for uri, name in found.items() if name}
 
 
 def _is_taken(one: Lost, known: Mapping[int, str]) -> bool:

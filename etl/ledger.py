@@ -146,7 +146,17 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
     run(cursor, "ledger", "take_lease", values)
     run(cursor, "ledger", "close_dead_runs", values)
     run(cursor, "ledger", "fence_attempts", values)
+    fence_dead_beside(cursor, pipeline)
     return Lease(pipeline=pipeline, run_id=values["run"])
+
+
+def fence_dead_beside(cursor: Cursor, pipeline: str) -> None:
+    """End the runs beside the stream whose processes died, and fence their attempts; the caller holds the row's lock."""
+    values: dict[str, object] = {"pipeline": pipeline, "silence": SILENCE}
+    others = rows(run(cursor, "apart", "others", values))
+    dead = [one["run_id"] for one in others if not one["fresh"] or is_dead(one["holder"])]
+    run(cursor, "apart", "end_dead", {"dead": dead})
+    run(cursor, "apart", "fence", values)
 
 
 def is_dead(lease_holder: str) -> bool:
@@ -172,8 +182,12 @@ def stop_asked(cursor: Cursor, lease: Lease) -> str | None:
 
 
 def end_run(cursor: Cursor, lease: Lease, ending: Ending) -> None:
-    """Record how the run ended and give the lease back, if this run still has it."""
+    """Record how the run ended: at once, whoever holds the pipeline's row."""
     run(cursor, "ledger", "end_run", {**_of(lease), **vars(ending)})
+
+
+def give_lease_back(cursor: Cursor, lease: Lease) -> None:
+    """If this run still has it. Waits until an open commit of the pipeline has ended."""
     run(cursor, "ledger", "give_lease_back", _of(lease))
 
 
@@ -239,9 +253,13 @@ def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) ->
 
 
 def adopt_attempt(cursor: Cursor, lease: Lease, delivery_id: int, stream_id: str, batch_id: int) -> None:
-    """Make a lost attempt known again, under the number that its rows carry."""
+    """Make a lost attempt known again, under the number that its rows carry; Busy if it was given out meanwhile."""
     values = {**_of(lease), "delivery": delivery_id, "stream": stream_id, "batch": batch_id}
-    run(cursor, "ledger", "adopt_attempt", values)
+    if run(cursor, "ledger", "adopt_attempt", values).rowcount != 1:
+        raise Busy(
+            f"Delivery {delivery_id} of {lease.pipeline} was lost, and its number was given to another run just now",
+            remedy=f"`sluice recover {lease.pipeline}` again",
+        )
 
 
 def known_attempts(cursor: Cursor, deliveries: Sequence[int]) -> dict[int, str]:
@@ -298,10 +316,17 @@ def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
         return row(run(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline}))
     except psycopg2.errors.LockNotAvailable as error:
         raise Busy(
-            f"A commit of pipeline {pipeline} is under way, for longer than lock_timeout"
-            f" ({TIMEOUTS['lock_timeout']})",
+            f"A commit of pipeline {pipeline} is under way, for longer than lock_timeout",
             remedy="wait for it to end, then run again",
         ) from error
+
+
+def lock_staged(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
+    """As `lock`, for as long as any transaction of ours may take: what is staged is not given up for another's commit."""
+    run(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["transaction_timeout"]})
+    found = lock(cursor, pipeline)
+    run(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["lock_timeout"]})
+    return found
 
 
 def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> None:
@@ -310,7 +335,7 @@ def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int)
     Raises Fenced when the lease or the stream is another's, LedgerBehind when the stream's last delivery
     is not the batch before this one: then PostgreSQL went back in time while this run was alive.
     """
-    held = lock(cursor, lease.pipeline)
+    held = lock_staged(cursor, lease.pipeline)
     if held is None or held["lease_token"] != lease.run_id:
         raise Fenced(
             f"Batch {batch_id} of {lease.pipeline} was not committed: this run no longer holds the lease"

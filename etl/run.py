@@ -277,6 +277,8 @@ def _end(dsn: str, lease: Lease, ending: Ending) -> None:
     try:
         with session(dsn) as cursor:
             ledger.end_run(cursor, lease, ending)
+        with session(dsn) as cursor:
+            ledger.give_lease_back(cursor, lease)
     except (SluiceError, psycopg2.Error) as error:
         log.warning("the lease of %s could not be given back, it will lapse: %s", lease.pipeline, error)
 

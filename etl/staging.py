@@ -27,6 +27,11 @@ COPY_READ_BYTES = 1 << 20
 HELD_IN_MEMORY_BYTES = 8 << 20
 TASK_COLUMN = "_task"
 # A peer that vanished without a word is noticed within a minute or two, not after hours.
+# A task takes as long as its rows, whatever the role's own limits are; a peer that is gone ends it all the same.
+NO_TIME_LIMITS = (
+    "SET LOCAL statement_timeout = 0; SET LOCAL transaction_timeout = 0;"
+    " SET LOCAL idle_in_transaction_session_timeout = 0"
+)
 CONNECTION: Mapping[str, Any] = {
     "connect_timeout": 10,
     "application_name": "sluice",
@@ -108,6 +113,8 @@ class StagingWriter:
     def _copy(self, table: str, source: Any) -> None:
         if self._connection is None:
             self._connection = psycopg2.connect(self._tables.dsn, **CONNECTION)
+            with self._connection.cursor() as cursor:
+                cursor.execute(NO_TIME_LIMITS)
         name = sql.Identifier(STAGE_SCHEMA, table)
         command = sql.SQL("COPY {} FROM STDIN WITH (FORMAT binary)").format(name)
         with self._connection.cursor() as cursor:

@@ -183,6 +183,8 @@ def sweep_lake(
     uploads = _uploads(client, tables)
     with session(dsn) as cursor:
         decided = _decide(cursor, pipeline, tables, candidates, uploads or [], horizon, check)
+        if dry_run:
+            cursor.connection.rollback()  # attempts are not fenced for a look
     doomed, kept = _choose(dsn, pipeline, tables, candidates, decided)
     aborted = [one for one in uploads or [] if (known := decided.attempt(one.uri)) and known["closed"]]
     staging = list(decided.staging)
@@ -218,6 +220,7 @@ def _decide(
 ) -> _Decided:
     """Which attempts are dead, and only after that where the pointers are; no commit can come in between."""
     ledger.lock(cursor, pipeline.name)
+    ledger.fence_dead_beside(cursor, pipeline.name)
     _refuse(cursor, pipeline, tables, check)
     owners = [owner_of(uri) for uri in (*(one.uri for one in candidates), *(one.uri for one in uploads))]
     numbers = {owner.delivery_id for owner in owners if owner}

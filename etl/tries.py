@@ -42,24 +42,19 @@ def recorded(
         with session(dsn) as cursor:
             run(cursor, "ledger", "airflow_try_runs", {**values, "run": run_id})
 
-    outcome = DONE
+    def end(outcome: str) -> None:
+        with session(dsn) as cursor:
+            run(cursor, "ledger", "end_airflow_try", {**values, "outcome": outcome})
+
     try:
         yield became
-        outcome = how()
     except BaseException as error:
-        outcome = type(error).__name__
+        try:
+            end(type(error).__name__)
+        except (SluiceError, psycopg2.Error) as other:  # what ended the run matters more
+            log.warning("the outcome of this try could not be recorded: %s", other)
         raise
-    finally:
-        _end(dsn, {**values, "outcome": outcome})
-
-
-def _end(dsn: str, values: dict[str, object]) -> None:
-    """What ended the run matters more than a note that can't be written."""
-    try:
-        with session(dsn) as cursor:
-            run(cursor, "ledger", "end_airflow_try", values)
-    except (SluiceError, psycopg2.Error) as error:
-        log.warning("the outcome of this try could not be recorded: %s", error)
+    end(how())  # or it is no success: nobody would know what it told of
 
 
 def runs_before_clear(dsn: str, asked: AirflowTry) -> tuple[str, ...]:
@@ -85,14 +80,17 @@ class Untold:
     snapshot_id: int | None  # the newest of the lake's table
 
 
-def untold(dsn: str, pipeline: str, run_id: str) -> Untold:
-    """This run's own deliveries included.
+def untold(dsn: str, pipeline: str, asked: AirflowTry) -> Untold:
+    """What this try is to tell of, its own deliveries included; once it ends well, no other tells of them.
 
     A run that fails in the middle has delivered, and so has a replay from the command line, but neither makes an asset
     event: what they did is told by the next run that succeeds.
     """
     with session(dsn) as cursor:
-        found = rows(run(cursor, "ledger", "unreported", {"pipeline": pipeline, "run": run_id}))
+        found = rows(run(cursor, "ledger", "unreported", {"pipeline": pipeline}))
+        if found:
+            told = {"told_to": found[-1]["commit_seq"]}
+            run(cursor, "ledger", "airflow_try_tells", dataclasses.asdict(asked) | told)
     live = [one for one in found if one["live"]]
     snapshots = [one["snapshot_id"] for one in live if one["snapshot_id"] is not None]
     return Untold(

@@ -7,6 +7,7 @@ transaction fails.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from psycopg2 import sql
 
 from etl.columns import SYSTEM_COLUMNS
-from etl.database import Cursor, ensure_schema, rows, run, session
+from etl.database import Cursor, ensure_schema, lock_schemas, rows, run, session
 from etl.ending import in_short
 from etl.errors import StagingLost, TableRefused
 from etl.evolution import Difference, difference
@@ -77,15 +78,24 @@ class Warehouse:
 
     @property
     def _key_index(self) -> str:
-        return f"{self.table_name[:50]}_sluice_key"
+        return self._named("key")
+
+    def _named(self, what: str) -> str:
+        """An index's name: no other table of the schema has it, and PostgreSQL does not cut it (63 bytes)."""
+        table = self.table_name
+        if len(table.encode()) > 48:
+            table = f"{table.encode()[:39].decode(errors='ignore')}_{zlib.crc32(table.encode()):08x}"
+        return f"{table}_sluice_{what}"
 
     def open(self, cursor: Cursor) -> None:
         """Create the table where it does not exist; refuse one that a merge could fail on."""
         ensure_schema(cursor, self.table_schema)
         columns = _definitions(self.columns)
+        if not self._there(cursor, self.table_name):
+            lock_schemas(cursor)
         cursor.execute(statement("warehouse", "create_table", target=self.target, columns=columns))
         self._refuse(cursor)
-        self._index(cursor, f"{self.table_name[:50]}_sluice_delivery", "create_delivery_index")
+        self._index(cursor, self._named("delivery"), "create_delivery_index")
         if isinstance(self.sink, Upsert):
             self._index_keys(cursor)
 
@@ -107,10 +117,15 @@ class Warehouse:
 
     def _index(self, cursor: Cursor, name: str, create: str, **parts: sql.Composable) -> None:
         """Create an index where it is missing. Asked first: IF NOT EXISTS would wait for all who write to the table."""
-        there = sql.Identifier(self.table_schema, name).as_string(cursor)
-        if run(cursor, "warehouse", "has_index", {"index": there}).fetchone() == (False,):
+        if not self._there(cursor, name):
+            lock_schemas(cursor)
             index = sql.Identifier(name)
             cursor.execute(statement("warehouse", create, target=self.target, index=index, **parts))
+
+    def _there(self, cursor: Cursor, name: str) -> bool:
+        """Whether the schema has a table or an index of this name."""
+        whole = sql.Identifier(self.table_schema, name).as_string(cursor)
+        return run(cursor, "warehouse", "is_there", {"name": whole}).fetchone() == (True,)
 
     def _refuse(self, cursor: Cursor) -> None:
         name = self.target.as_string(cursor)

@@ -9,7 +9,7 @@ VALUES (%(run)s, %(pipeline)s, %(run)s, %(holder)s, %(kind)s, %(who)s, %(why)s, 
 -- name: others
 -- The runs beside the stream that have not ended, and whether each was seen lately.
 SELECT run_id::text, holder, seen_at > now() - %(silence)s::interval AS fresh FROM sluice.run
-WHERE pipeline = %(pipeline)s AND kind <> 'stream' AND ended_at IS NULL AND run_id <> %(run)s
+WHERE pipeline = %(pipeline)s AND kind <> 'stream' AND ended_at IS NULL
 
 -- name: end_dead
 -- Ends, on paper, runs beside the stream that died.

@@ -16,9 +16,13 @@ FROM sluice.pipeline p WHERE p.name = %(pipeline)s
 
 -- name: lock_pipeline
 -- Locks the pipeline's row until the transaction ends: every commit of the pipeline starts with it. Keys can
--- still be referenced and heartbeats go to the run's row, so a long merge holds up nothing else.
+-- still be referenced, and heartbeats and endings go to the run's row, so a long merge holds up commits alone.
 SELECT p.current_stream::text, p.lease_token::text FROM sluice.pipeline p WHERE p.name = %(pipeline)s
 FOR NO KEY UPDATE
+
+-- name: wait_for_locks
+-- How long what follows in the transaction waits for a lock.
+SELECT set_config('lock_timeout', %(patience)s, true)
 
 -- name: lease
 -- Who holds the lease, and whether it was seen lately.
@@ -247,10 +251,11 @@ WHERE catalog_name = %(catalog)s AND table_namespace = %(namespace)s AND table_n
   AND metadata_location = %(base)s
 
 -- name: adopt_attempt
--- Makes an attempt known again under the number that its rows carry.
+-- Makes an attempt known again under the number that its rows carry; changes no row where it is another's.
 INSERT INTO sluice.attempt (delivery_id, pipeline, stream_id, batch_id, lease_token, adopted)
 VALUES (%(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, %(run)s, true)
 ON CONFLICT (delivery_id) DO UPDATE SET lease_token = excluded.lease_token, closed_at = NULL, outcome = NULL
+WHERE attempt.adopted AND attempt.pipeline = excluded.pipeline
 
 -- name: known_attempts
 -- Which of these delivery numbers PostgreSQL knows, of any pipeline, and the runs that were given them; not those
@@ -281,7 +286,7 @@ INSERT INTO sluice.airflow_try
 VALUES (%(dag_id)s, %(dag_run_id)s, %(task_id)s, %(try_number)s, %(pipeline)s, %(run_type)s, %(clear_number)s,
         %(interval_start)s, %(interval_end)s)
 ON CONFLICT (dag_id, dag_run_id, task_id, try_number) DO UPDATE
-SET started_at = now(), ended_at = NULL, outcome = NULL, run_id = NULL
+SET started_at = now(), ended_at = NULL, outcome = NULL, run_id = NULL, told_to = NULL
 
 -- name: airflow_try_runs
 -- Names the run that an Airflow try has become.
@@ -295,23 +300,24 @@ WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_i
 
 -- name: unreported
 -- Deliveries that no successful Airflow try has told of, in commit order, and whose place each took: live ones, and such
--- as were replaced before anybody was told of them. A try has told of all that was there when
--- its run began, and of all up to the last that it delivered itself: another run may deliver meanwhile. Airflow did not
--- take a try for a success that it tried again.
-WITH told AS (
-    SELECT r.run_id, r.started_at FROM sluice.airflow_try t JOIN sluice.run r USING (run_id)
-    WHERE t.pipeline = %(pipeline)s AND t.outcome = 'done' AND t.run_id <> %(run)s AND NOT EXISTS (
+-- as were replaced before anybody was told of them. A try has told of all that was committed when it gathered what
+-- there was to tell. Airflow did not take a try for a success that it tried again.
+SELECT delivery_id, live, snapshot_id, commit_seq, ARRAY(
+    SELECT old.delivery_id FROM sluice.delivery old WHERE old.superseded_by = d.delivery_id ORDER BY 1) AS replaced
+FROM sluice.delivery d
+WHERE pipeline = %(pipeline)s AND commit_seq > coalesce((
+    SELECT t.told_to FROM sluice.airflow_try t
+    WHERE t.pipeline = %(pipeline)s AND t.outcome = 'done' AND t.told_to IS NOT NULL AND NOT EXISTS (
         SELECT FROM sluice.airflow_try again
         WHERE (again.dag_id, again.dag_run_id, again.task_id, again.clear_number)
             = (t.dag_id, t.dag_run_id, t.task_id, t.clear_number) AND again.try_number > t.try_number)
-)
-SELECT delivery_id, live, snapshot_id, ARRAY(
-    SELECT old.delivery_id FROM sluice.delivery old WHERE old.superseded_by = d.delivery_id ORDER BY 1) AS replaced
-FROM sluice.delivery d
-WHERE pipeline = %(pipeline)s
-  AND committed_at > coalesce((SELECT max(started_at) FROM told), '-infinity')
-  AND commit_seq > coalesce((SELECT max(d.commit_seq) FROM told JOIN sluice.delivery d USING (run_id)), 0)
+    ORDER BY t.told_to DESC LIMIT 1), 0)
 ORDER BY commit_seq
+
+-- name: airflow_try_tells
+-- Records how far a try tells, should it end well.
+UPDATE sluice.airflow_try SET told_to = %(told_to)s
+WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s AND try_number = %(try_number)s
 
 -- name: delivered_by_run
 -- What all tries of a task in a DAG run delivered.

@@ -81,9 +81,9 @@ ALTER TABLE {target} ADD COLUMN {column} {kind}
 -- A column that has become wider.
 ALTER TABLE {target} ALTER COLUMN {column} TYPE {kind}
 
--- name: has_index
--- Whether an index is there.
-SELECT to_regclass(%(index)s) IS NOT NULL
+-- name: is_there
+-- Whether a table or an index is there.
+SELECT to_regclass(%(name)s) IS NOT NULL
 
 -- name: create_delivery_index
 -- Finds the rows of a delivery; a range index, since deliveries are appended in the order of their numbers.

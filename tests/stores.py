@@ -23,7 +23,7 @@ from etl.services import Services
 def new_database(dsn: str, *, template: str = "template0") -> Iterator[str]:
     """The connection string of a new database; it is dropped at the end, whoever is still connected."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    _command(
+    administer(
         dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
     )
     try:
@@ -38,24 +38,27 @@ def drop(dsn: str, name: str) -> None:
     deadline = time.monotonic() + 60
     while True:
         try:
-            return _command(dsn, command)
+            return administer(dsn, command)
         except psycopg2.errors.InsufficientPrivilege:
             if time.monotonic() > deadline:
                 raise
-            _command(dsn, sql.SQL("SELECT pg_sleep(0.1)"))
+            administer(dsn, sql.SQL("SELECT pg_sleep(0.1)"))
 
 
 def clone(dsn: str, of: str, name: str) -> None:
     """Make database `name` a copy of what `of` now is; nobody may be connected to either."""
     drop(dsn, name)
-    _command(dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(of)))
+    administer(
+        dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(of))
+    )
 
 
 def database_name(dsn: str) -> str:
     return str(parse_dsn(dsn)["dbname"])
 
 
-def _command(dsn: str, command: sql.Composed) -> None:
+def administer(dsn: str, command: sql.Composed | str) -> None:
+    """One command that no transaction may hold."""
     connection = psycopg2.connect(dsn)
     try:
         connection.autocommit = True

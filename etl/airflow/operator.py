@@ -139,8 +139,10 @@ class SluiceRunOperator(BaseOperator):
         summary = done.result if isinstance(done.result, dict) else {}
         if done.exit_code:
             context["ti"].xcom_push(key=SUMMARY, value={**summary, "exit_code": done.exit_code})
+            self._alert(summary, context)
             raise failure(done)
         context["ti"].xcom_push(key=SUMMARY, value=summary)
+        self._alert(summary, context)
         if self._killed:  # it came to a good end, but no success is to be told of
             raise Ended("Airflow ended this try; the batch in flight is delivered")
         self.log.info(
@@ -152,7 +154,6 @@ class SluiceRunOperator(BaseOperator):
         )
         for asset in self.outlets:
             context["outlet_events"][asset].extra.update(told(summary))
-        self._alert(summary, context)
         return summary
 
     @property
@@ -162,10 +163,12 @@ class SluiceRunOperator(BaseOperator):
         return {**texts, "accept_changed": bool(self.accept_changed)}
 
     def _alert(self, summary: dict[str, Any], context: Context) -> None:
-        """An alert that can't be sent fails no run that has delivered."""
-        whole = max(summary["rows_in"], summary["records"], 1)
-        limit, share = self.alert_quarantine_share, summary["quarantined"] / whole
-        if limit is None or share <= limit:
+        """Of what this try delivered, however it ended. An alert that can't be sent fails no run that has delivered."""
+        limit = self.alert_quarantine_share
+        if limit is None or not summary:
+            return
+        share = summary["quarantined"] / max(summary["rows_in"], summary["records"], 1)
+        if share <= limit:
             return
         text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
         self.log.warning(text)

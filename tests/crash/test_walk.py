@@ -135,6 +135,7 @@ class Walk:
     def _end(self, run: Session) -> None:
         with session(self.dsn) as cursor:
             ledger.end_run(cursor, run.lease, Ending(outcome="done"))
+            ledger.give_lease_back(cursor, run.lease)
 
     def fail(self) -> str:
         """A replay that ends at one of its steps changes nothing."""

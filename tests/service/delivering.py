@@ -86,6 +86,7 @@ class Delivering:
         """What a new process does after the old one died: it takes the lease, and fences what was open."""
         with session(self.dsn) as cursor:
             ledger.end_run(cursor, self.session.lease, Ending(outcome="died"))
+            ledger.give_lease_back(cursor, self.session.lease)
         self.session = arrow_batches.start(
             self.dsn,
             self.place.lake,

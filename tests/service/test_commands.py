@@ -149,6 +149,7 @@ def delivered(services: Services, dsn: str, lake: Lake, home: Path) -> Deliverin
     events.deliver(rows(30, start=60))
     with session(dsn) as cursor:
         ledger.end_run(cursor, events.session.lease, Ending(outcome="done"))
+        ledger.give_lease_back(cursor, events.session.lease)
     return events
 
 

@@ -65,6 +65,7 @@ def test_a_holder_on_another_host_is_robbed_only_when_it_is_silent(run: Session)
 def test_of_many_that_start_at_once_one_gets_the_lease(run: Session) -> None:
     with session(run.sinks.dsn) as cursor:
         ledger.end_run(cursor, run.lease, Ending(outcome="done"))
+        ledger.give_lease_back(cursor, run.lease)
 
     def take(_: int) -> str:
         try:
@@ -377,6 +378,7 @@ def test_a_table_that_a_crash_empties_is_refused(
     dsn = run.sinks.dsn
     with session(dsn) as cursor:
         ledger.end_run(cursor, run.lease, Ending(outcome="done"))
+        ledger.give_lease_back(cursor, run.lease)
         cursor.execute("CREATE UNLOGGED TABLE warehouse.events_all (LIKE warehouse.events)")
         if unlogged == "warehouse.events":
             cursor.execute("ALTER TABLE warehouse.events SET UNLOGGED")

@@ -110,6 +110,7 @@ def test_a_run_whose_process_is_dead_is_told_as_killed_before_its_silence_is_lon
     with session(events.dsn) as cursor:
         taken = ledger.take_lease(cursor, "events")
         ledger.end_run(cursor, taken, Ending(outcome="done"))
+        ledger.give_lease_back(cursor, taken)
     [(message,)] = events.execute("SELECT message FROM sluice.run WHERE outcome = 'lost its lease'")
     assert message.startswith("It was killed or cut off, and last seen at 20")
     assert state(events).state == "idle"
@@ -190,6 +191,7 @@ def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran(events: Delivering
     tell(events, 1, triggered_at=dt.datetime.now(dt.UTC))
     with session(events.dsn) as cursor:
         ledger.end_run(cursor, events.session.lease, Ending(outcome="done"))
+        ledger.give_lease_back(cursor, events.session.lease)
     other = "00000000-0000-0000-0000-000000000001"
 
     def kept() -> list[tuple[Any, ...]]:

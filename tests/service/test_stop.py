@@ -33,6 +33,7 @@ def test_a_run_in_its_batch_stays_asked_when_nobody_waits_any_longer(run: Sessio
     with session(dsn) as cursor:
         assert ledger.stop_asked(cursor, run.lease) == "me", "who asked first"
         ledger.end_run(cursor, run.lease, Ending(outcome="stopped"))
+        ledger.give_lease_back(cursor, run.lease)
     assert told == [ledger.holder()]
     assert stop(dsn, NAME, who="me", timeout=SOON) is None
 

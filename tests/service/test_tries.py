@@ -10,11 +10,13 @@ import pytest
 
 from etl import tries
 from etl.airflow_try import AirflowTry
+from etl.errors import ServiceAway
 from etl.lake import Lake
 from etl.pipeline import Append
 from etl.services import Services
 from etl.tries import Untold
 from tests.service.delivering import Delivering
+from tests.stores import administer, database_name
 
 COLUMNS = pa.schema([("id", pa.int64())])
 ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
@@ -28,10 +30,10 @@ def asked(run: str) -> AirflowTry:
 
 def told(events: Delivering, run: str, attempt: int = 1) -> Untold:
     """What the run that has the lease now tells of when it ends well."""
-    number = events.session.lease.run_id
-    with tries.recorded(events.dsn, "events", replace(asked(run), try_number=attempt)) as became:
-        became(number)
-        return tries.untold(events.dsn, "events", number)
+    this = replace(asked(run), try_number=attempt)
+    with tries.recorded(events.dsn, "events", this) as became:
+        became(events.session.lease.run_id)
+        return tries.untold(events.dsn, "events", this)
 
 
 @pytest.fixture
@@ -50,6 +52,30 @@ def test_runs_that_overlap_tell_of_each_delivery_once(events: Delivering) -> Non
     assert told(events, "scheduled").deliveries == [third]
     events.restart()
     assert told(events, "nothing new").deliveries == []
+
+
+def test_a_run_that_delivers_nothing_and_a_clock_that_went_back_leave_no_delivery_out_and_none_twice(
+    events: Delivering,
+) -> None:
+    delivery = events.deliver(ROWS).delivery_id  # of a replay beside a run that looks, and finds nothing
+    events.execute("UPDATE sluice.run SET started_at = '2020-01-01'")
+    assert told(events, "looks").deliveries == [delivery]
+    assert told(events, "next").deliveries == []
+    events.restart()
+    later = events.deliver(ROWS).delivery_id
+    events.execute("UPDATE sluice.delivery SET committed_at = '2020-01-01' WHERE delivery_id = %s", later)
+    assert told(events, "after").deliveries == [later]
+
+
+def test_a_try_whose_success_can_not_be_recorded_is_none(events: Delivering, services: Services) -> None:
+    """Airflow would tell of what it delivered, and so would the next one."""
+    delivery = events.deliver(ROWS).delivery_id
+    database = database_name(events.dsn)
+    with pytest.raises(ServiceAway), tries.recorded(events.dsn, "events", asked("r")):  # noqa: PT012 - its end raises
+        assert tries.untold(events.dsn, "events", asked("r")).deliveries == [delivery]
+        administer(services.postgres, f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS false')
+    administer(services.postgres, f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS true')
+    assert told(events, "r", attempt=2).deliveries == [delivery]
 
 
 def test_what_a_try_told_that_airflow_tried_again_is_told_again(events: Delivering) -> None:

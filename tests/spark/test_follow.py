@@ -313,6 +313,7 @@ def test_a_run_that_waits_ends_when_another_has_taken_its_lease(followed: Follow
     assert isinstance(error, Fenced), error
     with session(followed.home.dsn) as cursor:
         ledger.end_run(cursor, other, Ending(outcome="done"))
+        ledger.give_lease_back(cursor, other)
     followed.land()
     assert followed.home.run().batches == 1
     followed.assert_exactly_once()

@@ -88,6 +88,7 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
         at.deliver(ROWS, (1,), judged=critical)
     with session(at.dsn) as cursor:
         ledger.end_run(cursor, at.session.lease, Ending(outcome="ContractBroken"))
+        ledger.give_lease_back(cursor, at.session.lease)
     stopped = stands(at)
     assert (stopped.shown, stopped.state, stopped.stop_batch) == ("stopped", "good", 1)
     assert stopped.standing.next == "sluice decide events --batch 1 …"
