@@ -1,0 +1,190 @@
+"""Where two runs meet, or one died beside another: commits wait, the fenced stop nothing, the dead leave nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+
+import psycopg2
+import pyarrow as pa
+import pytest
+
+from etl import database, ledger
+from etl.apart import Apart
+from etl.batch import Session
+from etl.database import connect, session
+from etl.deliver import deliver, deliver_apart, open_sinks
+from etl.ending import Ending
+from etl.errors import Fenced
+from etl.lake import Lake
+from etl.pipeline import Upsert
+from etl.services import Services
+from etl.steps import Step
+from etl.sweep import sweep_lake
+from tests import oracle
+from tests.arrow_batches import broken, of, pipeline, start, start_apart
+from tests.service.events_run import EVENTS, assert_delivered, at, silence, staged_left
+from tests.stores import administer, database_name
+
+
+class KilledError(Exception):
+    pass
+
+
+def replay_of(run: Session, made: oracle.MadeBatch) -> Session:
+    """A replay of a batch that is delivered first."""
+    done = deliver(run, of(made))
+    found = oracle.ask(
+        run.sinks.dsn,
+        "SELECT kind, array_agg(path) FROM sluice.delivery_file WHERE delivery_id = %s GROUP BY kind",
+        (done.delivery_id,),
+    )
+    change = Apart(
+        kind="replay",
+        supersedes=(done.delivery_id,),
+        removed=done.delivered,
+        files={kind: frozenset(paths) for kind, paths in found},
+        who="tests",
+        why="again",
+    )
+    return start_apart(run.sinks.dsn, run.sinks.lake, EVENTS, change)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_is_staged_waits_for_the_commit_of_another(
+    run: Session, made: list[oracle.MadeBatch], apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much longer than lock_timeout that takes."""
+    monkeypatch.setitem(database.TIMEOUTS, "lock_timeout", "50ms")
+    replay = replay_of(run, made[0]) if apart else None
+    with closing(connect(run.sinks.dsn)) as other, other.cursor() as cursor:
+        watching = threading.Thread(target=lambda: (waited_for(run.sinks.dsn), other.rollback()))
+
+        def long_commit() -> None:
+            ledger.lock(cursor, "events")
+            watching.start()
+
+        if replay:
+            deliver_apart(at(replay, Step.POINTER_DRAFTED, long_commit), replace(of(made[0]), batch_id=0))
+        else:
+            deliver(at(run, Step.POINTER_DRAFTED, long_commit), of(made[0]))
+        watching.join()
+    assert_delivered(run, made[:1])
+
+
+def waited_for(dsn: str) -> None:
+    """Until somebody has waited for a lock for four times the limit."""
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND now() - query_start > interval '200ms'"
+    while not oracle.ask(dsn, waits):
+        threading.Event().wait(0.02)
+
+
+def test_how_a_run_ended_is_on_record_while_another_commits(run: Session) -> None:
+    with session(run.sinks.dsn) as cursor:
+        ledger.lock(cursor, "events")
+        with session(run.sinks.dsn) as ending:
+            ledger.end_run(ending, run.lease, Ending(outcome="InputsChanged"))
+        assert oracle.ask(run.sinks.dsn, "SELECT outcome FROM sluice.run") == [("InputsChanged",)]
+
+
+def test_a_fenced_run_stops_nothing(run: Session, made: list[oracle.MadeBatch]) -> None:
+    """Its stream may be one that nobody can decide about any more."""
+    later: list[Session] = []
+
+    def taken() -> None:
+        silence(run)
+        stream = str(uuid.uuid4())
+        later.append(start(run.sinks.dsn, run.sinks.lake, EVENTS, stream_id=stream, first_batch=1))
+
+    with pytest.raises(Fenced):
+        deliver(at(run, Step.STAGED, taken), replace(of(made[0]), judged=broken("negative", table_rule=True)))
+    assert oracle.ask(run.sinks.dsn, "SELECT count(*) FROM sluice.stopped_batch") == [(0,)]
+    deliver(later[0], replace(of(made[1]), batch_id=1))
+    assert sweep_lake(run.sinks.dsn, run.sinks.lake, EVENTS, horizon=dt.timedelta(0)).kept == {}
+
+
+@pytest.mark.parametrize("by", ["the next run", "sweep"])
+def test_what_a_killed_replay_left_is_swept(run: Session, made: list[oracle.MadeBatch], by: str) -> None:
+    replay, dsn, lake = replay_of(run, made[0]), run.sinks.dsn, run.sinks.lake
+
+    def die() -> None:
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        deliver_apart(at(replay, Step.STAGED, die), replace(of(made[0]), batch_id=0))
+    silence(run)
+    if by == "the next run":
+        start(dsn, lake, EVENTS, stream_id=run.stream_id)
+        assert oracle.ask(dsn, "SELECT outcome FROM sluice.run WHERE kind = 'replay'") == [("died",)]
+    looked = sweep_lake(dsn, lake, EVENTS, horizon=dt.timedelta(0), dry_run=True)
+    report = sweep_lake(dsn, lake, EVENTS, horizon=dt.timedelta(0))
+    assert looked.objects == report.objects != []
+    assert report.kept == {}
+    assert staged_left(run) == []
+
+
+def test_two_that_open_a_new_pipeline_at_once_both_do(dsn: str, lake: Lake) -> None:
+    for number in range(8):
+        declared = pipeline(f"p{number}", Upsert(keys=("id",), newest="at") if number % 2 else None)
+        both = threading.Barrier(2)
+
+        def opened(declared=declared, both=both) -> None:  # type: ignore[no-untyped-def]
+            both.wait()
+            open_sinks(declared, oracle.COLUMNS, dsn=dsn, lake=Lake(lake.root, lake.store))
+
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(opened), pool.submit(opened)]:
+                done.result()
+
+
+def test_two_tables_whose_long_names_begin_alike_have_an_index_each(
+    dsn: str, lake: Lake, made: list[oracle.MadeBatch]
+) -> None:
+    for last in ("one", "two"):
+        name = f"a_very_long_name_of_a_table_of_somebody_who_says_all_{last}"
+        upserts = start(dsn, lake, pipeline(name, Upsert(keys=("id",), newest="at")))
+        assert deliver(upserts, of(made[0])).delivered
+    found = (
+        "SELECT count(*) FROM pg_indexes WHERE tablename LIKE 'a_very_long%%' AND indexdef LIKE '%%UNIQUE%%'"
+    )
+    assert oracle.ask(dsn, found) == [(2,)]
+
+
+def test_a_roles_time_limit_does_not_end_a_task(
+    services: Services, run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    name = database_name(run.sinks.dsn)
+    administer(services.postgres, f"ALTER DATABASE \"{name}\" SET statement_timeout = '100ms'")
+    batch = of(made[0])
+
+    def slowly(part: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in part:
+            yield rows.slice(0, 1)
+            waited = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY%%' AND now() - query_start > interval '300ms'"
+            while not oracle.ask(services.postgres, waited):
+                threading.Event().wait(0.02)
+            yield rows.slice(1)
+
+    batch.parts = [slowly(list(part)) for part in batch.parts]
+    deliver(run, batch)
+    assert_delivered(run, made[:1])
+
+
+def test_a_database_of_another_isolation_is_used_by_ours(
+    services: Services, run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    name = database_name(run.sinks.dsn)
+    administer(
+        services.postgres, f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'repeatable read'"
+    )
+    with closing(psycopg2.connect(run.sinks.dsn)) as other, other.cursor() as cursor:
+        cursor.execute("SHOW transaction_isolation")
+        assert cursor.fetchone() == ("repeatable read",)
+    with session(run.sinks.dsn) as cursor:
+        cursor.execute("SHOW transaction_isolation")
+        assert cursor.fetchone() == ("read committed",)
