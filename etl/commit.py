@@ -159,6 +159,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     _lock(cursor, it.run, entry)
     reached(Step.PIPELINE_LOCKED)
     ledger.insert_delivery(cursor, entry)
+    if isinstance(it.run.sinks.pipeline.sink, Replace):
+        ledger.delivers_by_replace(cursor, entry.pipeline)
     reached(Step.DELIVERY_INSERTED)
     if it.run.apart is not None:
         apart.take_place(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline, entry.delivery_id)

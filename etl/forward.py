@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etl import ledger
+from etl import ledger, offsets
 from etl.batch import Receipt, Session, Staged
 from etl.checkpoint_files import About
 from etl.checksum import MODULUS, checksum
@@ -110,6 +110,14 @@ def _is_taken(one: Lost, known: Mapping[int, str]) -> bool:
 def _refuse_taken(pipeline: Pipeline, taken: Sequence[Lost]) -> None:
     """A lost delivery whose number is another's can't be put back; its files must be there to be read again."""
     for one in taken:
+        if one.manifest.get("ranges"):
+            raise NeedsPerson(
+                f"Delivery {one.delivery_id} of {pipeline.name} was lost, its number was given to another run since,"
+                f" and what it had read of its topics would be taken for unread: {one.uri} and the objects it names have"
+                " its rows",
+                remedy="restore PostgreSQL to a moment after that delivery; or take the rows from its objects, remove"
+                f" its manifest, and `sluice recover {pipeline.name}`",
+            )
         inputs = [Input(**known) for known in one.manifest["inputs"]]
         landing = inputs[0].uri.removesuffix(inputs[0].path) if inputs else ""
         if len(look([file.uri for file in inputs], landing=landing)) < len(inputs):
@@ -211,17 +219,22 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
             state=run.state,
         )
         ledger.adopt_attempt(cursor, lease, lost.delivery_id, stream_id, batch_id)
+        offsets.accept_skipped(cursor, pipeline.name, _ranges(manifest))
         task = stage_task(cursor, run, batch_id, lost.delivery_id, Hold(rules=()))
     batch = _LakeBatch(
         batch_id=batch_id,
         inputs=[Input(**one) for one in manifest["inputs"]],
-        ranges=[Range(**one) for one in manifest.get("ranges", ())],
+        ranges=_ranges(manifest),
         lake=lake,
         lost=lost,
     )
     staged = batch.stage(task)
     counts = replace(staged.counts(0), malformed=manifest["malformed"])
     return commit(run, batch, task, staged, counts, batch.judge(counts, staged), None)
+
+
+def _ranges(manifest: Manifest) -> list[Range]:
+    return [Range(**one) for one in manifest.get("ranges", ())]
 
 
 def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: Manifest) -> pa.Schema:

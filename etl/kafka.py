@@ -61,7 +61,7 @@ class Cluster:
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         """The ids of these topics. Raises SetupError where one is not there, and ServiceAway without an answer."""
         with self._admin() as admin:
-            return {name: told.topicId().toString() for name, told in self._told(admin, names).items()}
+            return {name: self._id(name, told) for name, told in self._told(admin, names).items()}
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """These topics with the offsets that can be read now; raises as `topic_ids`."""
@@ -72,9 +72,18 @@ class Cluster:
             earliest = self._offsets(admin, places, spec.earliest())
             latest = self._offsets(admin, places, spec.latest())
         return {
-            name: Topic(topic_id=found.topicId().toString(), earliest=earliest[name], latest=latest[name])
+            name: Topic(topic_id=self._id(name, found), earliest=earliest[name], latest=latest[name])
             for name, found in told.items()
         }
+
+    def _id(self, name: str, told: Any) -> str:
+        """Who the topic is. Brokers without ids say zero of each, and one that is made anew would be taken for the old."""
+        if told.topicId().equals(self.jvm.org.apache.kafka.common.Uuid.ZERO_UUID):
+            raise SetupError(
+                f"Kafka ({self.servers}) gives topic {name} no id; topics have ids since Kafka 2.8",
+                remedy="read it from brokers that give ids, such as a newer release with an up-to-date metadata version",
+            )
+        return str(told.topicId().toString())
 
     def _told(self, admin: Any, names: Iterable[str]) -> dict[str, Any]:
         answers = admin.describeTopics(list(names)).topicNameValues()
@@ -128,9 +137,10 @@ class Cluster:
 
     @contextmanager
     def _admin(self) -> Iterator[Any]:
+        each = self.properties.get("request.timeout.ms", str(PATIENCE_MS))
         settings = {
-            "default.api.timeout.ms": str(PATIENCE_MS),
-            "request.timeout.ms": str(PATIENCE_MS),
+            "request.timeout.ms": each,
+            "default.api.timeout.ms": each,  # Kafka refuses a whole that is less than one try
             **self.properties,
             "bootstrap.servers": self.servers,
         }

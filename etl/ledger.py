@@ -99,18 +99,21 @@ def holder() -> str:
 
 
 def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool) -> None:
-    """Give the pipeline its row, and its table to nobody else; `replaces`: each batch takes the place of all before."""
-    wanted = {"table_schema": table_schema, "table_name": table_name, "replaces": replaces}
+    """Give the pipeline its row, and its table to nobody else; `replaces`: each batch takes the place of all before.
+
+    TableRefused where batches were delivered by replace, and these are to be delivered in another way.
+    """
+    wanted = {"table_schema": table_schema, "table_name": table_name}
     values = {"pipeline": pipeline, **wanted}
     known = row(run(cursor, "ledger", "pipeline_row", values))
-    if known and wanted.items() <= known.items():
-        return  # without a lock: the upsert would wait for a commit under way
-    if known and known["replaces"] and not replaces and last_delivery(cursor, pipeline) is not None:
+    if known and known["replaces"] and not replaces:
         raise TableRefused(
             f"Pipeline {pipeline} delivered by replace, and its sink now is another: what its batches had replaced would"
             " come back",
             remedy="declare it as Replace() again, or a new pipeline under another name and with another table",
         )
+    if known and wanted.items() <= known.items():
+        return  # without a lock: the upsert would wait for a commit under way
     try:
         run(cursor, "ledger", "register_pipeline", values)
     except psycopg2.IntegrityError as error:
@@ -127,6 +130,11 @@ def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: st
             f"its sink now names {table_schema}.{table_name}",
             remedy="name the old table, or declare a new pipeline under another name",
         )
+
+
+def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
+    """From now on no batch of the pipeline may be delivered in another way; the caller holds the row's lock."""
+    run(cursor, "ledger", "delivers_by_replace", {"pipeline": pipeline})
 
 
 def take_lease(cursor: Cursor, pipeline: str) -> Lease:

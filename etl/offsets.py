@@ -131,6 +131,17 @@ class Gap:
         return f"{self.topic}/{self.partition} from {self.start} up to {self.end - 1}"
 
 
+def accept_skipped(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> None:
+    """Record again what was left out before a delivery that is put back: the database that it had been said to is lost."""
+    before = _reached_of(cursor, pipeline, ranges) if ranges else {}
+    skipped = [
+        Gap(topic=one.topic, topic_id=one.topic_id, partition=one.partition, start=reached, end=one.start)
+        for one in ranges
+        if (reached := before[one.where]) is not None and reached < one.start
+    ]
+    accept(cursor, pipeline, skipped, who="recover", why="accepted before PostgreSQL was restored")
+
+
 def accept(cursor: Cursor, pipeline: str, gaps: Sequence[Gap], *, who: str, why: str) -> None:
     """Record that these were lost, and who accepted it: later ranges start behind them."""
     for gap in gaps:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from etl.errors import CheckpointDamaged, RecordsMissing, ServiceAway, SetupError, SluiceError
-from etl.source import causes
+from etl.source import STORAGE_AWAY, causes
 from etl.stay import Stay
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("sluice")
 
 LOOK_SECONDS = 0.25
-_LOST = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException")
+_LOST = ("KAFKA_DATA_LOSS", "KafkaIllegalStateException", "OffsetOutOfRangeException")
+_DELETED = "UnknownTopicOrPartitionException"
+_REFUSED = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*Auth\w*Exception")
 _AWAY = (
     "org.apache.kafka.common.errors.TimeoutException",
     "org.apache.kafka.common.errors.DisconnectException",
@@ -130,6 +133,12 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
     for error in errors:
         found = list(causes(error))
         told = next((one for one in found if any(word in one for word in _STATE)), None)
+        away = next((one for one in found if one.startswith(STORAGE_AWAY)), None)
+        if told and away:
+            raise ServiceAway(
+                f"What {pipeline} keeps between batches can't be read or written now: {away}",
+                remedy=f"see that S3 runs (`sluice doctor` looks); then `sluice run {pipeline}`",
+            ) from error
         passing = any(word in one for one in found for word in _PASSING)
         if told is not None and not passing and not isinstance(error, SluiceError):
             raise CheckpointDamaged(
@@ -157,6 +166,16 @@ def _refuse_kafka(pipeline: str, errors: Sequence[BaseException]) -> None:
             raise RecordsMissing(
                 f"Kafka did not give {pipeline} what it was to read: {lost}",
                 remedy=f"`sluice run {pipeline}` says what is gone",
+            ) from error
+        if gone := next((one for one in told if _DELETED in one), None):
+            raise RecordsMissing(
+                f"A topic of {pipeline} was deleted while it was read: {gone}",
+                remedy=f"`sluice run {pipeline}` says which",
+            ) from error
+        if refused := next((one for one in told if _REFUSED.match(one)), None):
+            raise SetupError(
+                f"Kafka refuses {pipeline}: {refused}",
+                remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
             ) from error
         if away := next((one for one in told if one.startswith(_AWAY)), None):
             raise ServiceAway(

@@ -9,6 +9,7 @@ The old checkpoint is left where it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from etl.topics import TopicSource
 
 # Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
-_OUTCOMES = {"InputsChanged", "StateChanged", "CheckpointDamaged"}
+_OUTCOMES = {"InputsChanged", "StateChanged", "CheckpointDamaged", "RecordsMissing"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,16 +111,17 @@ def _recover_topics(
     problem = _problem(place, pipeline, lease) or _unreadable(place, pipeline, source)
     if problem is None:
         return Recovered(pipeline=pipeline.name, problem=None)
+    receipts, again = _put_back(place, pipeline, lease)
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
-    if known and known.state:
-        raise NeedsPerson(
-            f"{pipeline.name}: {problem}. Its transform keeps state ({'; '.join(known.state)}), which can't be made anew"
-            " from topics",
-            remedy="restore the checkpoint from a backup; or declare a new pipeline, which reads its topics from their"
-            " first record",
+        outcome = ledger.last_outcome(cursor, lease)
+    if known and (known.state or outcome == "StateChanged"):
+        left = _problem(place, pipeline, lease) or _unreadable(place, pipeline, source)
+        if left is not None:
+            raise _no_state_of_topics(pipeline, known.state, left, changed=outcome == "StateChanged")
+        return Recovered(
+            pipeline=pipeline.name, problem=problem, put_back=receipts, again=again, stream=known.stream_id
         )
-    receipts, again = _put_back(place, pipeline, lease)
     stream = seeded_topics(dsn, place.checkpoints(pipeline), source, accepted)
     return Recovered(
         pipeline=pipeline.name,
@@ -129,6 +131,19 @@ def _recover_topics(
         stream=stream.stream_id,
         seen=stream.partitions,
         gone=tuple(map(str, stream.gone)),
+    )
+
+
+def _no_state_of_topics(
+    pipeline: Pipeline, state: Sequence[str], problem: str, *, changed: bool
+) -> NeedsPerson:
+    """What a state was made of may have aged out of its topics long ago."""
+    new = "declare a new pipeline, which reads its topics from their first record"
+    back = "put the transform back as it was" if changed else "restore the checkpoint from a backup"
+    return NeedsPerson(
+        f"{pipeline.name}: {problem}. The state of its transform ({'; '.join(state) or 'none yet'}) can't be made anew"
+        " from topics",
+        remedy=f"{back}; or {new}",
     )
 
 

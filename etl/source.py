@@ -39,7 +39,12 @@ if TYPE_CHECKING:
 OBSERVATION = "source"  # observed with `rows` (all of them) and `malformed` (those that are late included)
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name
 
-_AWAY = ("java.net.", "software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.", "java.nio.file.AccessDenied")
+STORAGE_AWAY = (
+    "java.net.",
+    "software.amazon.awssdk.",
+    "org.apache.hadoop.fs.s3a.",
+    "java.nio.file.AccessDenied",
+)
 _UNNAMEABLE = "java.net.URISyntaxException"  # of a local file with a colon in its name, and it has it forever
 
 
@@ -266,7 +271,7 @@ class Source:
             text = " ".join(chain)
             if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
                 raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
-            if any(cause.startswith(_AWAY) and not cause.startswith(_UNNAMEABLE) for cause in chain):
+            if any(cause.startswith(STORAGE_AWAY) and not cause.startswith(_UNNAMEABLE) for cause in chain):
                 raise ServiceAway(f"{uri} can't be read now: {chain[-1]}", remedy="run again") from error
             if "FAILED_READ_FILE" not in text:
                 raise

@@ -187,7 +187,7 @@ class SparkBatch:
             reports = collect(job)
         malformed: list[TaskReport] = []
         uris = self._uris
-        counted = self.source.counted(job) or self.source.count(uris, broken=unreadable)
+        counted = self._counted(job) or self.source.count(uris, broken=unreadable)
         if unreadable or counted["malformed"]:
             malformed = collect(self._staging(self._malformed(uris, unreadable), task))
             self._require_all(malformed, counted["malformed"], unreadable)
@@ -200,15 +200,22 @@ class SparkBatch:
             about=self.about,
         )
 
+    def _counted(self, job: DataFrame) -> Mapping[str, int] | None:
+        """What the job read; None where it need not have read all: a limit stops when it has enough."""
+        return None if any(one.startswith("GlobalLimit") for one in self.state) else self.source.counted(job)
+
     def _to_blame(self, error: Exception) -> Mapping[str, str]:
         """The files that made the job fail; VerdictUnknown where a rule did; raises `error` when neither.
 
-        No file and no rule is looked at where a service was away.
+        No file and no rule is looked at where a service was away, or Kafka gave not what was asked for.
         """
         from etl.quality import require_evaluable
+        from etl.source import causes
 
         if (away := outage(error)) is not None:
             raise away from error
+        if self.ranges and any("org.apache.kafka." in one or "KAFKA" in one for one in causes(error)):
+            raise error
         try:
             return self.source.to_blame(error, self._uris)
         except Exception as other:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 RECOVERED_FROM = frozenset(
-    {"CheckpointLost", "CheckpointDamaged", "LedgerBehind", "LedgerAhead", "InputsChanged"}
+    {"CheckpointLost", "CheckpointDamaged", "LedgerBehind", "LedgerAhead", "InputsChanged", "StateChanged"}
 )
 
 

@@ -250,10 +250,15 @@ def tell_of_history(pipeline: Pipeline) -> None:
 
 def output_mode(pipeline: Pipeline, state: Sequence[str]) -> str:
     """Spark's output mode: the declared one, else what an aggregate needs for the pipeline's sink."""
-    if pipeline.output_mode is not None:
-        return pipeline.output_mode
     aggregated = any(one.startswith(_AGGREGATE) for one in state)
-    return _MODES[type(pipeline.sink)] if aggregated else "append"
+    mode = pipeline.output_mode or (_MODES[type(pipeline.sink)] if aggregated else "append")
+    if state and mode != "complete" and isinstance(pipeline.sink, Replace):
+        raise SetupError(
+            f"Pipeline {pipeline.name} keeps state ({'; '.join(state)}) and puts out in {mode} mode, which is a part of"
+            " its rows; Replace() would take each batch's part for the whole table",
+            remedy="aggregate in complete mode, or deliver with Append() or Upsert(…)",
+        )
+    return mode
 
 
 def refuse_replay(pipeline: str, state: Sequence[str]) -> None:

@@ -73,9 +73,18 @@ class TopicSource(FilelessSource):
         if starts is None:
             return []
         found = []
-        for source, offsets in zip(self.pipeline.topics, starts, strict=True):
+        ends = checkpoint.reached(batch_id) if batch_id in checkpoint.offsets else starts
+        for source, offsets, planned in zip(self.pipeline.topics, starts, ends, strict=True):
             found += [
-                f"it reads {one}, which is not declared there" for one in offsets if one not in source.topics
+                f"it reads {one}, which is not declared there"
+                for one in sorted({*offsets, *planned})
+                if one not in source.topics
+            ]
+            found += [
+                f"{one}/{partition} ends at {now[one].latest[partition]}, and it is to read up to {end}"
+                for one in source.topics
+                for partition, end in planned.get(one, {}).items()
+                if end > now[one].latest.get(partition, 0)
             ]
             for topic in source.topics:
                 for partition, earliest in now[topic].earliest.items():

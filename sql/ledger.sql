@@ -1,13 +1,14 @@
 -- name: register_pipeline
 -- Makes sure that the pipeline has its row; returns nothing.
-INSERT INTO sluice.pipeline (name, table_schema, table_name, replaces)
-VALUES (%(pipeline)s, %(table_schema)s, %(table_name)s, %(replaces)s)
-ON CONFLICT (name) DO UPDATE
-SET table_schema = excluded.table_schema, table_name = excluded.table_name, replaces = excluded.replaces
-WHERE (pipeline.table_schema, pipeline.table_name, pipeline.replaces)
-      IS DISTINCT FROM (excluded.table_schema, excluded.table_name, excluded.replaces)
-  AND ((pipeline.table_schema, pipeline.table_name) = (excluded.table_schema, excluded.table_name)
-       OR NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.pipeline = excluded.name))
+INSERT INTO sluice.pipeline (name, table_schema, table_name)
+VALUES (%(pipeline)s, %(table_schema)s, %(table_name)s)
+ON CONFLICT (name) DO UPDATE SET table_schema = excluded.table_schema, table_name = excluded.table_name
+WHERE (pipeline.table_schema, pipeline.table_name) IS DISTINCT FROM (excluded.table_schema, excluded.table_name)
+  AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.pipeline = excluded.name)
+
+-- name: delivers_by_replace
+-- Keeps that a batch took the place of all before it; the caller holds the row's lock.
+UPDATE sluice.pipeline SET replaces = true WHERE name = %(pipeline)s AND replaces IS DISTINCT FROM true
 
 -- name: pipeline_row
 -- The pipeline's row as it is, without a lock.

@@ -8,14 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from etl.errors import CheckpointDamaged, CheckpointLost, OffsetsGone, SetupError
+from etl.errors import (
+    CheckpointDamaged,
+    CheckpointLost,
+    ContractBroken,
+    NeedsPerson,
+    OffsetsGone,
+    SetupError,
+    StateChanged,
+)
 from etl.plan import Chosen, plan
 from etl.recover import recover
 from etl.seeds import Accepted
 from etl.steps import Step
 from etl.trying import try_out
-from tests.kafka.topics import Topics, assert_holds, changed, declare, orders, ranges
-from tests.spark.runs import Home, once_at
+from tests.kafka.topics import NEGATIVE, Topics, assert_holds, changed, declare, orders, ranges
+from tests.spark.runs import Home, once_at, rule
 
 YES = Accepted(who="ann", why="retention was too short")
 
@@ -187,3 +195,50 @@ def test_a_topic_that_is_not_there_is_named(home: Home) -> None:
     declare(home, "nowhere")
     with pytest.raises(SetupError, match="has no topic nowhere"):
         home.run()
+
+
+def test_a_transform_over_topics_that_begins_to_keep_state_is_told_what_can_be_done(
+    home: Home, topics: Topics
+) -> None:
+    topic = topics.create(partitions=1)
+    declare(home, topic)
+    topics.send(topic, orders(0, 5, partitions=1))
+    home.run()
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    home.declare(text=text.replace("return df.select", "return df.dropDuplicates(['id']).select"))
+    with pytest.raises(
+        StateChanged, match="put the transform back as it was, or declare it as a new pipeline"
+    ):
+        home.run()
+    with pytest.raises(NeedsPerson, match="can't be made anew from topics"):
+        mend(home)
+    home.declare(text=text)
+    home.run()
+    assert home.ask("SELECT count(*) FROM sluice.stream") == [(1,)]
+
+
+def test_a_topic_that_was_planned_and_is_no_longer_declared(home: Home, topics: Topics) -> None:
+    first, second = topics.create("a", partitions=1), topics.create("b", partitions=1)
+    declare(home, first)
+    topics.send(first, orders(0, 5, partitions=1))
+    home.run()
+    declare(home, first, second)
+    home.judge(rule("column_values_to_be_between", NEGATIVE, "critical", column="amount", min_value=0))
+    topics.send(first, orders(5, 5, partitions=1))
+    topics.send(second, orders(10, 5, partitions=1, negative=[12]))
+    with pytest.raises(ContractBroken):
+        home.run()
+    declare(home, first)
+    with pytest.raises(CheckpointDamaged, match=f"it reads {second}, which is not declared there"):
+        home.run()
+    mend(home)
+    assert home.run().records == 5
+
+
+def test_a_try_may_be_given_longer_without_the_whole(home: Home, topics: Topics) -> None:
+    topic = topics.create(partitions=1)
+    declare(home, topic)
+    topics.send(topic, orders(0, 5, partitions=1))
+    file = home.root / "kafka.properties"
+    file.write_text("request.timeout.ms=60000\n")
+    assert changed(home, kafka_properties=file).run().records == 5

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from etl.errors import LedgerBehind, NeedsPerson
+from etl.errors import LedgerBehind, NeedsPerson, OffsetsGone
+from etl.recover import recover
+from etl.seeds import Accepted
 from etl.services import Services
 from tests import oracle
-from tests.kafka.topics import NAME, Record, Topics, assert_holds, declare, orders
+from tests.kafka.topics import DECLARATION, NAME, Record, Topics, assert_holds, declare, orders, ranges
 from tests.spark.backups import Backup
 from tests.spark.runs import Home
 from tests.stores import database_name, drop
@@ -98,3 +100,69 @@ def test_deliveries_that_a_restored_database_lost_are_put_back_from_the_lake(
     assert sum(one.delivered for one in done.put_back) == 30
     assert home.run().records == 6
     assert_holds(home, topics.sent)
+
+
+def test_state_over_topics_goes_on_once_what_a_restored_database_lost_is_put_back(
+    home: Home, topics: Topics, backup: Backup
+) -> None:
+    seen, clicks = topics.create("seen", partitions=1), topics.create("clicks", partitions=1)
+    home.declare(text=JOINED.format(seen=seen, clicks=clicks))
+    topics.send(seen, [at("a", 0), at("b", 5)])
+    home.run()
+    backup.take()
+    topics.send(clicks, [at("a", 30)])
+    home.run()
+    backup.restore()
+    with pytest.raises(LedgerBehind):
+        home.run()
+    assert [one.delivered for one in home.recover(NAME).put_back] == [1]
+    topics.send(clicks, [at("b", 31)])
+    home.run()
+    assert home.ask("SELECT ad FROM warehouse.orders ORDER BY ad") == [("a",), ("b",)]
+    assert home.ask("SELECT count(*) FROM sluice.stream") == [(1,)], "the state is of the same checkpoint"
+
+
+def test_a_gap_whose_acceptance_a_restored_database_lost_is_on_record_again(
+    home: Home, topics: Topics, backup: Backup
+) -> None:
+    topic = topics.create(partitions=1)
+    declare(home, topic)
+    topics.send(topic, orders(0, 5, partitions=1))
+    home.run()
+    backup.take()
+    topics.send(topic, orders(5, 5, partitions=1))
+    topics.age(topic, 0, before=8)
+    with pytest.raises(OffsetsGone):
+        home.run()
+    recover(home.place, home.pipeline(), accepted=Accepted(who="ann", why="late"), spark=home.spark)
+    assert home.run().records == 2
+    backup.restore()
+    with pytest.raises(OffsetsGone):
+        home.run()
+    home.recover(NAME)
+    assert home.run().records == 0
+    gap = "SELECT start_offset, end_offset, who, why FROM sluice.accepted_gap"
+    assert home.ask(gap) == [(5, 8, "recover", "accepted before PostgreSQL was restored")]
+    assert home.ask("SELECT count(*) FROM warehouse.orders") == [(7,)]
+
+
+def test_a_lost_delivery_of_topics_whose_number_is_taken_is_not_told_as_unread(
+    home: Home, topics: Topics, backup: Backup
+) -> None:
+    topic, other = topics.create(partitions=1), topics.create("other", partitions=1)
+    declare(home, topic)
+    second = DECLARATION.format(topics=(other,), max_offsets=20).replace('name="orders"', 'name="other"')
+    home.declare("other", text=second)
+    topics.send(topic, orders(0, 5, partitions=1))
+    topics.send(other, orders(0, 2, partitions=1))
+    home.run()
+    backup.take()
+    topics.send(topic, orders(5, 5, partitions=1))
+    home.run()
+    backup.restore()
+    home.run("other")
+    with pytest.raises(
+        NeedsPerson, match=r"Delivery 2 of orders was lost, .*deliveries/2-.*\.json and the objects"
+    ):
+        home.recover(NAME)
+    assert [end for *_, end in ranges(home, topic)][-1] == 5

@@ -183,6 +183,22 @@ def test_a_batch_of_a_replace_sink_is_the_whole_table(home: Home) -> None:
         home.run("prices")
 
 
+def test_a_sink_that_was_only_tried_is_given_up_again(home: Home) -> None:
+    """Nothing was delivered by replace, so nothing would come back."""
+    land(home, "prices/0.jsonl", [json.loads(order.json) for order in orders(0, 5)])
+    schema = "id bigint, shop string, amount double, at timestamp"
+    upsert = 'Upsert(keys=("id",), newest="at")'
+    declare(home, "prices", ORDER, schema=schema, sink=upsert)
+    home.run("prices")
+    land(home, "prices/1.jsonl", [json.loads(order.json) for order in orders(5, 5)])
+    declare(home, "prices", ORDER, schema=schema, sink="Replace()")
+    with pytest.raises(TableRefused, match="UNIQUE"):
+        home.run("prices")
+    declare(home, "prices", ORDER, schema=schema, sink=upsert)
+    assert home.run("prices").batches == 1
+    assert_clean(home, "prices")
+
+
 # Nested columns
 
 NESTED_DDL = (

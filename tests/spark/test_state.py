@@ -146,6 +146,15 @@ def test_complete_replaces_the_whole_table(home: Home, grouped: str) -> None:
     assert_clean(home)
 
 
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_part_of_the_rows_does_not_replace_the_table(home: Home, mode: str) -> None:
+    declare(home, sink="Replace()", output_mode=mode)
+    land_all(home, taps.taps(1, 20, seed=3))
+    with pytest.raises(SetupError, match=f"puts out in {mode} mode, which is a part of its rows"):
+        home.run(NAME)
+    assert home.ask("SELECT count(*) FROM sluice.delivery") == [(0,)]
+
+
 def test_sessions_come_when_they_are_over(home: Home) -> None:
     """A phone's taps with no gap of half an hour between them."""
     files = taps.taps(8, 50, seed=10)

@@ -90,3 +90,17 @@ def held(home: Home) -> Held:
     rows = home.ask("SELECT reasons, raw FROM sluice.quarantine WHERE reasons <> '{malformed}'")
     values = [(reasons, json.loads(raw)) for reasons, raw in rows]
     return Counter((reason, row.get("phone"), row.get("action")) for [reason], row in values)
+
+
+def test_a_limit_drops_no_malformed_record(home: Home) -> None:
+    """Spark stops reading when it has enough rows, and would count no more."""
+    made = taps.taps(1, 40, seed=6)[0]
+    lines = [tap.json for tap in made]
+    lines[20:20] = ["{broken", "no object"]
+    declare(home, body="    return df.limit(3)", sink="Append()", columns=taps.TAPS)
+    home.write(f"{NAME}/0.jsonl", "".join(f"{line}\n" for line in lines))
+    home.run(NAME)
+    assert home.ask("SELECT delivered, quarantined, rows_in FROM sluice.delivery WHERE batch_id = 0") == [
+        (3, 2, 5)
+    ]
+    assert home.ask("SELECT raw FROM sluice.quarantine ORDER BY raw") == [("no object",), ("{broken",)]
