@@ -37,6 +37,9 @@ class Lease:
     run_id: str
 
 
+COMPUTING = " computing "  # between an aggregate's keys and its figures
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamState:
     """What the ledger knows of one stream."""
@@ -51,6 +54,12 @@ class StreamState:
     @property
     def next_batch(self) -> int:
         return self.first_batch if self.last_batch is None else self.last_batch + 1
+
+    def goes_on_as(self, state: Sequence[str]) -> bool:
+        """Whether its checkpoint fits a transform that keeps `state`; one from before figures were kept is told by keys."""
+        return len(self.state) == len(state) and all(
+            old in (new, new.partition(COMPUTING)[0]) for old, new in zip(self.state, state, strict=True)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

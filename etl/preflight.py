@@ -128,7 +128,7 @@ def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[st
 
     Of `topics` it can't be made anew.
     """
-    if known.state == list(state):
+    if known.goes_on_as(state):
         return
     if known.first_batch > 0 or known.last_batch is not None:
         before, now = ("; ".join(one) or "none" for one in (known.state, state))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.before import BeforeStart
 from etl.errors import SetupError
+from etl.ledger import COMPUTING
 from etl.pipeline import Append, Pipeline, Replace, Upsert
 from etl.reader import SOURCE_NUMBER
 from etl.sparksession import setting
@@ -177,7 +178,28 @@ def _described(node: Any, computed: Mapping[str, Any]) -> str:
     if name not in _KEYS:
         return name
     keys = _listed(getattr(node, _KEYS[name])())
-    return f"{name} by {', '.join(key.sql() + _made_of(key, computed) for key in keys)}"
+    described = f"{name} by {', '.join(key.sql() + _made_of(key, computed) for key in keys)}"
+    return described + (_figures(node, computed) if name == _AGGREGATE else "")
+
+
+def _figures(node: Any, computed: Mapping[str, Any]) -> str:
+    """What an aggregate computes, in its order: Spark compares the types of what is kept, not what it is a figure of."""
+    found, waiting = list[str](), _listed(node.aggregateExpressions())[::-1]
+    while waiting:
+        one = waiting.pop()
+        if one.nodeName() == "AggregateExpression":
+            inputs = [
+                leaf for leaf in _listed(one.collectLeaves()) if leaf.nodeName() == "AttributeReference"
+            ]
+            found.append(one.sql() + "".join(_expression(leaf, computed) for leaf in inputs))
+        else:
+            waiting += _listed(one.children())[::-1]
+    return f"{COMPUTING}{', '.join(dict.fromkeys(found))}" if found else ""
+
+
+def _expression(leaf: Any, computed: Mapping[str, Any]) -> str:
+    made = computed.get(leaf.exprId().toString())
+    return f" ({leaf.name()} = {made.sql()})" if made is not None else ""
 
 
 def _made_of(key: Any, computed: Mapping[str, Any]) -> str:
