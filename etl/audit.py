@@ -51,6 +51,7 @@ from etl.retained import (
     s3_client,
     stored,
 )
+from etl.run import require_sink
 from etl.statements import statement
 from etl.tableschema import arrow_schema
 from etl.warehouse import postgres_type
@@ -151,6 +152,7 @@ def audit(place: Place, pipeline: Pipeline) -> AuditReport:
     with session(dsn) as cursor:
         run(cursor, "audit", "one_snapshot")
         _keep_table(cursor, pipeline)
+        require_sink(cursor, pipeline)
         run(cursor, "audit", "no_time_limits")
         said = _delivered(cursor, pipeline, *tables)
         retained = retained_pointers(cursor, pipeline.name, tables, place.settings.backup_horizon)

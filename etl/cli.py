@@ -244,16 +244,19 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show where each pipeline stands and what it waits for; of one pipeline also its newest batches."""
+    from etl.pipeline import load_pipelines
     from etl.status import states
 
     place = here()
     found = states(place, name)
     if as_json:
         print_json([state.json() for state in found])
-        return
-    cli_status.show(out, found)
-    if airflow := cli_airflow.where(place.settings):
-        out.print(airflow, markup=False)
+    else:
+        cli_status.show(out, found)
+        if airflow := cli_airflow.where(place.settings):
+            out.print(airflow, markup=False)
+    if name is None:
+        load_pipelines(place.settings.pipelines)  # a declaration that is not right is told after the others
 
 
 @app.command()

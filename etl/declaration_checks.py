@@ -291,7 +291,7 @@ def _columns_problems(where: str, columns: object) -> list[str]:
     if not isinstance(columns, tuple) or not columns:
         return [f"{where}: {columns!r} must be a tuple of at least one column, such as ('id',)"]
     found = [wrong for column in columns for wrong in _column_problems(where, column)]
-    if len(set(columns)) != len(columns):
+    if not found and len(set(columns)) != len(columns):
         found.append(f"{where}: {columns!r} names a column twice")
     return found
 

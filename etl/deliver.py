@@ -277,7 +277,9 @@ def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
         ledger.record_stop(
             cursor, pipeline, run.stream_id, batch.batch_id, verdict.stops, report_text(verdict)
         )
-    again = f', or `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all | --accept --why "…"`'
+    again = (
+        f', or `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all --why "…"` (or --accept)'
+    )
     if not run.sinks.pipeline.replayable:
         again = ", or raise max_quarantine_share; what this batch had read can't be read again"
     return ContractBroken(

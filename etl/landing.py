@@ -14,8 +14,10 @@ import importlib.metadata
 import io
 import itertools
 import json
+import os
 import re
 import secrets
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -236,12 +238,25 @@ def _has(store: fs.FileSystem, path: str, content: bytes) -> bool:
         return cast("bytes", stream.read()) == content
 
 
+def _moments() -> Iterator[int]:
+    """Now, in ns, and never the same millisecond twice: Spark takes files by it, and those of one in any order."""
+    last = 0
+    while True:
+        last = max(time.time_ns(), last + 1_000_000)
+        yield last
+
+
+_MOMENTS = _moments()
+
+
 def _replace(path: Path, content: bytes) -> None:
     """A hidden file first: Spark lists no name that starts with a dot."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         draft.write_bytes(content)
+        moment = next(_MOMENTS)
+        os.utime(draft, ns=(moment, moment))
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

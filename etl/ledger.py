@@ -108,19 +108,14 @@ def holder() -> str:
 
 
 def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool) -> None:
-    """Give the pipeline its row, and its table to nobody else; `replaces`: each batch takes the place of all before.
+    """Give the pipeline its row, and its table to nobody else, or raise TableRefused.
 
-    TableRefused where batches were delivered by replace, and these are to be delivered in another way.
+    `replaces`: each batch takes the place of all before.
     """
     wanted = {"table_schema": table_schema, "table_name": table_name}
     values = {"pipeline": pipeline, **wanted}
+    require_sink(cursor, pipeline, **wanted, replaces=replaces)
     known = row(run(cursor, "ledger", "pipeline_row", values))
-    if known and known["replaces"] and not replaces:
-        raise TableRefused(
-            f"Pipeline {pipeline} delivered by replace, and its sink now is another: what its batches had replaced would"
-            " come back",
-            remedy="declare it as Replace() again, or a new pipeline under another name and with another table",
-        )
     if known and wanted.items() <= known.items():
         return  # without a lock: the upsert would wait for a commit under way
     try:
@@ -132,8 +127,23 @@ def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: st
             f"Table {table_schema}.{table_name} of pipeline {pipeline} belongs to another pipeline",
             remedy="name another table in its sink; `sluice status` lists the tables",
         ) from error
-    known = row(run(cursor, "ledger", "pipeline_row", values))
-    if known and (known["table_schema"], known["table_name"]) != (table_schema, table_name):
+    require_sink(cursor, pipeline, **wanted, replaces=replaces)
+
+
+def require_sink(
+    cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool
+) -> None:
+    """TableRefused where the pipeline has delivered to another table, or by replace and now does in another way."""
+    known = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
+    if known is None or last_delivery(cursor, pipeline) is None:
+        return
+    if known["replaces"] and not replaces:
+        raise TableRefused(
+            f"Pipeline {pipeline} delivered by replace, and its sink now is another: what its batches had replaced would"
+            " come back",
+            remedy="declare it as Replace() again, or a new pipeline under another name and with another table",
+        )
+    if (known["table_schema"], known["table_name"]) != (table_schema, table_name):
         raise TableRefused(
             f"Pipeline {pipeline} has delivered to {known['table_schema']}.{known['table_name']}; "
             f"its sink now names {table_schema}.{table_name}",

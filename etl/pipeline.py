@@ -153,7 +153,11 @@ def _load(file: Path) -> _Loaded:
     if not isinstance(declared, Pipeline):
         return _Loaded(file=file, pipeline=None, wrong=("declares no PIPELINE = Pipeline(…)",))
     pipeline = dataclasses.replace(declared, file=file, code=hashlib.sha256(code).hexdigest())
-    return _Loaded(file=file, pipeline=pipeline, wrong=(*early, *problems(pipeline)))
+    try:
+        found = problems(pipeline)
+    except TypeError as error:  # a value of a kind that no field has
+        return _Loaded(file=file, pipeline=None, wrong=(f"a field's value is of the wrong type: {error}",))
+    return _Loaded(file=file, pipeline=pipeline, wrong=(*early, *found))
 
 
 def _run(file: Path) -> object:

@@ -26,7 +26,7 @@ from etl.inputs import Input
 from etl.offsets import Range
 from etl.pipeline import Pipeline, Replace
 from etl.quarantine import HeldRow
-from etl.run import Progress, a_session, leased
+from etl.run import Progress, a_session, leased, require_sink
 from etl.stage import StageTask
 from etl.steps import Listener
 from etl.verdict import Counts, Verdict
@@ -62,6 +62,7 @@ def release(
     _refuse(pipeline, held, corrections)
     dsn = place.services.postgres
     with session(dsn) as cursor:
+        require_sink(cursor, pipeline)
         lease = apart.begin(cursor, pipeline.name, "release", who=who, why=why)
     began(lease.run_id)
     receipts: list[Receipt] = []
@@ -70,10 +71,13 @@ def release(
         from etl.opened import open_pipeline
 
         opened = open_pipeline(place, pipeline, found, beside=True)
-        for number, (origin, rows) in enumerate(_by_delivery(held)):
+        corrected = [
+            (origin, rows, _corrected(opened, rows, corrections)) for origin, rows in _by_delivery(held)
+        ]
+        for number, (origin, rows, table) in enumerate(corrected):
             ids = tuple(one.quarantine_id for one in rows)
             change = Apart(kind="release", files={}, released_from=origin, rows=ids, who=who, why=why)
-            batch = ReleaseBatch(micro=_micro(opened, number, rows, corrections, place), origin=origin)
+            batch = ReleaseBatch(micro=_micro(opened, number, table, place), origin=origin)
             try:
                 receipt = deliver_apart(opened.session_apart(lease, change, on_step), batch)
             except ContractBroken as error:
@@ -118,13 +122,23 @@ def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Correction
         )
 
 
-def _micro(
-    opened: Opened, number: int, rows: Sequence[HeldRow], corrections: Corrections, place: Place
-) -> SparkBatch:
+def _corrected(opened: Opened, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
+    """The rows as they are to be released. SetupError, before any of any delivery is, where one does not fit."""
+    columns = opened.rules.arrow_schema
+    for one in rows:
+        given = corrections.get(one.quarantine_id, {})
+        if one.row is None and (lacking := [name for name in columns.names if name not in given]):
+            raise SetupError(
+                f"Row {one.quarantine_id} never was a row, and its correction lacks {', '.join(lacking)}",
+                remedy="give each of its columns a value, null where it has none",
+            )
+    values = [{**(one.values or {}), **corrections.get(one.quarantine_id, {})} for one in rows]
+    return typed(values, columns, [one.quarantine_id for one in rows])
+
+
+def _micro(opened: Opened, number: int, table: pa.Table, place: Place) -> SparkBatch:
     from etl.sparkbatch import SparkBatch
 
-    values = [{**(one.values or {}), **corrections.get(one.quarantine_id, {})} for one in rows]
-    table = typed(values, opened.rules.arrow_schema, [one.quarantine_id for one in rows])
     return SparkBatch(
         batch_id=number,
         frame=_frame(opened, table),
@@ -167,6 +181,8 @@ def _column(field: pa.Field, values: Sequence[Any], ids: Sequence[int]) -> pa.Ar
 
 
 def _value(value: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(value, float) and pa.types.is_decimal(kind):
+        value = repr(value)
     if isinstance(value, str) and pa.types.is_binary(kind):
         return pa.array([bytes.fromhex(value)], kind)
     if isinstance(value, str) and _beyond(value) and pa.types.is_temporal(kind):

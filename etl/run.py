@@ -230,9 +230,17 @@ def claim(dsn: str, pipeline: Pipeline) -> Lease:
 
 def make_known(cursor: Cursor, pipeline: Pipeline) -> None:
     """To the ledger, with its table; one that is known stays as it is."""
+    ledger.register(cursor, pipeline.name, **_sink(pipeline))
+
+
+def require_sink(cursor: Cursor, pipeline: Pipeline) -> None:
+    """TableRefused where what was delivered is elsewhere than the declaration says."""
+    ledger.require_sink(cursor, pipeline.name, **_sink(pipeline))
+
+
+def _sink(pipeline: Pipeline) -> dict[str, Any]:
     schema, _, table = pipeline.table.rpartition(".")
-    replaces = isinstance(pipeline.sink, Replace)
-    ledger.register(cursor, pipeline.name, table_schema=schema, table_name=table, replaces=replaces)
+    return {"table_schema": schema, "table_name": table, "replaces": isinstance(pipeline.sink, Replace)}
 
 
 @contextmanager

@@ -7,6 +7,7 @@ transform can lose it, and can be had as its raw text afterwards. Blank lines ar
 from __future__ import annotations
 
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from etl.before import BeforeStart
 from etl.columns import NESTED, output, quoted
 from etl.declaration import Pipeline
-from etl.errors import InputsChanged, ServiceAway, SetupError
+from etl.ending import in_short
+from etl.errors import InputsChanged, ServiceAway, SetupError, SluiceError
 from etl.inputs import Input, changed, path_of
 from etl.landed import listed_path, source_of
 from etl.late import LATE, is_late
@@ -26,6 +28,7 @@ from etl.patterns import inferred_format, split_pattern
 from etl.places import spark_path
 from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files, read_stream
 from etl.settings import Settings
+from etl.sparksession import unlogged_analysis
 from etl.stage import MALFORMED as MALFORMED_REASON
 from etl.stage import RAW, WHY
 
@@ -210,7 +213,7 @@ class Source:
     def _put_out(self, records: Records) -> DataFrame:
         good = {name: self._good(name, frame) for name, frame in records.items()}
         named = {name: frame for name, frame in good.items() if name is not None}
-        return output(self.pipeline.transform(good[None], **named, **self.lookups, **self.scorers))
+        return output(_transformed(self.pipeline, good[None], {**named, **self.lookups, **self.scorers}))
 
     def _good(self, name: str | None, records: DataFrame) -> DataFrame:
         """The records that are neither malformed nor late; all are counted first, those apart."""
@@ -415,6 +418,32 @@ def _refuse_ambiguous(pipeline: Pipeline, uri: str, like: Sequence[int]) -> None
             f"{uri} may be of more than one stream of pipeline {pipeline.name}, and none of its patterns means it",
             remedy=f"put it below the landing as one of {', '.join(pipeline.files[n].pattern for n in like)}",
         )
+
+
+def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]) -> DataFrame:
+    """What the transform makes, or SetupError that says why it makes nothing."""
+    from pyspark.sql import DataFrame
+
+    remedy = f"change it, in {pipeline.file}; `sluice try {pipeline.name} --input FILES` shows what it does"
+    try:
+        with unlogged_analysis():
+            made = pipeline.transform(frame, **others)
+    except SluiceError:
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)
+        line = next(
+            (f", line {one.lineno}" for one in reversed(at) if one.filename == str(pipeline.file)), ""
+        )
+        raise SetupError(
+            f"The transform of {pipeline.name} fails{line}: {type(error).__name__}: {in_short(error)}",
+            remedy=remedy,
+        ) from error
+    if not isinstance(made, DataFrame):
+        raise SetupError(
+            f"The transform of {pipeline.name} returns {type(made).__name__}, not a DataFrame", remedy=remedy
+        )
+    return made
 
 
 def causes(error: Any) -> Iterator[str]:

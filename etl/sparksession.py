@@ -131,6 +131,24 @@ def start(settings: Settings, services: Services) -> SparkSession:
 
 
 @contextmanager
+def unlogged_analysis() -> Iterator[None]:
+    """Within, Spark's analysis errors are raised, and not logged besides."""
+    from pyspark.logger import PySparkLogger
+
+    # Not logging.getLogger: the first to ask decides the class, and Spark's errors are written by its own alone.
+    names = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+    loggers = [PySparkLogger.getLogger(name) for name in names]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+@contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     """Another value of a setting for a while."""
     from py4j.protocol import Py4JError

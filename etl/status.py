@@ -12,7 +12,7 @@ from etl import ledger, runs
 from etl.database import Cursor, migrate, row, rows, run, session
 from etl.errors import SetupError
 from etl.live import promise, run_command
-from etl.pipeline import Pipeline, load_pipeline, load_pipelines
+from etl.pipeline import Pipeline, load_pipeline, loadable
 from etl.run import Place
 from etl.runs import Ended, Progress, Running
 from etl.standing import Standing, Stop, standing
@@ -49,9 +49,9 @@ class State:
 
 
 def states(place: Place, name: str | None) -> list[State]:
-    """Every declared pipeline, or the one named."""
+    """Every pipeline whose declaration is right, or the one named."""
     folders = place.settings.pipelines
-    found = {name: load_pipeline(name, folders)} if name else load_pipelines(folders)
+    found = {name: load_pipeline(name, folders)} if name else loadable(folders)
     dsn = place.services.postgres
     migrate(dsn)
     with session(dsn) as cursor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from etl.sparksession import unlogged_analysis
 from etl.verdict import SAMPLES_PER_RULE
 
 if TYPE_CHECKING:
@@ -44,21 +45,9 @@ def quiet_analysis() -> Iterator[None]:
 
     GX's warnings that its own suite files write row conditions as text are left out too.
     """
-    from pyspark.logger import PySparkLogger
-
-    # Not logging.getLogger: the first to ask decides the class, and Spark's errors are written by its own alone.
-    names = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-    loggers = [PySparkLogger.getLogger(name) for name in names]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=DeprecationWarning)
-            yield
-    finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
+    with unlogged_analysis(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
 
 
 def engine_over(spark: SparkSession, frame: DataFrame) -> Any:

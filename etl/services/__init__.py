@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from etl.errors import ServiceAway
@@ -35,7 +35,9 @@ __all__ = [
 class Services:
     """How to reach both services."""
 
-    postgres: str  # libpq connection string; the embedded one's password is in its passfile
+    postgres: str = field(
+        repr=False
+    )  # libpq connection string; the embedded one's password is in its passfile
     lake: str  # s3://bucket[/prefix], no trailing slash
     s3_endpoint: str | None  # None: AWS itself
     s3_region: str

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from pathlib import Path
+
 import boto3
 
 from etl.generated import generated, land_generated
@@ -38,3 +41,12 @@ def test_a_data_set_lands_on_s3_once_and_landing_again_mends_what_changed(
     client.put_object(Bucket=bucket, Key=f"{prefix}/{torn}", Body=b"torn")
     assert land_generated(landing, "actions", days, seed=1).written == 1
     assert {path: content for path, (_, content) in seen().items()} == wanted
+
+
+def test_files_land_in_the_order_of_their_times(tmp_path: Path) -> None:
+    """Spark takes files by the millisecond of their last change; those of one in any order, and hours would be late."""
+    land_generated(str(tmp_path), "devices", [dt.date(2024, 3, 1)], seed=1)
+    files = sorted(tmp_path.glob("devices/**/*.jsonl"))
+    moments = [file.stat().st_mtime_ns // 1_000_000 for file in files]
+    assert len(files) == 24
+    assert moments == sorted(set(moments))

@@ -13,7 +13,7 @@ import pytest
 from etl import tries
 from etl.airflow_try import AirflowTry
 from etl.batch import Receipt
-from etl.errors import ContractBroken, NeedsPerson, SetupError
+from etl.errors import ContractBroken, NeedsPerson, SetupError, TableRefused
 from etl.plan import Chosen as Batches
 from etl.plan import plan
 from etl.quarantine import Chosen, discard, held_rows
@@ -126,6 +126,41 @@ def test_nothing_is_changed_when_nothing_would_pass(home: Home) -> None:
     with pytest.raises(SetupError, match="columns that the pipeline has not: prize"):
         let_out(home, Chosen(ids=(number,)), {number: {"prize": 1}})
     assert home.ask("SELECT * FROM sluice.quarantine ORDER BY 1") == before
+    assert_clean(home)
+
+
+def test_one_row_that_does_not_fit_keeps_all_of_them_held(home: Home) -> None:
+    """Those of earlier deliveries as well: the file is corrected, and the same command does it."""
+    two_batches(home)
+    first, second = (ids(home, delivery=number, reason=NEGATIVE)[0] for number in (1, 2))
+    chosen, right = Chosen(ids=(first, second)), {"amount": 1.0}
+    with pytest.raises(SetupError, match=f"Row {second}: 'four' is no value of column amount"):
+        let_out(home, chosen, {first: right, second: {"amount": "four"}})
+    assert home.ask("SELECT count(*) FROM sluice.delivery") == [(2,)]
+    [broken] = ids(home, delivery=2, reason="malformed")
+    some = {"id": 77, "amount": 3, "at": "2020-02-01 10:00:00Z"}
+    with pytest.raises(
+        SetupError, match=f"Row {broken} never was a row, and its correction lacks shop, city"
+    ):
+        let_out(home, Chosen(ids=(first, broken)), {first: right, broken: some})
+    assert home.ask("SELECT count(*) FROM sluice.delivery") == [(2,)]
+    done = let_out(home, chosen, {first: right, second: right})
+    assert [one.delivered for one in done] == [1, 1]
+    assert_clean(home)
+
+
+def test_rows_are_released_into_the_table_that_has_the_others_or_not_at_all(home: Home) -> None:
+    two_batches(home)
+    home.judge(*RULES[1:])
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    home.declare(text=text.replace("sink=Append()", 'sink=Append(table="warehouse.elsewhere")'))
+    for refused in (lambda: let_out(home, Chosen(reason=NEGATIVE)), home.assert_clean):
+        with pytest.raises(
+            TableRefused, match=r"delivered to warehouse\.orders; its sink now names warehouse\.elsewhere"
+        ):
+            refused()
+    assert home.ask("SELECT to_regclass('warehouse.elsewhere')::text") == [(None,)]
+    home.declare(text=text)
     assert_clean(home)
 
 

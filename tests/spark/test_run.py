@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from etl.batch import Receipt
-from etl.errors import Busy, NeedsPerson
+from etl.errors import Busy, NeedsPerson, SetupError
 from etl.run import Summary, run
 from tests import oracle
 from tests.spark.runs import NEGATIVE, NO_CITY, REPOSITORY, RULES, UNIQUE, Home, orders, rule
@@ -180,3 +180,25 @@ def test_of_two_runs_at_once_one_delivers(home: Home) -> None:
     delivered = [outcome.delivered for outcome in outcomes if isinstance(outcome, Summary)]
     assert (len(outcomes), delivered) == (2, [12])
     home.assert_holds(landed)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ('return df.select("idd")', r"fails, line \d+: AnalysisException: \[UNRESOLVED_COLUMN"),
+        ('df.select("id")', "returns NoneType, not a DataFrame"),
+        ("return df.no_such_method()", r"fails, line \d+: .*no_such_method"),
+        ("return df.count()", r"fails, line \d+: AnalysisException: Queries with streaming sources"),
+    ],
+)
+def test_a_mistake_in_a_transform_is_told_with_its_line(
+    home: Home, mistake: str, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    body = text[text.index("    return df.join") : text.index("\n\nPIPELINE")]
+    home.declare(text=text.replace(body, f"    {mistake}"))
+    home.land("orders/0.jsonl", orders(0, 2))
+    with pytest.raises(SetupError, match=f"The transform of orders {told}") as found:
+        home.run()
+    assert "sluice try orders" in found.value.remedy
+    assert "QueryContextLogger" not in capfd.readouterr().err

@@ -72,8 +72,10 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
             .groupBy("timestamp")
             .agg(F.round(F.sum("n") / F.count("n")).alias("mean"), F.max("value").alias("m"))
         ),
-        "Aggregate by timestamp computing sum(n) (n = (value * CAST(100 AS BIGINT))),"
-        " count(n) (n = (value * CAST(100 AS BIGINT))), max(value)",
+        (
+            "Aggregate by timestamp computing sum(n) (n = (value * CAST(100 AS BIGINT))),"
+            " count(n) (n = (value * CAST(100 AS BIGINT))), max(value)"
+        ),
     ),
     "arbitrary state": (
         lambda df: device_alerts(

@@ -27,6 +27,7 @@ from etl.pipeline import (
     day,
     load_pipeline,
     load_pipelines,
+    loadable,
 )
 
 GOOD = """
@@ -399,3 +400,25 @@ def test_the_recipes_of_rate_and_socket_load(tmp_path: Path) -> None:
         (tmp_path / f"recipe{number}.py").write_text(block)
     found = load_pipelines([tmp_path])
     assert {name: one.replayable for name, one in found.items()} == {"ticks": False, "readings": False}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        'sink=Upsert(keys=(["id"],), newest="at")',
+        "sources=(Kafka((['a'],)),)",
+        "sources=(Files('a/*.csv', stream=['x']),)",
+        "sources=(Socket('localhost', 9, format=['json']),)",
+        "lookups={'l': Lookup('l.csv', schema='id bigint', key=(['id'],))}",
+    ],
+)
+def test_a_value_of_any_kind_is_told_and_takes_no_other_pipeline_along(tmp_path: Path, field: str) -> None:
+    text = (
+        "from etl.pipeline import *\nPIPELINE = Pipeline(**({{'name': {name!r}, 'sources': (Files('a/*.csv'),),"
+        " 'schema': 'id bigint', 'transform': lambda df: df, 'sink': Append()}} | dict({field})))\n"
+    )
+    (tmp_path / "odd.py").write_text(text.format(name="odd", field=field))
+    (tmp_path / "right.py").write_text(text.format(name="right", field=""))
+    assert {*loadable([tmp_path])} == {"right"}
+    with pytest.raises(SetupError, match=r"odd\.py: "):
+        load_pipeline("odd", [tmp_path])
