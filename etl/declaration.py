@@ -7,8 +7,6 @@ field, so that a person mends it in one go.
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -256,7 +254,6 @@ class Pipeline:
     owner: str = "sluice"  # who is asked about it, as Airflow shows
     tags: tuple[str, ...] = ()  # Airflow's, beside "sluice"
     file: Path | None = field(default=None, compare=False)  # set by the loader: where it is declared
-    code: str = field(default="", compare=False)  # set by the loader: SHA-256 of that file
 
     @property
     def table(self) -> str:
@@ -300,34 +297,6 @@ class Pipeline:
     def tells_late(self) -> bool:
         """Whether records behind the watermark are held, of any stream."""
         return any(kind.late is not None for kind in self.all_streams.values())
-
-    def description(self) -> dict[str, Any]:
-        """The declaration as JSON values; equal for equal declarations on every machine."""
-        return {
-            "name": self.name,
-            "sources": [described(source) for source in self.sources],
-            "schema": self.schema,
-            "streams": {name: described(stream) for name, stream in sorted(self.streams.items())},
-            "lookups": {name: described(lookup) for name, lookup in sorted(self.lookups.items())},
-            "models": {name: described(model) for name, model in sorted(self.models.items())},
-            "transform": getattr(self.transform, "__qualname__", repr(type(self.transform))),
-            "sink": {"mode": type(self.sink).__name__.lower(), **described(self.sink), "table": self.table},
-            "suite": self.suite,
-            "schedule": self.schedule,
-            "interval": self.interval,
-            "start": self.start.isoformat() if self.start else None,
-            "output_mode": self.output_mode,
-            "late": self.late,
-            "metrics": list(self.metrics),
-            "max_quarantine_share": self.max_quarantine_share,
-            "code": self.code,
-        }
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the description: the version of this pipeline that a delivery was made by."""
-        text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def described(noun: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
-import hashlib
 import importlib.util
 import sys
 import traceback
@@ -152,7 +151,7 @@ def _load(file: Path) -> _Loaded:
         return _Loaded(file=file, pipeline=None, wrong=(_raised(file, error),))
     if not isinstance(declared, Pipeline):
         return _Loaded(file=file, pipeline=None, wrong=("declares no PIPELINE = Pipeline(…)",))
-    pipeline = dataclasses.replace(declared, file=file, code=hashlib.sha256(code).hexdigest())
+    pipeline = dataclasses.replace(declared, file=file)
     try:
         found = problems(pipeline)
     except TypeError as error:  # a value of a kind that no field has

@@ -82,10 +82,6 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([field(nested) for nested in schema.fields])
 
 
-def field_id(field: pa.Field) -> int:
-    return int((field.metadata or {})[b"PARQUET:field_id"])
-
-
 def _id(number: int) -> dict[str, str]:
     return {"PARQUET:field_id": str(number)}
 

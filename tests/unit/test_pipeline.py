@@ -193,7 +193,6 @@ def test_models_are_taken_by_name_and_checked() -> None:
 
     right = Model("readings", features=("a", "b"), label="c")
     assert problems(declared(transform=scored, models={"odd": right})) == []
-    assert declared(models={"odd": right}).description()["models"]["odd"]["features"] == ["a", "b"]
     lookup = Lookup("p.csv", schema="id int", key=("id",))
     wrong = Model("No name", features=("a", "a"), flagged=1.0, label="_c", rows=7, trees=0, seed=True)
     models = {"odd": wrong, "p": right, "no name": "none"}
@@ -295,13 +294,10 @@ def test_loading_needs_no_pyspark(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_loaded_pipeline_knows_its_file_and_version(tmp_path: Path) -> None:
+def test_a_loaded_pipeline_knows_its_file(tmp_path: Path) -> None:
     file = write(tmp_path, "events")
     first = load_pipeline("events", [tmp_path])
     assert first.file == file and first.table == "warehouse.events"
-    assert load_pipeline("events", [tmp_path]).digest == first.digest
-    file.write_text(file.read_text() + "# another version\n")
-    assert load_pipeline("events", [tmp_path]).digest != first.digest
 
 
 def test_all_broken_files_are_reported_together_with_their_lines(tmp_path: Path) -> None:
