@@ -116,6 +116,7 @@ class Staged:
             samples=samples,
             aggregates=self.aggregates,
             malformed=sum(r.quarantined for r in self.malformed),
+            reasons=self.reasons,
             records=self.records,
         )
 

@@ -104,7 +104,9 @@ def _chosen(
         raise SetupError("--stream goes with --batches", remedy=ONE_WAY)
     for option, value in (("--stream", stream), ("--run", run)):
         if value is not None and not is_uuid(value):
-            raise SetupError(f"{option} {value} is no id", remedy="`sluice status --json` shows them")
+            raise SetupError(
+                f"{option} {value} is no id", remedy="`sluice status PIPELINE --json` shows them"
+            )
     if deliveries is not None:
         return Chosen(deliveries=spans("--deliveries", deliveries))
     if batches is not None:

@@ -49,16 +49,19 @@ def path_of(uri: str, landing: str) -> str:
     return place(uri).removeprefix(landing_place(landing).rstrip("/") + "/")
 
 
-def look(
-    uris: Iterable[str], *, landing: str, source: int = 0, client: S3Client | None = None
-) -> list[Input]:
+def uri_at(path: str, landing: str) -> str:
+    """Where the file of this identity lies, below the landing as it is now."""
+    outside = path.startswith(("/", "s3a://"))
+    return uri_of(path if outside else f"{landing_place(landing).rstrip('/')}/{path}")
+
+
+def look(uris: Iterable[str], *, landing: str, source: int = 0) -> list[Input]:
     """Each file that is there, as it is now, in the order of `uris`; one that is gone is left out.
 
     Raises ServiceAway when S3 doesn't answer: a file that can't be looked at is not a file that is gone.
     """
     named = [uri if "://" in uri else uri_of(place(uri)) for uri in uris]
-    if any(uri.startswith("s3a://") for uri in named) and client is None:
-        client = s3_client()
+    client = s3_client() if any(uri.startswith("s3a://") for uri in named) else None
     with ThreadPoolExecutor(REQUESTS) as pool:
         seen = pool.map(lambda uri: _look(uri, landing, source, client), named)
         return [one for one in seen if one is not None]

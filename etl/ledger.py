@@ -300,10 +300,9 @@ def skip_numbers(cursor: Cursor, number: int) -> None:
     run(cursor, "ledger", "skip_numbers", {"number": number})
 
 
-def last_outcome(cursor: Cursor, lease: Lease) -> str | None:
-    """How the run before this one ended."""
-    found = run(cursor, "ledger", "last_run", _of(lease)).fetchone()
-    return None if found is None else found[0]
+def pending_outcomes(cursor: Cursor, lease: Lease) -> set[str]:
+    """How the runs ended since the last one that came to its own end: a recover that broke off settled nothing."""
+    return {outcome for (outcome,) in run(cursor, "ledger", "pending_outcomes", _of(lease))}
 
 
 def close_attempt(cursor: Cursor, delivery_id: int, outcome: str) -> None:
@@ -384,8 +383,8 @@ def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int)
         )
 
 
-def insert_delivery(cursor: Cursor, entry: Entry) -> int:
-    """The ledger row; returns its commit_seq. The caller holds the pipeline's lock."""
+def insert_delivery(cursor: Cursor, entry: Entry) -> None:
+    """The ledger row. The caller holds the pipeline's lock."""
     values = {
         **entry.__dict__,
         "delivery": entry.delivery_id,
@@ -394,9 +393,7 @@ def insert_delivery(cursor: Cursor, entry: Entry) -> int:
         "run": entry.run_id,
         "lookups": Json(entry.lookups),
     }
-    found = run(cursor, "ledger", "insert_delivery", values).fetchone()
-    assert found is not None
-    return int(found[0])
+    run(cursor, "ledger", "insert_delivery", values)
 
 
 def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None:

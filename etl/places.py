@@ -7,6 +7,7 @@ decoding it again would name another file, so the two are kept apart.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -54,7 +55,13 @@ def landing_place(landing: str) -> str:
 
 
 def s3_client() -> S3Client:
-    """A client whose endpoint, region and credentials come from the AWS chain."""
+    """A client whose endpoint, region and credentials come from the AWS chain; it may be used by several threads."""
+    return _client(tuple(sorted(one for one in os.environ.items() if one[0].startswith("AWS_"))))
+
+
+@lru_cache(maxsize=4)
+def _client(environment: tuple[tuple[str, str], ...]) -> S3Client:  # noqa: ARG001 - of another one is another client
+    """Made once: it takes a tenth of a second, and a batch asks several times."""
     import boto3
     from botocore.config import Config
 

@@ -24,7 +24,7 @@ from etl.errors import (
     SluiceError,
     StateChanged,
 )
-from etl.inputs import Input, path_of
+from etl.inputs import Input, path_of, uri_at
 from etl.landed import landed, source_of
 from etl.ledger import Lease, StreamState
 from etl.pipeline import Pipeline
@@ -90,7 +90,8 @@ def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landin
         )
         seen = ledger.live_inputs(cursor, checkpoints.pipeline)
     history = left_out(pipeline, landing, live={one.path for one in seen})
-    checkpoint.seed([*by_source(seen, pipeline), *history], stream_id=stream_id)
+    behind = [replace(one, uri=uri_at(one.path, landing)) for one in by_source(seen, pipeline)]
+    checkpoint.seed([*behind, *history], stream_id=stream_id)
     return stream_id, len(seen)
 
 
@@ -187,11 +188,16 @@ def _undelivered(
     if isinstance(checkpoint, TopicCheckpoint):
         return _elsewhere(dsn, known, checkpoint, delivered)
     with session(dsn) as cursor:
-        live = {one.path for one in ledger.live_inputs(cursor, known.pipeline)}
-    behind = {path_of(file.uri, landing) for file in checkpoint.read_until(delivered)}
-    lost = sorted(filter(takes(pipeline), behind - live))
+        live = {one.path: one.uri for one in ledger.live_inputs(cursor, known.pipeline)}
+    behind = {path_of(file.uri, landing): file.uri for file in checkpoint.read_until(delivered)}
+    lost = sorted(filter(takes(pipeline), behind.keys() - live.keys()))
     if not lost:
         return None
+    if {behind[path] for path in lost} <= {*live.values()}:
+        return CheckpointDamaged(
+            f"The landing is now {landing}, and {len(lost)} files were delivered from elsewhere: {some(lost)}",
+            remedy=f"set SLUICE_LANDING back; or, where they were moved there too, `sluice recover {known.pipeline}`",
+        )
     return CheckpointDamaged(
         f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(lost)} files as read that no delivery has:"
         f" {some(lost)}",

@@ -103,10 +103,11 @@ def _recover_topics(
 ) -> Recovered:
     """As `_recover`, where a new checkpoint begins at the ledger's offsets."""
     from etl.source import open_source
+    from etl.state import kept
     from etl.topics import TopicSource
 
     dsn = place.services.postgres
-    source = open_source(spark, pipeline, place.settings)
+    source = open_source(spark, pipeline, place.settings, models=place.models)
     assert isinstance(source, TopicSource)
     problem = _problem(place, pipeline, lease) or _unreadable(place, pipeline, source)
     if problem is None:
@@ -114,15 +115,15 @@ def _recover_topics(
     receipts, again = _put_back(place, pipeline, lease)
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
-        outcome = ledger.last_outcome(cursor, lease)
-    if known and (known.state or outcome == "StateChanged"):
+    state = kept(pipeline, source.shape())
+    if known and (known.state or state):
         left = _problem(place, pipeline, lease) or _unreadable(place, pipeline, source)
         if left is not None:
-            raise _no_state_of_topics(pipeline, known.state, left, changed=outcome == "StateChanged")
+            raise _no_state_of_topics(pipeline, known.state, left, changed=not known.goes_on_as(state))
         return Recovered(
             pipeline=pipeline.name, problem=problem, put_back=receipts, again=again, stream=known.stream_id
         )
-    stream = seeded_topics(dsn, place.checkpoints(pipeline), source, accepted)
+    stream = seeded_topics(dsn, place.checkpoints(pipeline), source, accepted, known)
     return Recovered(
         pipeline=pipeline.name,
         problem=problem,
@@ -171,8 +172,8 @@ def _next_stream(
         return new_stream(dsn, place.checkpoints(pipeline)), 0
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
-        outcome = ledger.last_outcome(cursor, lease)
-    if (known and known.state) or outcome == "StateChanged":
+        changed = "StateChanged" in ledger.pending_outcomes(cursor, lease)
+    if (known and known.state) or changed:
         if known and _problem(place, pipeline, lease) is None:
             with session(dsn) as cursor:  # what was put back was all that its checkpoint was ahead by
                 return known.stream_id, len(ledger.live_inputs(cursor, pipeline.name))
@@ -189,7 +190,7 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
         return found.seen if found else None
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
-        outcome = ledger.last_outcome(cursor, lease)
+        pending = ledger.pending_outcomes(cursor, lease) & _OUTCOMES
     if known is None:
         present = checkpoints.present()
         return f"the ledger never saw the streams {', '.join(present)} run" if present else None
@@ -198,6 +199,6 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
         return None
     if misfit := mismatch(dsn, known, checkpoint, pipeline, place.settings.landing):
         return misfit.seen
-    if outcome in _OUTCOMES:
-        return f"the last run ended with {outcome}"
+    if pending:
+        return f"the last run ended with {' and '.join(sorted(pending))}"
     return None

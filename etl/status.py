@@ -106,7 +106,9 @@ def record_decision(
     if not why.strip():
         raise SetupError("A decision needs its reason", remedy='add --why "…"')
     if stream is not None and not is_uuid(stream):
-        raise SetupError(f"--stream {stream} is no stream's id", remedy="`sluice status --json` shows them")
+        raise SetupError(
+            f"--stream {stream} is no stream's id", remedy="`sluice status PIPELINE --json` shows them"
+        )
     if not pipeline.replayable:
         raise SetupError(
             f"Pipeline {pipeline.name} reads {pipeline.live.named}: no run can have a stopped batch of it again",

@@ -157,6 +157,9 @@ class StreamRun:
         return found
 
     def _require_readable(self, opened: Opened) -> None:
+        """Kafka is asked whether it has what comes next; files that are gone are told by the batch that reads them."""
+        if not self.pipeline.topics:
+            return
         with session(self._dsn) as cursor:
             reached = offsets.reached(cursor, self.pipeline.name)
         opened.source.require_readable(self._checkpoint(), self._stream().next_batch, reached)

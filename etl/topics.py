@@ -63,7 +63,7 @@ class TopicSource(FilelessSource):
         if misfit := self.misfit(checkpoint, batch_id, now):
             raise CheckpointDamaged(
                 f"Spark can't go on with checkpoint {checkpoint.uri} of {name}: {'; '.join(misfit[:5])}",
-                remedy=f"`sluice recover {name}`, which loses nothing that is there",
+                remedy=f"`sluice recover {name}`, which goes on with all that is there and names what is gone",
             )
 
     def misfit(self, checkpoint: Checkpoint, batch_id: int, now: Mapping[str, Topic]) -> list[str]:

@@ -47,6 +47,9 @@ class Counts:
     samples: Mapping[int, Sequence[tuple[Any, ...]]] = field(default_factory=dict)  # rule number -> rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)  # observed name -> value
     malformed: int = 0  # records that never became rows: quarantined as well, counted in the share
+    reasons: Mapping[str, int] = field(
+        default_factory=dict
+    )  # reason -> of all that is quarantined, what carries it
     records: int | None = None  # that were read, where the rows are not of them alone
     columns: Mapping[str, ColumnMetrics] = field(
         default_factory=dict

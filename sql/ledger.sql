@@ -146,7 +146,7 @@ FROM sluice.delivery d
 WHERE d.pipeline = %(pipeline)s AND d.live AND d.kind <> 'release' ORDER BY d.commit_seq
 
 -- name: insert_delivery
--- The ledger row of a delivery; the caller holds the lock of the pipeline's row. Returns commit_seq.
+-- The ledger row of a delivery; the caller holds the lock of the pipeline's row.
 WITH next AS (
     UPDATE sluice.pipeline SET commit_seq = commit_seq + 1 WHERE name = %(pipeline)s RETURNING commit_seq
 )
@@ -159,7 +159,6 @@ SELECT %(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, next.commit_seq, %(run
     %(manifest)s, %(previous)s, %(metadata_location)s, %(quarantine_metadata_location)s, %(snapshot_id)s,
     %(kind)s, %(released_from)s, %(watermark_ms)s, %(time_ms)s, %(records)s, %(dropped)s
 FROM next
-RETURNING commit_seq
 
 -- name: insert_inputs
 -- The inputs of a delivery.
@@ -267,6 +266,14 @@ WHERE delivery_id = ANY(%(deliveries)s) AND (NOT adopted OR outcome = 'delivered
 -- name: skip_numbers
 -- Makes sure that numbers up to this one are never given out again.
 SELECT setval('sluice.delivery_number', greatest(%(number)s, (SELECT last_value FROM sluice.delivery_number)))
+
+-- name: pending_outcomes
+-- How the pipeline's runs ended since the last of them that came to its own end.
+SELECT DISTINCT r.outcome FROM sluice.run r
+WHERE r.pipeline = %(pipeline)s AND r.kind = 'stream' AND r.ended_at IS NOT NULL AND r.run_id <> %(run)s
+  AND r.started_at > coalesce((
+    SELECT max(well.started_at) FROM sluice.run well
+    WHERE well.pipeline = %(pipeline)s AND well.kind = 'stream' AND well.outcome IN ('done', 'stopped')), '-infinity')
 
 -- name: last_run
 -- How the pipeline's last ended run came out.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 5  # values in the reason of a stop
 LONGEST_NAMED = 60  # characters of each
+REASONS_TOLD = 5  # of those that most records are held for
 
 
 def judge(
@@ -43,9 +45,11 @@ def judge(
     if counts.records is not None:
         records = max(records, counts.records) if counts.records else 0
     if records and quarantined / records > max_quarantine_share:
+        most = Counter(counts.reasons).most_common(REASONS_TOLD)
+        why = ": " + ", ".join(f"{reason} ({count})" for reason, count in most) if most else ""
         stops.append(
             f"{quarantined} of {records} records would be quarantined ({quarantined / records:.2%}), "
-            f"{SHARE_STOP} ({max_quarantine_share:.2%})"
+            f"{SHARE_STOP} ({max_quarantine_share:.2%}){why}"
         )
     return Verdict(
         success=all(result.success for result in results),

@@ -91,5 +91,5 @@ def standing_of(cursor: Cursor, name: str) -> PipelineRow:
     """Where the pipeline stands; NotThere when it never ran."""
     known = standings(cursor, [name])
     if not known:
-        raise NotThere(f"{name} is no pipeline that Sluice has run")
+        raise NotThere(f"{name} has not run yet; `sluice run {name}`, or a run of its DAG, is its first")
     return known[0]

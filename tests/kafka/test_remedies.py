@@ -235,6 +235,26 @@ def test_a_topic_that_was_planned_and_is_no_longer_declared(home: Home, topics: 
     assert home.run().records == 5
 
 
+def test_what_aged_out_of_a_first_batch_that_was_never_delivered_is_left_out_on_record_alone(
+    home: Home, topics: Topics
+) -> None:
+    topic = topics.create(partitions=1)
+    declare(home, topic)
+    home.judge(rule("column_values_to_be_between", NEGATIVE, "critical", column="amount", min_value=0))
+    topics.send(topic, orders(0, 10, partitions=1, negative=[3]))
+    with pytest.raises(ContractBroken):
+        home.run()
+    topics.age(topic, 0, before=8)
+    with pytest.raises(CheckpointDamaged, match=f"{topic}/0 begins at 8, and it is at 0"):
+        home.run()
+    with pytest.raises(OffsetsGone, match=f"{topic}/0 from 0 up to 7"):
+        mend(home)
+    mend(home, YES)
+    assert home.run().records == 2
+    gap = "SELECT start_offset, end_offset, who FROM sluice.accepted_gap"
+    assert home.ask(gap) == [(0, 8, "ann")]
+
+
 def test_a_try_may_be_given_longer_without_the_whole(home: Home, topics: Topics) -> None:
     topic = topics.create(partitions=1)
     declare(home, topic)

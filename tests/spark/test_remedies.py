@@ -21,6 +21,7 @@ from etl.errors import (
     LedgerAhead,
     VerdictUnknown,
 )
+from etl.run import Place
 from etl.steps import Step
 from tests import oracle
 from tests.oracle import Rows
@@ -120,7 +121,8 @@ def test_a_batch_of_too_many_held_is_accepted_once_though_malformed_records_stay
     home.judge(*RULES)
     made = orders(0, 20, negative=[3, 4])
     home.land("orders/a.jsonl", made, ["{broken"] * 3)
-    with pytest.raises(ContractBroken, match="5 of 23 records would be quarantined"):
+    held_for = r"5 of 23 records would be quarantined .*: malformed \(3\), amount is not negative \(2\)"
+    with pytest.raises(ContractBroken, match=held_for):
         home.run()
     assert home.sluice("decide", "orders", "--batch", "0", "--accept", "--why", "seen").returncode == 0
     done = home.run()
@@ -384,3 +386,21 @@ def test_a_file_overwritten_after_its_delivery_is_not_read_again(home: Home) -> 
     late = home.land("orders/late.jsonl", orders(60, 5))
     assert home.run().rows_in == 5
     home.assert_holds(landed + late)
+
+
+def test_a_landing_that_was_moved_with_its_files(home: Home) -> None:
+    """A file is known by its path below the landing: what was delivered is not read again, and nothing is lost."""
+    landed = home.land("orders/0.jsonl", orders(0, 8))
+    home.run()
+    there = home.landing.rename(home.root / "elsewhere")
+    settings = home.place.settings.model_copy(update={"landing": str(there)})
+    moved = replace(home, place=Place(settings=settings, services=home.place.services))
+    with pytest.raises(
+        CheckpointDamaged, match=r"The landing is now .*elsewhere, and 1 files were delivered from"
+    ):
+        moved.run()
+    moved.recover()
+    assert moved.run().batches == 0
+    landed += moved.land("orders/1.jsonl", orders(8, 8))
+    assert moved.run().batches == 1
+    moved.assert_rows(landed)

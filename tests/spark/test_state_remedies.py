@@ -149,6 +149,12 @@ def test_a_transform_that_begins_to_keep_state_takes_up_what_was_delivered(home:
     land_all(home, FILES[3:4], first=3)
     with pytest.raises(StateChanged):
         home.run(NAME)
+    gone = home.landing / NAME / "001.jsonl"
+    kept = gone.rename(home.root / "kept")
+    for _ in range(2):  # a recover that broke off has settled nothing, nor made another think so
+        with pytest.raises(InputsChanged, match=r"001.jsonl is gone"):
+            mend(home)
+    kept.rename(gone)
     mend(home)
     home.run(NAME)
     touched = hourly(FILES[3]).keys()
