@@ -81,10 +81,10 @@ class TopicSource(FilelessSource):
                 if one not in source.topics
             ]
             found += [
-                f"{one}/{partition} ends at {now[one].latest[partition]}, and it is to read up to {end}"
+                f"{one}/{partition} ends at {latest}, and it is to read up to {end}"
                 for one in source.topics
                 for partition, end in planned.get(one, {}).items()
-                if end > now[one].latest.get(partition, 0)
+                if end > (latest := now[one].latest.get(partition, 0))
             ]
             for topic in source.topics:
                 for partition, earliest in now[topic].earliest.items():
