@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -252,6 +252,14 @@ def keep_state(cursor: Cursor, lease: Lease, stream_id: str, state: Sequence[str
     """Note what a stream that has delivered nothing yet keeps between batches; False: the lease is another's now."""
     values = {**_of(lease), "stream": stream_id, "state": list(state)}
     return run(cursor, "ledger", "keep_state", values).rowcount == 1
+
+
+def note_topics(cursor: Cursor, stream_id: str, topics: Mapping[str, str]) -> dict[str, str]:
+    """The id that each topic had when the stream first looked at it; of those it has not seen yet, as given."""
+    found = run(
+        cursor, "ledger", "note_topics", {"stream": stream_id, "topics": Json(dict(topics))}
+    ).fetchone()
+    return dict(found[0]) if found else {}
 
 
 def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | None, int]]:

@@ -153,11 +153,13 @@ def _unreadable(place: Place, pipeline: Pipeline, source: TopicSource) -> str | 
     with session(place.services.postgres) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
         reached = offsets.reached(cursor, pipeline.name)
+        noted = ledger.note_topics(cursor, known.stream_id, {}) if known else {}
     if known is None:
         return None
     checkpoint = place.checkpoints(pipeline).of(known.stream_id)
     try:
-        source.require_readable(checkpoint, known.next_batch, reached)
+        at = source.known(checkpoint, known.next_batch, reached, noted)
+        source.require_readable(checkpoint, known.next_batch, at)
     except NeedsPerson as error:
         return error.seen
     return None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl import ledger, offsets
-from etl.checkpoint_topics import Offsets, TopicCheckpoint
-from etl.database import session
+from etl.checkpoint_topics import TopicCheckpoint
+from etl.database import Cursor, session
 from etl.errors import CheckpointDamaged
-from etl.kafka import Topic, gaps
+from etl.kafka import gaps
 from etl.ledger import StreamState
 from etl.offsets import Gap, Reached
 from etl.preflight import Checkpoints
@@ -53,11 +53,9 @@ def seeded_topics(
     stream_id, now = str(uuid.uuid4()), source.now()
     checkpoint = checkpoints.of(stream_id)
     assert isinstance(checkpoint, TopicCheckpoint)
-    found = _found(checkpoints, before)
     with session(dsn) as cursor:
         ledger.lock(cursor, checkpoints.pipeline)
-        reached = offsets.reached(cursor, checkpoints.pipeline)
-        gone = [*gaps(now, reached), *_aged(found, now, reached)]
+        gone = gaps(now, _known(cursor, checkpoints, source, before))
         if gone and accepted is None:
             raise source.gone(gone)
         if accepted is not None:
@@ -71,26 +69,15 @@ def seeded_topics(
     return Seeded(stream_id=stream_id, partitions=partitions, gone=gone)
 
 
-def _found(checkpoints: Checkpoints, before: StreamState | None) -> Sequence[Offsets]:
-    """Where the stream's next batch was to start, source by source; nothing where its checkpoint does not say."""
+def _known(
+    cursor: Cursor, checkpoints: Checkpoints, source: TopicSource, before: StreamState | None
+) -> Sequence[Reached]:
+    """Where the pipeline is, by the ledger and by the checkpoint of the stream before, if it says."""
+    reached = offsets.reached(cursor, checkpoints.pipeline)
     if before is None:
-        return []
-    checkpoint = checkpoints.of(before.stream_id)
-    assert isinstance(checkpoint, TopicCheckpoint)
+        return reached
+    noted = ledger.note_topics(cursor, before.stream_id, {})
     try:
-        return checkpoint.starts(before.next_batch) or []
+        return source.known(checkpoints.of(before.stream_id), before.next_batch, reached, noted)
     except CheckpointDamaged:
-        return []
-
-
-def _aged(found: Sequence[Offsets], now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
-    known = {(one.topic_id, one.partition) for one in reached}
-    return [
-        Gap(topic=topic, topic_id=now[topic].topic_id, partition=partition, start=start, end=earliest)
-        for offsets_of in found
-        for topic, partitions in sorted(offsets_of.items())
-        for partition, start in sorted(partitions.items())
-        if topic in now
-        and (now[topic].topic_id, partition) not in known
-        and start < (earliest := now[topic].earliest.get(partition, 0))
-    ]
+        return reached

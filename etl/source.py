@@ -84,7 +84,7 @@ class Source:
         """What a planned batch reads of Kafka."""
         return ()
 
-    def require_readable(self, checkpoint: Checkpoint, batch_id: int, reached: Sequence[Reached]) -> None:
+    def require_readable(self, checkpoint: Checkpoint, batch_id: int, known: Sequence[Reached]) -> None:
         """Raises OffsetsGone where Kafka has no longer what comes next, and CheckpointDamaged where Spark would stop."""
 
     def require_same_topics(self) -> None:

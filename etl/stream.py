@@ -158,11 +158,17 @@ class StreamRun:
 
     def _require_readable(self, opened: Opened) -> None:
         """Kafka is asked whether it has what comes next; files that are gone are told by the batch that reads them."""
+        from etl.topics import TopicSource
+
         if not self.pipeline.topics:
             return
+        source, checkpoint, batch_id = opened.source, self._checkpoint(), self._stream().next_batch
+        assert isinstance(source, TopicSource)
         with session(self._dsn) as cursor:
             reached = offsets.reached(cursor, self.pipeline.name)
-        opened.source.require_readable(self._checkpoint(), self._stream().next_batch, reached)
+            noted = ledger.note_topics(cursor, self.stream_id, source.topic_ids)
+        known = source.known(checkpoint, batch_id, reached, noted)
+        source.require_readable(checkpoint, batch_id, known)
 
 
 def _keeping(failure: list[BaseException], on_batch: OnBatch) -> OnBatch:

@@ -45,12 +45,35 @@ class TopicSource(FilelessSource):
     def now(self) -> dict[str, Topic]:
         return self.cluster.topics(self._names)
 
-    def require_readable(self, checkpoint: Checkpoint, batch_id: int, reached: Sequence[Reached]) -> None:
+    def known(
+        self,
+        checkpoint: Checkpoint,
+        batch_id: int,
+        reached: Sequence[Reached],
+        noted: Mapping[str, str],
+    ) -> list[Reached]:
+        """Where the pipeline is: what it `reached` by the ledger, else where its next batch is to start.
+
+        Before the first delivery of a topic its id is the one that was `noted` when the stream first looked at it.
+        """
+        assert isinstance(checkpoint, TopicCheckpoint)
+        ids = {**self.topic_ids, **noted}
+        delivered = {(one.topic_id, one.partition) for one in reached}
+        begun = [
+            Reached(topic=topic, topic_id=ids[topic], partition=partition, reached=start)
+            for topics in checkpoint.starts(batch_id) or ()
+            for topic, partitions in topics.items()
+            for partition, start in partitions.items()
+            if topic in ids and (ids[topic], partition) not in delivered
+        ]
+        return [*reached, *begun]
+
+    def require_readable(self, checkpoint: Checkpoint, batch_id: int, known: Sequence[Reached]) -> None:
         name, before, now = self.pipeline.name, self.topic_ids, self.now()
         self._refuse_remade({topic: found.topic_id for topic, found in now.items()}, before)
-        if gone := gaps(now, reached):
+        if gone := gaps(now, known):
             raise self.gone(gone)
-        if behind := [one for one in reached if one.topic in now and one.reached > _latest(now, one)]:
+        if behind := [one for one in known if one.topic in now and one.reached > _latest(now, one)]:
             some = "; ".join(
                 f"{one.topic}/{one.partition} ends at {_latest(now, one)}, and {one.reached} were read"
                 for one in behind[:5]

@@ -99,6 +99,10 @@ UPDATE sluice.stream s SET state = %(state)s FROM sluice.pipeline p
 WHERE s.stream_id = %(stream)s AND p.name = %(pipeline)s AND p.lease_token = %(run)s
   AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.stream_id = s.stream_id)
 
+-- name: note_topics
+-- Notes the ids of topics that the stream looks at for the first time, and returns those of all.
+UPDATE sluice.stream SET topics = %(topics)s::jsonb || topics WHERE stream_id = %(stream)s RETURNING topics
+
 -- name: stream_row
 -- A stream, with the last batch that was delivered (null: none yet), whatever took its place since.
 SELECT s.stream_id::text, s.pipeline, s.checkpoint, s.first_batch, s.state,
