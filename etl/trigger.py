@@ -74,7 +74,7 @@ def _lines(api: Api, name: str, run: str, attempt: int) -> list[str]:
         lines = api.log(name, run, TASK, attempt)
     except Refused:
         return []
-    return [line for line in lines if line.startswith((f"{name} batch", "sluice:", "  next:"))]
+    return [line for line in lines if line.startswith((f"{name} batch", "sluice:", "  evidence:", "  next:"))]
 
 
 def _summary(api: Api, name: str, run: str) -> Summary:
