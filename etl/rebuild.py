@@ -113,7 +113,8 @@ def rebuilt_stream(
                 told(number + 1, len(batches))
     with session(dsn) as cursor:
         ledger.lock(cursor, pipeline.name)
-        _require_ours(cursor, lease, batches, _in_force(cursor, pipeline))
+        now = [number for number, *_ in ledger.batches_in_force(cursor, pipeline.name)]
+        _require_ours(cursor, lease, list(batches), now)
         uri, first = checkpoints.of(stream_id).uri, len(batches)
         ledger.register_stream(
             cursor, pipeline.name, stream_id, checkpoint=uri, first_batch=first, state=state
@@ -143,9 +144,9 @@ def _refuse_changed(place: Place, pipeline: Pipeline, batches: Iterable[Past]) -
         )
 
 
-def _require_ours(cursor: Cursor, lease: Lease, before: Iterable[int], now: Iterable[int]) -> None:
+def _require_ours(cursor: Cursor, lease: Lease, before: Sequence[int], now: Sequence[int]) -> None:
     """It took a while: the lease is still ours, and what is in force is what was run again."""
-    if not (ledger.heartbeat(cursor, lease) and list(before) == list(now)):
+    if not (ledger.heartbeat(cursor, lease) and before == now):
         raise Fenced(
             f"Another run delivered into {lease.pipeline} while its state was made anew; nothing was changed",
             remedy=f"`sluice recover {lease.pipeline}` again",
