@@ -33,9 +33,8 @@ from etl.verdict import Counts, Verdict
 
 log = logging.getLogger("sluice")
 
-DRAFTS = (
-    50  # a pointer that moved under a draft is drafted anew; beside a busy stream that is nothing unusual
-)
+# A pointer that moved under a draft is drafted anew; beside a busy stream that is nothing unusual.
+DRAFTS = 50
 RECONNECT_SECONDS = 60
 
 

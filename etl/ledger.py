@@ -114,8 +114,7 @@ def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: st
     """
     wanted = {"table_schema": table_schema, "table_name": table_name}
     values = {"pipeline": pipeline, **wanted}
-    require_sink(cursor, pipeline, **wanted, replaces=replaces)
-    known = row(run(cursor, "ledger", "pipeline_row", values))
+    known = require_sink(cursor, pipeline, **wanted, replaces=replaces)
     if known and wanted.items() <= known.items():
         return  # without a lock: the upsert would wait for a commit under way
     try:
@@ -132,11 +131,14 @@ def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: st
 
 def require_sink(
     cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool
-) -> None:
-    """TableRefused where the pipeline has delivered to another table, or by replace and now does in another way."""
+) -> dict[str, Any] | None:
+    """The pipeline's row, if it has one.
+
+    TableRefused where it has delivered to another table, or by replace and now does in another way.
+    """
     known = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
     if known is None or last_delivery(cursor, pipeline) is None:
-        return
+        return known
     if known["replaces"] and not replaces:
         raise TableRefused(
             f"Pipeline {pipeline} delivered by replace, and its sink now is another: what its batches had replaced would"
@@ -149,6 +151,7 @@ def require_sink(
             f"its sink now names {table_schema}.{table_name}",
             remedy="name the old table, or declare a new pipeline under another name",
         )
+    return known
 
 
 def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from etl.checkpoint import Checkpoint
-    from etl.offsets import Range, Reached
+    from etl.offsets import Range
 
 OBSERVATION = "source"  # observed with `rows` (all of them) and `malformed` (those that are late included)
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name
@@ -83,9 +83,6 @@ class Source:
     def ranges(self, checkpoint: Checkpoint, batch_id: int) -> tuple[Range, ...]:  # noqa: ARG002 - files have none
         """What a planned batch reads of Kafka."""
         return ()
-
-    def require_readable(self, checkpoint: Checkpoint, batch_id: int, known: Sequence[Reached]) -> None:
-        """Raises OffsetsGone where Kafka has no longer what comes next, and CheckpointDamaged where Spark would stop."""
 
     def require_same_topics(self) -> None:
         """Raises OffsetsGone when a topic is no longer what the run began with."""

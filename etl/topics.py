@@ -69,6 +69,7 @@ class TopicSource(FilelessSource):
         return [*reached, *begun]
 
     def require_readable(self, checkpoint: Checkpoint, batch_id: int, known: Sequence[Reached]) -> None:
+        """Raises OffsetsGone where Kafka has no longer what comes next, and CheckpointDamaged where Spark would stop."""
         name, before, now = self.pipeline.name, self.topic_ids, self.now()
         self._refuse_remade({topic: found.topic_id for topic, found in now.items()}, before)
         if gone := gaps(now, known):

@@ -35,9 +35,7 @@ __all__ = [
 class Services:
     """How to reach both services."""
 
-    postgres: str = field(
-        repr=False
-    )  # libpq connection string; the embedded one's password is in its passfile
+    postgres: str = field(repr=False)  # libpq connection string; the embedded one's password is in a file
     lake: str  # s3://bucket[/prefix], no trailing slash
     s3_endpoint: str | None  # None: AWS itself
     s3_region: str

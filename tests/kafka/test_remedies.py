@@ -223,7 +223,7 @@ def test_a_topic_that_was_planned_and_is_no_longer_declared(home: Home, topics: 
     topics.send(first, orders(0, 5, partitions=1))
     home.run()
     declare(home, first, second)
-    home.judge(rule("column_values_to_be_between", NEGATIVE, "critical", column="amount", min_value=0))
+    judge_strictly(home)
     topics.send(first, orders(5, 5, partitions=1))
     topics.send(second, orders(10, 5, partitions=1, negative=[12]))
     with pytest.raises(ContractBroken):
@@ -235,15 +235,25 @@ def test_a_topic_that_was_planned_and_is_no_longer_declared(home: Home, topics: 
     assert home.run().records == 5
 
 
-def test_what_aged_out_of_a_first_batch_that_was_never_delivered_is_left_out_on_record_alone(
-    home: Home, topics: Topics
-) -> None:
+def judge_strictly(home: Home) -> None:
+    home.judge(rule("column_values_to_be_between", NEGATIVE, "critical", column="amount", min_value=0))
+
+
+def stopped_at_first(home: Home, topics: Topics) -> str:
+    """A topic whose first ten records are planned as a batch, which broke its contract."""
     topic = topics.create(partitions=1)
     declare(home, topic)
-    home.judge(rule("column_values_to_be_between", NEGATIVE, "critical", column="amount", min_value=0))
+    judge_strictly(home)
     topics.send(topic, orders(0, 10, partitions=1, negative=[3]))
     with pytest.raises(ContractBroken):
         home.run()
+    return topic
+
+
+def test_what_aged_out_of_a_first_batch_that_was_never_delivered_is_left_out_on_record_alone(
+    home: Home, topics: Topics
+) -> None:
+    topic = stopped_at_first(home, topics)
     topics.age(topic, 0, before=8)
     for refused in (home.run, lambda: mend(home)):
         with pytest.raises(OffsetsGone, match=f"{topic}/0 from 0 up to 7"):
@@ -257,12 +267,7 @@ def test_what_aged_out_of_a_first_batch_that_was_never_delivered_is_left_out_on_
 def test_a_decision_on_a_first_batch_is_not_applied_to_a_topic_that_was_made_anew(
     home: Home, topics: Topics
 ) -> None:
-    topic = topics.create(partitions=1)
-    declare(home, topic)
-    home.judge(rule("column_values_to_be_between", NEGATIVE, "critical", column="amount", min_value=0))
-    topics.send(topic, orders(0, 10, partitions=1, negative=[3]))
-    with pytest.raises(ContractBroken):
-        home.run()
+    topic = stopped_at_first(home, topics)
     decided = home.sluice("decide", "orders", "--batch", "0", "--accept", "--why", "one row is fine")
     assert decided.returncode == 0, decided.stderr
     topics.remake(topic, partitions=1)
