@@ -12,6 +12,8 @@ LONGEST_VALUE = 120  # characters of one value in a table
 def number(value: float | None) -> str:
     if value is None:
         return "–"
+    if isinstance(value, float) and 1000 <= abs(value) < 1e15:
+        value = round(value)  # four digits would be told by an exponent
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
