@@ -261,11 +261,12 @@ class Checkpoint:
 
     def _log(self, source: int, entry: int, files: Sequence[FileLike]) -> None:
         """Write an entry of a source's log; as Spark does, every tenth has all that came before it as well."""
-        name, entries = f"sources/{source}/{entry}", {entry: files}
+        name, entries = f"sources/{source}/{entry}", {entry: list(files)}
         if (entry + 1) % COMPACTED == 0:
             before = self._entries(source, NO_ENTRY, entry - 1)
             name += COMPACT
-            entries = {n: [file for file in before if file.entry == n] for n in range(entry)} | entries
+            for file in before:
+                entries.setdefault(file.entry, []).append(file)
         self.folder.write(name, log_text(entries))
 
     def _by_source(self, files: Iterable[FileLike]) -> list[list[FileLike]]:

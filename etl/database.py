@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg2
@@ -120,7 +120,7 @@ def migrate(dsn: str) -> list[str]:
     Returns the names of the migrations that were applied now. A transaction's advisory lock keeps others
     out; whoever holds it may break yoyo's own lock, for its owner is dead.
     """
-    with connect(dsn) as guard, guard.cursor() as cursor:
+    with closing(connect(dsn)) as guard, guard, guard.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = %s", (TIMEOUTS["lock_timeout"],))
         try:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))

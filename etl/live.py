@@ -97,8 +97,9 @@ def _ahead(known: StreamState, checkpoint: Checkpoint) -> str | None:
 
 def _unknown(cursor: Cursor, checkpoints: Checkpoints) -> list[str]:
     """The streams that have a checkpoint, and no row in the ledger; each has its row before its folder is made."""
-    streams = filter(_is_stream, checkpoints.present())
-    return [one for one in streams if ledger.stream_state(cursor, one) is None]
+    streams = list(filter(_is_stream, checkpoints.present()))
+    known = ledger.known_streams(cursor, streams)
+    return [one for one in streams if one not in known]
 
 
 def _is_stream(folder: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from etl.database import migrate, row, rows, run, session
 from etl.errors import SetupError
 from etl.pipeline import Pipeline, Replace
-from etl.stage import MALFORMED, REASONS
+from etl.stage import RAW, REASONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,15 +87,15 @@ def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:
 def stored_rows(spark: SparkSession, batch: StoredBatch, schema: StructType) -> DataFrame:
     """The transform's whole output, delivered and held: the columns of `schema`, then `_reasons`.
 
-    `_reasons` is null in delivered rows. Malformed records have no typed row and are not among these.
+    `_reasons` is null in delivered rows. Malformed and late records never became rows, and are not among these.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
     reasons = StructField(REASONS, ArrayType(StringType()))
-    whole = StructType([*schema.fields, reasons])
+    whole = StructType([*schema.fields, reasons, StructField(RAW, StringType())])
     held = parquet(spark, batch.quarantine, whole)
-    typed = held.where(~F.array_contains(REASONS, MALFORMED))
+    typed = held.where(F.col(RAW).isNull()).drop(RAW)
     delivered = parquet(spark, batch.data, schema)
     return delivered.withColumn(REASONS, F.lit(None).cast(reasons.dataType)).unionAll(typed)
 

@@ -122,8 +122,8 @@ class StreamRun:
         return batch
 
     def _exhausted(self, opened: Opened) -> bool:
-        """What can be read again is not asked; nor what is not connected to before the first batch has its mark."""
-        return not self.pipeline.replayable and bool(self._checkpoint().commits) and opened.source.exhausted()
+        """Whether nothing more can come; what is not connected to before the first batch has its mark is not exhausted."""
+        return opened.source.exhausted() and bool(self._checkpoint().commits)
 
     def _with_lookups(self, opened: Opened) -> Opened:
         """As it is opened, if its lookups and models are as they were; raises LookupsChanged for a query to be made anew.

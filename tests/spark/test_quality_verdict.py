@@ -314,6 +314,7 @@ MISTAKES: list[tuple[Rule, str]] = [
     ({**UNIQUE, "severity": "warning"}, "compares rows with one another"),
     ({**UNIQUE, "severity": "critical", "kwargs": {"column": "id", "mostly": 0.9}}, "mostly below 1"),
     (below("info", meta={"name": "malformed"}), "'malformed' is Sluice's own"),
+    (below("info", meta={"name": "late"}), "'late' is Sluice's own"),
 ]
 
 

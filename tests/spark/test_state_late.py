@@ -9,8 +9,9 @@ from collections import Counter
 import pytest
 
 from etl.errors import SetupError
+from etl.whatif import what_if
 from tests.spark import taps
-from tests.spark.runs import Home
+from tests.spark.runs import Home, rule
 from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, hourly, in_force, land_all
 
 IN_TIME = taps.taps(9, 40, seed=31)
@@ -40,6 +41,17 @@ def test_each_batch_holds_what_is_behind_the_watermark(home: Home) -> None:
     eyes = home.reader(NAME)
     assert len(list(eyes.held_on_lake().elements())) == sum(wanted.values()) + 1
     assert_clean(home)
+
+
+def test_late_records_are_no_rows_for_a_suite_that_is_tried(home: Home) -> None:
+    declare(home, late="at")
+    land_all(home, FILES)
+    delivered = home.run(NAME).delivered
+    home.judge(rule("column_values_to_not_be_null", "hour is given", "warning", column="hour"), name="tried")
+    [suite] = home.root.rglob("tried.json")
+    found = what_if(home.place, home.pipeline(NAME), suite, spark=home.spark)
+    assert (found.totals["rows"], found.totals["newly_delivered"]) == (delivered, 0)
+    assert sum(batch.malformed for batch in found.batches) == 3
 
 
 def test_a_late_record_keeps_its_microseconds(home: Home) -> None:
