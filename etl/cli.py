@@ -26,7 +26,7 @@ from etl import (
 )
 from etl.command import AsJson, PipelineName, duration, here, load, print_json, who
 from etl.ending import in_short
-from etl.errors import SluiceError
+from etl.errors import SluiceError, Stopped
 from etl.outage import outages_told
 from etl.settings import load_settings, with_spark_conf
 
@@ -38,14 +38,6 @@ app = typer.Typer(
 )
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-class Stopped(BaseException):
-    """A signal asked this process to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number
 
 
 def main() -> NoReturn:

@@ -3,6 +3,7 @@ against what limit, where the evidence is, and which command comes next."""
 
 from __future__ import annotations
 
+import signal
 from typing import Self
 
 
@@ -114,3 +115,19 @@ class CommitUnknown(SluiceError):
 
 class StagingLost(SluiceError):
     """The staged rows are fewer than the tasks reported; rolled back, to be staged again (exit 70)."""
+
+
+class Stopped(BaseException):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+    @classmethod
+    def behind(cls, error: BaseException) -> Stopped | None:
+        """The signal that had ended what `error` then hid: a JVM that died of the same signal fails whatever asks it."""
+        seen: BaseException | None = error
+        while seen is not None and not isinstance(seen, cls):
+            seen = seen.__context__
+        return seen

@@ -8,6 +8,7 @@ Whatever ends it, the next run goes on from the ledger.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -26,10 +27,10 @@ from etl.checkpoint import Checkpoint, FilelessCheckpoint, open_checkpoint
 from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import Cursor, migrate, session
 from etl.ending import Ending
-from etl.errors import SluiceError
+from etl.errors import SluiceError, Stopped
 from etl.lake import Lake
 from etl.ledger import Lease
-from etl.live import begun_stream, promise, require_follow
+from etl.live import begun_stream, promise, require_follow, run_command
 from etl.models import Models
 from etl.objects import ObjectStore
 from etl.outage import outages_told
@@ -230,7 +231,8 @@ def claim(dsn: str, pipeline: Pipeline) -> Lease:
 
 def make_known(cursor: Cursor, pipeline: Pipeline) -> None:
     """To the ledger, with its table; one that is known stays as it is."""
-    ledger.register(cursor, pipeline.name, **_sink(pipeline))
+    anew = None if pipeline.replayable else run_command(pipeline)
+    ledger.register(cursor, pipeline.name, **_sink(pipeline), anew=anew)
 
 
 def require_sink(cursor: Cursor, pipeline: Pipeline) -> None:
@@ -273,7 +275,10 @@ def leased(dsn: str, lease: Lease, stay: Stay | None = None) -> Iterator[None]:
         if stay.heeded:
             ending = Ending(outcome=STOPPED)
     except BaseException as error:
-        ending = Ending.by(error)
+        stopped = Stopped.behind(error)
+        ending = Ending.by(stopped or error)
+        if stopped is not None:
+            raise stopped from None
         raise
     finally:
         stop.set()
@@ -311,12 +316,14 @@ def a_session(place: Place, given: SparkSession | None) -> Iterator[SparkSession
         yield given
         return
     import pyspark.sql  # noqa: F401 - wholly, before another thread imports parts of it
-    from py4j.protocol import Py4JError
 
     from etl.quality.gx import registered
     from etl.sparksession import start
 
     # Great Expectations takes seconds to import, Spark's JVM to start: side by side.
+    # Great Expectations, and Python's view of Spark's moments, go by the zone of the process: a verdict must not.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     suites = threading.Thread(target=registered, name="suites", daemon=True)
     suites.start()
     spark = start(place.settings, place.services)
@@ -326,5 +333,5 @@ def a_session(place: Place, given: SparkSession | None) -> Iterator[SparkSession
     finally:
         try:
             spark.stop()
-        except (OSError, Py4JError) as error:  # its JVM is gone; what ended the run matters more
+        except Exception as error:  # noqa: BLE001 - its JVM is gone; what ended the run matters more
             log.debug("Spark could not be stopped: %s", error)
