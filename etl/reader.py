@@ -11,6 +11,7 @@ not of the encoding: they are U+FFFD.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,6 +28,7 @@ MALFORMED = "_malformed"  # the record's raw text where it is malformed, else nu
 SOURCE_PATH = "_source_path"
 SOURCE_NUMBER = "sluiceSource"  # an option that Spark keeps in the plan and makes nothing of
 
+_UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
 _BLANK = " \t\r\n\ufeff"
 _END = "_end_of_record"
 _COMMON = {
@@ -51,6 +53,12 @@ def ddl_fields(schema: str, where: str) -> StructType:
     except ParseException as error:
         why = str(error).strip().splitlines()[0]
         raise SetupError(f"{where} is no Spark DDL: {why}", remedy="correct it in the declaration") from error
+    for field in found.fields:
+        if refused := _UNREAD.search(field.dataType.simpleString()):
+            raise SetupError(
+                f"{where}: column {field.name} has the type {refused[0]}, which can't be read",
+                remedy="declare string, and a rule on its length or a cast in the transform",
+            )
     return StructType([StructField(field.name, field.dataType) for field in found.fields])
 
 
@@ -166,11 +174,14 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
     brace: it is seen only if that brace closes the object that the line begins with.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+    from pyspark.sql.types import ByteType, IntegerType, ShortType, StringType, StructField, StructType
 
-    whole = StructType(
-        [*schema.fields, StructField(_END, IntegerType()), StructField(MALFORMED, StringType())]
-    )
+    # The parser wraps a number that is beyond a tinyint, and no other (Spark 4.3).
+    tiny = [field.name for field in schema.fields if isinstance(field.dataType, ByteType)]
+    parsed_as = [
+        StructField(one.name, ShortType() if one.name in tiny else one.dataType) for one in schema.fields
+    ]
+    whole = StructType([*parsed_as, StructField(_END, IntegerType()), StructField(MALFORMED, StringType())])
     value = F.col("value")
     # With options set Spark does not narrow the parser's schema to the fields that are used later.
     parsed = F.from_json(_ended(value), whole, dict(options))
@@ -179,7 +190,12 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
     record = F.col("_parsed")
     # The parser writes U+FFFD for bytes that are no UTF-8. Looked at before it is called, they would cost twice as much.
     bad = record[_END].isNull() | record[MALFORMED].isNotNull() | ~F.is_valid_utf8(value)
-    fields = [record[field.name].alias(field.name) for field in schema.fields]
+    for name in tiny:
+        bad |= ~F.coalesce(record[name].between(-128, 127), F.lit(True))
+    fields = [
+        (record[name].try_cast("tinyint") if name in tiny else record[name]).alias(name)
+        for name in schema.names
+    ]
     return rows.select(*fields, F.when(bad, value).alias(MALFORMED), *beside)
 
 

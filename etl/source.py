@@ -84,8 +84,8 @@ class Source:
         """What a planned batch reads of Kafka."""
         return ()
 
-    def require_same_topics(self) -> None:
-        """Raises OffsetsGone when a topic is no longer what the run began with."""
+    def require_same_topics(self, ranges: Sequence[Range]) -> None:
+        """Raises OffsetsGone when a topic is no longer who these ranges are of."""
 
     def exhausted(self) -> bool:
         """Whether nothing more can come while the query runs; asked after its first batch."""
@@ -238,6 +238,19 @@ class Source:
         whole = F.to_json(F.struct(*fields), NESTED)
         told = records.withColumn(WHY, why.when(is_late(quoted(at)), LATE))
         return told.withColumn(MALFORMED, F.when(late, whole).otherwise(F.col(MALFORMED)))
+
+    def misfits(self, uris: Iterable[str]) -> dict[str, str]:
+        """The files that would be read with blurred values, each with the reason; only Parquet has such."""
+        kinds = [one.kind for one in self.pipeline.files]
+        if "parquet" not in kinds:
+            return {}
+        from etl.parquet_types import misfits
+
+        found: dict[str, str] = {}
+        for number, some in self.by_source(uris).items():
+            if kinds[number] == "parquet":
+                found |= misfits(some, self.fields[self.pipeline.files[number].stream])
+        return found
 
     def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:
         """The files that made a job over them fail, each with the reason; raises `error` when none is to blame."""

@@ -16,7 +16,7 @@ from etl import measure
 from etl.batch import Staged
 from etl.before import takes
 from etl.checkpoint_files import About
-from etl.errors import InputsChanged, SetupError
+from etl.errors import InputsChanged, SetupError, VerdictUnknown
 from etl.inputs import Input
 from etl.offsets import Range
 from etl.outage import outage
@@ -75,7 +75,16 @@ class Rules:
         """What was observed in the job that was run on exactly this frame."""
         from etl.source import observed
 
-        return observed(job, "suite") if self.suite.aggregates or self.metrics else {}
+        if not self.suite.aggregates and not self.metrics:
+            return {}
+        try:
+            return observed(job, "suite")
+        except (OverflowError, ValueError) as error:  # such as a moment that Python has no year for
+            raise VerdictUnknown(
+                f"Suite {self.suite.name!r}: the batch's figures can't be read: {error}; Python knows the years 1 to 9999",
+                remedy="hold or leave out such values in the transform, or take rules on the least, greatest or mean of that"
+                " column out of the suite; then run again",
+            ) from error
 
     def judge(self, counts: Counts, rows: Callable[[], DataFrame]) -> Verdict:
         """The suite's verdict; rules that the pass can't answer are asked of GX on all of the output's `rows`."""
@@ -176,21 +185,24 @@ class SparkBatch:
     def stage(self, task: StageTask) -> Staged:
         """One job over the batch; a small second one over its input when some records are malformed."""
         self._refuse_stale()
+        misfits = self.source.misfits(self._uris)
+        self._refuse_part(misfits)
+        uris = [one for one in self._uris if one not in misfits]
         unreadable: Mapping[str, str] = {}
-        job = self._job(self.frame, task)
+        job = self._job(self.source.again(uris, broken=()) if misfits else self.frame, task)
         try:
             reports = collect(job)
         except Exception as error:  # noqa: BLE001 - raised again when no file and no rule is to blame
-            unreadable = self._to_blame(error)
+            unreadable = self._to_blame(error, uris)
             self._refuse_part(unreadable)
-            job = self._job(self._readable(unreadable), task)
+            job = self._job(self.source.again(uris, broken=unreadable), task)
             reports = collect(job)
         malformed: list[TaskReport] = []
-        uris = self._uris
         counted = self._counted(job) or self.source.count(uris, broken=unreadable)
-        if unreadable or counted["malformed"]:
-            malformed = collect(self._staging(self._malformed(uris, unreadable), task))
-            self._require_all(malformed, counted["malformed"], unreadable)
+        told = {**misfits, **unreadable}
+        if told or counted["malformed"]:
+            malformed = collect(self._staging(self._malformed(uris, told), task))
+            self._require_all(malformed, counted["malformed"], told)
         return Staged(
             reports=reports,
             malformed=malformed,
@@ -204,7 +216,7 @@ class SparkBatch:
         """What the job read; None where it need not have read all: a limit stops when it has enough."""
         return None if any(one.startswith("GlobalLimit") for one in self.state) else self.source.counted(job)
 
-    def _to_blame(self, error: Exception) -> Mapping[str, str]:
+    def _to_blame(self, error: Exception, uris: Sequence[str]) -> Mapping[str, str]:
         """The files that made the job fail; VerdictUnknown where a rule did; raises `error` when neither.
 
         No file and no rule is looked at where a service was away, or Kafka gave not what was asked for.
@@ -217,7 +229,7 @@ class SparkBatch:
         if self.ranges and any("org.apache.kafka." in one or "KAFKA" in one for one in causes(error)):
             raise error
         try:
-            return self.source.to_blame(error, self._uris)
+            return self.source.to_blame(error, uris)
         except Exception as other:
             # With state the batch is made once: what a second look would leave in the state is not wanted.
             if other is error and not self.state:
@@ -260,7 +272,7 @@ class SparkBatch:
 
     def _refuse_part(self, unreadable: Mapping[str, str]) -> None:
         """With state the batch can't be made of what can be read of its files: its state would be of all of them."""
-        if self.state:
+        if self.state and unreadable:
             name = self.rules.pipeline.name
             some = "; ".join(f"{uri}: {why}" for uri, why in unreadable.items())
             raise InputsChanged(
@@ -280,10 +292,6 @@ class SparkBatch:
                 f" were counted, and reading its files again found {held}",
                 remedy="see what changes the landed files; then run again",
             )
-
-    def _readable(self, unreadable: Mapping[str, str]) -> DataFrame:
-        """The batch made of what can be read of its files."""
-        return self.source.again(self._uris, broken=unreadable)
 
     def _job(self, frame: DataFrame, task: StageTask) -> DataFrame:
         return self._staging(self.rules.flagged(frame), task)
@@ -317,7 +325,7 @@ class SparkBatch:
 
     def changed(self) -> Sequence[str]:
         """Inputs that are not as they were when the batch began. Raises OffsetsGone for a topic that was made anew."""
-        self.source.require_same_topics()
+        self.source.require_same_topics(self.ranges)
         now = evidence.look_again(self.inputs, landing=self.settings.landing)
         return evidence.changed(self.inputs, now)
 

@@ -9,6 +9,7 @@ import math
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,10 @@ def unreadable(home: Home, fates: Fates) -> None:
         "in/other.csv": "a,b\n1,2\n",
         "in/types.parquet": parquet(*other, id=pa.string()),
         "in/broken.parquet": b"PAR1 and no more",
+        "in/wider.parquet": parquet({"id": 1, "n": 2**40}, n=pa.int64()),
+        "in/unsigned.parquet": parquet({"id": 1, "n": 2**31}, n=pa.uint32()),
+        "in/days.parquet": parquet({"id": 1, "n": 19_000}, n=pa.date32()),
+        "in/digits.parquet": parquet({"id": 1, "n": Decimal("12.34")}, n=pa.decimal128(9, 2)),
     }
     for path, content in broken.items():
         fates.unreadable.append(uri(home.write(path, content)))

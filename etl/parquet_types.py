@@ -1,0 +1,86 @@
+"""Parquet files whose columns are of other types than declared, told by their footers.
+
+Spark's reader takes the bits of a whole number for another whole number, a date or a decimal's digits, and says nothing:
+an int32 of 300 becomes a tinyint of 44 (Spark 4.3, tried).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl.places import REQUESTS, filesystem, place
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+# What a file may have where a whole number is declared: of the same width, or of less.
+_WHOLE = {
+    "tinyint": {pa.int8()},
+    "smallint": {pa.int8(), pa.int16(), pa.uint8()},
+    "int": {pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()},
+    "bigint": {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()},
+}
+
+
+def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
+    """The files of which a column would be blurred, each with the reason; what can't be opened is Spark's to tell."""
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        told = pool.map(lambda uri: _misfit(uri, schema), uris)
+        return {uri: why for uri, why in zip(uris, told, strict=True) if why is not None}
+
+
+def _misfit(uri: str, schema: StructType) -> str | None:
+    try:
+        store, path = filesystem(place(uri))
+        with store.open_input_file(path) as file:
+            found = pq.read_schema(file)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
+        return None
+    return _of_struct({one.name.lower(): one.type for one in found}, schema, "")
+
+
+def _of_struct(found: Mapping[str, pa.DataType], declared: StructType, within: str) -> str | None:
+    """Spark finds a file's columns whatever their case; one that the file lacks is null."""
+    told = (
+        _of_type(found[field.name.lower()], field.dataType, within + field.name)
+        for field in declared.fields
+        if field.name.lower() in found
+    )
+    return next((why for why in told if why is not None), None)
+
+
+def _of_type(found: pa.DataType, declared: DataType, name: str) -> str | None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(declared, StructType) and pa.types.is_struct(found):
+        return _of_struct({one.name.lower(): one.type for one in found.fields}, declared, f"{name}.")
+    if isinstance(declared, ArrayType) and isinstance(found, pa.ListType | pa.LargeListType):
+        return _of_type(found.value_type, declared.elementType, f"{name}[]")
+    if isinstance(declared, MapType) and isinstance(found, pa.MapType):
+        of_keys = _of_type(found.key_type, declared.keyType, f"{name}.key")
+        return of_keys or _of_type(found.item_type, declared.valueType, f"{name}.value")
+    return (
+        None
+        if _fits(found, declared.simpleString())
+        else f"{name} is {found}, declared {declared.simpleString()}"
+    )
+
+
+def _fits(found: pa.DataType, declared: str) -> bool:
+    """Whether Spark reads the values as they are, or refuses them by itself."""
+    if declared in _WHOLE:
+        return found in _WHOLE[declared] or not _is_number(found)
+    if declared == "date":
+        return pa.types.is_date(found) or not _is_number(found)
+    return declared != "binary" or not _is_number(found)
+
+
+def _is_number(found: pa.DataType) -> bool:
+    """Kept in a file as a whole number, or as bytes that are one."""
+    kinds = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_temporal)
+    return any(is_one(found) for is_one in kinds)
