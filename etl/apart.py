@@ -35,6 +35,7 @@ class Apart:
     kind: Kind
     supersedes: tuple[int, ...] = ()  # live deliveries whose place it takes
     removed: int = 0  # rows that they have in the warehouse
+    as_found: bool = False  # whatever is left of them there, and of their objects in the tables, is taken out
     files: Mapping[str, frozenset[str]]  # data and quarantine: their objects, which leave the tables
     kept: tuple[int, ...] = ()  # releases from those, which stay
     released_from: int | None = None  # the delivery that holds the rows
@@ -87,14 +88,17 @@ def take_place(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str
             _require_newest(cursor, apart, pipeline, old)
         _refuse_released_since(cursor, apart, pipeline, old)
         run(cursor, "apart", "supersede_inputs", old)
+        run(cursor, "apart", "supersede_ranges", old)
         run(cursor, "apart", "supersede_held", old)
         cursor.execute(statement("apart", "remove_rows", target=warehouse.target), old)
         covered = bool(warehouse.keys)  # by newer rows of their keys
-        if cursor.rowcount > apart.removed or (cursor.rowcount < apart.removed and not covered):
+        other = cursor.rowcount > apart.removed or (cursor.rowcount < apart.removed and not covered)
+        if other and not apart.as_found:
             raise NeedsPerson(
                 f"{pipeline}: the deliveries to be replaced have {cursor.rowcount} rows in"
                 f" {warehouse.table_schema}.{warehouse.table_name}; the ledger says {apart.removed}. Nothing was changed",
-                remedy=f"`sluice audit {pipeline}` shows which rows differ",
+                remedy="to have what they should have in the place of whatever is there: the same again with"
+                f" --accept-changed; `sluice audit {pipeline}` shows what differs elsewhere",
             )
     if apart.released_from is not None:
         held = {**values, "origin": apart.released_from, "rows": list(apart.rows)}
@@ -158,7 +162,7 @@ def _held_again(released: Sequence[HeldText], held: Iterable[HeldText]) -> list[
     for number, row, raw, path in held:
         for columns, rows_ in waiting.items():
             if left := rows_.get(_content(row, raw, path, columns)):
-                pairs.append((number, left.pop(0)))
+                pairs.append((number, left.pop()))
                 break
     return pairs
 

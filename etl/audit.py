@@ -52,6 +52,7 @@ from etl.retained import (
     stored,
 )
 from etl.run import require_sink
+from etl.spans import written
 from etl.statements import statement
 from etl.tableschema import arrow_schema
 from etl.warehouse import postgres_type
@@ -83,6 +84,7 @@ class AuditReport:
     differences: Sequence[Difference]
     orphans: Sequence[Orphan]
     changed_inputs: Sequence[str]  # delivered files that are no longer as they were
+    next: Sequence[str]  # what leads back
     seconds: float
 
     @property
@@ -100,7 +102,8 @@ class AuditReport:
         found += _some("differences", [one.what for one in self.differences])
         orphans = [f"{one.uri} ({one.state}, {one.bytes:,} bytes)" for one in self.orphans]
         found += _some("objects that nothing refers to (see `sluice sweep`)", orphans)
-        return found + _some("delivered files that have changed since", self.changed_inputs)
+        found += _some("delivered files that have changed since", self.changed_inputs)
+        return found + [f"next: {one}" for one in self.next]
 
 
 def _some(title: str, items: Sequence[str]) -> list[str]:
@@ -174,6 +177,9 @@ def audit(place: Place, pipeline: Pipeline) -> AuditReport:
         differences=differences,
         orphans=_orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held)),
         changed_inputs=_changed_inputs(landed, place.settings.landing),
+        next=_next(
+            pipeline, differences, {one["delivery_id"] for one in said.held if one["kind"] == "release"}
+        ),
         seconds=round(time.monotonic() - started, 3),
     )
 
@@ -316,10 +322,26 @@ def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) ->
     return differences + compare("quarantine", in_lake, {TABLE: found.held_table}, said_by=LAKE)
 
 
+def _next(pipeline: Pipeline, differences: Sequence[Difference], releases: set[int]) -> list[str]:
+    """The commands that lead back from these differences."""
+    name, found = pipeline.name, []
+    if any(one.kind == "table" for one in differences):
+        found.append(
+            f"give table {pipeline.table} the columns that the lake's has; `sluice audit {name}` then reads it"
+        )
+    other = {one.delivery_id for one in differences if one.delivery_id is not None}
+    if pipeline.replayable and (again := other - releases):
+        found.append(
+            f"`sluice replay {name} --deliveries {written(again)} --accept-changed` delivers these from their inputs again,"
+            " in the place of whatever both sinks have of them; --plan says what it would do"
+        )
+    return found
+
+
 def _rows_read(found: _Recounted) -> dict[str, int]:
     return {
         "lake": found.lake.rows,
-        "table": found.table.rows,
+        **({} if found.table_problems else {"table": found.table.rows}),
         "lake's quarantine": found.held_lake.rows,
         "sluice.quarantine": found.held_table.rows,
     }

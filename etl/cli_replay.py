@@ -37,7 +37,10 @@ def replay(
     plan_only: Annotated[bool, typer.Option("--plan", help="Say what would be replaced, and stop.")] = False,
     accept_changed: Annotated[
         bool,
-        typer.Option("--accept-changed", help="Take inputs that have changed, or are gone, as they are now."),
+        typer.Option(
+            "--accept-changed",
+            help="Take inputs, and rows of the table, that have changed or are gone, as they are.",
+        ),
     ] = False,
     releases: Annotated[
         str | None, typer.Option(metavar="keep|drop", help="What becomes of rows that were released since.")

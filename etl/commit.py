@@ -15,16 +15,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg2
+import pyarrow as pa
 
 from etl import apart, ledger, warehouse
 from etl.batch import Batch, Receipt, Session, Staged
 from etl.checksum import MODULUS
 from etl.database import TIMEOUTS, Cursor, connect, is_lost, session, transaction
-from etl.errors import Busy, CommitUnknown, ServiceAway
-from etl.lake import Draft, manifest_text
+from etl.errors import Busy, CommitUnknown, NeedsPerson, ServiceAway
+from etl.lake import Draft, LakeTable, manifest_text
 from etl.ledger import Decision, Entry
 from etl.objects import StagedFile
-from etl.offsets import insert_ranges
+from etl.offsets import insert_ranges, next_ranges
 from etl.pipeline import Replace
 from etl.stage import StageTask
 from etl.steps import Step, reached
@@ -53,24 +54,35 @@ class Commit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What a commit follows: another one that comes between makes its draft old."""
+
+    previous: int | None  # the pipeline's last delivery
+    data: str  # where the tables' metadata is; empty: nowhere yet
+    quarantine: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Drafts:
     """Both tables' next metadata; None where a table gains no file and stays at its base."""
 
     data: Draft | None
     quarantine: Draft | None
-    bases: tuple[str, str]
+    before: Standing
 
     def of(self, entry: Entry) -> Entry:
         """The entry with the places that its commit publishes."""
         return replace(
             entry,
-            metadata_location=self.data.location if self.data else self.bases[0],
-            quarantine_metadata_location=self.quarantine.location if self.quarantine else self.bases[1],
+            metadata_location=self.data.location if self.data else self.before.data,
+            quarantine_metadata_location=self.quarantine.location
+            if self.quarantine
+            else self.before.quarantine,
             snapshot_id=self.data.snapshot_id if self.data else None,
         )
 
 
-class _PointerMoved(Exception):
+class _Moved(Exception):
     """Another commit of the pipeline came between the draft and the lock."""
 
 
@@ -86,6 +98,7 @@ def commit(
     """Make the staged batch visible in both sinks at once, or in neither."""
     uncovered, report = _uncovered(run, task), report_text(verdict, decision)
     for _ in range(DRAFTS):
+        before = _standing(run)
         it = Commit(
             run=run,
             batch=batch,
@@ -93,16 +106,16 @@ def commit(
             staged=staged,
             verdict=verdict,
             report=report,
-            entry=_entry(run, batch, task, staged, counts),
+            entry=_entry(run, batch, task, staged, counts, before.previous),
             uncovered=uncovered,
         )
         run.sinks.lake.write_text(it.entry.manifest, manifest_text(_manifest(it)))
         reached(Step.MANIFEST_WRITTEN)
-        drafts = _draft(it)
+        drafts = _draft(it, before)
         reached(Step.POINTER_DRAFTED)
         try:
             _transact(replace(it, entry=drafts.of(it.entry)), drafts)
-        except _PointerMoved:
+        except _Moved:
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
             reached(Step.COMMITTED)
@@ -157,6 +170,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     entry = it.entry
     _lock(cursor, it.run, entry)
     reached(Step.PIPELINE_LOCKED)
+    # By one that may have moved no pointer; a restore follows the deliveries one by one.
+    overtaken = ledger.last_delivery(cursor, entry.pipeline) != entry.previous
     ledger.insert_delivery(cursor, entry)
     if isinstance(it.run.sinks.pipeline.sink, Replace):
         ledger.delivers_by_replace(cursor, entry.pipeline)
@@ -164,7 +179,10 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     if it.run.apart is not None:
         apart.take_place(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline, entry.delivery_id)
     ledger.insert_inputs(cursor, entry, it.batch.inputs)
-    insert_ranges(cursor, entry.pipeline, entry.batch_id, entry.delivery_id, it.batch.ranges)
+    ranges = it.batch.ranges
+    if it.run.apart is None:
+        ranges = next_ranges(cursor, entry.pipeline, entry.batch_id, ranges)
+    insert_ranges(cursor, entry.pipeline, entry.delivery_id, ranges)
     ledger.insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     ledger.insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
@@ -177,12 +195,12 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     ledger.insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
     reached(Step.QUALITY_INSERTED)
     for table, draft, base in (
-        (it.run.sinks.table, drafts.data, drafts.bases[0]),
-        (it.run.sinks.quarantine, drafts.quarantine, drafts.bases[1]),
+        (it.run.sinks.table, drafts.data, drafts.before.data),
+        (it.run.sinks.quarantine, drafts.quarantine, drafts.before.quarantine),
     ):
         stands = table.swap(cursor, draft) if draft is not None else (table.pointer(cursor) or "") == base
-        if not stands:
-            raise _PointerMoved
+        if overtaken or not stands:
+            raise _Moved
     ledger.close_attempt(cursor, entry.delivery_id, "delivered")
     warehouse.drop_idle_staging(cursor, it.task.tables.names)
     reached(Step.POINTER_SWAPPED)
@@ -223,10 +241,33 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
             time.sleep(0.5)
 
 
-def _draft(it: Commit) -> Drafts:
+def _standing(run: Session) -> Standing:
+    tables, pipeline = (run.sinks.table, run.sinks.quarantine), run.lease.pipeline
+    with session(run.sinks.dsn) as cursor:
+        previous, published = ledger.last_delivery(cursor, pipeline), ledger.published(cursor, pipeline)
+        data, quarantine = (table.pointer(cursor) or "" for table in tables)
+    for table, at, left in zip(tables, (data, quarantine), published or (), strict=False):
+        _require_forward(table, at, left, pipeline)
+    return Standing(previous=previous, data=data, quarantine=quarantine)
+
+
+def _require_forward(table: LakeTable, now: str, published: str, pipeline: str) -> None:
+    """NeedsPerson where the table is at metadata from before its newest delivery: a commit would leave that out for good."""
+    if now == published:
+        return
+    found, last = table.last_delivery(now), table.last_delivery(published)  # others may have committed to it
+    if found < last:
+        raise NeedsPerson(
+            f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at {now or 'nothing'}, of"
+            f" delivery {found}, and delivery {last} is committed. Nothing was changed",
+            remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
+            f" '{table.namespace}' AND table_name = '{table.name}'`, then the same command again",
+        )
+
+
+def _draft(it: Commit, before: Standing) -> Drafts:
+    """The next metadata of both tables, which nothing refers to yet; side by side."""
     sinks, entry = it.run.sinks, it.entry
-    with session(sinks.dsn) as cursor:
-        bases = sinks.table.pointer(cursor) or "", sinks.quarantine.pointer(cursor) or ""
     if it.uncovered:
         it.uncovered.catch_up()
     properties = {
@@ -235,48 +276,49 @@ def _draft(it: Commit) -> Drafts:
         "sluice.batch": str(entry.batch_id),
         "sluice.manifest": entry.manifest,
     }
-    replacing = isinstance(sinks.pipeline.sink, Replace)
     leaving, replaced = (it.run.apart.files, it.run.apart.supersedes) if it.run.apart else ({}, ())
 
-    def data() -> Draft | None:
-        files, without = it.staged.data_files, leaving.get("data", frozenset())
-        written = it.task.data.schema
-        if not (files or without or replacing or sinks.table.lacks(bases[0], written)):
+    def draft(
+        kind: str,
+        table: LakeTable,
+        base: str,
+        files: Sequence[StagedFile],
+        written: pa.Schema,
+        *,
+        replace: bool = False,
+    ) -> Draft | None:
+        without = leaving.get(kind, frozenset())
+        if not (files or without or replace or table.lacks(base, written)):
             return None
-        return sinks.table.draft(
-            bases[0],
+        return table.draft(
+            base,
             files,
             written=written,
             properties=properties,
             run_id=it.run.lease.run_id,
             without=without,
             of=replaced,
-            replace=replacing,
+            as_found=it.run.apart is not None and it.run.apart.as_found,
+            replace=replace,
         )
 
-    def quarantine() -> Draft | None:
-        files, without = it.staged.quarantine_files, leaving.get("quarantine", frozenset())
-        written = it.task.quarantine.schema
-        if not (files or without or sinks.quarantine.lacks(bases[1], written)):
-            return None
-        return sinks.quarantine.draft(
-            bases[1],
-            files,
-            written=written,
-            properties=properties,
-            run_id=it.run.lease.run_id,
-            without=without,
-            of=replaced,
-        )
-
+    data = "data", sinks.table, before.data, it.staged.data_files, it.task.data.schema
+    held = (
+        "quarantine",
+        sinks.quarantine,
+        before.quarantine,
+        it.staged.quarantine_files,
+        it.task.quarantine.schema,
+    )
     with ThreadPoolExecutor(2) as both:
-        first, second = both.submit(data), both.submit(quarantine)
-        return Drafts(data=first.result(), quarantine=second.result(), bases=bases)
+        first = both.submit(draft, *data, replace=isinstance(sinks.pipeline.sink, Replace))
+        second = both.submit(draft, *held)
+        return Drafts(data=first.result(), quarantine=second.result(), before=before)
 
 
-def _entry(run: Session, batch: Batch, task: StageTask, staged: Staged, counts: Counts) -> Entry:
-    with session(run.sinks.dsn) as cursor:
-        previous = ledger.last_delivery(cursor, run.lease.pipeline)
+def _entry(
+    run: Session, batch: Batch, task: StageTask, staged: Staged, counts: Counts, previous: int | None
+) -> Entry:
     delivered = sum(report.delivered for report in staged.all)
     quarantined = sum(report.quarantined for report in staged.all)
     return Entry(

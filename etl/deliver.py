@@ -40,6 +40,7 @@ from etl.pipeline import Pipeline
 from etl.stage import RAW, REASONS, SOURCE_PATH, Hold, StageTask
 from etl.staging import StagingTables
 from etl.steps import Step, phases_ms, reached
+from etl.tableschema import arrow_schema
 from etl.verdict import SHARE_STOP, Severity, Verdict
 from etl.warehouse import Warehouse
 
@@ -48,8 +49,11 @@ log = logging.getLogger("sluice")
 STAGINGS = 2  # a batch whose staging tables PostgreSQL emptied is staged once more
 
 
-def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake) -> Sinks:
-    """Create both sinks' tables where they are missing; raise TableRefused where they do not fit."""
+def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, fills: bool = False) -> Sinks:
+    """Create both sinks' tables where they are missing; raise TableRefused where they do not fit.
+
+    What was delivered to a table, or a column, that is gone is not covered up by an empty one, unless this `fills` it.
+    """
     refuse_unfit(pipeline, columns)
     schema, _, name = pipeline.table.rpartition(".")
     sinks = Sinks(
@@ -64,12 +68,36 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake) 
         quarantine=lake.table(pipeline.quarantine_table),
     )
     with session(dsn) as cursor:
+        if not fills:
+            _refuse_lost(cursor, sinks)
         sinks.warehouse.open(cursor)
     # The one before may hold the table for its index, and this one writes to S3.
     with session(dsn) as cursor:
         sinks.table.create(cursor, columns, pipeline.sink.partition_by)
         sinks.quarantine.create(cursor, quarantine_columns(columns), None)
     return sinks
+
+
+def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
+    """TableRefused where PostgreSQL lacks the table, or a column, that the lake has delivered rows of."""
+    lacking, pointer = sinks.warehouse.lacks(cursor), sinks.table.pointer(cursor)
+    if lacking == [] or pointer is None:
+        return
+    metadata = sinks.table.load(pointer)
+    if metadata.current_snapshot() is None:
+        return
+    there = set(arrow_schema(metadata.schema()).names)
+    lost = None if lacking is None else [one for one in lacking if one in there]
+    if lost == []:
+        return  # new ones, which the first delivery adds
+    pipeline = sinks.pipeline
+    what = "is gone" if lost is None else f"has no longer the columns {', '.join(lost)}"
+    raise TableRefused(
+        f"Table {pipeline.table} {what}, and deliveries of pipeline {pipeline.name} had filled it: new batches would"
+        " leave it without their rows",
+        remedy="restore it from a backup; or have it filled from the inputs again: `sluice replay"
+        f" {pipeline.name} --deliveries 1..{ledger.last_delivery(cursor, pipeline.name)} --accept-changed`",
+    )
 
 
 def quarantine_columns(columns: pa.Schema) -> pa.Schema:
@@ -138,7 +166,7 @@ def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: i
     if not ledger.heartbeat(cursor, run.lease):
         raise Fenced.of(run.lease.pipeline)
     recorded = {one.path for one in ledger.inputs_of(cursor, delivery_id)}
-    recorded |= {one.uri for one in ranges_of(cursor, delivery_id) if not one.empty}
+    recorded |= {one.uri for one in ranges_of(cursor, [delivery_id]) if not one.empty}
     now = {one.path for one in batch.inputs} | {one.uri for one in batch.ranges if not one.empty}
     if recorded != now:
         raise InputsChanged(

@@ -134,3 +134,6 @@ def _is_by(manifest: ManifestFile, deliveries: Collection[int]) -> bool:
     """Whether one of these deliveries wrote the manifest, as its name says."""
     found = _NAME.search(manifest.manifest_path)
     return found is not None and drafted_by(uuid.UUID(found[1])) in deliveries
+
+
+Update = Overwrite | _MergeAppendFiles

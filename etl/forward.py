@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +42,7 @@ from etl.tableschema import arrow_schema
 from etl.verdict import Counts, RuleResult, Severity, Verdict
 
 Manifest = Mapping[str, Any]
+READERS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +74,27 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline) -> list[Lost]:
 
     An attempt that PostgreSQL knows and has not committed is not lost: it failed or was fenced.
     """
-    written = _manifests(lake, pipeline)
+    manifests = _manifests(lake, pipeline)
+    numbers = [number for number, _ in manifests.values()]
     with session(dsn) as cursor:
-        if written:
-            ledger.skip_numbers(cursor, max(number for number, _ in written.values()))
-        known = ledger.known_attempts(cursor, [number for number, _ in written.values()])
+        if numbers:
+            ledger.skip_numbers(cursor, max(numbers))
+        known = ledger.known_attempts(cursor, numbers)
+    unsure = [uri for uri, (number, run) in manifests.items() if not known.get(number, "").startswith(run)]
+    # A database that was emptied lost all of them: no transaction waits for S3, which is asked by several at once.
+    with ThreadPoolExecutor(READERS) as readers:
         found = [
-            Lost(manifest=json.loads(lake.read_text(uri)), uri=uri)
-            for uri, (number, run) in written.items()
-            if not known.get(number, "").startswith(run)
+            Lost(manifest=json.loads(text), uri=uri)
+            for uri, text in zip(unsure, readers.map(lake.read_text, unsure), strict=True)
         ]
-        last = ledger.last_delivery(cursor, pipeline.name)
         _refuse_taken(pipeline, [one for one in found if _is_taken(one, known)])
-        unknown = [one for one in found if one.delivery_id not in known and _is_whole(lake, one.manifest)]
-        following = {one.stream_id: _next_batch(cursor, one) for one in unknown}
+        new = [one for one in found if one.delivery_id not in known]
+        whole = readers.map(lambda one: _is_whole(lake, one.manifest), new)
+        unknown = [one for one, is_whole in zip(new, whole, strict=True) if is_whole]
+    with session(dsn) as cursor:
+        last = ledger.last_delivery(cursor, pipeline.name)
+        streams = {one.stream_id: one for one in unknown}
+        following = {stream_id: _next_batch(cursor, one) for stream_id, one in streams.items()}
     return _chain(unknown, last, following)
 
 
@@ -110,7 +119,7 @@ def _is_taken(one: Lost, known: Mapping[int, str]) -> bool:
 def _refuse_taken(pipeline: Pipeline, taken: Sequence[Lost]) -> None:
     """A lost delivery whose number is another's can't be put back; its files must be there to be read again."""
     for one in taken:
-        if one.manifest.get("ranges"):
+        if one.of_the_stream and one.manifest.get("ranges"):
             raise NeedsPerson(
                 f"Delivery {one.delivery_id} of {pipeline.name} was lost, its number was given to another run since,"
                 f" and what it had read of its topics would be taken for unread: {one.uri} and the objects it names have"
@@ -145,14 +154,12 @@ def _chain(unknown: Sequence[Lost], last: int | None, next_batch: dict[str, int]
     Each is the next batch of its stream: an attempt that was under way when PostgreSQL went back may name
     the same previous delivery as the batch before it.
     """
-    followed = {one.manifest["previous"] for one in unknown}
+    after: dict[int | None, list[Lost]] = {}
+    for one in unknown:
+        after.setdefault(one.manifest["previous"], []).append(one)
     chain: list[Lost] = []
-    while following := [
-        one
-        for one in unknown
-        if one.manifest["previous"] == last and one.batch_id == next_batch[one.stream_id]
-    ]:
-        chosen = max(following, key=lambda one: (one.delivery_id in followed, one.delivery_id))
+    while following := [one for one in after.get(last, ()) if one.batch_id == next_batch[one.stream_id]]:
+        chosen = max(following, key=lambda one: (one.delivery_id in after, one.delivery_id))
         chain.append(chosen)
         last = chosen.delivery_id
         next_batch[chosen.stream_id] = chosen.batch_id + 1
@@ -195,7 +202,7 @@ def _in_force(number: int, lost: Mapping[int, Lost]) -> set[int]:
 def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost) -> Receipt:
     """Commit a lost delivery again, under its own number, in both sinks at once, or raise."""
     manifest = lost.manifest
-    sinks = open_sinks(pipeline, _columns(dsn, lake, pipeline, manifest), dsn=dsn, lake=lake)
+    sinks = open_sinks(pipeline, _columns(dsn, lake, pipeline, manifest), dsn=dsn, lake=lake, fills=True)
     stream_id, batch_id = lost.stream_id, lost.batch_id
     run = Session(
         sinks=sinks,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl.ending import in_short
 from etl.errors import ServiceAway, SetupError
-from etl.offsets import Gap, Reached
+from etl.offsets import Gap, Range, Reached
 from etl.settings import Settings
 
 if TYPE_CHECKING:
@@ -215,3 +215,24 @@ def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
             )
         )
     return found
+
+
+def still_there(now: Mapping[str, Topic], read: Sequence[Range]) -> tuple[list[Range], list[str]]:
+    """What Kafka still has of ranges that were read, and a sentence for each of which it has not all."""
+    found, lacking = [], []
+    for one in read:
+        topic = now.get(one.topic)
+        if topic is None:
+            lacking.append(f"{one.uri} is of a topic that is no longer declared")
+            continue
+        if topic.topic_id != one.topic_id:
+            lacking.append(f"{one.uri} is gone: its topic was deleted and made anew")
+            continue
+        start = min(max(one.start, topic.earliest[one.partition]), one.end)
+        end = max(min(one.end, topic.latest[one.partition]), start)
+        left = replace(one, start=start, end=end)
+        if left != one:
+            lacking.append(f"{one.uri} is gone" if left.empty else f"of {one.uri} only {left.uri} is there")
+        if not left.empty:
+            found.append(left)
+    return found, lacking

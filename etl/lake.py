@@ -38,7 +38,7 @@ from pyiceberg.typedef import Record
 
 from etl.bounds import provable
 from etl.database import Cursor, run
-from etl.drafts import Overwrite, draft_name, merge_append
+from etl.drafts import Overwrite, Update, draft_name, merge_append
 from etl.errors import NeedsPerson, ServiceAway, TableRefused
 from etl.objects import FileSpec, ObjectStore, Partitioning, StagedFile
 from etl.pipeline import Partition
@@ -53,6 +53,7 @@ from etl.tableschema import (
 
 CATALOG = "sluice"
 RETAINED_SNAPSHOTS = 20  # a restored pointer brings its own metadata, so the horizon needs no more
+LAST_DELIVERY = "sluice.last-delivery"  # property of a table
 TABLE_PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
     "commit.manifest-merge.enabled": "true",
@@ -235,10 +236,12 @@ class LakeTable:
         run_id: str,
         without: frozenset[str] = frozenset(),
         of: Collection[int] = (),
+        as_found: bool = False,
         replace: bool = False,
     ) -> Draft:
         """Metadata that adds `files` to the table as of `base`, and has the objects `without` of some deliveries no
-        longer (`replace`: none but `files`). The table gains the columns of `written` that it lacks.
+        longer (`replace`: none but `files`; `as_found`: though some are missing already). The table gains the columns of
+        `written` that it lacks.
 
         Old snapshots are expired in the same step, save those that a user's tag or branch holds; no object is deleted.
         """
@@ -248,21 +251,23 @@ class LakeTable:
             self._evolve(change, written)
             if replace or without:
                 overwrite = Overwrite(change, table.io, name, properties)
-                self._take_out(overwrite, without or None, of)
-                with overwrite as snapshot:
-                    for file in data_files(change.table_metadata, files):
-                        snapshot.append_data_file(file)
+                update: Update = self._without(overwrite, without or None, of, as_found=as_found)
             else:
-                with merge_append(change, table.io, name, properties) as snapshot:
-                    for file in data_files(change.table_metadata, files):
-                        snapshot.append_data_file(file)
-            change.set_properties({"sluice.last-delivery": properties["sluice.delivery"]})
+                update = merge_append(change, table.io, name, properties)
+            with update as snapshot:
+                for file in data_files(change.table_metadata, files):
+                    snapshot.append_data_file(file)
+            change.set_properties({LAST_DELIVERY: properties["sluice.delivery"]})
             if expired := _expired(change.table_metadata):
                 ExpireSnapshots(transaction=change).by_ids(expired).commit()
         current = table.metadata.current_snapshot()
         return Draft(
             base=base, location=table.metadata_location, snapshot_id=current.snapshot_id if current else None
         )
+
+    def last_delivery(self, location: str) -> int:
+        """Which delivery this metadata is of, or what somebody else made of it since; 0: of none."""
+        return int(self.load(location).properties.get(LAST_DELIVERY, 0)) if location else 0
 
     def lacks(self, base: str, written: pa.Schema) -> bool:
         """Whether a draft would change the table's columns."""
@@ -281,16 +286,20 @@ class LakeTable:
                 remedy="run again",
             )
 
-    def _take_out(self, snapshot: Overwrite, uris: frozenset[str] | None, of: Collection[int]) -> None:
-        """Take these objects out, or raise NeedsPerson where one is missing; None: all."""
+    def _without(
+        self, snapshot: Overwrite, uris: frozenset[str] | None, of: Collection[int], *, as_found: bool
+    ) -> Overwrite:
+        """It, with these objects taken out, or NeedsPerson where one is missing, unless `as_found`; None: all."""
         found = snapshot.take_out(uris, likely=of)
-        if uris is not None and found != len(uris):
+        if uris is not None and found != len(uris) and not as_found:
             raise NeedsPerson(
                 f"{len(uris) - found} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
                 f" {self.namespace}.{self.name}: another replay was quicker, or the table is not as the ledger says."
                 " Nothing was changed",
-                remedy="the same command again; if it stays, `sluice audit` shows where ledger and table differ",
+                remedy="the same command again; if it stays, `sluice audit` shows where ledger and table differ, and"
+                " --accept-changed takes out what is there",
             )
+        return snapshot
 
     def swap(self, cursor: Cursor, draft: Draft) -> bool:
         """Publish a draft with the caller's transaction; False when the pointer is not at its base."""

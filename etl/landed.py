@@ -23,14 +23,18 @@ def landed(pipeline: Pipeline, landing: str) -> set[str]:
     return set[str]().union(*(files_there(source.pattern, landing) for source in pipeline.files))
 
 
-def require_files(pipeline: Pipeline, what: str) -> None:
-    """SetupError for a pipeline of anything else, which `what` can't do."""
+def require_replayable(pipeline: Pipeline, what: str) -> None:
+    """SetupError for a pipeline of what can't be read again, as `what` would."""
     if not pipeline.replayable:
         raise SetupError(
-            f"Pipeline {pipeline.name} reads {pipeline.live.named}, which can't be read again, and {what} is of landed"
-            " files alone",
+            f"Pipeline {pipeline.name} reads {pipeline.live.named}, which can't be read again, as {what} would",
             remedy="land as files what is to be read again; docs/cookbook/live.md says what there is for such sources",
         )
+
+
+def require_files(pipeline: Pipeline, what: str) -> None:
+    """SetupError for a pipeline of anything else, which `what` can't do."""
+    require_replayable(pipeline, what)
     if pipeline.topics:
         raise SetupError(
             f"Pipeline {pipeline.name} reads topics of Kafka, and {what} is of landed files alone",

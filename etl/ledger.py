@@ -37,6 +37,7 @@ class Lease:
     run_id: str
 
 
+PAGE = 10_000  # rows of one INSERT: a batch may have as many inputs
 COMPUTING = " computing "  # between an aggregate's keys and its figures
 
 
@@ -107,15 +108,18 @@ def holder() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
-def register(cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool) -> None:
+def register(
+    cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool, anew: str | None
+) -> None:
     """Give the pipeline its row, and its table to nobody else, or raise TableRefused.
 
-    `replaces`: each batch takes the place of all before.
+    `replaces`: each batch takes the place of all before; `anew`: the command of a run that begins anew, None where a
+    run goes on from the ledger.
     """
     wanted = {"table_schema": table_schema, "table_name": table_name}
-    values = {"pipeline": pipeline, **wanted}
+    values = {"pipeline": pipeline, **wanted, "anew": anew}
     known = require_sink(cursor, pipeline, **wanted, replaces=replaces)
-    if known and wanted.items() <= known.items():
+    if known and {**wanted, "anew": anew}.items() <= known.items():
         return  # without a lock: the upsert would wait for a commit under way
     try:
         run(cursor, "ledger", "register_pipeline", values)
@@ -306,6 +310,12 @@ def known_attempts(cursor: Cursor, deliveries: Sequence[int]) -> dict[int, str]:
     return dict(cursor.fetchall())
 
 
+def known_streams(cursor: Cursor, streams: Sequence[str]) -> set[str]:
+    """Which of these PostgreSQL knows."""
+    run(cursor, "ledger", "known_streams", {"streams": list(streams)})
+    return {stream for (stream,) in cursor.fetchall()}
+
+
 def skip_numbers(cursor: Cursor, number: int) -> None:
     """Never give out a delivery id up to `number` again: a restored sequence starts over."""
     run(cursor, "ledger", "skip_numbers", {"number": number})
@@ -333,6 +343,12 @@ def is_delivered(cursor: Cursor, delivery_id: int) -> bool:
 def last_delivery(cursor: Cursor, pipeline: str) -> int | None:
     found = run(cursor, "ledger", "last_delivery", {"pipeline": pipeline}).fetchone()
     return None if found is None else int(found[0])
+
+
+def published(cursor: Cursor, pipeline: str) -> tuple[str, str] | None:
+    """Where the newest delivery left the metadata of the table and of its quarantine; None before the first."""
+    found = run(cursor, "ledger", "published", {"pipeline": pipeline}).fetchone()
+    return None if found is None else (found[0], found[1])
 
 
 def inputs_of(cursor: Cursor, delivery_id: int) -> list[Input]:
@@ -415,7 +431,7 @@ def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None
     ]
     try:
         if values:
-            execute_values(cursor, statement("ledger", "insert_inputs"), values)
+            execute_values(cursor, statement("ledger", "insert_inputs"), values, page_size=PAGE)
     except psycopg2.IntegrityError as error:
         if constraint_of(error) != "one_input_one_delivery":
             raise
@@ -432,7 +448,7 @@ def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None
 def insert_files(cursor: Cursor, delivery_id: int, kind: str, files: Sequence[StagedFile]) -> None:
     values = [(delivery_id, kind, file.path, file.rows, file.size) for file in files]
     if values:
-        execute_values(cursor, statement("ledger", "insert_files"), values)
+        execute_values(cursor, statement("ledger", "insert_files"), values, page_size=PAGE)
 
 
 def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from psycopg2.extras import execute_values
@@ -68,16 +68,12 @@ def parsed(uri: str) -> tuple[str, int, int, int]:
     return found[1], int(found[2]), int(found[3]), int(found[4])
 
 
-def insert_ranges(
-    cursor: Cursor, pipeline: str, batch_id: int, delivery_id: int, ranges: Sequence[Range]
-) -> None:
-    """What a delivery read; InputsChanged unless each range starts where the deliveries before it ended.
+def next_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[Range]) -> list[Range]:
+    """What of a batch of the stream goes on record; InputsChanged unless each starts where the deliveries before ended.
 
     The caller holds the pipeline's lock. A range of no record is kept of a partition that was never seen before.
     """
-    if not ranges:
-        return
-    before = _reached_of(cursor, pipeline, ranges)
+    before = _reached_of(cursor, pipeline, ranges) if ranges else {}
     wrong = [one for one in ranges if before[one.where] not in (None, one.start)]
     if wrong:
         some = "; ".join(f"{one.uri}, the ledger is at {before[one.where]}" for one in wrong[:5])
@@ -86,10 +82,14 @@ def insert_ranges(
             f" deliveries before it ended: {some}",
             remedy=f"`sluice recover {pipeline}`, which makes the checkpoint know what was delivered",
         )
+    return [one for one in ranges if not one.empty or before[one.where] is None]
+
+
+def insert_ranges(cursor: Cursor, pipeline: str, delivery_id: int, ranges: Sequence[Range]) -> None:
+    """What a delivery read."""
     values = [
         (delivery_id, pipeline, one.source, one.topic, one.topic_id, one.partition, one.start, one.end)
         for one in ranges
-        if not one.empty or before[one.where] is None
     ]
     if values:
         execute_values(cursor, statement("ranges", "insert"), values)
@@ -105,9 +105,20 @@ def _reached_of(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> dict[
     return {Partition(topic_id, partition): reached for topic_id, partition, reached in found}
 
 
-def ranges_of(cursor: Cursor, delivery_id: int) -> list[Range]:
-    """What a delivery read, as it is on record."""
-    return [Range(**found) for found in rows(run(cursor, "ranges", "of_delivery", {"delivery": delivery_id}))]
+def ranges_of(cursor: Cursor, deliveries: Sequence[int]) -> list[Range]:
+    """What these deliveries read, as it is on record; those of a partition in their order."""
+    return [Range(**one) for one in rows(run(cursor, "ranges", "of_deliveries", {"deliveries": deliveries}))]
+
+
+def joined(ranges: Sequence[Range]) -> list[Range]:
+    """The same records; of ranges of a partition, in their order, one that goes on where another ends is one with it."""
+    found: list[Range] = []
+    for one in ranges:
+        if found and (found[-1].where, found[-1].end) == (one.where, one.start):
+            found[-1] = replace(found[-1], end=one.end)
+        else:
+            found.append(one)
+    return found
 
 
 def reached(cursor: Cursor, pipeline: str) -> list[Reached]:

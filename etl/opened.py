@@ -67,15 +67,17 @@ class Opened:
         )
 
 
-def open_pipeline(place: Place, pipeline: Pipeline, spark: SparkSession, *, beside: bool = False) -> Opened:
+def open_pipeline(
+    place: Place, pipeline: Pipeline, spark: SparkSession, *, beside: bool = False, fills: bool = False
+) -> Opened:
     """Check folders, lookups, models, suite and tables, and open them; no input is read yet.
 
-    `beside` the stream its frame is never run.
+    `beside` the stream its frame is never run. It `fills` a table, or a column, that is gone.
     """
     source = open_source(spark, pipeline, place.settings, models=place.models, stream=not beside)
     frame = source.shape() if beside else source.streamed
     state = kept(pipeline, frame)
     rules = compile_rules(pipeline, frame, place.settings)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
-    sinks = open_sinks(pipeline, columns, dsn=place.services.postgres, lake=place.lake)
+    sinks = open_sinks(pipeline, columns, dsn=place.services.postgres, lake=place.lake, fills=fills)
     return Opened(pipeline=pipeline, source=source, frame=frame, rules=rules, state=state, sinks=sinks)

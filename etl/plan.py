@@ -18,12 +18,15 @@ from etl.ending import in_short
 from etl.errors import SetupError
 from etl.inputs import Input
 from etl.intervals import PathTemplate, is_template
-from etl.landed import require_files
+from etl.landed import require_replayable
+from etl.offsets import Range, joined, ranges_of
 from etl.pipeline import Pipeline, Upsert
-from etl.spans import Span
+from etl.spans import Span, written
 from etl.statements import statement
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from etl.run import Place
 
 Releases = Literal["keep", "drop"]
@@ -50,7 +53,7 @@ class Chosen:
 
     def words(self) -> str:
         if self.deliveries:
-            return "deliveries " + " and ".join(f"{first} to {last}" for first, last in self.deliveries)
+            return "deliveries " + ",".join(f"{a}..{b}" if a < b else str(a) for a, b in self.deliveries)
         if self.batches:
             return f"batches {self.batches[0]} to {self.batches[1]}"
         if self.interval:
@@ -72,6 +75,8 @@ class Plan:
     inputs: Sequence[Input]  # as they are now
     changed: Sequence[str]  # what is different since they were delivered, one sentence each
     gone: Sequence[Input]  # as they were recorded
+    ranges: Sequence[Range]  # of Kafka, as they were read
+    there: Sequence[Range]  # what Kafka still has of them
     history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
     files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
 
@@ -93,7 +98,7 @@ class Plan:
         numbers = {one["delivery_id"] for one in deliveries}
         return frozenset(uri for number, of, uri in self.files if number in numbers and of == kind)
 
-    def change(self, releases: Releases | None, *, who: str, why: str) -> Apart:
+    def change(self, releases: Releases | None, *, accept_changed: bool, who: str, why: str) -> Apart:
         """What the transaction does to what is there."""
         dropped = [*self.deliveries, *(self.releases if releases == "drop" else ())]
         replaced = set(self.numbers)
@@ -102,6 +107,7 @@ class Plan:
             kind="replay",
             supersedes=tuple(one["delivery_id"] for one in dropped),
             removed=sum(one["delivered"] for one in dropped),
+            as_found=accept_changed,
             files={kind: self.leaving(kind, dropped) for kind in KINDS},
             kept=tuple(kept) if releases == "keep" else (),
             who=who,
@@ -127,11 +133,9 @@ class Plan:
             if not self.history:
                 yield f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"
             return
-        first, last = self.deliveries[0]["delivery_id"], self.deliveries[-1]["delivery_id"]
         data, quarantine = (len(self.leaving(kind, self.deliveries)) for kind in KINDS)
-        size = sum(one.size for one in self.inputs)
-        count = len(self.deliveries)
-        yield f"{self.pipeline}: {self.chosen}: {count} deliveries ({first} to {last}) are replaced by one"
+        many = _many(len(self.deliveries), "delivery", "deliveries")
+        yield f"{self.pipeline}: {self.chosen}: {many} ({written(self.numbers)}) replaced by one"
         if self.state:
             yield f"  refused    none stands alone: its transform keeps state ({'; '.join(self.state)})"
         changes = "changes of keys in PostgreSQL" if self.keyed else "rows of PostgreSQL"
@@ -139,19 +143,33 @@ class Plan:
             f"  replaced   {self.rows:,} {changes} and {data:,} Parquet files;"
             f" {self.held:,} rows of quarantine and {quarantine:,} of its files"
         )
-        yield (
-            f"  read       {len(self.inputs):,} input files, {size:,} bytes;"
-            f" {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
-        )
+        yield f"  read       {self._read()}"
         yield from (f"    {one}" for one in self.changed[:SHOWN])
         for one in self.releases[:SHOWN]:
             number, rows, origin = one["delivery_id"], one["delivered"], one["released_from"]
             yield f"  release    delivery {number}: {rows:,} rows that delivery {origin} had held"
 
+    def _read(self) -> str:
+        if self.ranges:
+            records, left = (sum(one.end - one.start for one in some) for some in (self.ranges, self.there))
+            return (
+                f"{len(self.ranges):,} ranges of {records:,} offsets; Kafka has {left:,} of these,"
+                f" and of {len(self.changed):,} ranges not all"
+            )
+        size = sum(one.size for one in self.inputs)
+        return (
+            f"{len(self.inputs):,} input files, {size:,} bytes; {len(self.changed):,} changed since, of them"
+            f" {len(self.gone):,} gone"
+        )
 
-def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
-    """Say what a replay would replace; nothing is changed."""
-    require_files(pipeline, "a replay")
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
+
+
+def plan(place: Place, pipeline: Pipeline, chosen: Chosen, *, spark: SparkSession | None = None) -> Plan:
+    """Say what a replay would replace; nothing is changed. Kafka is asked, by Spark's JVM, for what it still has."""
+    require_replayable(pipeline, "a replay")
     dsn = place.services.postgres
     migrate(dsn)
     with session(dsn) as cursor:
@@ -160,6 +178,7 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         values: dict[str, Any] = {"deliveries": [one["delivery_id"] for one in deliveries]}
         releases = rows(run(cursor, "replay", "releases", values))
         recorded = [Input(**one) for one in rows(run(cursor, "replay", "inputs", values))]
+        ranges = joined(ranges_of(cursor, values["deliveries"]))
         values["deliveries"] += [one["delivery_id"] for one in releases]
         files = run(cursor, "replay", "files", values).fetchall()
         newest = ledger.last_delivery(cursor, pipeline.name)
@@ -168,7 +187,8 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         stream = ledger.current_stream(cursor, pipeline.name)
     now = evidence.look_again(recorded, landing=place.settings.landing)
     history = left_out(pipeline, place.settings.landing, chosen.interval, live) if loads else []
-    there = {(one.source, one.path) for one in now}
+    known = {(one.source, one.path) for one in now}
+    there, lacking = _in_kafka(place, pipeline, ranges, spark)
     return Plan(
         pipeline=pipeline.name,
         chosen=chosen.words(),
@@ -178,11 +198,29 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen) -> Plan:
         deliveries=deliveries,
         releases=releases,
         inputs=[*now, *history],
-        changed=evidence.changed(recorded, now),
-        gone=[one for one in recorded if (one.source, one.path) not in there],
+        changed=[*evidence.changed(recorded, now), *lacking],
+        gone=[one for one in recorded if (one.source, one.path) not in known],
+        ranges=ranges,
+        there=there,
         history=history,
         files=files,
     )
+
+
+def _in_kafka(
+    place: Place, pipeline: Pipeline, ranges: Sequence[Range], spark: SparkSession | None
+) -> tuple[list[Range], list[str]]:
+    """What Kafka still has of these ranges, and a sentence for each of which it has not all."""
+    if not ranges:
+        return [], []
+    from etl.kafka import open_cluster, still_there
+    from etl.run import a_session
+
+    read = {one.topic for one in ranges}
+    with a_session(place, spark) as found:
+        cluster = open_cluster(found, place.settings, pipeline.name)
+        now = cluster.topics([name for source in pipeline.topics for name in source.topics if name in read])
+    return still_there(now, ranges)
 
 
 def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
@@ -192,7 +230,12 @@ def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
     values["first"], values["last"] = chosen.batches or chosen.interval or (None, None)
     if chosen.deliveries:
         values["firsts"], values["lasts"] = map(list, zip(*chosen.deliveries, strict=True))
-        run(cursor, "replay", "by_deliveries", values)
+        if not run(cursor, "replay", "by_deliveries", values).rowcount:
+            raise SetupError(
+                f"Pipeline {pipeline.name} has none of {chosen.words()} to be replayed",
+                remedy=f"`sluice status {pipeline.name} --json` lists its last ones, `SELECT delivery_id FROM"
+                f" sluice.delivery WHERE pipeline = '{pipeline.name}'` all; what was released goes with what held it",
+            )
     elif chosen.batches:
         known = ledger.current_stream(cursor, pipeline.name)
         values["stream"] = chosen.stream or (known.stream_id if known else None)

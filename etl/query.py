@@ -71,7 +71,7 @@ def to_its_end(
     except StreamingQueryException as error:
         _refuse_state(pipeline, [*failure, error])
         if kafka:
-            _refuse_kafka(pipeline, [*failure, error])
+            refuse_kafka(pipeline, [*failure, error], f"`sluice run {pipeline}`")
         if failure:
             raise failure[0] from None
         _refuse_unreached(pipeline, error, stay)
@@ -156,8 +156,8 @@ def _refuse_unreached(pipeline: str, error: BaseException, stay: Stay) -> None:
         ) from error
 
 
-def _refuse_kafka(pipeline: str, errors: Sequence[BaseException]) -> None:
-    """What Kafka did not give, as the error it is: gone, or not there at the moment."""
+def refuse_kafka(pipeline: str, errors: Sequence[BaseException], again: str) -> None:
+    """What Kafka did not give, as the error it is: gone, or not there at the moment; `again` is the command to go on."""
     for error in errors:
         if isinstance(error, SluiceError):
             continue
@@ -165,12 +165,12 @@ def _refuse_kafka(pipeline: str, errors: Sequence[BaseException]) -> None:
         if lost := next((one for one in told if any(word in one for word in _LOST)), None):
             raise RecordsMissing(
                 f"Kafka did not give {pipeline} what it was to read: {lost}",
-                remedy=f"`sluice run {pipeline}` says what is gone",
+                remedy=f"{again} says what is gone",
             ) from error
         if gone := next((one for one in told if _DELETED in one), None):
             raise RecordsMissing(
                 f"A topic of {pipeline} was deleted while it was read: {gone}",
-                remedy=f"`sluice run {pipeline}` says which",
+                remedy=f"{again} says which",
             ) from error
         if refused := next((one for one in told if _REFUSED.match(one)), None):
             raise SetupError(
@@ -180,5 +180,5 @@ def _refuse_kafka(pipeline: str, errors: Sequence[BaseException]) -> None:
         if away := next((one for one in told if one.startswith(_AWAY)), None):
             raise ServiceAway(
                 f"Kafka gave {pipeline} no answer: {away}; nothing of the batch under way was delivered",
-                remedy=f"see that the brokers run; then `sluice run {pipeline}`",
+                remedy=f"see that the brokers run; then {again}",
             ) from error

@@ -87,15 +87,21 @@ def replay(
     began(lease.run_id)
     with leased(dsn, lease), a_session(place, spark) as found:
         from etl.opened import open_pipeline
+        from etl.query import refuse_kafka
 
-        opened = open_pipeline(place, pipeline, found, beside=True)
+        opened = open_pipeline(place, pipeline, found, beside=True, fills=accept_changed)
         refuse_replay(pipeline.name, opened.state)
-        change = planned.change(releases, who=who, why=why or "")
-        batch = ReplayBatch(micro=_static(opened, planned, place), gone=planned.gone)
+        change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
+        batch = ReplayBatch(micro=_static(opened, planned, place), gone=planned.gone, ranges=planned.ranges)
         session_ = replace(
             opened.session_apart(lease, change, on_step), change_log=_change_log(opened, change, place)
         )
-        receipt = deliver_apart(session_, batch)
+        try:
+            receipt = deliver_apart(session_, batch)
+        except Exception as error:
+            if planned.ranges:
+                refuse_kafka(pipeline.name, [error], "the same command again")
+            raise
     return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
 
 
@@ -118,9 +124,10 @@ def refuse(
         )
     if planned.changed and not accept_changed:
         some = "; ".join(planned.changed[:SHOWN])
+        back = "leave these deliveries as they are" if planned.ranges else "put them back as they were"
         raise InputsChanged(
             f"{name}, not replayed: {len(planned.changed)} of the inputs are not as they were delivered: {some}",
-            remedy=f"put them back as they were, or {remedies.changed}",
+            remedy=f"{back}, or {remedies.changed}",
         )
     if planned.releases and releases is None:
         count = sum(one["delivered"] for one in planned.releases)
@@ -148,10 +155,12 @@ def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
 def _static(opened: Opened, planned: Plan, place: Place) -> SparkBatch:
     from etl.sparkbatch import SparkBatch
 
+    uris = [one.uri for one in planned.inputs] + [one.uri for one in planned.there]
     return SparkBatch(
         batch_id=0,
-        frame=opened.source.again([one.uri for one in planned.inputs], broken=()),
+        frame=opened.source.again(uris, broken=()),
         inputs=planned.inputs,
+        ranges=planned.there,
         stale=(),
         source=opened.source,
         rules=opened.rules,
@@ -164,7 +173,8 @@ class ReplayBatch:
     """The inputs of several deliveries as one batch."""
 
     micro: SparkBatch
-    gone: Sequence[Input]  # stay on record: a file that no delivery has would look lost
+    gone: Sequence[Input]  # stay on record, as empty: a file that comes back is told as changed
+    ranges: Sequence[Range]  # so do they, whole
 
     @property
     def batch_id(self) -> int:
@@ -172,11 +182,7 @@ class ReplayBatch:
 
     @property
     def inputs(self) -> Sequence[Input]:
-        return [*self.micro.inputs, *self.gone]
-
-    @property
-    def ranges(self) -> Sequence[Range]:
-        return ()
+        return [*self.micro.inputs, *(replace(one, size=0, etag=None) for one in self.gone)]
 
     def stage(self, task: StageTask) -> Staged:
         return self.micro.stage(task)

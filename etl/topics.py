@@ -7,7 +7,7 @@ empty value is malformed. Each range of offsets is told apart by its URI, kafka:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -141,9 +141,9 @@ class TopicSource(FilelessSource):
             remedy=f'to go on without it, on record: `sluice recover {name} --accept-gone --why "…"`',
         )
 
-    def require_same_topics(self) -> None:
-        """Raises OffsetsGone when a topic was made anew since the run began: what was read may be of either."""
-        self._refuse_remade(self.cluster.topic_ids(self._names), self.topic_ids)
+    def require_same_topics(self, ranges: Sequence[Range]) -> None:
+        """Raises OffsetsGone when a topic is no longer who these are of: what was read may be of another's records."""
+        self._refuse_remade(self.cluster.topic_ids(self._names), {one.topic: one.topic_id for one in ranges})
 
     def _refuse_remade(self, now: Mapping[str, str], before: Mapping[str, str]) -> None:
         if remade := [topic for topic in before if before[topic] != now[topic]]:
@@ -191,8 +191,9 @@ class TopicSource(FilelessSource):
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
             source = self.pipeline.topics[number]
-            frame = self.spark.read.format("kafka").options(**self.cluster.options, **_between(some)).load()
-            frames[source.stream].append(records(frame, source, self.fields[source.stream]))
+            for ranges in _loads(some):
+                reader = self.spark.read.format("kafka").options(**self.cluster.options, **ranges)
+                frames[source.stream].append(records(reader.load(), source, self.fields[source.stream]))
         return {
             name: union(some) if some else none_of(self.spark, self.fields[name], RECORD)
             for name, some in frames.items()
@@ -203,18 +204,27 @@ def _latest(now: Mapping[str, Topic], one: Reached) -> int:
     return now[one.topic].latest[one.partition]
 
 
-def _between(uris: Iterable[str]) -> dict[str, str]:
-    """The reader's options for exactly these ranges, each of another partition."""
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
+def _loads(uris: Iterable[str]) -> Iterator[dict[str, str]]:
+    """The reader's options for exactly these ranges: one load takes one of each partition."""
+    loads: list[dict[str, dict[str, tuple[int, int]]]] = []
     for topic, partition, start, end in map(parsed, uris):
-        starts.setdefault(topic, {})[str(partition)] = start
-        ends.setdefault(topic, {})[str(partition)] = end
-    return {
-        "assign": json.dumps({topic: sorted(map(int, some)) for topic, some in starts.items()}),
-        "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(ends),
-    }
+        load = next((one for one in loads if str(partition) not in one.get(topic, {})), None)
+        if load is None:
+            loads.append(load := {})
+        load.setdefault(topic, {})[str(partition)] = start, end
+    for load in loads:
+        yield {
+            "assign": json.dumps({topic: sorted(map(int, some)) for topic, some in load.items()}),
+            "startingOffsets": _of_each(load, 0),
+            "endingOffsets": _of_each(load, 1),
+        }
+
+
+def _of_each(load: Mapping[str, Mapping[str, tuple[int, int]]], which: int) -> str:
+    """JSON of the start, or the end, of each partition's range."""
+    return json.dumps(
+        {topic: {partition: one[which] for partition, one in some.items()} for topic, some in load.items()}
+    )
 
 
 def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:

@@ -87,6 +87,12 @@ class Warehouse:
             table = f"{table.encode()[:39].decode(errors='ignore')}_{zlib.crc32(table.encode()):08x}"
         return f"{table}_sluice_{what}"
 
+    def lacks(self, cursor: Cursor) -> list[str] | None:
+        """The columns that the table is to gain; None: it is not there."""
+        if not self._there(cursor, self.table_name):
+            return None
+        return list(self._difference(cursor, self.target.as_string(cursor)).added)
+
     def open(self, cursor: Cursor) -> None:
         """Create the table where it does not exist; refuse one that a merge could fail on."""
         ensure_schema(cursor, self.table_schema)

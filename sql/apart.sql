@@ -44,6 +44,10 @@ WHERE live AND released_from = ANY(%(deliveries)s) AND NOT delivery_id = ANY(%(k
 -- Their inputs may be in another live delivery from here on.
 UPDATE sluice.delivery_input SET live = false WHERE delivery_id = ANY(%(deliveries)s) AND live
 
+-- name: supersede_ranges
+-- What they read of Kafka may be in another live delivery from here on.
+UPDATE sluice.delivery_range SET live = false WHERE delivery_id = ANY(%(deliveries)s) AND live
+
 -- name: supersede_held
 -- What they held is no longer waiting for anybody.
 UPDATE sluice.quarantine SET status = 'superseded' WHERE delivery_id = ANY(%(deliveries)s)

@@ -12,7 +12,7 @@ SET LOCAL statement_timeout = 0; SET LOCAL transaction_timeout = 0; SET LOCAL id
 
 -- name: deliveries
 -- The live deliveries of a pipeline in the order of their commits.
-SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.commit_seq, d.delivered, d.quarantined, d.checksum,
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.commit_seq, d.delivered, d.quarantined, d.checksum,
        d.quarantine_checksum
 FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.live ORDER BY d.commit_seq
 

@@ -1,10 +1,11 @@
 -- name: register_pipeline
 -- Makes sure that the pipeline has its row; returns nothing.
-INSERT INTO sluice.pipeline (name, table_schema, table_name)
-VALUES (%(pipeline)s, %(table_schema)s, %(table_name)s)
-ON CONFLICT (name) DO UPDATE SET table_schema = excluded.table_schema, table_name = excluded.table_name
-WHERE (pipeline.table_schema, pipeline.table_name) IS DISTINCT FROM (excluded.table_schema, excluded.table_name)
-  AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.pipeline = excluded.name)
+INSERT INTO sluice.pipeline (name, table_schema, table_name, anew)
+VALUES (%(pipeline)s, %(table_schema)s, %(table_name)s, %(anew)s)
+ON CONFLICT (name) DO UPDATE
+SET table_schema = excluded.table_schema, table_name = excluded.table_name, anew = excluded.anew
+WHERE (pipeline.table_schema, pipeline.table_name) = (excluded.table_schema, excluded.table_name)
+   OR NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.pipeline = excluded.name)
 
 -- name: delivers_by_replace
 -- Keeps that a batch took the place of all before it; the caller holds the row's lock.
@@ -12,7 +13,7 @@ UPDATE sluice.pipeline SET replaces = true WHERE name = %(pipeline)s AND replace
 
 -- name: pipeline_row
 -- The pipeline's row as it is, without a lock.
-SELECT p.name, p.table_schema, p.table_name, p.current_stream::text, p.replaces
+SELECT p.name, p.table_schema, p.table_name, p.current_stream::text, p.replaces, p.anew
 FROM sluice.pipeline p WHERE p.name = %(pipeline)s
 
 -- name: lock_pipeline
@@ -260,6 +261,15 @@ INSERT INTO sluice.attempt (delivery_id, pipeline, stream_id, batch_id, lease_to
 VALUES (%(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, %(run)s, true)
 ON CONFLICT (delivery_id) DO UPDATE SET lease_token = excluded.lease_token, closed_at = NULL, outcome = NULL
 WHERE attempt.adopted AND attempt.pipeline = excluded.pipeline
+
+-- name: published
+-- Where the pipeline's newest delivery left the metadata of its table and of its quarantine.
+SELECT metadata_location AS data, quarantine_metadata_location AS quarantine FROM sluice.delivery
+WHERE pipeline = %(pipeline)s ORDER BY commit_seq DESC LIMIT 1
+
+-- name: known_streams
+-- Which of these streams are there.
+SELECT stream_id::text FROM sluice.stream WHERE stream_id = ANY(%(streams)s::uuid[])
 
 -- name: known_attempts
 -- Which of these delivery numbers PostgreSQL knows, of any pipeline, and the runs that were given them; not those

@@ -10,7 +10,7 @@ SELECT name FROM sluice.pipeline ORDER BY name
 -- name: standing
 -- Where each of the pipelines stands: its last batch, since when it is good or not, what it waits for.
 -- Held rows are counted up to a limit.
-SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", now() AS now,
+SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.anew, now() AS now,
        s.delivery_id, s.batch_id, d.kind, s.committed_at, s.state, s.state_since,
        d.rows_in, d.delivered, d.quarantined, d.malformed,
        (SELECT count(*) FROM (SELECT FROM sluice.quarantine q WHERE q.pipeline = p.name AND q.status = 'held'
@@ -153,6 +153,12 @@ WHERE d.delivery_id = %(delivery)s AND d.pipeline = %(pipeline)s
 -- The first files that a delivery was read from, and how many there are.
 SELECT left(i.uri, 500) AS uri, i.size, i.mtime_ms, count(*) OVER () AS all
 FROM sluice.delivery_input i WHERE i.delivery_id = %(delivery)s ORDER BY i.path LIMIT %(limit)s
+
+-- name: ranges
+-- The first ranges of offsets that a delivery read of Kafka, and how many there are.
+SELECT r.topic, r.topic_id, r.partition, r.start_offset, r.end_offset, count(*) OVER () AS all
+FROM sluice.delivery_range r WHERE r.delivery_id = %(delivery)s
+ORDER BY r.topic, r.topic_id, r.partition, r.start_offset LIMIT %(limit)s
 
 -- name: files
 -- The first Parquet files of a delivery, and how many there are.

@@ -27,6 +27,7 @@ class PipelineRow:
 
     pipeline: str
     table: str
+    anew: str | None  # the command of a run, where each begins anew
     now: dt.datetime  # of the database
     delivery_id: int | None  # its last live delivery; None before the first
     batch_id: int | None
@@ -71,7 +72,9 @@ class PipelineRow:
                 batch_id=self.stop_batch, stops=self.stops or (), decision=self.decision, stream=stream
             )
         holder, silent = (self.holder, None) if self.running else (None, self.holder)
-        return standing(self.pipeline, holder=holder, silent=silent, stop=stop, outcome=self.outcome)
+        return standing(
+            self.pipeline, holder=holder, silent=silent, stop=stop, outcome=self.outcome, anew=self.anew
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,6 +283,16 @@ class InputRow:
     @property
     def changed(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self.mtime_ms / 1000, dt.UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeRow:
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    all: int  # ranges of the delivery, this one among them
 
 
 @dataclass(frozen=True, kw_only=True)

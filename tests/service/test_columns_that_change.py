@@ -174,7 +174,7 @@ def test_files_whose_columns_have_other_ids_than_the_table_gave_since_are_not_ad
         if reached is Step.STAGED:
             base = pointed(events).metadata_location
             written = events.table.files(base, other, stream_id="x", batch_id=0).schema
-            properties, run = {"sluice.delivery": "0"}, events.session.lease.run_id
+            properties, run = {"sluice.delivery": "99"}, events.session.lease.run_id
             draft = events.table.draft(base, [], written=written, properties=properties, run_id=run)
             with session(events.dsn) as cursor:
                 assert events.table.swap(cursor, draft)

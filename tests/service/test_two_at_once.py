@@ -55,6 +55,19 @@ def replay_of(run: Session, made: oracle.MadeBatch) -> Session:
     return start_apart(run.sinks.dsn, run.sinks.lake, EVENTS, change)
 
 
+def test_each_delivery_names_the_one_before_it_though_that_moved_no_pointer(
+    run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    """A restore follows them one by one: two that name the same would hide one from it."""
+    replay, empty = replay_of(run, made[0]), replace(made[1], rows=(), malformed=())
+    beside = at(replay, Step.POINTER_DRAFTED, lambda: deliver(run, of(empty)))
+    deliver_apart(beside, replace(of(made[0]), batch_id=0))
+    query = "SELECT delivery_id, previous_delivery FROM sluice.delivery ORDER BY commit_seq"
+    order = oracle.ask(run.sinks.dsn, query)
+    assert len(order) == 3
+    assert [before for _, before in order] == [None, *(number for number, _ in order[:-1])]
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_what_is_staged_waits_for_the_commit_of_another(
     run: Session, made: list[oracle.MadeBatch], apart: bool, monkeypatch: pytest.MonkeyPatch

@@ -80,6 +80,10 @@ INSERT INTO sluice.delivery_input (delivery_id, pipeline, path, uri, size, mtime
 SELECT d.delivery_id, d.pipeline, d.batch_id || '/' || f, 's3a://landing/feed/' || d.batch_id || '/' || f || '.jsonl', 12345, 1700000000000, 0
 FROM sluice.delivery d, generate_series(1, 3) AS f WHERE d.pipeline = %(name)s;
 
+INSERT INTO sluice.delivery_range (delivery_id, pipeline, source, topic, topic_id, partition, start_offset, end_offset)
+SELECT d.delivery_id, d.pipeline, 0, 'clicks', 'id-of-' || d.pipeline, f, d.batch_id * 1000 + 1, d.batch_id * 1000 + 1001
+FROM sluice.delivery d, generate_series(0, 1) AS f WHERE d.pipeline = %(name)s;
+
 INSERT INTO sluice.delivery_file (delivery_id, kind, path, rows, bytes)
 SELECT d.delivery_id, 'data', 's3://lake/warehouse/feed/data/stream=x/batch=' || d.batch_id || '/' || f || '.parquet', 500, 23456
 FROM sluice.delivery d, generate_series(1, 2) AS f WHERE d.pipeline = %(name)s;

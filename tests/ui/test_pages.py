@@ -23,7 +23,7 @@ from tests.ui.drawn import BELOW, TRANSACTION, Make, draw, shown
 from tests.ui.history import Counting, seed
 
 BATCHES, RULES = 10_000, 30
-MOST_QUERIES, MOST_BYTES = 10, 300_000
+MOST_QUERIES, MOST_BYTES = 11, 300_000
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +128,10 @@ def test_a_batch_shows_all_that_came_in_and_went_out(history: str) -> None:
     assert "another suite than" not in text
     for part in ("scheduled__999", "-1.25", "Inputs: 3 files", "Parquet files: 2", "_delivery_id", "by"):
         assert part in text
+    ends = oracle.ask(
+        history, "SELECT end_offset FROM sluice.delivery_range WHERE delivery_id = %s", [BATCHES]
+    )
+    assert len(ends) == 2 and all(f"{end:,}" in text for (end,) in ends)
     assert page.html.count('<td class="bad">') == 2 * 5  # both rules of each of the five held rows
 
 
