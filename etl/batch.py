@@ -150,6 +150,7 @@ class Receipt:
 
     batch_id: int
     delivery_id: int
+    kind: str = "stream"  # or replay, or release
     delivered_before: bool = False  # by an earlier run: nothing was done now
     rows_in: int = 0
     records: int = 0  # that were read

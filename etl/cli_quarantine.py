@@ -98,6 +98,7 @@ def show(
         "from": row.source_path,
         "raw record": row.raw,
         "released by": row.released_by and f"delivery {row.released_by}",
+        "superseded": row.superseded_by and f"its delivery was replaced by delivery {row.superseded_by}",
         "decided": row.decided_by and f"by {row.decided_by}: {row.why}",
     }
     for title, value in lines.items():

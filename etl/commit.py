@@ -392,6 +392,7 @@ def _receipt(it: Commit) -> Receipt:
     return Receipt(
         batch_id=entry.batch_id,
         delivery_id=entry.delivery_id,
+        kind=entry.kind,
         rows_in=entry.rows_in,
         records=entry.records if entry.records is not None else entry.rows_in,
         delivered=entry.delivered,

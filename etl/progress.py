@@ -45,8 +45,9 @@ def line(pipeline: str, receipt: Receipt) -> str:
     count = len(receipt.failed)
     failed = f"; {count} expectation{'s' if count > 1 else ''} failed" if count else ""
     rate = receipt.records / receipt.seconds if receipt.seconds else 0
+    what = f"batch {receipt.batch_id}" if receipt.kind == "stream" else receipt.kind
     return (
-        f"{pipeline} batch {receipt.batch_id}: {receipt.delivered:,} rows delivered{held}"
+        f"{pipeline} {what}: {receipt.delivered:,} rows delivered{held}"
         f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}"
     )
 

@@ -55,6 +55,7 @@ class HeldRow:
     why: str | None
     decided_at: dt.datetime | None
     held_at: dt.datetime
+    superseded_by: int | None  # the delivery that took the place of the one that held it
 
     @property
     def values(self) -> dict[str, Any] | None:

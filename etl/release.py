@@ -8,6 +8,7 @@ apply to a handful of its rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -120,6 +121,21 @@ def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Correction
             remedy=f"give their columns in a file of corrections: `sluice quarantine export {name}`, then"
             " release with --corrections FILE",
         )
+    for one in held:
+        given = corrections.get(one.quarantine_id, {})
+        if written := [column for column in _not_as_read(one) if column not in given]:
+            raise SetupError(
+                f"Row {one.quarantine_id} is kept with other text than was read: bytes of {', '.join(written)} are no UTF-8,"
+                " and are written as \\xNN",
+                remedy=f"give these columns in a file of corrections: `sluice quarantine export {name}`, then release with"
+                " --corrections FILE",
+            )
+
+
+def _not_as_read(row: HeldRow) -> list[str]:
+    """The columns whose text can't be kept as it was."""
+    told = (re.fullmatch(r"postgres_encoding\((.*)\)", reason) for reason in row.reasons)
+    return [found[1] for found in told if found]
 
 
 def _corrected(opened: Opened, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
@@ -181,6 +197,7 @@ def _column(field: pa.Field, values: Sequence[Any], ids: Sequence[int]) -> pa.Ar
 
 
 def _value(value: Any, kind: pa.DataType) -> pa.Array:
+    _refuse_another(value, kind)
     if isinstance(value, float) and pa.types.is_decimal(kind):
         value = repr(value)
     if isinstance(value, str) and pa.types.is_binary(kind):
@@ -192,6 +209,16 @@ def _value(value: Any, kind: pa.DataType) -> pa.Array:
     if isinstance(value, str) and not pa.types.is_string(kind):
         return pa.array([value]).cast(kind)
     return pa.array([value], kind)
+
+
+def _refuse_another(value: Any, kind: pa.DataType) -> None:
+    """What Arrow would take for another value: a number for a moment, a fraction or hexadecimal for a whole number."""
+    if pa.types.is_temporal(kind) and isinstance(value, int | float):
+        raise TypeError('a moment is text, such as "2024-01-31T12:00:00Z"')
+    if pa.types.is_integer(kind) and isinstance(value, float) and not value.is_integer():
+        raise ValueError("it is no whole number")
+    if pa.types.is_integer(kind) and isinstance(value, str) and not re.fullmatch(r"[+-]?\d+", value):
+        raise ValueError("it is no whole number")
 
 
 def _beyond(moment: str) -> bool:

@@ -315,6 +315,7 @@ def open_source(
     where = f"pipeline {pipeline.name}"
     fields = _fields(pipeline)
     _refuse_timeless(pipeline, fields)
+    _refuse_nested_csv(pipeline, fields)
     paths = [listed_path(files, settings.landing, where) for files in pipeline.files] if stream else []
     lookups, versions = {}, {}
     for name in pipeline.lookups:
@@ -369,6 +370,22 @@ def _refuse_timeless(pipeline: Pipeline, fields: Mapping[str | None, StructType]
             raise SetupError(
                 f"Pipeline {pipeline.name}: {_field('late', name)}={kind.late!r} is no timestamp column of its schema",
                 remedy=f"name one of {', '.join(moments)}",
+            )
+
+
+def _refuse_nested_csv(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    for files in pipeline.files:
+        nested = [
+            one.name
+            for one in fields[files.stream]
+            if isinstance(one.dataType, ArrayType | MapType | StructType)
+        ]
+        if files.kind == "csv" and nested:
+            raise SetupError(
+                f"Pipeline {pipeline.name}: {', '.join(nested)} can't be read from CSV ({files.pattern}): nested",
+                remedy="declare them as string, and parse them in the transform (from_json)",
             )
 
 

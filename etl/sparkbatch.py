@@ -203,6 +203,7 @@ class SparkBatch:
         if told or counted["malformed"]:
             malformed = collect(self._staging(self._malformed(uris, told), task))
             self._require_all(malformed, counted["malformed"], told)
+            self._tell(told)
         return Staged(
             reports=reports,
             malformed=malformed,
@@ -279,6 +280,18 @@ class SparkBatch:
                 f"Batch {self.batch_id} of {name}, not delivered: its transform keeps state, and not every file can be"
                 f" read to its end: {some}",
                 remedy=f"put whole files in their place, then `sluice recover {name}`",
+            )
+
+    def _tell(self, unreadable: Mapping[str, str]) -> None:
+        """Each such file is one held row: what of it could not be read is in neither sink."""
+        for uri, why in unreadable.items():
+            log.warning(
+                "batch %s of %s: not all of %s could be read, which is held as malformed: %s. When a whole one is in its"
+                " place, `sluice replay` of this delivery with --accept-changed reads it again",
+                self.batch_id,
+                self.rules.pipeline.name,
+                uri,
+                why,
             )
 
     def _require_all(

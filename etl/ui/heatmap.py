@@ -16,6 +16,7 @@ FEWEST_COLUMNS = 10
 MOST_CELLS = 1400
 SHADES = (0.001, 0.01, 0.05, 0.2, 0.5)  # upper bounds of the shares of shades 1 to 5; 6 is beyond
 SEVERITIES = ("critical", "warning", "info")
+TABLE_FAILED = "hx"  # class of style.css: a rule about the table failed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ def shade(rule: RuleRow) -> str:
     """h0: nobody broke it; h1 to h6: by the share; hx: a rule about the table failed."""
     part = rule.share
     if not part:
-        return "h0" if rule.success else "hx"
+        return "h0" if rule.success else TABLE_FAILED
     return f"h{1 + sum(part > bound for bound in SHADES)}"
 
 

@@ -18,7 +18,7 @@ from etl.database import Cursor, run
 from etl.ui import charts, words
 from etl.ui.choices import MOST, Asked, Choice, Rows, rows_of
 from etl.ui.columns import columns_of
-from etl.ui.heatmap import COLUMNS, Heatmap, heatmap, width
+from etl.ui.heatmap import COLUMNS, TABLE_FAILED, Heatmap, heatmap, width
 from etl.ui.progress import progress_charts, progress_of
 from etl.ui.records import (
     LAST,
@@ -316,9 +316,9 @@ def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[A
     return run(cursor, "pages", name, values).fetchall()
 
 
-def _failing(shown: Heatmap, row: PipelineRow) -> list[tuple[str, str, str]]:
+def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:
     """The rules that failed in the pipeline's last batch, or for which rows of it are held: name, what was seen,
-    severity."""
+    severity. Those about the table come first: they alone make a batch delivered with a broken rule."""
     columns = [one.delivery_id for one in shown.batches]  # releases may have come after the last batch
     if row.delivery_id not in columns:
         return []
@@ -326,8 +326,8 @@ def _failing(shown: Heatmap, row: PipelineRow) -> list[tuple[str, str, str]]:
     for line in shown.lines:
         last = line.cells[place]
         if last is not None and last.shade != "h0" and not (last.tolerated and line.severity == "info"):
-            found_.append((line.reason, last.title, line.severity))
-    return found_
+            found_.append((last.shade != TABLE_FAILED, line.reason, last.title, line.severity))
+    return [rest for _, *rest in sorted(found_, key=lambda one: one[0])]
 
 
 def _pager(

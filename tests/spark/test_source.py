@@ -23,6 +23,7 @@ from etl.pipelines.flights import PIPELINE as FLIGHTS
 from etl.places import place
 from etl.settings import Settings
 from etl.source import Source, observed, open_source
+from etl.stage import RAW
 
 SCHEMA = (
     "id int, n bigint, d double, s string, b boolean, t timestamp, dt date, dec decimal(5,2),"
@@ -299,6 +300,22 @@ def test_what_is_missing_or_wrong_is_told_before_anything_runs(spark: SparkSessi
         open_source(spark, pipeline(Files("elsewhere/*.jsonl")), settings(tmp_path))
     with pytest.raises(SetupError, match="no Spark DDL"):
         open_source(spark, pipeline(Files("in/*.jsonl"), schema="id whole"), settings(tmp_path))
+    for kind in ("varchar(5)", "array<char(4)>", "interval year to month"):
+        with pytest.raises(SetupError, match=r"column a has the type .*, which can't be read"):
+            open_source(spark, pipeline(Files("in/*.jsonl"), schema=f"id int, a {kind}"), settings(tmp_path))
+    write(tmp_path / "in/a.csv", "id,a\n")
+    with pytest.raises(SetupError, match=r"a can't be read from CSV \(in/\*.csv\)"):
+        open_source(spark, pipeline(Files("in/*.csv"), schema="id int, a array<int>"), settings(tmp_path))
+
+
+def test_a_number_beyond_a_tinyint_is_malformed(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's parser of JSON wraps it."""
+    lines = [f'{{"id": {number}}}' for number in (-129, -128, 127, 128)]
+    write(tmp_path / "in/a.jsonl", "\n".join([*lines, '{"id": null}', ""]))
+    source = open_source(spark, pipeline(Files("in/*.jsonl"), schema="id tinyint"), settings(tmp_path))
+    uris = [(tmp_path / "in/a.jsonl").as_uri()]
+    assert sorted(str(row.id) for row in source.again(uris, broken=()).collect()) == ["-128", "127", "None"]
+    assert {row[RAW] for row in source.malformed(uris).collect()} == {lines[0], lines[3]}
 
 
 def test_a_doubled_key_in_a_lookup_stops_the_run(spark: SparkSession, tmp_path: Path) -> None:
