@@ -47,6 +47,20 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Run:
+    """One of a pipeline's runs, of whatever kind."""
+
+    run_id: str
+    kind: str  # stream, replay or release
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    outcome: str | None  # None: it has not ended
+    deliveries: int
+    first: int | None  # of its deliveries' numbers; None: it made none
+    last: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ran:
     """How one batch ran, as Spark told; see sluice.batch_progress."""
 
@@ -119,3 +133,10 @@ def newest(cursor: Cursor, pipeline: str, *, most: int) -> list[Progress]:
     """The current stream's batches that Spark told of last, newest first."""
     values = {"pipeline": pipeline, "limit": most}
     return [Progress(**found) for found in rows(run(cursor, "watch", "newest", values))]
+
+
+def latest(cursor: Cursor, pipeline: str, *, most: int) -> list[Run]:
+    """Newest first, those of earlier streams among them."""
+    return [
+        Run(**one) for one in rows(run(cursor, "watch", "latest_runs", {"pipeline": pipeline, "limit": most}))
+    ]

@@ -14,7 +14,7 @@ from etl.errors import SetupError
 from etl.live import promise, run_command
 from etl.pipeline import Pipeline, load_pipeline, loadable
 from etl.run import Place
-from etl.runs import Ended, Progress, Running
+from etl.runs import Ended, Progress, Run, Running
 from etl.standing import Standing, Stop, standing
 
 BATCHES = 10  # of a pipeline that is looked at by itself
@@ -37,6 +37,7 @@ class State:
     ended: Ended | None  # the last run that has
     promise: str | None = None  # of a pipeline whose source can't be read again: what a run of it keeps to
     batches: Sequence[Progress] = ()  # newest first, of a pipeline that is looked at by itself
+    runs: Sequence[Run] = ()  # likewise
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,6 +80,7 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
         running=now,
         ended=ended,
         batches=runs.newest(cursor, name, most=most) if most else (),
+        runs=runs.latest(cursor, name, most=most) if most else (),
     )
 
 

@@ -40,6 +40,15 @@ CROSS JOIN LATERAL (
     FROM sluice.delivery d WHERE d.run_id = r.run_id) d
 WHERE r.pipeline = %(pipeline)s AND r.ended_at IS NULL ORDER BY r.started_at LIMIT 20
 
+-- name: latest_runs
+-- A pipeline's latest runs, newest first, each with how many deliveries it made and between which numbers.
+SELECT r.run_id::text, r.kind, r.started_at, r.ended_at, r.outcome, d.deliveries, d.first, d.last
+FROM (SELECT * FROM sluice.run WHERE pipeline = %(pipeline)s ORDER BY started_at DESC LIMIT %(limit)s) r
+CROSS JOIN LATERAL (
+    SELECT count(*) AS deliveries, min(d.delivery_id) AS first, max(d.delivery_id) AS last
+    FROM sluice.delivery d WHERE d.run_id = r.run_id) d
+ORDER BY r.started_at DESC
+
 -- name: newest
 -- What Spark told of the current stream's newest batches, newest first.
 SELECT b.stream_id::text, b.batch_id, b.run_id::text, b.triggered_at, b.input_rows, b.input_rate, b.processed_rate,

@@ -96,12 +96,14 @@ def test_what_a_run_has_done_is_told_while_it_goes_on(home: Home) -> None:
             [told] = states(home.place, NAME)
             assert [(run.alive, run.batches, run.records) for run in told.running] == [(True, 2, 20)]
 
-    home.run(progress=wait_for_the_first)
+    done = home.run(progress=wait_for_the_first)
     assert seen == [[(0,)]]
     assert progress(home, "batch_id") == [(0,), (1,), (2,)]
     [told] = states(home.place, NAME)
     assert [one.batch_id for one in told.batches] == [2, 1, 0]
     assert told.running == []
+    [ran] = told.runs
+    assert (ran.run_id, ran.outcome, ran.deliveries, ran.first, ran.last) == (done.run, "done", 3, 1, 3)
 
 
 def test_the_ledger_keeps_as_many_batches_as_the_checkpoint(

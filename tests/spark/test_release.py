@@ -123,6 +123,9 @@ def test_nothing_is_changed_when_nothing_would_pass(home: Home) -> None:
     number = ids(home, reason=NEGATIVE)[0]
     with pytest.raises(SetupError, match=f"Row {number}: 'soon' is no value of column at"):
         let_out(home, Chosen(ids=(number,)), {number: {"at": "soon"}})
+    for column, other in (("at", 1_700_000_000), ("id", 1.5), ("id", "0x10")):
+        with pytest.raises(SetupError, match=f"Row {number}: {other!r} is no value of column {column}"):
+            let_out(home, Chosen(ids=(number,)), {number: {column: other}})
     with pytest.raises(SetupError, match="columns that the pipeline has not: prize"):
         let_out(home, Chosen(ids=(number,)), {number: {"prize": 1}})
     assert home.ask("SELECT * FROM sluice.quarantine ORDER BY 1") == before

@@ -10,6 +10,8 @@ import pytest
 
 from etl.errors import SetupError, TableRefused
 from etl.pipeline import Upsert
+from etl.quarantine import Chosen, held_rows
+from etl.release import release
 from etl.trying import Tried, try_out
 from tests.spark.runs import NEGATIVE, NO_CITY, RULES, Home, orders, rule
 
@@ -72,6 +74,12 @@ def test_a_text_that_is_not_utf_8_is_shown_as_it_is_held(home: Home) -> None:
     assert said.held_rows == [(["postgres_encoding(line)"], ("br\\xe4ken",))]
     home.columns = pa.schema([("line", pa.string())])
     assert home.run("lines").reasons == {"postgres_encoding(line)": 1}
+    held, lines = held_rows(home.dsn, "lines", Chosen()), home.pipeline("lines")
+    with pytest.raises(SetupError, match="kept with other text than was read: bytes of line are no UTF-8"):
+        release(home.place, lines, held, {}, who="tests", why="so", spark=home.spark)
+    right = {held[0].quarantine_id: {"line": "bräken"}}
+    release(home.place, lines, held, right, who="tests", why="so", spark=home.spark)
+    assert set(home.ask("SELECT line FROM warehouse.lines")) == {("whole",), ("bräken",)}
 
 
 def test_a_file_from_anywhere_is_read_by_the_source_of_its_format(home: Home) -> None:
