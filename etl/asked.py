@@ -66,6 +66,7 @@ def run_asked(
         if summary.run:
             found = tries.untold(dsn, pipeline.name, asked)
             summary.unreported, summary.snapshot_id = found.deliveries, found.snapshot_id
+            summary.unreported_rows, summary.unreported_quarantined = found.rows, found.quarantined
             summary.replaced = found.replaced
     return summary
 

@@ -167,6 +167,7 @@ def audit(place: Place, pipeline: Pipeline) -> AuditReport:
         there = [[uri for uri in files if uri in listed] for files in snapshots]
         found = _recount(cursor, pipeline, lake, said, there) if said.data else None
         landed = ledger.live_inputs(cursor, pipeline.name)
+        stream = ledger.current_stream(cursor, pipeline.name)
     differences = file_differences(said.files, snapshots[0] | snapshots[1], listed)
     differences += _row_differences(pipeline, said, found) if found else []
     return AuditReport(
@@ -178,7 +179,10 @@ def audit(place: Place, pipeline: Pipeline) -> AuditReport:
         orphans=_orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held)),
         changed_inputs=_changed_inputs(landed, place.settings.landing),
         next=_next(
-            pipeline, differences, {one["delivery_id"] for one in said.held if one["kind"] == "release"}
+            pipeline,
+            differences,
+            releases={one["delivery_id"] for one in said.held if one["kind"] == "release"},
+            state=bool(stream and stream.state),
         ),
         seconds=round(time.monotonic() - started, 3),
     )
@@ -322,15 +326,19 @@ def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) ->
     return differences + compare("quarantine", in_lake, {TABLE: found.held_table}, said_by=LAKE)
 
 
-def _next(pipeline: Pipeline, differences: Sequence[Difference], releases: set[int]) -> list[str]:
-    """The commands that lead back from these differences."""
+def _next(
+    pipeline: Pipeline, differences: Sequence[Difference], *, releases: set[int], state: bool
+) -> list[str]:
+    """The commands that lead back from these differences; what `releases` delivered is not replayed by itself."""
     name, found = pipeline.name, []
     if any(one.kind == "table" for one in differences):
         found.append(
             f"give table {pipeline.table} the columns that the lake's has; `sluice audit {name}` then reads it"
         )
     other = {one.delivery_id for one in differences if one.delivery_id is not None}
-    if pipeline.replayable and (again := other - releases):
+    if other and state:
+        found.append('docs/state.md, "All of it anew": no batch of a transform that keeps state stands alone')
+    elif pipeline.replayable and (again := other - releases):
         found.append(
             f"`sluice replay {name} --deliveries {written(again)} --accept-changed` delivers these from their inputs again,"
             " in the place of whatever both sinks have of them; --plan says what it would do"

@@ -72,8 +72,12 @@ class Summary:
     seconds: float = 0.0
     outcome: str = "done"
     unreported: list[int] = field(default_factory=list)  # deliveries that no Airflow run has told of yet
+    unreported_rows: int = 0  # that these delivered
+    unreported_quarantined: int = 0  # that these held
     snapshot_id: int | None = None  # of the newest of them
-    replaced: list[int] = field(default_factory=list)  # deliveries, of which no Airflow run has told so yet
+    replaced: list[int] = field(
+        default_factory=list
+    )  # that were replaced, which no Airflow run has told of yet
     released: list[int] = field(default_factory=list)  # held rows that a release took, by their numbers
 
     def add(self, receipt: Receipt) -> None:

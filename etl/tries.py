@@ -76,6 +76,8 @@ class Untold:
     """What no successful try has told of yet."""
 
     deliveries: list[int]  # in force, in the order of their commits
+    rows: int  # that these delivered
+    quarantined: int  # that these held
     replaced: list[int]  # whose place was taken
     snapshot_id: int | None  # the newest of the lake's table
 
@@ -95,6 +97,8 @@ def untold(dsn: str, pipeline: str, asked: AirflowTry) -> Untold:
     snapshots = [one["snapshot_id"] for one in live if one["snapshot_id"] is not None]
     return Untold(
         deliveries=[one["delivery_id"] for one in live],
+        rows=sum(one["delivered"] for one in live),
+        quarantined=sum(one["quarantined"] for one in live),
         replaced=sorted({old for one in found for old in one["replaced"]}),
         snapshot_id=snapshots[-1] if snapshots else None,
     )

@@ -324,7 +324,7 @@ WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_i
 -- Deliveries that no successful Airflow try has told of, in commit order, and whose place each took: live ones, and such
 -- as were replaced before anybody was told of them. A try has told of all that was committed when it gathered what
 -- there was to tell. Airflow did not take a try for a success that it tried again.
-SELECT delivery_id, live, snapshot_id, commit_seq, ARRAY(
+SELECT delivery_id, live, delivered, quarantined, snapshot_id, commit_seq, ARRAY(
     SELECT old.delivery_id FROM sluice.delivery old WHERE old.superseded_by = d.delivery_id ORDER BY 1) AS replaced
 FROM sluice.delivery d
 WHERE pipeline = %(pipeline)s AND commit_seq > coalesce((

@@ -146,7 +146,7 @@ class SluiceRunOperator(BaseOperator):
         if self._killed:  # it came to a good end, but no success is to be told of
             raise Ended("Airflow ended this try; the batch in flight is delivered")
         self.log.info(
-            "%s: %s batches, %s rows delivered, %s quarantined (%s malformed), %s s",
+            "%s: batches %s, rows delivered %s, quarantined %s (malformed %s), %s s",
             *(
                 summary[name]
                 for name in ("pipeline", "batches", "delivered", "quarantined", "malformed", "seconds")
@@ -235,15 +235,15 @@ def failure(done: Finished) -> RunFailed:
 
 
 def told(summary: dict[str, Any]) -> dict[str, Any]:
-    """What an asset event says: the deliveries that no event has named before, and the lake's snapshot."""
+    """What an asset event says: the deliveries that no event has named before, their rows, and the lake's snapshot."""
     return {
         "action": "replaced" if summary["replaced"] else "released" if summary["released"] else "delivered",
         "replaced": summary["replaced"],
         "released": summary["released"],
         "deliveries": summary["unreported"],
-        "batches": summary["batches"],
-        "rows": summary["delivered"],
-        "quarantined": summary["quarantined"],
+        "batches": len(summary["unreported"]),
+        "rows": summary["unreported_rows"],
+        "quarantined": summary["unreported_quarantined"],
         "snapshot_id": str(summary["snapshot_id"]) if summary["snapshot_id"] is not None else None,
         "stream": summary["stream"],
         "run": summary["run"],

@@ -91,5 +91,8 @@ def standing_of(cursor: Cursor, name: str) -> PipelineRow:
     """Where the pipeline stands; NotThere when it never ran."""
     known = standings(cursor, [name])
     if not known:
-        raise NotThere(f"{name} has not run yet; `sluice run {name}`, or a run of its DAG, is its first")
+        raise NotThere(
+            f"Nothing was delivered by {name} yet. If it is a pipeline, its first run makes its pages: sluice run {name}, or"
+            " a run of its DAG. Other DAGs, such as sluice_maintenance, have none"
+        )
     return known[0]
