@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from etl.declaration import Pipeline
-from etl.inputs import Input, look
+from etl.inputs import Input, look, uri_at
 from etl.intervals import PathTemplate, is_template, moment_of
 from etl.landed import landed, source_of
 from etl.patterns import split_pattern
-from etl.places import landing_place, uri_of
+from etl.places import landing_place
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -95,13 +95,8 @@ def left_out(
         if interval is not None and not before.template.overlaps(path, interval):
             continue
         if not _is_hidden(path.removeprefix(split_pattern(pipeline.files[source].pattern).folder)):
-            found.setdefault(source, []).append(_uri(path, landing))
+            found.setdefault(source, []).append(uri_at(path, landing))
     return [one for source in found for one in look(found[source], landing=landing, source=source)]
-
-
-def _uri(path: str, landing: str) -> str:
-    outside = path.startswith(("/", "s3a://"))
-    return uri_of(path if outside else f"{landing_place(landing).rstrip('/')}/{path}")
 
 
 def _is_hidden(path: str) -> bool:

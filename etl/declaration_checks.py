@@ -15,7 +15,6 @@ from etl.declaration import (
     Model,
     OutputMode,
     Partition,
-    Pipeline,
     Replace,
     Stream,
     Upsert,
@@ -32,15 +31,11 @@ _PRESETS = frozenset(
 SHIPPED_DAGS = frozenset({"flights_delays", "sluice_maintenance"})  # of dags/, made of no declaration
 
 
-def problems(pipeline: Pipeline) -> list[str]:
-    """All that is wrong with the declaration, each as `field: what, and what is wanted`."""
-    return _problems(pipeline)
+def problems(pipeline: Any) -> list[str]:
+    """All that is wrong with the declaration, each as `field: what, and what is wanted`.
 
-
-# A declaration is a user's: what its fields are said to be is checked, not believed, so they are Any here.
-
-
-def _problems(pipeline: Any) -> list[str]:
+    It is a user's: what its fields are said to be is checked, not believed.
+    """
     found: list[str] = []
     if not isinstance(pipeline.name, str) or not _NAME.fullmatch(pipeline.name):
         found.append(f"name: {pipeline.name!r} must match {_NAME.pattern} (it names tables and folders)")

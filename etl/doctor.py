@@ -121,7 +121,7 @@ def _postgres(place: Place) -> str:
 
 
 def _lake(place: Place) -> str:
-    from etl.sweep import ensure_bucket
+    from etl.bucket import ensure_bucket
 
     return ensure_bucket(place.services.lake)
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from etl.declaration import Lookup, Pipeline
 from etl.errors import NeedsPerson, ServiceAway, SetupError
-from etl.inputs import LOOKUP_SOURCE, Input, changed, look
+from etl.inputs import LOOKUP_SOURCE, Input, changed, look, uri_at
 from etl.landed import files_there, listed_path
-from etl.places import landing_place, uri_of
 from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files
 
 if TYPE_CHECKING:
@@ -47,11 +46,10 @@ def read_lookup(
 
 def version(lookup: Lookup, landing: str) -> tuple[Input, ...]:
     """The lookup's files as they are now; like Spark, without names that begin with _ or a dot, of folders too."""
-    root = landing_place(landing).rstrip("/")
     paths = sorted(files_there(lookup.pattern, landing))
     seen = [path for path in paths if not any(part.startswith(("_", ".")) for part in path.split("/"))]
-    places = [path if path.startswith(("/", "s3a://")) else f"{root}/{path}" for path in seen]
-    return tuple(look(map(uri_of, places), landing=landing, source=LOOKUP_SOURCE))
+    uris = [uri_at(path, landing) for path in seen]
+    return tuple(look(uris, landing=landing, source=LOOKUP_SOURCE))
 
 
 def _refuse_doubled(rows: pa.Table, lookup: Lookup, where: str) -> None:

@@ -124,7 +124,7 @@ class ObjectWriter:
         return self._done
 
     def abort(self) -> None:
-        """Leave what is open unfinished: the attempt failed, and the sweeper removes what it left."""
+        """Give up what is open: pyarrow may still complete it; no metadata refers to it, and the sweeper removes it."""
         self._waiting.clear()
         self._waiting_bytes.clear()
         self._open.clear()

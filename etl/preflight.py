@@ -77,7 +77,7 @@ def _first_stream(dsn: str, checkpoints: Checkpoints, history: Sequence[Input]) 
 def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing: str) -> tuple[str, int]:
     """A new current stream whose checkpoint has exactly the live inputs behind it; its id, and how many.
 
-    Behind it is as well what the stream leaves out.
+    What the stream leaves out is behind it, too.
 
     The inputs are read in the transaction that makes the stream current: no other stream can add one later.
     """

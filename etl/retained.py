@@ -43,7 +43,6 @@ class Stored:
 
     uri: str  # s3://…
     bytes: int
-    modified: dt.datetime  # by the store's clock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +135,7 @@ def stored(client: S3Client, folder: str) -> Iterator[Stored]:
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
             for one in page.get("Contents", []):
                 uri = f"s3://{bucket}/{one['Key']}"
-                yield Stored(uri=uri, bytes=one["Size"], modified=one["LastModified"])
+                yield Stored(uri=uri, bytes=one["Size"])
     except (BotoCoreError, ClientError) as error:
         raise translated(error, folder) from error
 

@@ -98,7 +98,7 @@ class Rules:
         return replace(verdict, columns=columns)
 
 
-def suite_path(pipeline: Pipeline, settings: Settings) -> Any:
+def suite_path(pipeline: Pipeline, settings: Settings) -> Path:
     """The file of the pipeline's suite, in the first folder that has it."""
     name = f"{pipeline.suite}.json"
     for folder in settings.suites:
@@ -220,7 +220,7 @@ class SparkBatch:
     def _to_blame(self, error: Exception, uris: Sequence[str]) -> Mapping[str, str]:
         """The files that made the job fail; VerdictUnknown where a rule did; raises `error` when neither.
 
-        No file and no rule is looked at where a service was away, or Kafka gave not what was asked for.
+        No file and no rule is looked at where a service was away, or Kafka did not give what was asked for.
         """
         from etl.quality import require_evaluable
         from etl.source import causes
@@ -362,7 +362,7 @@ def _as_logged(file: LoggedFile, settings: Settings) -> Input:
     return Input(path=path, uri=file.uri, size=0, mtime_ms=file.mtime_ms, etag=None, source=file.source)
 
 
-def _since_listed(logged: Sequence[Any], found: Sequence[Input]) -> list[str]:
+def _since_listed(logged: Sequence[LoggedFile], found: Sequence[Input]) -> list[str]:
     """What changed between Spark's listing and now: it logs each file's time of last change."""
     now = {one.uri: one for one in found}
     problems = [f"{file.uri} is gone" for file in logged if file.uri not in now]

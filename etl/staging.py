@@ -26,12 +26,12 @@ STAGE_SCHEMA = "sluice_stage"
 COPY_READ_BYTES = 1 << 20
 HELD_IN_MEMORY_BYTES = 8 << 20
 TASK_COLUMN = "_task"
-# A peer that vanished without a word is noticed within a minute or two, not after hours.
 # A task takes as long as its rows, whatever the role's own limits are; a peer that is gone ends it all the same.
 NO_TIME_LIMITS = (
     "SET LOCAL statement_timeout = 0; SET LOCAL transaction_timeout = 0;"
     " SET LOCAL idle_in_transaction_session_timeout = 0"
 )
+# A peer that vanished without a word is noticed within a minute or two, not after hours.
 CONNECTION: Mapping[str, Any] = {
     "connect_timeout": 10,
     "application_name": "sluice",

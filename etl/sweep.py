@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from etl import ledger
-from etl.bucket import ensure_bucket
 from etl.database import Cursor, migrate, rows, run, session
 from etl.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
 from etl.lake import CATALOG, Lake, LakeTable
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
     from etl.run import Place
 
-__all__ = ["SweepReport", "ensure_bucket", "sweep", "sweep_lake"]
 
 AT_ONCE = 1000  # objects in one request
 SHOWN = 20
@@ -74,7 +72,7 @@ class SweepReport:
     staging_tables: Sequence[str]
     kept: Mapping[str, int]  # why -> objects that no retained metadata needs
     reports: int = 0  # of deliveries older than the retention of quality
-    progress: int = 0  # batches of earlier streams of which it was known how they ran
+    progress: int = 0  # batches of earlier streams whose progress was kept
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

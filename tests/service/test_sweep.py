@@ -12,14 +12,14 @@ import pytest
 from botocore.exceptions import ClientError
 
 from etl.audit import audit
-from etl.bucket import RULE, _end_uploads
+from etl.bucket import RULE, _end_uploads, ensure_bucket
 from etl.errors import ContractBroken, NeedsPerson, SetupError
 from etl.lake import Lake
 from etl.pipeline import Append, Replace
 from etl.retained import owner_of, s3_client, stored, unfinished
 from etl.services import Services
 from etl.steps import Step
-from etl.sweep import SweepReport, ensure_bucket, sweep, sweep_lake
+from etl.sweep import SweepReport, sweep, sweep_lake
 from tests import arrow_batches
 from tests.service.delivering import Delivering
 
