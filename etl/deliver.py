@@ -37,7 +37,7 @@ from etl.lake import Lake
 from etl.ledger import Decision
 from etl.offsets import ranges_of
 from etl.pipeline import Pipeline
-from etl.stage import RAW, REASONS, SOURCE_PATH, Hold, StageTask
+from etl.stage import RAW, REASONS, SOURCE_PATH, Hold, Sieve, StageTask
 from etl.staging import StagingTables
 from etl.steps import Step, phases_ms, reached
 from etl.tableschema import arrow_schema
@@ -241,11 +241,7 @@ def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, ho
         delivery_id=delivery_id,
         stream_id=run.stream_id,
         batch_id=batch_id,
-        columns=sinks.columns,
-        words=run.words,
-        sampled=run.rules,
-        hold=hold,
-        keys=sinks.warehouse.keys,
+        sieve=Sieve.of(sinks.pipeline.sink, sinks.columns, run.words, run.rules, hold),
         data=data,
         quarantine=quarantine,
         store=sinks.lake.store,

@@ -282,7 +282,7 @@ class _LakeBatch:
 
     def stage(self, task: StageTask) -> Staged:
         report = TaskReport(partition=0, task=0)
-        names = task.columns.names
+        names = task.sieve.columns.names
         with StagingWriter(task.tables, report.task) as staging:
             staging.copy(self._delivered(task, report))
             for rows in self._rows("quarantine", report.quarantine_files, task.quarantine):
@@ -298,9 +298,9 @@ class _LakeBatch:
         return Staged(reports=[report], records=records, dropped=dropped, about=_about(manifest))
 
     def _delivered(self, task: StageTask, report: TaskReport) -> Iterator[pa.RecordBatch]:
-        names = task.columns.names
+        names = task.sieve.columns.names
         for rows in self._rows("data", report.data_files, task.data):
-            part = rows.select(names).cast(task.columns)
+            part = rows.select(names).cast(task.sieve.columns)
             report.delivered += part.num_rows
             report.checksum = (report.checksum + checksum(part, names)) % MODULUS
             yield part

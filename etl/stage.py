@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from etl import steps
 from etl.checksum import MODULUS, checksum
+from etl.declaration import Sink, Upsert
 from etl.limits import breaches, repaired
 from etl.objects import FileSpec, ObjectStore, ObjectWriter, StagedFile
 from etl.staging import StagingTables, StagingWriter, plain_values
@@ -54,6 +55,20 @@ class Sieve:
     keys: tuple[str, ...]  # of an upsert sink: a row without one of them is held
     partitioned_by: str | None  # the column that partitions the lake
 
+    @classmethod
+    def of(
+        cls, sink: Sink, columns: pa.Schema, words: int, rules: tuple[StageRule, ...], hold: Hold
+    ) -> Sieve:
+        """Of rows that go to the sink, judged by these rules."""
+        return cls(
+            columns=columns,
+            words=words,
+            sampled=rules,
+            hold=hold,
+            keys=sink.keys if isinstance(sink, Upsert) else (),
+            partitioned_by=sink.partition_by.column if sink.partition_by else None,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageTask:
@@ -62,27 +77,12 @@ class StageTask:
     delivery_id: int
     stream_id: str
     batch_id: int
-    columns: pa.Schema  # the transform's output in the common types
-    words: int  # how many int64 columns of flags follow the columns
-    sampled: tuple[StageRule, ...]  # rules whose failing values are reported
-    hold: Hold
-    keys: tuple[str, ...]  # of an upsert sink: a row without one of them is held
+    sieve: Sieve
     data: FileSpec
     quarantine: FileSpec
     store: ObjectStore
     tables: StagingTables
     on_step: steps.Listener | None = None
-
-    @property
-    def sieve(self) -> Sieve:
-        return Sieve(
-            columns=self.columns,
-            words=self.words,
-            sampled=self.sampled,
-            hold=self.hold,
-            keys=self.keys,
-            partitioned_by=self.data.partitioning.column if self.data.partitioning else None,
-        )
 
 
 @dataclass(kw_only=True)
@@ -141,12 +141,12 @@ def _delivered(
     staging: StagingWriter,
 ) -> Iterator[pa.RecordBatch]:
     """Split each batch, write both halves to S3 and the held one to staging; yield the delivered one."""
-    names, sieve = task.columns.names, task.sieve
+    sieve, names = task.sieve, task.sieve.columns.names
     in_order = [
         name for name in task.quarantine.schema.names if name in names
     ]  # the file's, which audit reads
     for batch in batches:
-        rows = conform(batch, task.columns)
+        rows = conform(batch, sieve.columns)
         held, reasons = sift(sieve, batch, rows, report)
         if held is not None:
             bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons)

@@ -122,6 +122,6 @@ class LakeLog:
         logged = StructType([*self.schema.fields, StructField(DELIVERY, LongType())])
         changes = parquet(self.spark, files, logged)
         found = changes.join(touched, on=list(self.keys), how="left_semi").coalesce(self.connections)
-        columns = pa.schema([*task.columns, pa.field(DELIVERY, pa.int64())])
+        columns = pa.schema([*task.sieve.columns, pa.field(DELIVERY, pa.int64())])
         staged: list[Staged] = collect(in_tasks(found, partial(stage_log, task.tables, columns)))
         return staged

@@ -18,7 +18,7 @@ from etl.batch import Staged
 from etl.columns import common_schema
 from etl.crossing import Crossing, cross
 from etl.errors import VerdictUnknown
-from etl.pipeline import Pipeline, Upsert
+from etl.pipeline import Pipeline
 from etl.stage import Hold, Sieve, TaskReport
 from etl.stored import LAST, SaidOfRule, StoredBatch, declared_kwargs, said_of, stored_batches, stored_rows
 from etl.verdict import Counts, RuleResult, Verdict
@@ -207,15 +207,9 @@ def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> 
 
 def sieve_of(rules: Rules) -> Sieve:
     """What a run of the pipeline would tell its rows apart by."""
-    sink = rules.pipeline.sink
-    return Sieve(
-        columns=common_schema(rules.arrow_schema, pipeline=rules.pipeline.name),
-        words=rules.words,
-        sampled=rules.stage_rules,
-        hold=Hold.by(rules.stage_rules),
-        keys=sink.keys if isinstance(sink, Upsert) else (),
-        partitioned_by=sink.partition_by.column if sink.partition_by else None,
-    )
+    columns = common_schema(rules.arrow_schema, pipeline=rules.pipeline.name)
+    judged = rules.stage_rules
+    return Sieve.of(rules.pipeline.sink, columns, rules.words, judged, Hold.by(judged))
 
 
 def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: Sieve) -> Weighed:
