@@ -79,9 +79,11 @@ def _say(done: Replayed, *, as_json: bool) -> None:
     if as_json:
         print_json(done.json())
     elif done.receipt is not None:
+        from etl.spans import written
+
         one, name = done.receipt, done.plan.pipeline
         typer.echo(
-            f"{name}: delivery {one.delivery_id} took the place of {len(done.replaced)} deliveries:"
+            f"{name}: delivery {one.delivery_id} took the place of {written(done.replaced) or 'none'}:"
             f" {one.delivered:,} rows delivered (before: {done.plan.rows:,}),"
             f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
         )

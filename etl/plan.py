@@ -126,8 +126,8 @@ class Plan:
         if self.history:
             size = sum(one.size for one in self.history)
             yield (
-                f"{self.pipeline}: {self.chosen}: {len(self.history):,} files, {size:,} bytes, that the stream leaves out"
-                " and no delivery has yet are loaded"
+                f"{self.pipeline}: {self.chosen}: {_many(len(self.history), 'file', 'files')}, {size:,} bytes, that the"
+                " stream leaves out and no delivery has yet, to be loaded"
             )
         if not self.deliveries:
             if not self.history:
@@ -140,8 +140,8 @@ class Plan:
             yield f"  refused    none stands alone: its transform keeps state ({'; '.join(self.state)})"
         changes = "changes of keys in PostgreSQL" if self.keyed else "rows of PostgreSQL"
         yield (
-            f"  replaced   {self.rows:,} {changes} and {data:,} Parquet files;"
-            f" {self.held:,} rows of quarantine and {quarantine:,} of its files"
+            f"  replaced   {self.rows:,} {changes} and {_many(data, 'Parquet file', 'Parquet files')};"
+            f" {_many(self.held, 'row', 'rows')} of quarantine and {quarantine:,} of its files"
         )
         yield f"  read       {self._read()}"
         yield from (f"    {one}" for one in self.changed[:SHOWN])
@@ -152,14 +152,14 @@ class Plan:
     def _read(self) -> str:
         if self.ranges:
             records, left = (sum(one.end - one.start for one in some) for some in (self.ranges, self.there))
+            read = f"{_many(len(self.ranges), 'range', 'ranges')} of {records:,} offsets"
             return (
-                f"{len(self.ranges):,} ranges of {records:,} offsets; Kafka has {left:,} of these,"
-                f" and of {len(self.changed):,} ranges not all"
+                f"{read}, all of them in Kafka" if left == records else f"{read}; Kafka has {left:,} of these"
             )
+        files = _many(len(self.inputs), "input file", "input files")
         size = sum(one.size for one in self.inputs)
         return (
-            f"{len(self.inputs):,} input files, {size:,} bytes; {len(self.changed):,} changed since, of them"
-            f" {len(self.gone):,} gone"
+            f"{files}, {size:,} bytes; {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
         )
 
 

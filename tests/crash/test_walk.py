@@ -95,7 +95,7 @@ class Walk:
         made = replace(whole, rows=whole.rows[:: 3 if fewer else 1])
         if keeps and fewer and planned.releases:
             keeps = False  # what was released may not be there any more
-        change = planned.change("keep" if keeps else "drop", who="walk", why="")
+        change = planned.change("keep" if keeps else "drop", accept_changed=False, who="walk", why="")
         receipt = self._deliver_apart(change, of(made))
         for number in change.supersedes:
             self.content.pop(number, None)

@@ -85,7 +85,7 @@ def test_what_aged_out_since_stops_a_replay_until_a_person_takes_what_is_left(
         f"of kafka://{three_batches}/0/0-5 only kafka://{three_batches}/0/3-5 is there",
         f"kafka://{three_batches}/1/0-5 is gone",
     ]
-    assert "2 ranges of 10 offsets; Kafka has 2 of these" in "\n".join(found.lines())
+    assert "2 ranges of 10 offsets; Kafka has 2 of these\n" in "\n".join(found.lines())
     with pytest.raises(InputsChanged, match="2 of the inputs are not as they were"):
         replayed(home, found)
     assert_holds(home, topics.sent)

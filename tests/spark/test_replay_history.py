@@ -66,7 +66,7 @@ def test_history_is_loaded_by_the_replay_of_its_interval_and_replaced_by_the_nex
         [],
         ["orders/dt=2024-02-26/a.jsonl", "orders/dt=2024-02-27/a.jsonl"],
     )
-    assert any("2 files" in line and "are loaded" in line for line in said.lines())
+    assert any("2 files" in line and "to be loaded" in line for line in said.lines())
     first = load(home, 0)
     assert first.replaced == ()
     landed += history[0]
