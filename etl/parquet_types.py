@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
 
 from etl.places import REQUESTS, filesystem, place
 
@@ -28,15 +29,20 @@ _WHOLE = {
 
 
 def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
-    """The files of which a column would be blurred, each with the reason; what can't be opened is Spark's to tell."""
+    """The files of which a column would be blurred, each with the reason; what can't be opened is Spark's to tell.
+
+    All lie in one store.
+    """
+    if not uris:
+        return {}
+    store, _ = filesystem(place(uris[0]))
     with ThreadPoolExecutor(REQUESTS) as pool:
-        told = pool.map(lambda uri: _misfit(uri, schema), uris)
+        told = pool.map(lambda uri: _misfit(store, place(uri).removeprefix("s3a://"), schema), uris)
         return {uri: why for uri, why in zip(uris, told, strict=True) if why is not None}
 
 
-def _misfit(uri: str, schema: StructType) -> str | None:
+def _misfit(store: FileSystem, path: str, schema: StructType) -> str | None:
     try:
-        store, path = filesystem(place(uri))
         with store.open_input_file(path) as file:
             found = pq.read_schema(file)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):

@@ -199,7 +199,13 @@ def _there(files: Sequence[str], landing: str) -> list[str]:
 
 @contextlib.contextmanager
 def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
-    """SetupError for those that can't be read to their end."""
+    """SetupError for those that can't be read to their end, or as declared."""
+    if misfits := source.misfits(uris):
+        some = "; ".join(f"{uri}: {why}" for uri, why in misfits.items())
+        raise SetupError(
+            f"Not every file has the types that are declared: {some}",
+            remedy="declare these; a run would hold such a file as malformed, or stop where the transform keeps state",
+        )
     try:
         yield
     except Exception as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from etl.errors import SetupError, TableRefused
@@ -80,6 +82,19 @@ def test_a_text_that_is_not_utf_8_is_shown_as_it_is_held(home: Home) -> None:
     right = {held[0].quarantine_id: {"line": "bräken"}}
     release(home.place, lines, held, right, who="tests", why="so", spark=home.spark)
     assert set(home.ask("SELECT line FROM warehouse.lines")) == {("whole",), ("bräken",)}
+
+
+def test_a_parquet_file_of_other_types_is_told(home: Home) -> None:
+    home.declare(
+        "numbers",
+        text=LINES.replace("lines", "numbers").replace(".log", ".parquet").replace("line string", "n int"),
+    )
+    home.make_folder("numbers")
+    out = io.BytesIO()
+    pq.write_table(pa.table({"n": pa.array([2**40], pa.int64())}), out)
+    path = home.write("numbers/a.parquet", out.getvalue())
+    with pytest.raises(SetupError, match=r"a\.parquet: n is int64, declared int"):
+        try_out(home.place, home.pipeline("numbers"), [str(path)], spark=home.spark)
 
 
 def test_a_file_from_anywhere_is_read_by_the_source_of_its_format(home: Home) -> None:
