@@ -133,8 +133,9 @@ def record_decision(
     will = "its failing rows are delivered" if action == "accept" else "its failing rows are held"
     if action == "quarantine-all":
         will += ", or all of its rows where a rule about the whole table failed"
-    stops = "; ".join(found[0])
-    return f"batch {batch} ({stops}): {will}\nnext: `sluice run {pipeline.name}`"
+    stops, before, by = "; ".join(found[0]), found[1], found[2]
+    instead = f", which takes the place of {before} by {by}" if before else ""
+    return f"batch {batch} ({stops}): {will}{instead}\nnext: `sluice run {pipeline.name}`"
 
 
 def is_uuid(text: str) -> bool:

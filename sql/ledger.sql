@@ -214,11 +214,15 @@ SELECT decision, decided_by, why, stops FROM sluice.stopped_batch
 WHERE stream_id = %(stream)s AND batch_id = %(batch)s AND decision IS NOT NULL
 
 -- name: decide
--- Records a decision on a stopped batch that was not delivered; changes no row when there is none.
+-- Records a decision on a stopped batch that was not delivered; returns the one of before. Changes no row when there is none.
+WITH before AS (
+    SELECT decision, decided_by FROM sluice.stopped_batch
+    WHERE (pipeline, stream_id, batch_id) = (%(pipeline)s, %(stream)s, %(batch)s)
+)
 UPDATE sluice.stopped_batch s SET decision = %(decision)s, decided_by = %(who)s, why = %(why)s, decided_at = now()
 WHERE s.pipeline = %(pipeline)s AND s.stream_id = %(stream)s AND s.batch_id = %(batch)s
   AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id))
-RETURNING stops
+RETURNING stops, (SELECT decision FROM before), (SELECT decided_by FROM before)
 
 -- name: forget_stops
 -- Removes the stopped batches of streams that are no longer the pipeline's current one: no run can have them again.

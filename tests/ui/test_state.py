@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -92,9 +93,10 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
     stopped = stands(at)
     assert (stopped.shown, stopped.state, stopped.stop_batch) == ("stopped", "good", 1)
     assert stopped.standing.next == "sluice decide events --batch 1 …"
-    record_decision(
-        at.place, at.pipeline, batch=1, stream=at.session.stream_id, action="accept", who="Ada", why="known"
-    )
+    decided: dict[str, Any] = {"batch": 1, "stream": at.session.stream_id, "why": "known"}
+    record_decision(at.place, at.pipeline, **decided, action="quarantine-all", who="Bob")
+    said = record_decision(at.place, at.pipeline, **decided, action="accept", who="Ada")
+    assert "which takes the place of quarantine-all by Bob" in said
     assert stands(at).standing.next == "sluice run events"
     at.restart()
     at.deliver(ROWS, (1,), judged=critical)
