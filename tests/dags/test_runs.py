@@ -128,7 +128,7 @@ def test_a_run_that_succeeded_and_is_cleared_is_delivered_again_in_its_own_place
     assert summary["replaced"] == before["deliveries"]
     assert (summary["delivered"], summary["quarantined"]) == (8, 2)
     said = "\n".join(stack.api.log(NAME, run, "run", attempt=2))
-    assert "8 rows of PostgreSQL and 1 Parquet files" in said
+    assert "8 rows of PostgreSQL and 1 Parquet file" in said
     events = stack.call("GET", "/assets/events?order_by=-timestamp&limit=2")["asset_events"]
     assert {(one["extra"]["action"], *one["extra"]["replaced"]) for one in events} == {
         ("replaced", *before["deliveries"])
