@@ -21,9 +21,10 @@ from etl import apart, ledger, warehouse
 from etl.batch import Batch, Receipt, Session, Staged
 from etl.checksum import MODULUS
 from etl.database import TIMEOUTS, Cursor, connect, is_lost, session, transaction
+from etl.entry import Entry, insert_delivery, insert_files, insert_inputs, insert_quality
 from etl.errors import Busy, CommitUnknown, NeedsPerson, ServiceAway
 from etl.lake import Draft, LakeTable, manifest_text
-from etl.ledger import Decision, Entry
+from etl.ledger import Decision
 from etl.objects import StagedFile
 from etl.offsets import insert_ranges, next_ranges
 from etl.pipeline import Replace
@@ -54,10 +55,10 @@ class Commit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class Basis:
     """What a commit follows: another one that comes between makes its draft old."""
 
-    previous: int | None  # the pipeline's last delivery
+    previous: int | None  # the pipeline's newest delivery
     data: str  # where the tables' metadata is; empty: nowhere yet
     quarantine: str
 
@@ -68,16 +69,16 @@ class Drafts:
 
     data: Draft | None
     quarantine: Draft | None
-    before: Standing
+    basis: Basis
 
     def of(self, entry: Entry) -> Entry:
         """The entry with the places that its commit publishes."""
         return replace(
             entry,
-            metadata_location=self.data.location if self.data else self.before.data,
+            metadata_location=self.data.location if self.data else self.basis.data,
             quarantine_metadata_location=self.quarantine.location
             if self.quarantine
-            else self.before.quarantine,
+            else self.basis.quarantine,
             snapshot_id=self.data.snapshot_id if self.data else None,
         )
 
@@ -98,7 +99,7 @@ def commit(
     """Make the staged batch visible in both sinks at once, or in neither."""
     uncovered, report = _uncovered(run, task), report_text(verdict, decision)
     for _ in range(DRAFTS):
-        before = _standing(run)
+        basis = _basis(run)
         it = Commit(
             run=run,
             batch=batch,
@@ -106,12 +107,12 @@ def commit(
             staged=staged,
             verdict=verdict,
             report=report,
-            entry=_entry(run, batch, task, staged, counts, before.previous),
+            entry=_entry(run, batch, task, staged, counts, basis.previous),
             uncovered=uncovered,
         )
         run.sinks.lake.write_text(it.entry.manifest, manifest_text(_manifest(it)))
         reached(Step.MANIFEST_WRITTEN)
-        drafts = _draft(it, before)
+        drafts = _draft(it, basis)
         reached(Step.POINTER_DRAFTED)
         try:
             _transact(replace(it, entry=drafts.of(it.entry)), drafts)
@@ -172,19 +173,19 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     reached(Step.PIPELINE_LOCKED)
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
     overtaken = ledger.last_delivery(cursor, entry.pipeline) != entry.previous
-    ledger.insert_delivery(cursor, entry)
+    insert_delivery(cursor, entry)
     if isinstance(it.run.sinks.pipeline.sink, Replace):
         ledger.delivers_by_replace(cursor, entry.pipeline)
     reached(Step.DELIVERY_INSERTED)
     if it.run.apart is not None:
         apart.take_place(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline, entry.delivery_id)
-    ledger.insert_inputs(cursor, entry, it.batch.inputs)
+    insert_inputs(cursor, entry, it.batch.inputs)
     ranges = it.batch.ranges
     if it.run.apart is None:
         ranges = next_ranges(cursor, entry.pipeline, entry.batch_id, ranges)
     insert_ranges(cursor, entry.pipeline, entry.delivery_id, ranges)
-    ledger.insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
-    ledger.insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
+    insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
+    insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
     it.run.sinks.warehouse.evolve(cursor)
     if it.uncovered:
@@ -192,11 +193,11 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     _merge(cursor, it)
     if it.run.apart is not None and it.run.apart.kept:
         apart.keep_releases(cursor, it.run.apart, entry.pipeline, entry.delivery_id)
-    ledger.insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
+    insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
     reached(Step.QUALITY_INSERTED)
     for table, draft, base in (
-        (it.run.sinks.table, drafts.data, drafts.before.data),
-        (it.run.sinks.quarantine, drafts.quarantine, drafts.before.quarantine),
+        (it.run.sinks.table, drafts.data, drafts.basis.data),
+        (it.run.sinks.quarantine, drafts.quarantine, drafts.basis.quarantine),
     ):
         stands = table.swap(cursor, draft) if draft is not None else (table.pointer(cursor) or "") == base
         if overtaken or not stands:
@@ -241,14 +242,15 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
             time.sleep(0.5)
 
 
-def _standing(run: Session) -> Standing:
-    tables, pipeline = (run.sinks.table, run.sinks.quarantine), run.lease.pipeline
+def _basis(run: Session) -> Basis:
+    table, quarantine, pipeline = run.sinks.table, run.sinks.quarantine, run.lease.pipeline
     with session(run.sinks.dsn) as cursor:
-        previous, published = ledger.last_delivery(cursor, pipeline), ledger.published(cursor, pipeline)
-        data, quarantine = (table.pointer(cursor) or "" for table in tables)
-    for table, at, left in zip(tables, (data, quarantine), published or (), strict=False):
-        _require_forward(table, at, left, pipeline)
-    return Standing(previous=previous, data=data, quarantine=quarantine)
+        newest = ledger.newest(cursor, pipeline)
+        data, held = table.pointer(cursor) or "", quarantine.pointer(cursor) or ""
+    if newest is not None:
+        _require_forward(table, data, newest.data, pipeline)
+        _require_forward(quarantine, held, newest.quarantine, pipeline)
+    return Basis(previous=newest.delivery_id if newest else None, data=data, quarantine=held)
 
 
 def _require_forward(table: LakeTable, now: str, published: str, pipeline: str) -> None:
@@ -265,7 +267,7 @@ def _require_forward(table: LakeTable, now: str, published: str, pipeline: str) 
         )
 
 
-def _draft(it: Commit, before: Standing) -> Drafts:
+def _draft(it: Commit, basis: Basis) -> Drafts:
     """The next metadata of both tables, which nothing refers to yet; side by side."""
     sinks, entry = it.run.sinks, it.entry
     if it.uncovered:
@@ -276,7 +278,8 @@ def _draft(it: Commit, before: Standing) -> Drafts:
         "sluice.batch": str(entry.batch_id),
         "sluice.manifest": entry.manifest,
     }
-    leaving, replaced = (it.run.apart.files, it.run.apart.supersedes) if it.run.apart else ({}, ())
+    beside = it.run.apart
+    leaving = beside.files if beside else {}
 
     def draft(
         kind: str,
@@ -297,23 +300,23 @@ def _draft(it: Commit, before: Standing) -> Drafts:
             properties=properties,
             run_id=it.run.lease.run_id,
             without=without,
-            of=replaced,
-            as_found=it.run.apart is not None and it.run.apart.as_found,
+            of=beside.supersedes if beside else (),
+            as_found=beside is not None and beside.as_found,
             replace=replace,
         )
 
-    data = "data", sinks.table, before.data, it.staged.data_files, it.task.data.schema
+    data = "data", sinks.table, basis.data, it.staged.data_files, it.task.data.schema
     held = (
         "quarantine",
         sinks.quarantine,
-        before.quarantine,
+        basis.quarantine,
         it.staged.quarantine_files,
         it.task.quarantine.schema,
     )
     with ThreadPoolExecutor(2) as both:
         first = both.submit(draft, *data, replace=isinstance(sinks.pipeline.sink, Replace))
         second = both.submit(draft, *held)
-        return Drafts(data=first.result(), quarantine=second.result(), before=before)
+        return Drafts(data=first.result(), quarantine=second.result(), basis=basis)
 
 
 def _entry(

@@ -14,16 +14,12 @@ from typing import Any
 
 import psutil
 import psycopg2
-from psycopg2.extras import Json, execute_values
+from psycopg2.extras import Json
 
 from etl.database import TIMEOUTS, Cursor, constraint_of, row, rows, run
 from etl.ending import Ending
-from etl.errors import Busy, Fenced, InputsChanged, LedgerBehind, TableRefused
+from etl.errors import Busy, Fenced, LedgerBehind, TableRefused
 from etl.inputs import Input
-from etl.metrics import RANKS, ColumnMetrics
-from etl.objects import StagedFile
-from etl.statements import statement
-from etl.verdict import Verdict
 
 HEARTBEAT_SECONDS = 5
 SILENCE = "30 seconds"  # a holder that was not seen for so long may be robbed; safety does not depend on it
@@ -37,7 +33,6 @@ class Lease:
     run_id: str
 
 
-PAGE = 10_000  # rows of one INSERT: a batch may have as many inputs
 COMPUTING = " computing "  # between an aggregate's keys and its figures
 
 
@@ -64,6 +59,15 @@ class StreamState:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Newest:
+    """A pipeline's newest delivery."""
+
+    delivery_id: int
+    data: str  # where it left the metadata of the table
+    quarantine: str  # and that of its quarantine
+
+
+@dataclass(frozen=True, kw_only=True)
 class Decision:
     """What a person decided on a stopped batch."""
 
@@ -71,36 +75,6 @@ class Decision:
     who: str
     why: str
     stops: tuple[str, ...]  # what was decided on
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A ledger row about to be written."""
-
-    delivery_id: int
-    pipeline: str
-    stream_id: str
-    batch_id: int
-    run_id: str
-    rows_in: int
-    delivered: int
-    quarantined: int
-    malformed: int
-    checksum: int
-    quarantine_checksum: int
-    suite_digest: str
-    lookups: dict[str, object]
-    manifest: str
-    previous: int | None
-    metadata_location: str
-    quarantine_metadata_location: str
-    snapshot_id: int | None
-    kind: str = "stream"  # or replay, or release
-    released_from: int | None = None  # of a release: the delivery that had held its rows
-    watermark_ms: int | None = None  # of a stream that keeps state: what the batch began with
-    time_ms: int | None = None
-    records: int | None = None  # that were read, where the rows are not of them alone
-    dropped: int | None = None  # behind the watermark, by an operator that keeps state
 
 
 def holder() -> str:
@@ -345,10 +319,10 @@ def last_delivery(cursor: Cursor, pipeline: str) -> int | None:
     return None if found is None else int(found[0])
 
 
-def published(cursor: Cursor, pipeline: str) -> tuple[str, str] | None:
-    """Where the newest delivery left the metadata of the table and of its quarantine; None before the first."""
-    found = run(cursor, "ledger", "published", {"pipeline": pipeline}).fetchone()
-    return None if found is None else (found[0], found[1])
+def newest(cursor: Cursor, pipeline: str) -> Newest | None:
+    """The pipeline's newest delivery; None before the first."""
+    found = row(run(cursor, "ledger", "newest", {"pipeline": pipeline}))
+    return None if found is None else Newest(**found)
 
 
 def inputs_of(cursor: Cursor, delivery_id: int) -> list[Input]:
@@ -408,78 +382,6 @@ def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int)
             f" {'none' if last is None else last}",
             remedy=f"`sluice recover {lease.pipeline}`",
         )
-
-
-def insert_delivery(cursor: Cursor, entry: Entry) -> None:
-    """The ledger row. The caller holds the pipeline's lock."""
-    values = {
-        **entry.__dict__,
-        "delivery": entry.delivery_id,
-        "stream": entry.stream_id,
-        "batch": entry.batch_id,
-        "run": entry.run_id,
-        "lookups": Json(entry.lookups),
-    }
-    run(cursor, "ledger", "insert_delivery", values)
-
-
-def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None:
-    """The inputs; InputsChanged when one of them is in another live delivery."""
-    values = [
-        (entry.delivery_id, entry.pipeline, i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source)
-        for i in inputs
-    ]
-    try:
-        if values:
-            execute_values(cursor, statement("ledger", "insert_inputs"), values, page_size=PAGE)
-    except psycopg2.IntegrityError as error:
-        if constraint_of(error) != "one_input_one_delivery":
-            raise
-        recover = f"`sluice recover {entry.pipeline}`, which makes the checkpoint know what was delivered"
-        raise InputsChanged(
-            f"Batch {entry.batch_id} of {entry.pipeline} was not committed: one of its inputs was delivered before"
-            f" ({(error.diag.message_detail or '').strip()})",
-            remedy=recover
-            if entry.kind == "stream"
-            else "the same again, if it is to replace what was delivered",
-        ) from error
-
-
-def insert_files(cursor: Cursor, delivery_id: int, kind: str, files: Sequence[StagedFile]) -> None:
-    values = [(delivery_id, kind, file.path, file.rows, file.size) for file in files]
-    if values:
-        execute_values(cursor, statement("ledger", "insert_files"), values, page_size=PAGE)
-
-
-def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: str) -> None:
-    results = [
-        (
-            delivery_id,
-            r.number,
-            r.reason,
-            r.expectation_type,
-            str(r.severity),
-            r.success,
-            r.element_count,
-            r.unexpected_count,
-            r.where,
-        )
-        for r in verdict.results
-    ]
-    if results:
-        execute_values(cursor, statement("ledger", "insert_quality_rules"), results)
-    columns = [_column_metrics(delivery_id, number, one) for number, one in enumerate(verdict.columns)]
-    if columns:
-        execute_values(cursor, statement("ledger", "insert_column_metrics"), columns)
-    values = {"delivery": delivery_id, "success": verdict.success, "report": report}
-    run(cursor, "ledger", "insert_quality", values)
-
-
-def _column_metrics(delivery_id: int, number: int, one: ColumnMetrics) -> tuple[Any, ...]:
-    figures = (one.rows, one.nulls, one.nans, one.minimum, one.maximum, one.mean, one.deviation)
-    moments = (one.earliest, one.latest)
-    estimates = (one.distinct_estimate(), *(one.quantile(rank) for rank in RANKS.values()))
-    return delivery_id, one.column, number, *figures, *moments, *estimates, one.distinct, one.quantiles
 
 
 def record_stop(

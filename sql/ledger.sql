@@ -266,9 +266,9 @@ VALUES (%(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, %(run)s, true)
 ON CONFLICT (delivery_id) DO UPDATE SET lease_token = excluded.lease_token, closed_at = NULL, outcome = NULL
 WHERE attempt.adopted AND attempt.pipeline = excluded.pipeline
 
--- name: published
--- Where the pipeline's newest delivery left the metadata of its table and of its quarantine.
-SELECT metadata_location AS data, quarantine_metadata_location AS quarantine FROM sluice.delivery
+-- name: newest
+-- The pipeline's newest delivery, and where it left the metadata of its table and of its quarantine.
+SELECT delivery_id, metadata_location AS data, quarantine_metadata_location AS quarantine FROM sluice.delivery
 WHERE pipeline = %(pipeline)s ORDER BY commit_seq DESC LIMIT 1
 
 -- name: known_streams
