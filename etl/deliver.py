@@ -80,8 +80,8 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, 
 
 def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
     """TableRefused where PostgreSQL lacks the table, or a column, that the lake has delivered rows of."""
-    lacking, pointer = sinks.warehouse.lacks(cursor), sinks.table.pointer(cursor)
-    if lacking == [] or pointer is None:
+    pointer = sinks.table.pointer(cursor)
+    if pointer is None or (lacking := sinks.warehouse.lacks(cursor)) == []:
         return
     metadata = sinks.table.load(pointer)
     if metadata.current_snapshot() is None:

@@ -19,12 +19,14 @@ from etl.places import REQUESTS, filesystem, place
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-# What a file may have where a whole number is declared: of the same width, or of less.
-_WHOLE = {
+# Where one of these is declared, what a file may have that is kept as a number: whole ones of the same width, or of less.
+_NUMBERS: dict[str, set[pa.DataType]] = {
     "tinyint": {pa.int8()},
     "smallint": {pa.int8(), pa.int16(), pa.uint8()},
     "int": {pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()},
     "bigint": {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()},
+    "date": {pa.date32(), pa.date64()},
+    "binary": set(),
 }
 
 
@@ -70,20 +72,13 @@ def _of_type(found: pa.DataType, declared: DataType, name: str) -> str | None:
     if isinstance(declared, MapType) and isinstance(found, pa.MapType):
         of_keys = _of_type(found.key_type, declared.keyType, f"{name}.key")
         return of_keys or _of_type(found.item_type, declared.valueType, f"{name}.value")
-    return (
-        None
-        if _fits(found, declared.simpleString())
-        else f"{name} is {found}, declared {declared.simpleString()}"
-    )
+    kind = declared.simpleString()
+    return None if _fits(found, kind) else f"{name} is {found}, declared {kind}"
 
 
 def _fits(found: pa.DataType, declared: str) -> bool:
     """Whether Spark reads the values as they are, or refuses them by itself."""
-    if declared in _WHOLE:
-        return found in _WHOLE[declared] or not _is_number(found)
-    if declared == "date":
-        return pa.types.is_date(found) or not _is_number(found)
-    return declared != "binary" or not _is_number(found)
+    return declared not in _NUMBERS or found in _NUMBERS[declared] or not _is_number(found)
 
 
 def _is_number(found: pa.DataType) -> bool:

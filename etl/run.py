@@ -75,9 +75,7 @@ class Summary:
     unreported_rows: int = 0  # that these delivered
     unreported_quarantined: int = 0  # that these held
     snapshot_id: int | None = None  # of the newest of them
-    replaced: list[int] = field(
-        default_factory=list
-    )  # that were replaced, which no Airflow run has told of yet
+    replaced: list[int] = field(default_factory=list)  # deliveries that were replaced, and that likewise
     released: list[int] = field(default_factory=list)  # held rows that a release took, by their numbers
 
     def add(self, receipt: Receipt) -> None:
