@@ -13,8 +13,9 @@ from urllib.request import Request, urlopen
 
 from airflow.sdk import BaseNotifier
 from airflow.sdk.definitions.callback import AsyncCallback
-from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+from airflow.sdk.definitions.deadline import DeadlineAlert
 
+from etl.airflow.deadlines import FirstQueued
 from etl.pipeline import Pipeline
 from etl.settings import load_settings
 
@@ -92,7 +93,7 @@ def deadline(pipeline: Pipeline) -> list[DeadlineAlert]:
         kwargs = {name: getattr(notifier, name) for name in _WORDS[kind.__name__]}
         found.append(
             DeadlineAlert(
-                reference=DeadlineReference.DAGRUN_QUEUED_AT,
+                reference=FirstQueued(),
                 interval=pipeline.deadline,
                 callback=AsyncCallback(kind, kwargs=kwargs),
             )

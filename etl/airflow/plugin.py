@@ -11,6 +11,7 @@ from typing import Any
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
+from etl.airflow.deadlines import FirstQueued
 from etl.airflow.links import PAGES, QualityLink, place_of
 
 PREFIX = "sluice_"
@@ -79,4 +80,5 @@ class SluicePlugin(AirflowPlugin):
         view("task", "/{DAG_ID}/"),
         view("task_instance", "/{DAG_ID}/run?run_id={RUN_ID}&task_id={TASK_ID}"),
     ]
+    deadline_references = [FirstQueued]  # noqa: RUF012
     operator_extra_links = [QualityLink()]  # noqa: RUF012

@@ -36,7 +36,7 @@ WATCHED = (
     .replace("from etl.pipeline", "from datetime import timedelta\nfrom etl.pipeline")
     .replace(
         "    max_quarantine_share",
-        "    alert_quarantine_share=0.15, deadline=timedelta(seconds=10),\n"
+        "    alert_quarantine_share=0.15, deadline=timedelta(seconds=20),\n"
         "    retry_delay=timedelta(seconds=5),\n    max_quarantine_share",
     )
 )
