@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from etl.checkpoint_files import (
     COMPACT,
@@ -33,7 +33,20 @@ from etl.checkpoint_files import (
 from etl.errors import CheckpointDamaged
 from etl.places import filesystem, landing_place
 
+if TYPE_CHECKING:
+    from etl.offsets import Range
+
 __all__ = ["Checkpoint", "LoggedFile", "open_checkpoint"]
+
+
+class Read(Protocol):
+    """What a batch reads, as it is on record."""
+
+    @property
+    def files(self) -> Sequence[FileLike]: ...
+
+    @property
+    def ranges(self) -> Sequence[Range]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,13 +260,13 @@ class Checkpoint:
         both = [n for compacted in (True, False) for n in self._log_numbers(source, compacted=compacted)]
         return max(both, default=NO_ENTRY)
 
-    def plan(self, batch_id: int, files: Iterable[FileLike], *, times: int, about: About) -> None:
+    def plan(self, batch_id: int, read: Read, *, times: int, about: About) -> None:
         """Write the logs of the next batch, of exactly these files: Spark runs it when a query starts.
 
         The transform takes its input so many `times`.
         """
         ends = list(self._ends(batch_id - 1)) if batch_id > 0 else [NO_ENTRY] * self.sources
-        for source, logged in enumerate(self._by_source(files)):
+        for source, logged in enumerate(self._by_source(read.files)):
             if logged:
                 self._log(source, ends[source] + 1, logged)
                 ends[source] += 1
@@ -312,8 +325,8 @@ class FilelessCheckpoint(Checkpoint):
     def logged(self) -> tuple[LoggedFile, ...]:
         return ()
 
-    def plan(self, batch_id: int, files: Iterable[FileLike], *, times: int, about: About) -> None:
-        raise NotImplementedError("a batch of no files is planned by Spark alone")
+    def plan(self, batch_id: int, read: Read, *, times: int, about: About) -> None:
+        raise NotImplementedError("a batch of what can't be read again is planned by Spark alone")
 
 
 def open_checkpoint(uri: str, *, sources: int, kind: type[Checkpoint] = Checkpoint) -> Checkpoint:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from etl.checkpoint import FilelessCheckpoint, damaged, noting
+from etl.checkpoint import FilelessCheckpoint, Read, damaged, noting
 from etl.checkpoint_files import (
     VOID_OFFSET,
     About,
@@ -91,16 +91,31 @@ class TopicCheckpoint(FilelessCheckpoint):
             raise Torn(f"{name} is torn, or of another version than v1: it begins with {version[:20]!r}")
         return _parsed(name, line)
 
+    def plan(self, batch_id: int, read: Read, *, times: int, about: About) -> None:
+        """As of files, of exactly these ranges; what lies between them and where the batch before ended is left out."""
+        before = self._offsets(batch_id - 1) if batch_id > 0 else [{} for _ in range(self.sources)]
+        starts = _moved(before, {(one.source, one.topic, one.partition): one.start for one in read.ranges})
+        ends = _moved(starts, {(one.source, one.topic, one.partition): one.end for one in read.ranges})
+        self.begin_at(batch_id, starts)
+        self.folder.write(f"offsets/{batch_id}", lines_text(map(_text, ends * times), about))
+
+    def begin_at(self, batch_id: int, positions: Sequence[Offsets]) -> None:
+        """Write where a batch starts that is not planned yet; the batches before it were planned by `plan`."""
+        lines = [_text(offsets) for offsets in positions]
+        if batch_id > 0:
+            self.folder.write(f"offsets/{batch_id - 1}", lines_text(lines, self.about(batch_id - 1)))
+            return
+        for source, line in enumerate(lines):
+            self.folder.write(f"sources/{source}/0", f"\0v1\n{line}")
+
     def seed_at(self, positions: Sequence[Offsets], *, stream_id: str) -> None:
         """Write a checkpoint, where there is none, on which Spark goes on with batch 1 from these offsets.
 
         `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
         """
         self._require_empty("can't be seeded")
-        lines = [_text(offsets) for offsets in positions]
-        for source, line in enumerate(lines):
-            self.folder.write(f"sources/{source}/0", f"\0v1\n{line}")
-        self._begin_behind(lines_text(lines, About(watermark_ms=0, time_ms=0)), stream_id)
+        self.begin_at(0, positions)
+        self._begin_behind(lines_text(map(_text, positions), About(watermark_ms=0, time_ms=0)), stream_id)
 
 
 def _parsed(name: str, line: str) -> Offsets:
@@ -114,6 +129,14 @@ def _parsed(name: str, line: str) -> Offsets:
     except (ValueError, AttributeError, TypeError):
         raise Torn(f"{name} is torn: {line[:60]!r} is no offset of a topic") from None
     return found
+
+
+def _moved(positions: Sequence[Offsets], to: Mapping[tuple[int, str, int], int]) -> list[Offsets]:
+    """The positions of each source, with some partitions elsewhere."""
+    found = [{topic: dict(partitions) for topic, partitions in of_one.items()} for of_one in positions]
+    for (source, topic, partition), offset in to.items():
+        found[source].setdefault(topic, {})[partition] = offset
+    return list(found)
 
 
 def _text(offsets: Offsets) -> str:

@@ -124,11 +124,8 @@ def require_same(checkpoint: Checkpoint, stream_id: str, pipeline: str) -> None:
         )
 
 
-def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[str], *, topics: bool) -> None:
-    """A checkpoint holds the state of the transform that it began with; StateChanged when it is now another.
-
-    Of `topics` it can't be made anew.
-    """
+def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[str]) -> None:
+    """A checkpoint holds the state of the transform that it began with; StateChanged when it is now another."""
     if known.goes_on_as(state):
         return
     if known.first_batch > 0 or known.last_batch is not None:
@@ -136,12 +133,8 @@ def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[st
         raise StateChanged(
             f"The transform of {known.pipeline} keeps other state than its checkpoint holds, which is {before}; now it"
             f" is {now}",
-            remedy="put the transform back as it was, or "
-            + (
-                "declare it as a new pipeline, which reads its topics from their first record"
-                if topics
-                else f"make the state anew from all that was delivered: `sluice recover {known.pipeline}`"
-            ),
+            remedy="put the transform back as it was, or make the state anew from all that was delivered:"
+            f" `sluice recover {known.pipeline}`",
         )
     with session(dsn) as cursor:
         if not ledger.keep_state(cursor, lease, known.stream_id, state):

@@ -46,11 +46,12 @@ def to_its_end(
     stay: Stay | None = None,
     *,
     kafka: bool = False,
+    once: bool = False,
     settled: Callable[[], bool] = lambda: True,
     exhausted: Callable[[], bool] = lambda: False,
     watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
 ) -> None:
-    """Run the query over all that is there, or for as long as it is to `stay`.
+    """Run the query over all that is there, or as long as it is to `stay`, or `once`: the batch that is planned alone.
 
     An error of a batch, left in `failure`, is raised as itself. `settled` says whether every batch that Spark has
     planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `kafka`
@@ -60,7 +61,7 @@ def to_its_end(
     from pyspark.errors import StreamingQueryException
 
     stay = stay or Stay()
-    query = _started(writer, pipeline, stay)
+    query = _started(writer, pipeline, stay, once=once)
     try:
         with watched(query):
             _await(query, pipeline, stay, settled, exhausted)
@@ -111,10 +112,12 @@ def _await(
             query.stop()
 
 
-def _started(writer: DataStreamWriter, pipeline: str, stay: Stay) -> StreamingQuery:
+def _started(writer: DataStreamWriter, pipeline: str, stay: Stay, *, once: bool) -> StreamingQuery:
     from pyspark.errors import AnalysisException
 
-    if stay.every is None:
+    if once:
+        writer = writer.trigger(once=True)
+    elif stay.every is None:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{stay.every.total_seconds():g} seconds")

@@ -1,7 +1,8 @@
 """The state of a transform made anew, when its checkpoint is lost or is of another transform.
 
-Every batch that is in force runs once more, in the order of the commits and with exactly its own files, on a new
-checkpoint. Nothing of it is delivered: what it leaves in the checkpoint is what the next batch goes on from.
+Every batch that is in force runs once more, in the order of the commits and with exactly its own files, or its own
+offsets, on a new checkpoint. Nothing of it is delivered: what it leaves in the checkpoint is what the next batch goes
+on from.
 """
 
 from __future__ import annotations
@@ -15,24 +16,29 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from etl import inputs as evidence
-from etl import ledger
+from etl import ledger, offsets
 from etl.checkpoint import Checkpoint
 from etl.checkpoint_files import About
+from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import Cursor, session
 from etl.errors import Fenced, InputsChanged
 from etl.inputs import Input
+from etl.kafka import still_there
 from etl.late import set_watermark
-from etl.ledger import Lease
+from etl.ledger import Lease, StreamState
+from etl.offsets import Range
 from etl.pipeline import Pipeline
 from etl.preflight import by_source
 from etl.run import a_session
-from etl.state import SHUFFLES, kept, no_batch_without_files, output_mode, taken
+from etl.seeds import Accepted, Seeded, where_to_begin
+from etl.state import SHUFFLES, kept, output_mode, taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from etl.run import Place
+    from etl.topics import TopicSource
 
 Told = Callable[[int, int], None]  # batches that ran, of how many
 SHOWN = 5
@@ -44,12 +50,13 @@ class Past:
 
     watermark_ms: int | None  # that it began with; None: it was made without state
     time_ms: int  # its own time, since 1970
-    inputs: Sequence[Input]
+    files: Sequence[Input] = ()
+    ranges: Sequence[Range] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A query of batches whose files are told to it: Spark lists none."""
+    """A query of batches whose files, or offsets, are told to it: Spark looks for none."""
 
     pipeline: Pipeline
     spark: SparkSession
@@ -65,9 +72,15 @@ class Planned:
         return cls(pipeline=pipeline, spark=spark, writer=writer, times=times, pinned=_pinned(spark))
 
     def run(
-        self, checkpoint: Checkpoint, number: int, past: Past, failure: Sequence[BaseException] = ()
+        self,
+        checkpoint: Checkpoint,
+        number: int,
+        past: Past,
+        failure: Sequence[BaseException] = (),
+        *,
+        alone: bool = True,
     ) -> None:
-        """One batch, to its mark in the checkpoint, which is as the batch before left it."""
+        """One batch, to its mark in the checkpoint, which is as the batch before left it; or it and what it brings about."""
         from etl.query import to_its_end
 
         left = checkpoint.watermark_after(number - 1)
@@ -75,8 +88,10 @@ class Planned:
         about = About(watermark_ms=watermark, time_ms=past.time_ms, pinned=self.pinned)
         try:
             set_watermark(self.spark, checkpoint.watermark_of(number - 1))
-            checkpoint.plan(number, past.inputs, times=self.times, about=about)
-            to_its_end(self.writer.option("checkpointLocation", checkpoint.uri), self.pipeline.name, failure)
+            checkpoint.plan(number, past, times=self.times, about=about)
+            writer = self.writer.option("checkpointLocation", checkpoint.uri)
+            kafka = bool(self.pipeline.topics)
+            to_its_end(writer, self.pipeline.name, failure, kafka=kafka, once=alone)
         finally:
             set_watermark(self.spark, None)
 
@@ -91,47 +106,116 @@ def rebuilt_stream(
     """
     from etl.source import open_source
 
-    dsn = place.services.postgres
     with a_session(place, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as empty:
         source = open_source(found, pipeline, place.settings, models=place.models, stream=False)
         frame = source.below(empty)
         state = kept(pipeline, frame)
         if not state:
             return None
-        with session(dsn) as cursor:
+        with session(place.services.postgres) as cursor:
             batches = _in_force(cursor, pipeline)
         _refuse_changed(place, pipeline, batches.values())
-        stream_id = str(uuid.uuid4())
-        checkpoints = place.checkpoints(pipeline)
-        checkpoints.of(stream_id).create(stream_id)
-        nowhere = frame.writeStream.format("noop").outputMode(output_mode(pipeline, state))
-        planned = Planned.of(pipeline, frame, nowhere)
-        with no_batch_without_files(found):  # the planned batches and no other
-            for number, past in enumerate(batches.values()):
-                as_declared = replace(past, inputs=by_source(past.inputs, pipeline))
-                planned.run(checkpoints.of(stream_id), number, as_declared)
-                told(number + 1, len(batches))
-    with session(dsn) as cursor:
-        ledger.lock(cursor, pipeline.name)
-        now = [number for number, *_ in ledger.batches_in_force(cursor, pipeline.name)]
-        _require_ours(cursor, lease, list(batches), now)
-        uri, first = checkpoints.of(stream_id).uri, len(batches)
-        ledger.register_stream(
-            cursor, pipeline.name, stream_id, checkpoint=uri, first_batch=first, state=state
+        declared = {
+            number: replace(past, files=by_source(past.files, pipeline)) for number, past in batches.items()
+        }
+        stream_id = _run_again(place, pipeline, frame, state, declared, told)
+    with session(place.services.postgres) as cursor:
+        _make_current(cursor, place, pipeline, lease, stream_id, batches, state)
+    return stream_id, sum(len(past.files) for past in batches.values())
+
+
+def rebuilt_topics(
+    place: Place,
+    pipeline: Pipeline,
+    lease: Lease,
+    told: Told,
+    source: TopicSource,
+    accepted: Accepted | None,
+    before: StreamState,
+) -> Seeded | None:
+    """As `rebuilt_stream`, of topics. InputsChanged when Kafka has no longer all that was read, and OffsetsGone when it
+    has not all that comes next, which is not `accepted`."""
+    frame = source.streamed
+    state = kept(pipeline, frame)
+    if not state:
+        return None
+    checkpoints = place.checkpoints(pipeline)
+    with session(place.services.postgres) as cursor:
+        batches = _in_force(cursor, pipeline)
+    _refuse_gone(source, batches.values())
+    if accepted is None:  # told before the work, and not after it
+        with session(place.services.postgres) as cursor:
+            where_to_begin(cursor, checkpoints, source, source.now(), accepted, before)
+    number_of = {name: number for number, one in enumerate(pipeline.topics) for name in one.topics}
+    declared = {
+        number: replace(past, ranges=[replace(one, source=number_of[one.topic]) for one in past.ranges])
+        for number, past in batches.items()
+    }
+    stream_id = _run_again(place, pipeline, frame, state, declared, told)
+    checkpoint, now = checkpoints.of(stream_id), source.now()
+    assert isinstance(checkpoint, TopicCheckpoint)
+    with session(place.services.postgres) as cursor:
+        _make_current(cursor, place, pipeline, lease, stream_id, batches, state)
+        seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
+        checkpoint.begin_at(len(batches), seeds)
+    return Seeded.of(stream_id, seeds, gone)
+
+
+def _run_again(
+    place: Place,
+    pipeline: Pipeline,
+    frame: DataFrame,
+    state: Sequence[str],
+    batches: Mapping[int, Past],
+    told: Told,
+) -> str:
+    """The id of a stream, in whose checkpoint they are the first batches."""
+    checkpoints, stream_id = place.checkpoints(pipeline), str(uuid.uuid4())
+    checkpoints.of(stream_id).create(stream_id)
+    nowhere = frame.writeStream.format("noop").outputMode(output_mode(pipeline, state))
+    planned = Planned.of(pipeline, frame, nowhere)
+    for number, past in enumerate(batches.values()):
+        planned.run(checkpoints.of(stream_id), number, past)
+        told(number + 1, len(batches))
+    return stream_id
+
+
+def _make_current(
+    cursor: Cursor,
+    place: Place,
+    pipeline: Pipeline,
+    lease: Lease,
+    stream_id: str,
+    batches: Mapping[int, Past],
+    state: Sequence[str],
+) -> None:
+    """The stream goes on behind these batches. It took a while: the lease is still ours, and they are what is in force."""
+    ledger.lock(cursor, pipeline.name)
+    now = [number for number, *_ in ledger.batches_in_force(cursor, pipeline.name)]
+    if not (ledger.heartbeat(cursor, lease) and list(batches) == now):
+        raise Fenced(
+            f"Another run delivered into {lease.pipeline} while its state was made anew; nothing was changed",
+            remedy=f"`sluice recover {lease.pipeline}` again",
         )
-    return stream_id, sum(len(past.inputs) for past in batches.values())
+    uri, first = place.checkpoints(pipeline).of(stream_id).uri, len(batches)
+    ledger.register_stream(cursor, pipeline.name, stream_id, checkpoint=uri, first_batch=first, state=state)
 
 
 def _in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, Past]:
     """By the number of the delivery, in the order of the commits."""
     return {
-        number: Past(watermark_ms=mark, time_ms=time, inputs=ledger.inputs_of(cursor, number))
+        number: Past(
+            watermark_ms=mark,
+            time_ms=time,
+            files=ledger.inputs_of(cursor, number),
+            ranges=offsets.ranges_of(cursor, [number]),
+        )
         for number, mark, time in ledger.batches_in_force(cursor, pipeline.name)
     }
 
 
 def _refuse_changed(place: Place, pipeline: Pipeline, batches: Iterable[Past]) -> None:
-    recorded = list(chain.from_iterable(past.inputs for past in batches))
+    recorded = list(chain.from_iterable(past.files for past in batches))
     found = evidence.look_again(recorded, landing=place.settings.landing)
     changes = evidence.changed(recorded, found)
     read = {one.uri for one in by_source(recorded, pipeline)}
@@ -144,12 +228,15 @@ def _refuse_changed(place: Place, pipeline: Pipeline, batches: Iterable[Past]) -
         )
 
 
-def _require_ours(cursor: Cursor, lease: Lease, before: Sequence[int], now: Sequence[int]) -> None:
-    """It took a while: the lease is still ours, and what is in force is what was run again."""
-    if not (ledger.heartbeat(cursor, lease) and before == now):
-        raise Fenced(
-            f"Another run delivered into {lease.pipeline} while its state was made anew; nothing was changed",
-            remedy=f"`sluice recover {lease.pipeline}` again",
+def _refuse_gone(source: TopicSource, batches: Iterable[Past]) -> None:
+    name, read = source.pipeline.name, list(chain.from_iterable(past.ranges for past in batches))
+    _, lacking = still_there(source.now(), read)
+    if lacking:
+        raise InputsChanged(
+            f"The state of {name} can't be made anew: of the {len(read):,} ranges of offsets that it was made of,"
+            f" {len(lacking):,} are not as they were: {'; '.join(lacking[:SHOWN])}",
+            remedy="if the checkpoint was lost, restore it from a backup; if the transform changed, put it back as it"
+            " was; or declare a new pipeline, which reads its topics from their first record",
         )
 
 

@@ -9,7 +9,6 @@ The old checkpoint is left where it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from etl.ledger import Lease
 from etl.live import new_stream, went_back
 from etl.pipeline import Pipeline
 from etl.preflight import mismatch, seeded_stream
-from etl.rebuild import Told, rebuilt_stream
+from etl.rebuild import Told, rebuilt_stream, rebuilt_topics
 from etl.run import Place, a_session, claim, leased
 from etl.seeds import Accepted, seeded_topics
 
@@ -67,7 +66,7 @@ def recover(
     with leased(dsn, lease):
         if pipeline.topics:
             with a_session(place, spark) as found:
-                return _recover_topics(place, pipeline, lease, accepted, found)
+                return _recover_topics(place, pipeline, lease, told, accepted, found)
         return _recover(place, pipeline, lease, told, spark)
 
 
@@ -99,7 +98,12 @@ def _put_back(place: Place, pipeline: Pipeline, lease: Lease) -> tuple[tuple[Rec
 
 
 def _recover_topics(
-    place: Place, pipeline: Pipeline, lease: Lease, accepted: Accepted | None, spark: SparkSession
+    place: Place,
+    pipeline: Pipeline,
+    lease: Lease,
+    told: Told,
+    accepted: Accepted | None,
+    spark: SparkSession,
 ) -> Recovered:
     """As `_recover`, where a new checkpoint begins at the ledger's offsets."""
     from etl.source import open_source
@@ -115,15 +119,20 @@ def _recover_topics(
     receipts, again = _put_back(place, pipeline, lease)
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
-    state = kept(pipeline, source.shape())
-    if known and (known.state or state):
-        left = _problem(place, pipeline, lease) or _unreadable(place, pipeline, source)
-        if left is not None:
-            raise _no_state_of_topics(pipeline, known.state, left, changed=not known.goes_on_as(state))
-        return Recovered(
-            pipeline=pipeline.name, problem=problem, put_back=receipts, again=again, stream=known.stream_id
-        )
-    stream = seeded_topics(dsn, place.checkpoints(pipeline), source, accepted, known)
+    if known and (known.state or kept(pipeline, source.shape())):
+        if _problem(place, pipeline, lease) is None and _unreadable(place, pipeline, source) is None:
+            # what was put back was all that its checkpoint was ahead by
+            return Recovered(
+                pipeline=pipeline.name,
+                problem=problem,
+                put_back=receipts,
+                again=again,
+                stream=known.stream_id,
+            )
+        stream = rebuilt_topics(place, pipeline, lease, told, source, accepted, known)
+    else:
+        stream = None
+    stream = stream or seeded_topics(dsn, place.checkpoints(pipeline), source, accepted, known)
     return Recovered(
         pipeline=pipeline.name,
         problem=problem,
@@ -132,19 +141,6 @@ def _recover_topics(
         stream=stream.stream_id,
         seen=stream.partitions,
         gone=tuple(map(str, stream.gone)),
-    )
-
-
-def _no_state_of_topics(
-    pipeline: Pipeline, state: Sequence[str], problem: str, *, changed: bool
-) -> NeedsPerson:
-    """What a state was made of may have aged out of its topics long ago."""
-    new = "declare a new pipeline, which reads its topics from their first record"
-    back = "put the transform back as it was" if changed else "restore the checkpoint from a backup"
-    return NeedsPerson(
-        f"{pipeline.name}: {problem}. The state of its transform ({'; '.join(state) or 'none yet'}) can't be made anew"
-        " from topics",
-        remedy=f"{back}; or {new}",
     )
 
 

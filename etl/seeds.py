@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl import ledger, offsets
-from etl.checkpoint_topics import TopicCheckpoint
+from etl.checkpoint_topics import Offsets, TopicCheckpoint
 from etl.database import Cursor, session
 from etl.errors import CheckpointDamaged
-from etl.kafka import gaps
+from etl.kafka import Topic, gaps
 from etl.ledger import StreamState
 from etl.offsets import Gap, Reached
 from etl.preflight import Checkpoints
@@ -36,6 +36,11 @@ class Seeded:
     partitions: int  # that its checkpoint knows
     gone: Sequence[Gap]  # what was accepted as gone
 
+    @classmethod
+    def of(cls, stream_id: str, seeds: Sequence[Offsets], gone: Sequence[Gap]) -> Seeded:
+        partitions = sum(len(partitions) for topics in seeds for partitions in topics.values())
+        return cls(stream_id=stream_id, partitions=partitions, gone=gone)
+
 
 def seeded_topics(
     dsn: str,
@@ -44,9 +49,7 @@ def seeded_topics(
     accepted: Accepted | None,
     before: StreamState | None,
 ) -> Seeded:
-    """A new current stream that reads on from what was delivered; OffsetsGone where that is gone, and not accepted.
-
-    Gone is as well what the stream `before` had found and not delivered yet, of partitions that the ledger never saw.
+    """A new current stream that reads on from what was delivered; raises as `where_to_begin`.
 
     The ledger is read in the transaction that makes the stream current: no other stream can deliver later.
     """
@@ -55,18 +58,32 @@ def seeded_topics(
     assert isinstance(checkpoint, TopicCheckpoint)
     with session(dsn) as cursor:
         ledger.lock(cursor, checkpoints.pipeline)
-        gone = gaps(now, _known(cursor, checkpoints, source, before))
-        if gone and accepted is None:
-            raise source.gone(gone)
-        if accepted is not None:
-            offsets.accept(cursor, checkpoints.pipeline, gone, who=accepted.who, why=accepted.why)
-        seeds = source.seeds(now, offsets.reached(cursor, checkpoints.pipeline))
+        seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
         ledger.register_stream(
             cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1
         )
     checkpoint.seed_at(seeds, stream_id=stream_id)
-    partitions = sum(len(partitions) for topics in seeds for partitions in topics.values())
-    return Seeded(stream_id=stream_id, partitions=partitions, gone=gone)
+    return Seeded.of(stream_id, seeds, gone)
+
+
+def where_to_begin(
+    cursor: Cursor,
+    checkpoints: Checkpoints,
+    source: TopicSource,
+    now: Mapping[str, Topic],
+    accepted: Accepted | None,
+    before: StreamState | None,
+) -> tuple[list[Offsets], Sequence[Gap]]:
+    """The offsets behind all that was delivered, and what was accepted as gone; OffsetsGone where it is not accepted.
+
+    Gone is as well what the stream `before` had found and not delivered yet, of partitions that the ledger never saw.
+    """
+    gone = gaps(now, _known(cursor, checkpoints, source, before))
+    if gone and accepted is None:
+        raise source.gone(gone)
+    if accepted is not None:
+        offsets.accept(cursor, checkpoints.pipeline, gone, who=accepted.who, why=accepted.why)
+    return source.seeds(now, offsets.reached(cursor, checkpoints.pipeline)), gone
 
 
 def _known(

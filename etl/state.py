@@ -149,15 +149,10 @@ def _keeps_state(name: str, streams: int) -> bool:
     return name in _STATEFUL or "WithState" in name or (name == "Join" and streams > 1)
 
 
-def no_batch_without_files(spark: SparkSession) -> AbstractContextManager[None]:
-    """Queries that start meanwhile make none."""
-    return setting(spark, _NO_FILES, "false")
-
-
 def its_batches(frame: DataFrame) -> AbstractContextManager[None]:
     """While a query of this frame starts: with timers by the clock it makes no batch without files, or would never end."""
     clocked = any(_clocked(node) for node, _ in _streaming_nodes(frame))
-    return no_batch_without_files(frame.sparkSession) if clocked else nullcontext()
+    return setting(frame.sparkSession, _NO_FILES, "false") if clocked else nullcontext()
 
 
 def _clocked(node: Any) -> bool:

@@ -59,7 +59,7 @@ class StreamRun:
 
         opened = open_pipeline(self.place, self.pipeline, spark)
         stream = self._stream()
-        require_state(self._dsn, self.lease, stream, opened.state, topics=bool(self.pipeline.topics))
+        require_state(self._dsn, self.lease, stream, opened.state)
         self._require_readable(opened)
         if opened.state:
             tell_of_pinned(self.pipeline.name, self._checkpoint(), spark)

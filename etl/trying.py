@@ -245,9 +245,9 @@ def _streamed(
     numbered = source.by_source(uris).items()
     files = [one for n, some in numbered for one in inputs.look(some, landing=source.landing, source=n)]
     planned = Planned.of(source.pipeline, frame, frame.writeStream.foreachBatch(keep).outputMode(mode))
-    batch = Past(watermark_ms=0, time_ms=int(time.time() * 1000), inputs=files)
+    batch = Past(watermark_ms=0, time_ms=int(time.time() * 1000), files=files)
     with its_batches(frame):
-        planned.run(checkpoint, 0, batch, failure)
+        planned.run(checkpoint, 0, batch, failure, alone=False)
     written = [places.spark_path(one) for one in sorted(out.iterdir())]
     return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -65,6 +66,9 @@ def test_each_impression_has_its_clicks_whatever_is_late_double_broken_or_killed
         sent.clicks.extend(clicked)
         for name, events in zip(names, (shown, clicked), strict=True):
             held += ads.held_records(events, topics.send(name, ads.records(events)))
+        if phase == 2:
+            shutil.rmtree(place.place.settings.checkpoints)
+            place.recover(NAME)
         if phase == 1:
             killed_in_its_second_batch(place, tmp_path)
         place.run(NAME)

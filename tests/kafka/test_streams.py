@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from etl.errors import LedgerBehind, NeedsPerson, OffsetsGone
+from etl.errors import CheckpointLost, InputsChanged, LedgerBehind, NeedsPerson, OffsetsGone
 from etl.recover import recover
 from etl.seeds import Accepted
 from etl.services import Services
@@ -48,10 +50,7 @@ def at(ad: str, minutes: int) -> Record:
 
 
 def test_two_topics_are_joined_over_several_runs(home: Home, topics: Topics) -> None:
-    seen, clicks = topics.create("seen", partitions=1), topics.create("clicks", partitions=1)
-    kind = pa.timestamp("us", tz="UTC")
-    home.columns = pa.schema([("ad", pa.string()), ("seen_at", kind), ("clicked_at", kind)])
-    home.declare(text=JOINED.format(seen=seen, clicks=clicks))
+    seen, clicks = joined_home(home, topics)
     topics.send(seen, [at("a", 0), at("b", 5), at("c", 10)])
     home.run()
     topics.send(clicks, [at("a", 59), at("b", 65), at("c", 11), at("c", 12), at("d", 3)])
@@ -66,10 +65,60 @@ def test_two_topics_are_joined_over_several_runs(home: Home, topics: Topics) -> 
     assert oracle.difference(eyes.in_postgres(system=()), wanted) == ""
     assert oracle.difference(eyes.on_lake(system=()), wanted) == ""
     assert home.ask("SELECT sum(end_offset - start_offset) FROM sluice.delivery_range") == [(9,)]
-    [(stream,)] = home.ask("SELECT stream_id::text FROM sluice.stream")
-    (home.checkpoint(stream) / "metadata").unlink()
-    with pytest.raises(NeedsPerson, match="can't be made anew from topics"):
+
+
+def joined_home(home: Home, topics: Topics, *, partitions: int = 1) -> tuple[str, str]:
+    """The pipeline of two topics, declared; their names."""
+    seen, clicks = topics.create("seen", partitions=partitions), topics.create("clicks", partitions=1)
+    kind = pa.timestamp("us", tz="UTC")
+    home.columns = pa.schema([("ad", pa.string()), ("seen_at", kind), ("clicked_at", kind)])
+    home.declare(text=JOINED.format(seen=seen, clicks=clicks))
+    return seen, clicks
+
+
+def lose_checkpoint(home: Home) -> None:
+    stream = home.run().stream
+    shutil.rmtree(home.checkpoint(stream))
+    with pytest.raises(CheckpointLost, match="sluice recover orders"):
+        home.run()
+
+
+def test_lost_state_over_topics_is_made_anew_from_the_offsets_on_record(home: Home, topics: Topics) -> None:
+    """One partition had no record yet, one of them was added in between, one batch had records of one side alone."""
+    seen, clicks = joined_home(home, topics, partitions=2)
+    topics.send(seen, [at("a", 0), at("b", 5)])
+    home.run()
+    topics.widen(seen, 3)
+    topics.send(clicks, [at("a", 30)])
+    topics.send(seen, [replace(at("c", 20), partition=2)])
+    home.run()
+    lose_checkpoint(home)
+    before = home.ask("SELECT delivery_id, live FROM sluice.delivery ORDER BY 1")
+    done = home.recover(NAME)
+    assert (done.seen, done.gone) == (4, ())
+    assert home.ask("SELECT delivery_id, live FROM sluice.delivery ORDER BY 1") == before, (
+        "nothing was delivered"
+    )
+    topics.send(clicks, [at("b", 31), at("c", 21), at("d", 41)])
+    topics.send(seen, [replace(at("d", 40), partition=1)])
+    home.run()
+    assert home.ask("SELECT ad FROM warehouse.orders ORDER BY ad") == [("a",), ("b",), ("c",), ("d",)]
+    home.assert_clean()
+    home.assert_one_history()
+
+
+def test_state_of_records_that_kafka_has_no_longer_is_not_made_of_the_rest(
+    home: Home, topics: Topics
+) -> None:
+    seen, clicks = joined_home(home, topics)
+    topics.send(seen, [at("a", 0), at("b", 5)])
+    topics.send(clicks, [at("a", 30)])
+    lose_checkpoint(home)
+    topics.age(seen, 0, before=1)
+    streams = home.ask("SELECT count(*) FROM sluice.stream")
+    with pytest.raises(InputsChanged, match=rf"of kafka://{seen}/0/0-2 only kafka://{seen}/0/1-2 is there"):
         home.recover(NAME)
+    assert home.ask("SELECT count(*) FROM sluice.stream") == streams
 
 
 @pytest.fixture
