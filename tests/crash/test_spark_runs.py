@@ -88,20 +88,34 @@ STATE_KILLS = (
 )
 
 
+# every one of them, in a batch that goes on from three others
+STATE_KILLS_AT_EVERY_STEP = (
+    ("batch-done", 2, 3),
+    *((step.value, 3, 3) for step in list(Step)[: list(Step).index(Step.COMMITTED)]),
+    ("committed", 3, 4),
+    ("batch-done", 4, 5),
+)
+
+
 @pytest.mark.timeout(900)
-def test_state_is_as_if_no_run_had_been_killed(runs: Runs) -> None:
+@pytest.mark.parametrize(
+    "kills",
+    [STATE_KILLS, pytest.param(STATE_KILLS_AT_EVERY_STEP, marks=pytest.mark.slow)],
+    ids=["some", "all"],
+)
+def test_state_is_as_if_no_run_had_been_killed(runs: Runs, kills: Sequence[tuple[str, int, int]]) -> None:
     files = taps.taps(14, 40, seed=21)
     taps.declare(runs.home)
     taps.land_all(runs.home, files)
     delivered = 0
-    for step, batch, delivered_then in STATE_KILLS:
+    for step, batch, delivered_then in kills:
         process = runs.start(step, batch - delivered, taps.NAME)
         stopped = runs.wait_for_step(process)
         kill(process, stopped)
         runs.forget()
         delivered = delivered_then
-        assert runs.home.ask("SELECT count(*) FROM sluice.delivery") == [(delivered,)]
-        assert taps.in_force(runs.home) == taps.hourly(taps.flat(files[:delivered]))
+        assert runs.home.ask("SELECT count(*) FROM sluice.delivery") == [(delivered,)], step
+        assert taps.in_force(runs.home) == taps.hourly(taps.flat(files[:delivered])), step
     last = runs.start("none", 0, taps.NAME)
     assert last.wait(PATIENCE) == 0, runs.log
     assert taps.in_force(runs.home) == taps.hourly(taps.flat(files))
