@@ -232,10 +232,18 @@ class SparkBatch:
         try:
             return self.source.to_blame(error, uris)
         except Exception as other:
-            # With state the batch is made once: what a second look would leave in the state is not wanted.
-            if other is error and not self.state:
-                require_evaluable(self.rules.suite, self.frame)
+            if other is error and (again := self._again(uris)) is not None:
+                require_evaluable(self.rules.suite, again)
             raise
+
+    def _again(self, uris: Sequence[str]) -> DataFrame | None:
+        """The batch to be looked at once more. With state it is made once; then it is what comes of its input by itself."""
+        if not self.state:
+            return self.frame
+        try:
+            return self.source.again(uris, broken=())
+        except SetupError:  # of a transform that streams and can't be run in any other way
+            return None
 
     def _dropped(self) -> int:
         """What Spark left out behind the watermark is in neither sink: not without a word."""

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl import state
-from etl.errors import ContractBroken, SetupError, StateChanged
+from etl.errors import ContractBroken, SetupError, StateChanged, VerdictUnknown
 from etl.kept import read_state
 from etl.pipelines.device_alerts import device_alerts
 from etl.plan import Chosen, plan
@@ -254,6 +254,23 @@ def test_a_batch_that_stopped_counts_once_when_it_is_decided(home: Home) -> None
     record_decision(
         home.place, home.pipeline(NAME), batch=0, stream=None, action="accept", who="a test", why="a test"
     )
+    home.judge(
+        rule("column_values_to_not_be_null", "action is given", "critical", column="action"), name=NAME
+    )
+    home.run(NAME)
+    assert in_force(home) == hourly(flat(files))
+
+
+def test_a_rule_that_fails_over_what_state_puts_out_is_named_and_the_batch_counts_once(home: Home) -> None:
+    files = taps.taps(3, 50, seed=6)
+    failing = rule("column_values_to_be_in_set", "tried", "info", column="taps", value_set=["x"])
+    home.judge(failing, name=NAME)
+    declare(home, suite=NAME)
+    land_all(home, files)
+    with pytest.raises(
+        VerdictUnknown, match=r"expectation 0 tried could not be evaluated: .CAST_INVALID_INPUT"
+    ):
+        home.run(NAME)
     home.judge(
         rule("column_values_to_not_be_null", "action is given", "critical", column="action"), name=NAME
     )
