@@ -124,5 +124,7 @@ def _chosen(
 def _interval(texts: tuple[str, str]) -> tuple[dt.datetime, dt.datetime]:
     start, end = (moment("--interval", text) for text in texts)
     if end <= start:
-        raise SetupError(f"--interval {' '.join(texts)} is empty", remedy="the end is exclusive")
+        raise SetupError(
+            f"--interval {' '.join(texts)} is empty", remedy="name a start before the end, which is exclusive"
+        )
     return start, end

@@ -20,6 +20,14 @@ from etl.settings import load_settings
 
 POOL_PREFIX = "sluice_"  # a pool of one slot for each pipeline; the plugin creates it
 EARLIEST = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)  # catchup is off: only says when intervals may begin
+MAINTENANCE = """
+For each pipeline, beside its runs:
+
+- `audit_…` (`sluice audit`) reads the table and the Parquet of every delivery and compares both with the ledger. It
+  fails when they differ; its log says in what, and which command puts it right.
+- `sweep_…` (`sluice sweep`) then removes objects and staging of attempts that were fenced. It is not run where the
+  audit failed: what it would remove may be evidence. *Clear* the audit when it is put right; the sweep follows.
+"""
 TAG = "sluice"
 FOR_EVER = 100_000  # restarts of a run that is to stay up; Airflow wants a number
 
@@ -168,6 +176,7 @@ def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags={TAG},
+        doc_md=MAINTENANCE,
     ) as dag:
         for pipeline in pipelines:
             audit = _command("audit", pipeline)
@@ -180,6 +189,7 @@ def _command(name: str, pipeline: Pipeline) -> BaseOperator:
     return SluiceTaskOperator(
         task_id=f"{name}_{pipeline.name}",
         words=[name, pipeline.name],
+        owner=pipeline.owner,
         on_failure_callback=notifiers("failed", pipeline.name, TASK_FAILED),
     )
 

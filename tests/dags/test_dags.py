@@ -168,6 +168,7 @@ def test_only_what_a_person_must_mend_ends_a_followed_run_for_good() -> None:
 
 def test_the_page_of_a_dag_says_what_the_pipelines_file_says(bag: Any) -> None:
     assert bag["dags"]["flights"]["doc_md"].startswith("Flights that left New York City in 2013")
+    assert "`sluice audit`" in bag["dags"]["sluice_maintenance"]["doc_md"]
 
 
 def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
