@@ -27,6 +27,7 @@ from etl.models import Models, Scorer
 from etl.patterns import inferred_format, split_pattern
 from etl.places import spark_path
 from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files, read_stream
+from etl.schemas import stream_fields
 from etl.settings import Settings
 from etl.sparksession import unlogged_analysis
 from etl.stage import MALFORMED as MALFORMED_REASON
@@ -313,9 +314,7 @@ def open_source(
 ) -> Source:
     """Check schemas, lookups, `models` and, for a `stream`, the folders; no input is read yet."""
     where = f"pipeline {pipeline.name}"
-    fields = _fields(pipeline)
-    _refuse_timeless(pipeline, fields)
-    _refuse_nested_csv(pipeline, fields)
+    fields = stream_fields(pipeline)
     paths = [listed_path(files, settings.landing, where) for files in pipeline.files] if stream else []
     lookups, versions = {}, {}
     for name in pipeline.lookups:
@@ -346,47 +345,6 @@ def open_source(
     from etl.topics import TopicSource
 
     return TopicSource(**vars(source), cluster=open_cluster(spark, settings, pipeline.name))
-
-
-def _fields(pipeline: Pipeline) -> dict[str | None, StructType]:
-    """Of each stream."""
-    return {
-        name: ddl_fields(kind.schema, f"pipeline {pipeline.name}: {_field('schema', name)}")
-        for name, kind in pipeline.all_streams.items()
-    }
-
-
-def _field(field: str, stream: str | None) -> str:
-    """What a declaration calls it."""
-    return field if stream is None else f"streams[{stream!r}].{field}"
-
-
-def _refuse_timeless(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:
-    from pyspark.sql.types import TimestampType
-
-    for name, kind in pipeline.all_streams.items():
-        moments = [one.name for one in fields[name].fields if isinstance(one.dataType, TimestampType)]
-        if kind.late is not None and kind.late not in moments:
-            raise SetupError(
-                f"Pipeline {pipeline.name}: {_field('late', name)}={kind.late!r} is no timestamp column of its schema",
-                remedy=f"name one of {', '.join(moments)}",
-            )
-
-
-def _refuse_nested_csv(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    for files in pipeline.files:
-        nested = [
-            one.name
-            for one in fields[files.stream]
-            if isinstance(one.dataType, ArrayType | MapType | StructType)
-        ]
-        if files.kind == "csv" and nested:
-            raise SetupError(
-                f"Pipeline {pipeline.name}: {', '.join(nested)} can't be read from CSV ({files.pattern}): nested",
-                remedy="declare them as string, and parse them in the transform (from_json)",
-            )
 
 
 def _counted(malformed: Column) -> tuple[Column, Column]:

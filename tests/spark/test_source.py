@@ -306,6 +306,9 @@ def test_what_is_missing_or_wrong_is_told_before_anything_runs(spark: SparkSessi
     write(tmp_path / "in/a.csv", "id,a\n")
     with pytest.raises(SetupError, match=r"a can't be read from CSV \(in/\*.csv\)"):
         open_source(spark, pipeline(Files("in/*.csv"), schema="id int, a array<int>"), settings(tmp_path))
+    nested = "id int, a array<struct<b: tinyint>>"
+    with pytest.raises(SetupError, match=r"a can't be read from JSON \(in/\*.jsonl\): a tinyint within"):
+        open_source(spark, pipeline(Files("in/*.jsonl"), schema=nested), settings(tmp_path))
 
 
 def test_a_number_beyond_a_tinyint_is_malformed(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""The declared schemas of a pipeline's streams as Spark has them, without what can't be read of its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from etl.declaration import Files, Kafka
+from etl.errors import SetupError
+from etl.pipeline import Pipeline
+from etl.reader import ddl_fields
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
+    """Of each stream; or SetupError."""
+    found = {
+        name: ddl_fields(kind.schema, f"pipeline {pipeline.name}: {_field('schema', name)}")
+        for name, kind in pipeline.all_streams.items()
+    }
+    _refuse_timeless(pipeline, found)
+    _refuse_nested(pipeline, found)
+    return found
+
+
+def _field(field: str, stream: str | None) -> str:
+    """What a declaration calls it."""
+    return field if stream is None else f"streams[{stream!r}].{field}"
+
+
+def _refuse_timeless(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:
+    from pyspark.sql.types import TimestampType
+
+    for name, kind in pipeline.all_streams.items():
+        moments = [one.name for one in fields[name].fields if isinstance(one.dataType, TimestampType)]
+        if kind.late is not None and kind.late not in moments:
+            raise SetupError(
+                f"Pipeline {pipeline.name}: {_field('late', name)}={kind.late!r} is no timestamp column of its schema",
+                remedy=f"name one of {', '.join(moments)}",
+            )
+
+
+def _refuse_nested(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:
+    """CSV has no nested columns; within those of JSON Spark's parser wraps a number beyond a tinyint (Spark 4.3)."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    reads: list[Files | Kafka] = [*pipeline.files, *pipeline.topics]
+    for read in reads:
+        nested = [
+            one
+            for one in fields[read.stream].fields
+            if isinstance(one.dataType, ArrayType | MapType | StructType)
+        ]
+        if read.kind == "csv" and nested:
+            raise SetupError(
+                f"Pipeline {pipeline.name}: {', '.join(one.name for one in nested)} can't be read from CSV"
+                f" ({read.named}): nested",
+                remedy="declare them as string, and parse them in the transform (from_json)",
+            )
+        tiny = [one.name for one in nested if "tinyint" in one.dataType.simpleString()]
+        if read.kind == "json" and tiny:
+            raise SetupError(
+                f"Pipeline {pipeline.name}: {', '.join(tiny)} can't be read from JSON ({read.named}): a tinyint within"
+                " a nested column, where 300 would become 44 without a word",
+                remedy="declare smallint there, and cast it in the transform",
+            )
