@@ -153,6 +153,14 @@ def _transact(it: Commit, drafts: Drafts) -> None:
             f" commit writes to was held for longer than lock_timeout ({TIMEOUTS['lock_timeout']})",
             remedy=f"see who holds it, in pg_locks and pg_stat_activity; then {it.run.again}",
         ) from error
+    except psycopg2.errors.QueryCanceled as error:
+        said = str(error).strip().splitlines()[0]
+        raise NeedsPerson(
+            f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: PostgreSQL ended a statement of its commit,"
+            f" each of which may take {TIMEOUTS['statement_timeout']} ({said})",
+            remedy="if the batch is too large for that, deliver less at once: `max_files` or `max_bytes` of its sources,"
+            f" or fewer deliveries in a replay; if somebody cancelled it, {it.run.again}",
+        ) from error
     except psycopg2.Error as error:
         if not is_lost(error):
             raise

@@ -20,7 +20,7 @@ from etl.batch import Session
 from etl.database import connect, session
 from etl.deliver import deliver, deliver_apart, open_sinks
 from etl.ending import Ending
-from etl.errors import Fenced
+from etl.errors import Fenced, NeedsPerson
 from etl.lake import Lake
 from etl.pipeline import Upsert
 from etl.services import Services
@@ -66,6 +66,21 @@ def test_each_delivery_names_the_one_before_it_though_that_moved_no_pointer(
     order = oracle.ask(run.sinks.dsn, query)
     assert len(order) == 3
     assert [before for _, before in order] == [None, *(number for number, _ in order[:-1])]
+
+
+def test_a_commit_that_takes_too_long_says_how_to_deliver_less_at_once(
+    run: Session, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver(run, of(made[0]))
+    with monkeypatch.context() as patch, closing(connect(run.sinks.dsn)) as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLE warehouse.events IN SHARE MODE")
+        patch.setitem(database.TIMEOUTS, "statement_timeout", "300ms")
+        with pytest.raises(NeedsPerson, match=r"may take 300ms .*statement timeout") as stop:
+            deliver(run, of(made[1]))
+    assert "`max_files` or `max_bytes`" in stop.value.remedy
+    assert_delivered(run, made[:1])
+    deliver(run, of(made[1]))
+    assert_delivered(run, made[:2])
 
 
 @pytest.mark.parametrize("apart", [False, True])
