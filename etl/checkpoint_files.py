@@ -119,7 +119,7 @@ class Folder:
             raise ServiceAway(seen, remedy="run again") from error
 
     def write(self, name: str, text: str) -> None:
-        """Write a file that is not there; it appears whole."""
+        """Write a file that is not there, or was written here before; it appears whole."""
         path = f"{self.root}/{name}"
         try:
             if not isinstance(self.store, fs.LocalFileSystem):

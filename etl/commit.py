@@ -22,7 +22,7 @@ from etl.batch import Batch, Receipt, Session, Staged
 from etl.checksum import MODULUS
 from etl.database import TIMEOUTS, Cursor, connect, is_lost, session, transaction
 from etl.entry import Entry, insert_delivery, insert_files, insert_inputs, insert_quality
-from etl.errors import Busy, CommitUnknown, NeedsPerson, ServiceAway
+from etl.errors import Busy, CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway
 from etl.lake import Draft, LakeTable, manifest_text
 from etl.ledger import Decision
 from etl.objects import StagedFile
@@ -155,11 +155,16 @@ def _transact(it: Commit, drafts: Drafts) -> None:
         ) from error
     except psycopg2.errors.QueryCanceled as error:
         said = str(error).strip().splitlines()[0]
-        raise NeedsPerson(
-            f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: PostgreSQL ended a statement of its commit,"
+        name = it.entry.pipeline
+        less = (
+            f"lower `max_files`, `max_bytes` or `max_offsets` of its sources, then `sluice recover {name}`, which plans anew"
+            if it.run.apart is None
+            else "choose fewer deliveries"
+        )
+        raise CommitTooLong(
+            f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended a statement of its commit,"
             f" each of which may take {TIMEOUTS['statement_timeout']} ({said})",
-            remedy="if the batch is too large for that, deliver less at once: `max_files` or `max_bytes` of its sources,"
-            f" or fewer deliveries in a replay; if somebody cancelled it, {it.run.again}",
+            remedy=f"if somebody cancelled it, {it.run.again}; if the batch is too large for that, {less}",
         ) from error
     except psycopg2.Error as error:
         if not is_lost(error):

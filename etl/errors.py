@@ -74,6 +74,10 @@ class RecordsMissing(NeedsPerson):
     """Kafka did not give what Spark had planned to read; nothing of the batch was delivered."""
 
 
+class CommitTooLong(NeedsPerson):
+    """PostgreSQL ended a statement of the commit: it took too long, or somebody cancelled it."""
+
+
 class StateChanged(NeedsPerson):
     """The transform keeps other state than its checkpoint holds."""
 

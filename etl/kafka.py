@@ -76,6 +76,15 @@ class Cluster:
             for name, found in told.items()
         }
 
+    def compacted(self, names: Sequence[str]) -> list[str]:
+        """Those that lose records which have a newer one of their key; raises as `topic_ids`."""
+        config = self.jvm.org.apache.kafka.common.config
+        asked = {name: config.ConfigResource(config.ConfigResource.Type.TOPIC, name) for name in names}
+        with self._admin() as admin:
+            answers = admin.describeConfigs(list(asked.values())).values()
+            found = {name: self._answer(answers[one], f"topic {name}") for name, one in asked.items()}
+        return [name for name, told in found.items() if "compact" in str(told.get("cleanup.policy").value())]
+
     def _id(self, name: str, told: Any) -> str:
         """Who the topic is. Brokers without ids say zero of each, and one that is made anew would be taken for the old."""
         if told.topicId().equals(self.jvm.org.apache.kafka.common.Uuid.ZERO_UUID):

@@ -45,7 +45,7 @@ def to_its_end(
     failure: Sequence[BaseException] = (),
     stay: Stay | None = None,
     *,
-    kafka: bool = False,
+    kafka: str | None = None,
     once: bool = False,
     settled: Callable[[], bool] = lambda: True,
     exhausted: Callable[[], bool] = lambda: False,
@@ -54,8 +54,8 @@ def to_its_end(
     """Run the query over all that is there, or as long as it is to `stay`, or `once`: the batch that is planned alone.
 
     An error of a batch, left in `failure`, is raised as itself. `settled` says whether every batch that Spark has
-    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `kafka`
-    says whether what takes too long may be a broker.
+    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `kafka`,
+    of topics, is the command that goes on when Kafka did not give what was asked for.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
@@ -72,7 +72,7 @@ def to_its_end(
     except StreamingQueryException as error:
         _refuse_state(pipeline, [*failure, error])
         if kafka:
-            refuse_kafka(pipeline, [*failure, error], f"`sluice run {pipeline}`")
+            refuse_kafka(pipeline, [*failure, error], kafka)
         if failure:
             raise failure[0] from None
         _refuse_unreached(pipeline, error, stay)

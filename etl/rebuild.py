@@ -90,8 +90,8 @@ class Planned:
             set_watermark(self.spark, checkpoint.watermark_of(number - 1))
             checkpoint.plan(number, past, times=self.times, about=about)
             writer = self.writer.option("checkpointLocation", checkpoint.uri)
-            kafka = bool(self.pipeline.topics)
-            to_its_end(writer, self.pipeline.name, failure, kafka=kafka, once=alone)
+            again = f"`sluice recover {self.pipeline.name}`" if self.pipeline.topics else None
+            to_its_end(writer, self.pipeline.name, failure, kafka=again, once=alone)
         finally:
             set_watermark(self.spark, None)
 
@@ -115,12 +115,10 @@ def rebuilt_stream(
         with session(place.services.postgres) as cursor:
             batches = _in_force(cursor, pipeline)
         _refuse_changed(place, pipeline, batches.values())
-        declared = {
-            number: replace(past, files=by_source(past.files, pipeline)) for number, past in batches.items()
-        }
+        declared = [replace(past, files=by_source(past.files, pipeline)) for past in batches.values()]
         stream_id = _run_again(place, pipeline, frame, state, declared, told)
     with session(place.services.postgres) as cursor:
-        _make_current(cursor, place, pipeline, lease, stream_id, batches, state)
+        _make_current(cursor, place, pipeline, lease, stream_id, batches, len(declared), state)
     return stream_id, sum(len(past.files) for past in batches.values())
 
 
@@ -146,19 +144,29 @@ def rebuilt_topics(
     if accepted is None:  # told before the work, and not after it
         with session(place.services.postgres) as cursor:
             where_to_begin(cursor, checkpoints, source, source.now(), accepted, before)
-    number_of = {name: number for number, one in enumerate(pipeline.topics) for name in one.topics}
-    declared = {
-        number: replace(past, ranges=[replace(one, source=number_of[one.topic]) for one in past.ranges])
-        for number, past in batches.items()
-    }
+    declared = [one for past in batches.values() for one in _plannable(source, past)]
     stream_id = _run_again(place, pipeline, frame, state, declared, told)
+    _refuse_gone(
+        source, batches.values()
+    )  # a topic that was made anew meanwhile may have been read under its old offsets
     checkpoint, now = checkpoints.of(stream_id), source.now()
     assert isinstance(checkpoint, TopicCheckpoint)
     with session(place.services.postgres) as cursor:
-        _make_current(cursor, place, pipeline, lease, stream_id, batches, state)
+        _make_current(cursor, place, pipeline, lease, stream_id, batches, len(declared), state)
         seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
-        checkpoint.begin_at(len(batches), seeds)
+        checkpoint.begin_at(len(declared), seeds)
     return Seeded.of(stream_id, seeds, gone)
+
+
+def _plannable(source: TopicSource, past: Past) -> list[Past]:
+    """The batch as some, for a replay may have several ranges of a partition and one of Spark's batches has one."""
+    turns: list[list[Range]] = [[]]
+    for one in past.ranges:
+        turn = next((some for some in turns if one.where not in {other.where for other in some}), None)
+        if turn is None:
+            turns.append(turn := [])
+        turn.append(replace(one, source=source.number_of[one.topic]))
+    return [replace(past, ranges=some) for some in turns]
 
 
 def _run_again(
@@ -166,7 +174,7 @@ def _run_again(
     pipeline: Pipeline,
     frame: DataFrame,
     state: Sequence[str],
-    batches: Mapping[int, Past],
+    batches: Sequence[Past],
     told: Told,
 ) -> str:
     """The id of a stream, in whose checkpoint they are the first batches."""
@@ -174,7 +182,7 @@ def _run_again(
     checkpoints.of(stream_id).create(stream_id)
     nowhere = frame.writeStream.format("noop").outputMode(output_mode(pipeline, state))
     planned = Planned.of(pipeline, frame, nowhere)
-    for number, past in enumerate(batches.values()):
+    for number, past in enumerate(batches):
         planned.run(checkpoints.of(stream_id), number, past)
         told(number + 1, len(batches))
     return stream_id
@@ -187,9 +195,10 @@ def _make_current(
     lease: Lease,
     stream_id: str,
     batches: Mapping[int, Past],
+    first: int,
     state: Sequence[str],
 ) -> None:
-    """The stream goes on behind these batches. It took a while: the lease is still ours, and they are what is in force."""
+    """The stream goes on with its batch `first`. It took a while: the lease is still ours, and these are in force."""
     ledger.lock(cursor, pipeline.name)
     now = [number for number, *_ in ledger.batches_in_force(cursor, pipeline.name)]
     if not (ledger.heartbeat(cursor, lease) and list(batches) == now):
@@ -197,7 +206,7 @@ def _make_current(
             f"Another run delivered into {lease.pipeline} while its state was made anew; nothing was changed",
             remedy=f"`sluice recover {lease.pipeline}` again",
         )
-    uri, first = place.checkpoints(pipeline).of(stream_id).uri, len(batches)
+    uri = place.checkpoints(pipeline).of(stream_id).uri
     ledger.register_stream(cursor, pipeline.name, stream_id, checkpoint=uri, first_batch=first, state=state)
 
 
@@ -231,12 +240,14 @@ def _refuse_changed(place: Place, pipeline: Pipeline, batches: Iterable[Past]) -
 def _refuse_gone(source: TopicSource, batches: Iterable[Past]) -> None:
     name, read = source.pipeline.name, list(chain.from_iterable(past.ranges for past in batches))
     _, lacking = still_there(source.now(), read)
+    lacking += [f"{one} is compacted, and what compaction took is not told" for one in source.compacted()]
     if lacking:
         raise InputsChanged(
-            f"The state of {name} can't be made anew: of the {len(read):,} ranges of offsets that it was made of,"
-            f" {len(lacking):,} are not as they were: {'; '.join(lacking[:SHOWN])}",
-            remedy="if the checkpoint was lost, restore it from a backup; if the transform changed, put it back as it"
-            " was; or declare a new pipeline, which reads its topics from their first record",
+            f"The state of {name} can't be made anew: it was made of {len(read):,} ranges of offsets, and not all of that"
+            f" is there: {'; '.join(lacking[:SHOWN])}",
+            remedy="if the checkpoint was lost, restore it from a backup; if the transform or the declared topics"
+            " changed, put them back as they were; or declare a new pipeline, which reads its topics from their first"
+            " record",
         )
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from etl.topics import TopicSource
 
 # Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
-_OUTCOMES = {"InputsChanged", "StateChanged", "CheckpointDamaged", "RecordsMissing"}
+_OUTCOMES = {"CommitTooLong", "InputsChanged", "StateChanged", "CheckpointDamaged", "RecordsMissing"}
 
 
 @dataclass(frozen=True, kw_only=True)

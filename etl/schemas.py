@@ -11,7 +11,7 @@ from etl.pipeline import Pipeline
 from etl.reader import ddl_fields
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
@@ -43,7 +43,7 @@ def _refuse_timeless(pipeline: Pipeline, fields: Mapping[str | None, StructType]
 
 
 def _refuse_nested(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:
-    """CSV has no nested columns; within those of JSON Spark's parser wraps a number beyond a tinyint (Spark 4.3)."""
+    """CSV has no nested columns; within those of JSON Spark's parser takes 200 for a tinyint of -56 (4.3)."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     reads: list[Files | Kafka] = [*pipeline.files, *pipeline.topics]
@@ -59,10 +59,20 @@ def _refuse_nested(pipeline: Pipeline, fields: Mapping[str | None, StructType]) 
                 f" ({read.named}): nested",
                 remedy="declare them as string, and parse them in the transform (from_json)",
             )
-        tiny = [one.name for one in nested if "tinyint" in one.dataType.simpleString()]
+        tiny = [one.name for one in nested if _has_tinyint(one.dataType)]
         if read.kind == "json" and tiny:
             raise SetupError(
                 f"Pipeline {pipeline.name}: {', '.join(tiny)} can't be read from JSON ({read.named}): a tinyint within"
-                " a nested column, where 300 would become 44 without a word",
+                " a nested column, where 200 would become -56 without a word",
                 remedy="declare smallint there, and cast it in the transform",
             )
+
+
+def _has_tinyint(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, ByteType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return any(_has_tinyint(field.dataType) for field in kind.fields)
+    if isinstance(kind, MapType):
+        return _has_tinyint(kind.keyType) or _has_tinyint(kind.valueType)
+    return _has_tinyint(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, ByteType)

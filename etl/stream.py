@@ -79,7 +79,7 @@ class StreamRun:
                     self.pipeline.name,
                     failure,
                     self.stay,
-                    kafka=bool(self.pipeline.topics),
+                    kafka=f"`sluice run {self.pipeline.name}`" if self.pipeline.topics else None,
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
                     watched=watch.over,

@@ -38,6 +38,15 @@ class TopicSource(FilelessSource):
         return [name for source in self.pipeline.topics for name in source.topics]
 
     @cached_property
+    def number_of(self) -> Mapping[str, int]:
+        """Which source reads a topic."""
+        return {name: n for n, source in enumerate(self.pipeline.topics) for name in source.topics}
+
+    def compacted(self) -> list[str]:
+        """The topics of which Kafka keeps the newest record of each key."""
+        return self.cluster.compacted(self._names)
+
+    @cached_property
     def topic_ids(self) -> Mapping[str, str]:
         """As they were when they were first asked for."""
         return self.cluster.topic_ids(self._names)
@@ -165,10 +174,9 @@ class TopicSource(FilelessSource):
         )
 
     def by_source(self, uris: Iterable[str]) -> dict[int, list[str]]:
-        number = {name: n for n, source in enumerate(self.pipeline.topics) for name in source.topics}
         found: dict[int, list[str]] = {}
         for uri in uris:
-            found.setdefault(number[parsed(uri)[0]], []).append(uri)
+            found.setdefault(self.number_of[parsed(uri)[0]], []).append(uri)
         return found
 
     def _stream(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:  # noqa: ARG002

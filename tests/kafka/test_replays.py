@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from etl.errors import InputsChanged, OffsetsGone, RecordsMissing
+from etl.errors import InputsChanged, OffsetsGone, RecordsMissing, StateChanged
 from etl.plan import Chosen, Plan, plan
 from etl.replay import Replayed, replay
 from etl.steps import Step
@@ -61,6 +61,23 @@ def test_batches_are_judged_anew_in_their_own_place_and_the_stream_goes_on(
     topics.send(three_batches, orders(30, 6))
     assert home.run().records == 6
     assert_holds(home, topics.sent)
+
+
+def test_state_is_made_of_every_range_of_a_replay_though_they_do_not_follow_each_other(
+    home: Home, topics: Topics, three_batches: str
+) -> None:
+    replayed(home, planned(home, 1, 3))
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    home.declare(text=text.replace("return df.select", "return df.dropDuplicates(['id']).select"))
+    with pytest.raises(StateChanged):
+        home.run()
+    home.recover()
+    topics.send(three_batches, orders(0, 33))
+    assert home.run().records == 33
+    rows = home.ask(
+        "SELECT id, count(*) FROM warehouse.orders GROUP BY id HAVING count(*) > 1 OR id > 29 ORDER BY id"
+    )
+    assert rows == [(30, 1), (31, 1), (32, 1)], "what state had been made of is delivered once"
 
 
 def test_after_a_replay_a_lost_checkpoint_is_made_anew_where_the_ledger_is(

@@ -121,6 +121,15 @@ def test_state_of_records_that_kafka_has_no_longer_is_not_made_of_the_rest(
     assert home.ask("SELECT count(*) FROM sluice.stream") == streams
 
 
+def test_state_over_a_compacted_topic_is_not_made_of_what_compaction_left(home: Home, topics: Topics) -> None:
+    seen, _ = joined_home(home, topics)
+    topics.send(seen, [at("a", 0), at("b", 5)])
+    lose_checkpoint(home)
+    topics.compact(seen)
+    with pytest.raises(InputsChanged, match=f"{seen} is compacted"):
+        home.recover(NAME)
+
+
 @pytest.fixture
 def backup(home: Home, services: Services) -> Iterator[Backup]:
     database = database_name(home.dsn)

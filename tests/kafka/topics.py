@@ -160,6 +160,15 @@ class Topics:
             wider = self.clients.clients.admin.NewPartitions.increaseTo(partitions)
             admin.createPartitions({topic: wider}).all().get()
 
+    def compact(self, topic: str) -> None:
+        """Keep the newest record of each key alone, from now on."""
+        kafka = self.clients
+        clients, config = kafka.clients.admin, kafka.common.config.ConfigResource
+        entry = clients.ConfigEntry("cleanup.policy", "compact")
+        change = clients.AlterConfigOp(entry, clients.AlterConfigOp.OpType.SET)
+        with self.admin() as admin:
+            admin.incrementalAlterConfigs({config(config.Type.TOPIC, topic): [change]}).all().get()
+
     def remake(self, topic: str, partitions: int = 2) -> None:
         """Delete it and make it anew: the same name, another id, no record."""
         with self.admin() as admin:

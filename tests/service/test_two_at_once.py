@@ -20,7 +20,7 @@ from etl.batch import Session
 from etl.database import connect, session
 from etl.deliver import deliver, deliver_apart, open_sinks
 from etl.ending import Ending
-from etl.errors import Fenced, NeedsPerson
+from etl.errors import CommitTooLong, Fenced
 from etl.lake import Lake
 from etl.pipeline import Upsert
 from etl.services import Services
@@ -75,9 +75,12 @@ def test_a_commit_that_takes_too_long_says_how_to_deliver_less_at_once(
     with monkeypatch.context() as patch, closing(connect(run.sinks.dsn)) as other, other.cursor() as cursor:
         cursor.execute("LOCK TABLE warehouse.events IN SHARE MODE")
         patch.setitem(database.TIMEOUTS, "statement_timeout", "300ms")
-        with pytest.raises(NeedsPerson, match=r"may take 300ms .*statement timeout") as stop:
+        with pytest.raises(CommitTooLong, match=r"may take 300ms .*statement timeout") as stop:
             deliver(run, of(made[1]))
-    assert "`max_files` or `max_bytes`" in stop.value.remedy
+    assert (
+        "`max_files`, `max_bytes` or `max_offsets` of its sources, then `sluice recover events`"
+        in stop.value.remedy
+    )
     assert_delivered(run, made[:1])
     deliver(run, of(made[1]))
     assert_delivered(run, made[:2])

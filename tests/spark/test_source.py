@@ -306,6 +306,9 @@ def test_what_is_missing_or_wrong_is_told_before_anything_runs(spark: SparkSessi
     write(tmp_path / "in/a.csv", "id,a\n")
     with pytest.raises(SetupError, match=r"a can't be read from CSV \(in/\*.csv\)"):
         open_source(spark, pipeline(Files("in/*.csv"), schema="id int, a array<int>"), settings(tmp_path))
+    open_source(
+        spark, pipeline(Files("in/*.jsonl"), schema="id int, a struct<tinyint_ok: int>"), settings(tmp_path)
+    )
     nested = "id int, a array<struct<b: tinyint>>"
     with pytest.raises(SetupError, match=r"a can't be read from JSON \(in/\*.jsonl\): a tinyint within"):
         open_source(spark, pipeline(Files("in/*.jsonl"), schema=nested), settings(tmp_path))
