@@ -9,7 +9,7 @@ A partition that is new in a batch starts at 0: Spark stops where it doesn't.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from etl.checkpoint import FilelessCheckpoint, Read, damaged, noting
@@ -94,10 +94,10 @@ class TopicCheckpoint(FilelessCheckpoint):
     def plan(self, batch_id: int, read: Read, *, times: int, about: About) -> None:
         """As of files, of exactly these ranges; what lies between them and where the batch before ended is left out."""
         before = self._offsets(batch_id - 1) if batch_id > 0 else [{} for _ in range(self.sources)]
-        starts = _moved(before, {(one.source, one.topic, one.partition): one.start for one in read.ranges})
-        ends = _moved(starts, {(one.source, one.topic, one.partition): one.end for one in read.ranges})
+        starts = _moved(before, [(one, one.start) for one in read.ranges])
+        ends = _moved(starts, [(one, one.end) for one in read.ranges])
         self.begin_at(batch_id, starts)
-        self.folder.write(f"offsets/{batch_id}", lines_text(map(_text, ends * times), about))
+        self.folder.write(f"offsets/{batch_id}", lines_text([_text(one) for one in ends] * times, about))
 
     def begin_at(self, batch_id: int, positions: Sequence[Offsets]) -> None:
         """Write where a batch starts that is not planned yet; the batches before it were planned by `plan`."""
@@ -131,12 +131,12 @@ def _parsed(name: str, line: str) -> Offsets:
     return found
 
 
-def _moved(positions: Sequence[Offsets], to: Mapping[tuple[int, str, int], int]) -> list[Offsets]:
-    """The positions of each source, with some partitions elsewhere."""
+def _moved(positions: Sequence[Offsets], to: Iterable[tuple[Range, int]]) -> Sequence[Offsets]:
+    """The positions of each source, with the partitions of some ranges elsewhere."""
     found = [{topic: dict(partitions) for topic, partitions in of_one.items()} for of_one in positions]
-    for (source, topic, partition), offset in to.items():
-        found[source].setdefault(topic, {})[partition] = offset
-    return list(found)
+    for one, offset in to:
+        found[one.source].setdefault(one.topic, {})[one.partition] = offset
+    return found
 
 
 def _text(offsets: Offsets) -> str:

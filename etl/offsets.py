@@ -6,15 +6,18 @@ A topic is who its id says it is: one that is deleted and made anew has the same
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from psycopg2.extras import execute_values
 
 from etl.database import Cursor, rows, run
 from etl.errors import InputsChanged
 from etl.statements import statement
+
+T = TypeVar("T")
 
 _URI = re.compile(r"kafka://([A-Za-z0-9._-]+)/(\d+)/(\d+)-(\d+)")
 
@@ -119,6 +122,19 @@ def joined(ranges: Sequence[Range]) -> list[Range]:
         else:
             found.append(one)
     return found
+
+
+def in_turns(ranges: Iterable[T], where: Callable[[T], Hashable]) -> list[list[T]]:
+    """The same, in their order: each turn has one of a partition, for Spark reads no more of it at a time."""
+    turns: list[list[T]] = []
+    before = Counter[Hashable]()
+    for one in ranges:
+        partition = where(one)
+        if before[partition] == len(turns):
+            turns.append([])
+        turns[before[partition]].append(one)
+        before[partition] += 1
+    return turns
 
 
 def reached(cursor: Cursor, pipeline: str) -> list[Reached]:

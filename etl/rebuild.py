@@ -23,7 +23,7 @@ from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import Cursor, session
 from etl.errors import Fenced, InputsChanged
 from etl.inputs import Input
-from etl.kafka import still_there
+from etl.kafka import Topic, still_there
 from etl.late import set_watermark
 from etl.ledger import Lease, StreamState
 from etl.offsets import Range
@@ -66,7 +66,7 @@ class Planned:
 
     @classmethod
     def of(cls, pipeline: Pipeline, frame: DataFrame, writer: DataStreamWriter) -> Planned:
-        """`frame` is the pipeline's output over an empty folder, `writer` what becomes of it."""
+        """`frame` is the pipeline's output over its topics or an empty folder, `writer` what becomes of it."""
         spark = frame.sparkSession
         times = len(taken(frame)) // len(pipeline.sources)
         return cls(pipeline=pipeline, spark=spark, writer=writer, times=times, pinned=_pinned(spark))
@@ -140,16 +140,16 @@ def rebuilt_topics(
     checkpoints = place.checkpoints(pipeline)
     with session(place.services.postgres) as cursor:
         batches = _in_force(cursor, pipeline)
-    _refuse_gone(source, batches.values())
+    now = source.now()
+    _refuse_gone(source, now, batches.values())
     if accepted is None:  # told before the work, and not after it
         with session(place.services.postgres) as cursor:
-            where_to_begin(cursor, checkpoints, source, source.now(), accepted, before)
+            where_to_begin(cursor, checkpoints, source, now, accepted, before)
     declared = [one for past in batches.values() for one in _plannable(source, past)]
     stream_id = _run_again(place, pipeline, frame, state, declared, told)
-    _refuse_gone(
-        source, batches.values()
-    )  # a topic that was made anew meanwhile may have been read under its old offsets
-    checkpoint, now = checkpoints.of(stream_id), source.now()
+    now = source.now()  # a topic that was made anew meanwhile may have been read under its old offsets
+    _refuse_gone(source, now, batches.values())
+    checkpoint = checkpoints.of(stream_id)
     assert isinstance(checkpoint, TopicCheckpoint)
     with session(place.services.postgres) as cursor:
         _make_current(cursor, place, pipeline, lease, stream_id, batches, len(declared), state)
@@ -160,13 +160,9 @@ def rebuilt_topics(
 
 def _plannable(source: TopicSource, past: Past) -> list[Past]:
     """The batch as some, for a replay may have several ranges of a partition and one of Spark's batches has one."""
-    turns: list[list[Range]] = [[]]
-    for one in past.ranges:
-        turn = next((some for some in turns if one.where not in {other.where for other in some}), None)
-        if turn is None:
-            turns.append(turn := [])
-        turn.append(replace(one, source=source.number_of[one.topic]))
-    return [replace(past, ranges=some) for some in turns]
+    ranges = [replace(one, source=source.number_of[one.topic]) for one in past.ranges]
+    turns = offsets.in_turns(ranges, where=lambda one: one.where)
+    return [replace(past, ranges=some) for some in turns or [[]]]
 
 
 def _run_again(
@@ -217,7 +213,7 @@ def _in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, Past]:
             watermark_ms=mark,
             time_ms=time,
             files=ledger.inputs_of(cursor, number),
-            ranges=offsets.ranges_of(cursor, [number]),
+            ranges=offsets.ranges_of(cursor, [number]) if pipeline.topics else (),
         )
         for number, mark, time in ledger.batches_in_force(cursor, pipeline.name)
     }
@@ -237,9 +233,9 @@ def _refuse_changed(place: Place, pipeline: Pipeline, batches: Iterable[Past]) -
         )
 
 
-def _refuse_gone(source: TopicSource, batches: Iterable[Past]) -> None:
+def _refuse_gone(source: TopicSource, now: Mapping[str, Topic], batches: Iterable[Past]) -> None:
     name, read = source.pipeline.name, list(chain.from_iterable(past.ranges for past in batches))
-    _, lacking = still_there(source.now(), read)
+    _, lacking = still_there(now, read)
     lacking += [f"{one} is compacted, and what compaction took is not told" for one in source.compacted()]
     if lacking:
         raise InputsChanged(

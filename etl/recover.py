@@ -9,7 +9,7 @@ The old checkpoint is left where it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from etl import ledger, offsets
@@ -76,25 +76,24 @@ def _recover(
     problem = _problem(place, pipeline, lease)
     if problem is None:
         return Recovered(pipeline=pipeline.name, problem=None)
-    receipts, again = _put_back(place, pipeline, lease)
+    mended = _mended(place, pipeline, lease, problem)
     stream_id, seen = _next_stream(place, pipeline, lease, told, spark)
-    return Recovered(
-        pipeline=pipeline.name, problem=problem, put_back=receipts, again=again, stream=stream_id, seen=seen
-    )
+    return replace(mended, stream=stream_id, seen=seen)
 
 
-def _put_back(place: Place, pipeline: Pipeline, lease: Lease) -> tuple[tuple[Receipt, ...], tuple[str, ...]]:
-    """The deliveries that only the lake still had; and of replays and releases, how to have each again."""
+def _mended(place: Place, pipeline: Pipeline, lease: Lease, problem: str) -> Recovered:
+    """The deliveries that only the lake still had are put back; of replays and releases, how to have each again."""
     dsn = place.services.postgres
     lost = lost_deliveries(dsn, place.lake, pipeline)
     receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost if one.of_the_stream)
+    mended = Recovered(pipeline=pipeline.name, problem=problem, put_back=receipts)
     beside = [one for one in lost if not one.of_the_stream]
     if not beside:
-        return receipts, ()
+        return mended
     with session(dsn) as cursor:
         live = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
     known = {one.delivery_id: one for one in lost}
-    return receipts, tuple(again(one, known, live) for one in beside)
+    return replace(mended, again=tuple(again(one, known, live) for one in beside))
 
 
 def _recover_topics(
@@ -113,35 +112,25 @@ def _recover_topics(
     dsn = place.services.postgres
     source = open_source(spark, pipeline, place.settings, models=place.models)
     assert isinstance(source, TopicSource)
-    problem = _problem(place, pipeline, lease) or _unreadable(place, pipeline, source)
+
+    def found_wrong() -> str | None:
+        return _problem(place, pipeline, lease) or _unreadable(place, pipeline, source)
+
+    problem = found_wrong()
     if problem is None:
         return Recovered(pipeline=pipeline.name, problem=None)
-    receipts, again = _put_back(place, pipeline, lease)
+    mended = _mended(place, pipeline, lease, problem)
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
+    stream = None
     if known and (known.state or kept(pipeline, source.shape())):
-        if _problem(place, pipeline, lease) is None and _unreadable(place, pipeline, source) is None:
-            # what was put back was all that its checkpoint was ahead by
-            return Recovered(
-                pipeline=pipeline.name,
-                problem=problem,
-                put_back=receipts,
-                again=again,
-                stream=known.stream_id,
-            )
+        if found_wrong() is None:  # what was put back was all that its checkpoint was ahead by
+            return replace(mended, stream=known.stream_id)
         stream = rebuilt_topics(place, pipeline, lease, told, source, accepted, known)
-    else:
-        stream = None
-    stream = stream or seeded_topics(dsn, place.checkpoints(pipeline), source, accepted, known)
-    return Recovered(
-        pipeline=pipeline.name,
-        problem=problem,
-        put_back=receipts,
-        again=again,
-        stream=stream.stream_id,
-        seen=stream.partitions,
-        gone=tuple(map(str, stream.gone)),
-    )
+    if stream is None:
+        stream = seeded_topics(dsn, place.checkpoints(pipeline), source, accepted, known)
+    gone = tuple(map(str, stream.gone))
+    return replace(mended, stream=stream.stream_id, seen=stream.partitions, gone=gone)
 
 
 def _unreadable(place: Place, pipeline: Pipeline, source: TopicSource) -> str | None:

@@ -16,7 +16,7 @@ from etl.checkpoint_topics import Offsets, TopicCheckpoint
 from etl.declaration import RECORD, Kafka
 from etl.errors import CheckpointDamaged, OffsetsGone, SetupError
 from etl.kafka import Cluster, Topic, gaps
-from etl.offsets import Gap, Range, Reached, parsed
+from etl.offsets import Gap, Range, Reached, in_turns, parsed
 from etl.reader import MALFORMED, SOURCE_NUMBER, SOURCE_PATH, json_options, json_rows, only_column
 from etl.source import FilelessSource, Records, none_of, union
 
@@ -214,13 +214,10 @@ def _latest(now: Mapping[str, Topic], one: Reached) -> int:
 
 def _loads(uris: Iterable[str]) -> Iterator[dict[str, str]]:
     """The reader's options for exactly these ranges: one load takes one of each partition."""
-    loads: list[dict[str, dict[str, tuple[int, int]]]] = []
-    for topic, partition, start, end in map(parsed, uris):
-        load = next((one for one in loads if str(partition) not in one.get(topic, {})), None)
-        if load is None:
-            loads.append(load := {})
-        load.setdefault(topic, {})[str(partition)] = start, end
-    for load in loads:
+    for turn in in_turns(map(parsed, uris), where=lambda one: one[:2]):
+        load: dict[str, dict[str, tuple[int, int]]] = {}
+        for topic, partition, start, end in turn:
+            load.setdefault(topic, {})[str(partition)] = start, end
         yield {
             "assign": json.dumps({topic: sorted(map(int, some)) for topic, some in load.items()}),
             "startingOffsets": _of_each(load, 0),
