@@ -61,11 +61,7 @@ def lock_for_commit(cursor: Cursor, lease: Lease, delivery_id: int) -> None:
     """Lock the pipeline's row and make sure that this attempt may still be committed, or raise Fenced."""
     ledger.lock_staged(cursor, lease.pipeline)
     if run(cursor, "apart", "is_open", {"delivery": delivery_id, "run": lease.run_id}).fetchone() is None:
-        raise Fenced(
-            f"Delivery {delivery_id} of {lease.pipeline} was not committed: its run was given up, or PostgreSQL"
-            " went back in time",
-            remedy="run the same command again",
-        )
+        raise Fenced.beside(lease.pipeline, delivery_id)
 
 
 def require_in_force(cursor: Cursor, apart: Apart, pipeline: str) -> None:

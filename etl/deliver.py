@@ -210,7 +210,8 @@ def _attempt(run: Session, batch: Batch, hold: Hold, decision: Decision | None) 
             _give_up_after(run, task, error)
         if not isinstance(error, SluiceError) and _is_fenced(run):
             # what a zombie sees first is that its staging tables are gone
-            raise Fenced.of(run.lease.pipeline) from error
+            pipeline = run.lease.pipeline
+            raise (Fenced.beside(pipeline, task.delivery_id) if run.apart else Fenced.of(pipeline)) from error
         raise
     _give_up(run, task, "stopped")
     return _attempt(run, batch, whole, decision)

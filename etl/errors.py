@@ -34,6 +34,10 @@ class TableRefused(SluiceError):
     exit_code = 2
 
 
+class InputsDoubled(SetupError):
+    """A file that two patterns of one pipeline match: it would be delivered twice, so nothing of it was (exit 2)."""
+
+
 class ContractBroken(SluiceError):
     """A batch broke its suite: nothing of it is delivered, and nothing after it (exit 3)."""
 
@@ -102,6 +106,15 @@ class Fenced(SluiceError):
     """Another run took the pipeline's lease while this one was at work: it did not commit (exit 75)."""
 
     exit_code = 75
+
+    @classmethod
+    def beside(cls, pipeline: str, delivery_id: int) -> Self:
+        """Of a replay or release, which neither takes the stream's lease nor loses anything to it."""
+        return cls(
+            f"Delivery {delivery_id} of {pipeline} was not committed: its run was given up, or PostgreSQL went back"
+            " in time",
+            remedy="run the same command again",
+        )
 
     @classmethod
     def of(cls, pipeline: str) -> Self:

@@ -25,14 +25,12 @@ from etl.preflight import mismatch, seeded_stream
 from etl.rebuild import Told, rebuilt_stream, rebuilt_topics
 from etl.run import Place, a_session, claim, leased
 from etl.seeds import Accepted, seeded_topics
+from etl.standing import NEED_ANOTHER_CHECKPOINT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl.topics import TopicSource
-
-# Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
-_OUTCOMES = {"CommitTooLong", "InputsChanged", "StateChanged", "CheckpointDamaged", "RecordsMissing"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +175,7 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
         return found.seen if found else None
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
-        pending = ledger.pending_outcomes(cursor, lease) & _OUTCOMES
+        pending = ledger.pending_outcomes(cursor, lease) & NEED_ANOTHER_CHECKPOINT
     if known is None:
         present = checkpoints.present()
         return f"the ledger never saw the streams {', '.join(present)} run" if present else None

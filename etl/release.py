@@ -65,10 +65,10 @@ def release(
     with session(dsn) as cursor:
         require_sink(cursor, pipeline)
         lease = apart.begin(cursor, pipeline.name, "release", who=who, why=why)
-    began(lease.run_id)
     receipts: list[Receipt] = []
     refused: list[ContractBroken] = []
     with leased(dsn, lease), a_session(place, spark) as found:
+        began(lease.run_id)
         from etl.opened import open_pipeline
 
         opened = open_pipeline(place, pipeline, found, beside=True)

@@ -156,8 +156,8 @@ def run(
     require_follow(pipeline, stay)
     ensure_bucket(place.services.lake, place.lake.store)
     lease = claim(dsn, pipeline)
-    began(lease.run_id)
     with leased(dsn, lease, stay):
+        began(lease.run_id)
         return _deliver_all(place, pipeline, lease, started, progress, spark, on_step, stay)
 
 
@@ -260,7 +260,7 @@ def leased(dsn: str, lease: Lease, stay: Stay | None = None) -> Iterator[None]:
             try:
                 with session(dsn) as cursor:
                     if not ledger.heartbeat(cursor, lease):
-                        log.warning("another run has taken the lease of %s", lease.pipeline)
+                        log.warning("this run of %s was given up: it was silent for too long", lease.pipeline)
                         stay.lost = True
                         return
                     stay.asked_by = stay.asked_by or ledger.stop_asked(cursor, lease)

@@ -16,7 +16,7 @@ from etl import measure
 from etl.batch import Staged
 from etl.before import takes
 from etl.checkpoint_files import About
-from etl.errors import InputsChanged, SetupError, VerdictUnknown
+from etl.errors import InputsChanged, InputsDoubled, SetupError, VerdictUnknown
 from etl.inputs import Input
 from etl.offsets import Range
 from etl.outage import outage
@@ -352,15 +352,15 @@ class SparkBatch:
 
 
 def _refuse_doubled(logged: Sequence[LoggedFile], pipeline: Pipeline) -> None:
-    """A file that two of the patterns mean is read twice, and would be told as of one source when it is read again."""
+    """A file that two of the patterns match is read twice, and would be told as of one source when it is read again."""
     sources: dict[str, list[str]] = {}
     for file in logged:
         sources.setdefault(file.uri, []).append(pipeline.files[file.source].pattern)
     for uri, patterns in sources.items():
         if len(patterns) > 1:
-            raise SetupError(
-                f"{uri} is meant by {' and by '.join(patterns)} of pipeline {pipeline.name}: it would be read twice",
-                remedy=f"declare patterns of which one means it, then `sluice recover {pipeline.name}`",
+            raise InputsDoubled(
+                f"{uri} is matched by {' and by '.join(patterns)} of pipeline {pipeline.name}: it would be delivered twice",
+                remedy=f"declare patterns of which one matches it, then `sluice recover {pipeline.name}`",
             )
 
 

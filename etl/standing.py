@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-RECOVERED_FROM = frozenset(
-    {"CheckpointLost", "CheckpointDamaged", "LedgerBehind", "LedgerAhead", "InputsChanged", "StateChanged"}
+# Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
+NEED_ANOTHER_CHECKPOINT = frozenset(
+    {
+        "CheckpointDamaged",
+        "CommitTooLong",
+        "InputsChanged",
+        "InputsDoubled",
+        "RecordsMissing",
+        "StateChanged",
+    }
 )
+RECOVERED_FROM = NEED_ANOTHER_CHECKPOINT | {"CheckpointLost", "LedgerAhead", "LedgerBehind", "OffsetsGone"}
 
 
 @dataclass(frozen=True, kw_only=True)

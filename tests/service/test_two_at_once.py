@@ -27,8 +27,8 @@ from etl.services import Services
 from etl.steps import Step
 from etl.sweep import sweep_lake
 from tests import oracle
-from tests.arrow_batches import broken, of, pipeline, start, start_apart
-from tests.service.events_run import EVENTS, assert_delivered, at, silence, staged_left
+from tests.arrow_batches import broken, here, of, pipeline, start, start_apart
+from tests.service.events_run import EVENTS, assert_delivered, at, rob, silence, staged_left
 from tests.stores import administer, database_name
 
 
@@ -157,6 +157,26 @@ def test_what_a_killed_replay_left_is_swept(run: Session, made: list[oracle.Made
     assert looked.objects == report.objects != []
     assert report.kept == {}
     assert staged_left(run) == []
+
+
+def test_a_replay_that_was_given_up_while_it_stages_says_to_run_it_again(
+    run: Session, made: list[oracle.MadeBatch]
+) -> None:
+    """What it sees is that its staging tables are gone; nobody took a lease from it."""
+    replay, batch = replay_of(run, made[0]), replace(of(made[0]), batch_id=0)
+    robbers: list[Session] = []
+
+    def first_task_then_given_up(*task: object) -> object:
+        report = here(*task)  # type: ignore[arg-type]
+        if not robbers:
+            robbers.append(rob(run))
+        return report
+
+    batch.run_task = first_task_then_given_up  # type: ignore[assignment]
+    with pytest.raises(Fenced, match="its run was given up") as fenced:
+        deliver_apart(replay, batch)
+    assert fenced.value.remedy == "run the same command again"
+    assert_delivered(run, made[:1])
 
 
 def test_two_that_open_a_new_pipeline_at_once_both_do(dsn: str, lake: Lake) -> None:

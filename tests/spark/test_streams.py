@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from etl.batch import Receipt
-from etl.errors import CheckpointLost, SetupError
+from etl.errors import CheckpointLost, InputsDoubled, SetupError
 from etl.plan import Chosen, plan
 from etl.replay import replay
 from tests.oracle import Rows
@@ -233,13 +233,18 @@ def test_a_join_with_an_empty_lookup_still_holds_what_is_malformed(home: Home) -
     assert home.ask("SELECT raw FROM sluice.quarantine WHERE status = 'held'") == [('{"phone": broken',)]
 
 
-def test_a_file_that_two_patterns_mean_is_refused(home: Home) -> None:
+def test_a_file_that_two_patterns_match_is_refused_and_delivered_once_only_one_does(home: Home) -> None:
     declare(home, sources='Files("taps/**/*.jsonl"), Files("taps/late/*.jsonl", stream="owners")')
     land(home, 0, FILES[0])
     (home.landing / NAME / "late").mkdir()
     home.write(f"{NAME}/late/1.jsonl", FILES[1][0].json)
     with pytest.raises(
-        SetupError, match=r"late/1.jsonl is meant by taps/\*\*/\*.jsonl and by taps/late/\*.jsonl"
+        InputsDoubled, match=r"late/1.jsonl is matched by taps/\*\*/\*.jsonl and by taps/late/\*.jsonl"
     ):
         home.run(NAME)
     assert home.ask("SELECT count(*) FROM sluice.delivery") == [(0,)]
+    declare(home, sources='Files("taps/*.jsonl"), Files("taps/late/*.jsonl", stream="owners")')
+    assert home.recover(NAME).problem == "the last run ended with InputsDoubled"
+    home.run(NAME)
+    read = "SELECT path, source FROM sluice.delivery_input WHERE live ORDER BY path"
+    assert home.ask(read) == [("taps/000.jsonl", 0), ("taps/late/1.jsonl", 1)]

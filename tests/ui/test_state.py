@@ -106,6 +106,15 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
     assert "<b>Ada</b> decided <b>accept</b>" in page.html
 
 
+@pytest.mark.parametrize("outcome", ["InputsDoubled", "OffsetsGone", "CommitTooLong"])
+def test_an_end_that_needs_a_new_checkpoint_is_recovered_from(at: Delivering, outcome: str) -> None:
+    at.deliver(ROWS)
+    with session(at.dsn) as cursor:
+        ledger.end_run(cursor, at.session.lease, Ending(outcome=outcome))
+        ledger.give_lease_back(cursor, at.session.lease)
+    assert stands(at).standing.next == "sluice recover events"
+
+
 def test_since_when_counts_from_the_first_batch_that_was_not_good(at: Delivering) -> None:
     for bad in ((), (1,), (), (2,), (3,), (4,)):
         at.deliver(ROWS, bad)
