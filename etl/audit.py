@@ -39,6 +39,7 @@ from etl.held import recount_held_lake, recount_held_table
 from etl.inputs import Input
 from etl.lake import Lake, LakeTable
 from etl.latest import Latest, LatestPerKey
+from etl.phrases import counted
 from etl.pipeline import Pipeline, Replace, Upsert
 from etl.recount import Recount, Unreadable, recount_lake, table_rows
 from etl.retained import (
@@ -96,9 +97,12 @@ class AuditReport:
 
     def lines(self) -> list[str]:
         """The report for people."""
-        counted = ", ".join(f"{place} {count:,}" for place, count in self.rows.items())
+        rows = ", ".join(f"{place} {count:,}" for place, count in self.rows.items())
         verdict = "clean: both sinks hold what was delivered" if self.clean else "NOT clean"
-        found = [f"{self.pipeline}: {verdict}", f"  {self.deliveries:,} deliveries; rows read: {counted}"]
+        found = [
+            f"{self.pipeline}: {verdict}",
+            f"  {counted(self.deliveries, 'delivery', 'deliveries')}; rows read: {rows}",
+        ]
         found += _some("differences", [one.what for one in self.differences])
         orphans = [f"{one.uri} ({one.state}, {one.bytes:,} bytes)" for one in self.orphans]
         found += _some("objects that nothing refers to (see `sluice sweep`)", orphans)

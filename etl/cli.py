@@ -295,6 +295,7 @@ def recover(
     """
     from etl.errors import SetupError
     from etl.live import run_command
+    from etl.phrases import counted
     from etl.recover import recover as recover_pipeline
     from etl.seeds import Accepted
 
@@ -303,7 +304,9 @@ def recover(
 
     def told(batch: int, of: int) -> None:
         if batch == 1:
-            out.print(f"{name}: its state is made anew from {of} batches; nothing of them is delivered again")
+            out.print(
+                f"{name}: its state is rebuilt from {counted(of, 'batch', 'batches')}; nothing of them is delivered again"
+            )
         out.print(f"  batch {batch} of {of}")
 
     place = here()

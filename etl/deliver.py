@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 import psycopg2
@@ -36,6 +35,7 @@ from etl.errors import (
 from etl.lake import Lake
 from etl.ledger import Decision
 from etl.offsets import ranges_of
+from etl.phrases import some
 from etl.pipeline import Pipeline
 from etl.stage import RAW, REASONS, SOURCE_PATH, Hold, Sieve, StageTask
 from etl.staging import StagingTables
@@ -172,7 +172,7 @@ def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: i
         raise InputsChanged(
             f"Batch {batch.batch_id} of {run.lease.pipeline} was delivered (delivery {delivery_id}) from"
             f" {len(recorded)} files, or ranges of offsets; the checkpoint now gives it {len(now)}. They differ in"
-            f" {_some(sorted(now ^ recorded))}",
+            f" {some(sorted(now ^ recorded))}",
             remedy=f"`sluice recover {run.lease.pipeline}`",
         )
     return Receipt(batch_id=batch.batch_id, delivery_id=delivery_id, delivered_before=True)
@@ -320,13 +320,13 @@ def _refuse_changed(run: Session, batch: Batch) -> None:
     if changes and run.apart is not None:
         raise InputsChanged(
             f"The {run.apart.kind} of {run.lease.pipeline} changed nothing: its inputs are not as they were when it was"
-            f" planned: {_some(changes)}",
+            f" planned: {some(changes)}",
             remedy=f"{run.again}, which asks whether to take them as they are",
         )
     if changes:
         raise InputsChanged(
             f"Batch {batch.batch_id} of {run.lease.pipeline}, not delivered: its inputs are not as they were"
-            f" listed: {_some(changes)}",
+            f" listed: {some(changes)}",
             remedy="put the files back as they were and land new content under new names; then run again."
             f" To take them as they are now: `sluice recover {run.lease.pipeline}`",
         )
@@ -345,7 +345,3 @@ def _give_up_after(run: Session, task: StageTask, error: Exception) -> None:
         _give_up(run, task, "stopped" if isinstance(error, ContractBroken) else "failed")
     except (SluiceError, psycopg2.Error) as second:
         error.add_note(f"Attempt {task.delivery_id} could not be closed: {second}")
-
-
-def _some(items: Sequence[str], most: int = 5) -> str:
-    return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")

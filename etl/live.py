@@ -16,8 +16,9 @@ from etl.database import Cursor, session
 from etl.declaration import Socket
 from etl.errors import LedgerBehind, SetupError
 from etl.ledger import StreamState
+from etl.phrases import some
 from etl.pipeline import Pipeline
-from etl.preflight import Checkpoints, some
+from etl.preflight import Checkpoints
 from etl.stay import Stay
 
 

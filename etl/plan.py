@@ -20,6 +20,7 @@ from etl.inputs import Input
 from etl.intervals import PathTemplate, is_template
 from etl.landed import require_replayable
 from etl.offsets import Range, joined, ranges_of
+from etl.phrases import counted
 from etl.pipeline import Pipeline, Upsert
 from etl.spans import Span, written
 from etl.statements import statement
@@ -58,7 +59,7 @@ class Chosen:
             return f"batches {self.batches[0]} to {self.batches[1]}"
         if self.interval:
             return f"interval {self.interval[0].isoformat()} to {self.interval[1].isoformat()}"
-        return f"what {len(self.runs)} runs delivered"
+        return f"what {counted(len(self.runs), 'run')} delivered"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ class Plan:
         if self.history:
             size = sum(one.size for one in self.history)
             yield (
-                f"{self.pipeline}: {self.chosen}: {_many(len(self.history), 'file', 'files')}, {size:,} bytes, that the"
+                f"{self.pipeline}: {self.chosen}: {counted(len(self.history), 'file')}, {size:,} bytes, that the"
                 " stream leaves out and no delivery has yet, to be loaded"
             )
         if not self.deliveries:
@@ -134,14 +135,14 @@ class Plan:
                 yield f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"
             return
         data, quarantine = (len(self.leaving(kind, self.deliveries)) for kind in KINDS)
-        many = _many(len(self.deliveries), "delivery", "deliveries")
+        many = counted(len(self.deliveries), "delivery", "deliveries")
         yield f"{self.pipeline}: {self.chosen}: {many} ({written(self.numbers)}) replaced by one"
         if self.state:
             yield f"  refused    none stands alone: its transform keeps state ({'; '.join(self.state)})"
         changes = "changes of keys in PostgreSQL" if self.keyed else "rows of PostgreSQL"
         yield (
-            f"  replaced   {self.rows:,} {changes} and {_many(data, 'Parquet file', 'Parquet files')};"
-            f" {_many(self.held, 'row', 'rows')} of quarantine and {quarantine:,} of its files"
+            f"  replaced   {self.rows:,} {changes} and {counted(data, 'Parquet file')};"
+            f" {counted(self.held, 'row')} of quarantine and {quarantine:,} of its files"
         )
         yield f"  read       {self._read()}"
         yield from (f"    {one}" for one in self.changed[:SHOWN])
@@ -152,19 +153,15 @@ class Plan:
     def _read(self) -> str:
         if self.ranges:
             records, left = (sum(one.end - one.start for one in some) for some in (self.ranges, self.there))
-            read = f"{_many(len(self.ranges), 'range', 'ranges')} of {records:,} offsets"
+            read = f"{counted(len(self.ranges), 'range')} of {records:,} offsets"
             return (
                 f"{read}, all of them in Kafka" if left == records else f"{read}; Kafka has {left:,} of these"
             )
-        files = _many(len(self.inputs), "input file", "input files")
+        files = counted(len(self.inputs), "input file")
         size = sum(one.size for one in self.inputs)
         return (
             f"{files}, {size:,} bytes; {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
         )
-
-
-def _many(count: int, one: str, more: str) -> str:
-    return f"{count:,} {one if count == 1 else more}"
 
 
 def plan(place: Place, pipeline: Pipeline, chosen: Chosen, *, spark: SparkSession | None = None) -> Plan:

@@ -27,6 +27,7 @@ from etl.errors import (
 from etl.inputs import Input, path_of, uri_at
 from etl.landed import landed, source_of
 from etl.ledger import Lease, StreamState
+from etl.phrases import some
 from etl.pipeline import Pipeline
 
 
@@ -245,10 +246,6 @@ def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy:
             remedy=remedy,
         )
     return None
-
-
-def some(items: Sequence[str], most: int = 5) -> str:
-    return "; ".join(items[:most]) + (f"; and {len(items) - most} more" if len(items) > most else "")
 
 
 def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> bool:

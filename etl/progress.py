@@ -21,6 +21,7 @@ from etl.batch import Receipt
 from etl.before import takes
 from etl.database import migrate, session
 from etl.landed import landed
+from etl.phrases import counted
 from etl.pipeline import Pipeline
 from etl.quarantine import by_reason
 from etl.run import STOPPED, Place, Summary
@@ -149,7 +150,8 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
     if summary.batches:
         rate = summary.records / summary.seconds if summary.seconds else 0
         yield (
-            f"{summary.pipeline}: {summary.batches} batches in {summary.seconds:.1f} s ({rate:,.0f} rows/s);"
+            f"{summary.pipeline}: {counted(summary.batches, 'batch', 'batches')} in {summary.seconds:.1f} s"
+            f" ({rate:,.0f} rows/s);"
             f" {summary.rows_in:,} rows in = {summary.delivered:,} delivered + {summary.quarantined:,} quarantined"
         )
         if summary.outcome == STOPPED:

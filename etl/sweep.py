@@ -20,6 +20,7 @@ from etl.database import Cursor, migrate, rows, run, session
 from etl.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
 from etl.lake import CATALOG, Lake, LakeTable
 from etl.live import run_command, went_back
+from etl.phrases import counted
 from etl.pipeline import Pipeline, Replace
 from etl.preflight import mismatch
 from etl.retained import (
@@ -82,8 +83,9 @@ class SweepReport:
         done = "would remove" if self.dry_run else "removed"
         size = sum(one.bytes for one in self.objects)
         uploads = "unknown" if self.uploads is None else f"{len(self.uploads):,}"
-        objects, tables = f"{len(self.objects):,} objects ({size:,} bytes)", f"{len(self.staging_tables):,}"
-        found = [f"{self.pipeline}: {done} {objects}, {uploads} unfinished uploads, {tables} staging tables"]
+        objects = f"{counted(len(self.objects), 'object')} ({size:,} bytes)"
+        tables = counted(len(self.staging_tables), "staging table")
+        found = [f"{self.pipeline}: {done} {objects}, {uploads} unfinished uploads, {tables}"]
         found += [f"  {one.uri} (delivery {one.delivery_id}, {one.state})" for one in self.objects[:SHOWN]]
         if len(self.objects) > SHOWN:
             found.append(f"  and {len(self.objects) - SHOWN:,} more")

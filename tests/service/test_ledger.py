@@ -221,7 +221,7 @@ def test_a_delivered_batch_is_not_delivered_again(run: Session, made: list[oracl
 
 def test_the_same_batch_with_other_inputs_is_refused(run: Session, made: list[oracle.MadeBatch]) -> None:
     deliver(run, of(made[0]))
-    with pytest.raises(InputsChanged, match=r"events/0-1\.jsonl, events/else\.jsonl"):
+    with pytest.raises(InputsChanged, match=r"events/0-1\.jsonl; events/else\.jsonl"):
         deliver(run, replace(of(made[0]), paths=("events/0-0.jsonl", "events/else.jsonl")))
     assert_delivered(run, made[:1])
 

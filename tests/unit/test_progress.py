@@ -23,7 +23,7 @@ STOPPED_EARLY = "orders: it was asked to stop before a batch began; nothing was 
             1,
             STOPPED,
             [
-                "orders: 1 batches in 0.0 s (0 rows/s); 0 rows in = 0 delivered + 0 quarantined",
+                "orders: 1 batch in 0.0 s (0 rows/s); 0 rows in = 0 delivered + 0 quarantined",
                 "it was asked to stop, and all that it began is delivered",
             ],
         ),

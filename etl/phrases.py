@@ -1,0 +1,15 @@
+"""Counts and lists as messages and reports say them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def counted(count: int, one: str, more: str | None = None) -> str:
+    """`1 batch`, `2 batches`: the noun in the number that the count asks for; `more` is `one` with an s, if not given."""
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
+def some(items: Sequence[str], most: int = 5) -> str:
+    """The first of them in one sentence, and how many more there are."""
+    return "; ".join(items[:most]) + (f"; and {len(items) - most:,} more" if len(items) > most else "")
