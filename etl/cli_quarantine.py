@@ -224,7 +224,8 @@ def _selected(
         raise SetupError("A decision needs its reason", remedy='add --why "…"')
     if everything == bool(ids or delivery or reason):
         raise SetupError(
-            "It must be clear which rows are meant", remedy="say --id, --delivery, --reason or --all"
+            "No rows are chosen, or --all goes with another choice",
+            remedy="say --id, --delivery, --reason or --all",
         )
     chosen = _chosen(ids, delivery, reason, None if ids else "held")
     found = held_rows(place.services.postgres, name, chosen)

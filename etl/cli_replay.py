@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from etl.plan import Chosen
     from etl.replay import Replayed
 
-ONE_WAY = "say one of --deliveries, --batches, --run and --interval"
+ONE_WAY = "`sluice replay --help` shows how to say what is to be replayed"
 
 
 def replay(
@@ -31,10 +31,12 @@ def replay(
         tuple[str, str] | None,
         typer.Option(
             metavar="START END",
-            help="Every delivery with a row, or a file, of it, as declared; END is exclusive.",
+            help="Deliveries with a row or a file in it, by the declared interval; END is exclusive.",
         ),
     ] = None,
-    plan_only: Annotated[bool, typer.Option("--plan", help="Say what would be replaced, and stop.")] = False,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Show what would be replaced; change nothing.")
+    ] = False,
     accept_changed: Annotated[
         bool,
         typer.Option(
@@ -104,13 +106,15 @@ def _chosen(
     from etl.status import is_uuid
 
     if sum(one is not None for one in (deliveries, batches, run, interval)) != 1:
-        raise SetupError("It must be clear what is to be replayed", remedy=ONE_WAY)
+        raise SetupError(
+            "A replay takes exactly one of --deliveries, --batches, --run and --interval", remedy=ONE_WAY
+        )
     if stream is not None and batches is None:
         raise SetupError("--stream goes with --batches", remedy=ONE_WAY)
     for option, value in (("--stream", stream), ("--run", run)):
         if value is not None and not is_uuid(value):
             raise SetupError(
-                f"{option} {value} is no id", remedy="`sluice status PIPELINE --json` shows them"
+                f"{option} {value} is not a valid id", remedy="`sluice status PIPELINE --json` shows them"
             )
     if deliveries is not None:
         return Chosen(deliveries=spans("--deliveries", deliveries))
