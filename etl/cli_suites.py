@@ -56,7 +56,7 @@ def show(found: Tried, *, plan: bool) -> None:
     named = list(found.columns.items())
     _table(out, "delivered", ["column", "type"], _upright(named, found.rows))
     bad = [("; ".join(reasons), *row) for reasons, row in found.held_rows]
-    _table(out, "held", ["column", "type"], _upright([("reasons", ""), *named], bad))
+    _table(out, "held", ["column", "type"], _upright([("reasons", ""), *named], bad) if bad else [])
     _table(out, "held as malformed", ["record", "file"], found.malformed_records)
     rules = [
         (
@@ -75,8 +75,8 @@ def show(found: Tried, *, plan: bool) -> None:
 
 
 def _upright(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
-    """A line for each column, and beside its name and type the value of each row."""
-    return [(*column, *values) for column, values in zip(columns, zip(*rows, strict=True), strict=False)]
+    """A line for each column, and beside its name and type the value of each row, of which there may be none."""
+    return [(*column, *(row[place] for row in rows)) for place, column in enumerate(columns)]
 
 
 def _table(out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from etl.cli_suites import show
 from etl.errors import SetupError, TableRefused
 from etl.pipeline import Upsert
 from etl.quarantine import Chosen, held_rows
@@ -121,6 +123,15 @@ def test_what_a_run_would_refuse_is_refused(home: Home) -> None:
     hidden.write_text("{}")
     with pytest.raises(SetupError, match="does not see"):
         tried(home, str(hidden))
+
+
+def test_the_schema_is_shown_though_there_are_no_rows(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    home.land("orders/a.jsonl", orders(0, 3))
+    show(tried(home, str(home.landing / "orders/a.jsonl"), most=0), plan=False)
+    shown = capsys.readouterr().out
+    assert "3 rows delivered, 0 held" in shown
+    assert re.search(r"amount +double", shown)
+    assert "reasons" not in shown
 
 
 def test_the_command_shows_rows_rules_and_the_plan_and_exits_3_where_a_run_would_stop(home: Home) -> None:
