@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from etl.command import shown
+from etl.phrases import counted
 from etl.steps import PHASES
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _runs(state: State) -> Iterator[str]:
 
 
 def _at_work(one: Running) -> str:
-    batches = "1 batch" if one.batches == 1 else f"{one.batches:,} batches"
+    batches = counted(one.batches, "batch", "batches")
     done = f"; {batches} of {one.records:,} records so far"
     if one.batch is None or one.batch_since is None:
         return done

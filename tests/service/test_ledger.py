@@ -37,6 +37,7 @@ from tests.service.events_run import (
     assert_nothing_visible,
     at,
     rob,
+    rob_while_staging,
     silence,
     staged_left,
 )
@@ -80,16 +81,8 @@ def test_of_many_that_start_at_once_one_gets_the_lease(run: Session) -> None:
 
 
 def test_a_run_that_is_robbed_while_it_stages_is_fenced(run: Session, made: list[oracle.MadeBatch]) -> None:
-    robbers: list[Session] = []
     batch = of(made[0])
-
-    def first_task_then_robbed(*task: object) -> object:
-        report = here(*task)  # type: ignore[arg-type]
-        if not robbers:
-            robbers.append(rob(run))
-        return report
-
-    batch.run_task = first_task_then_robbed  # type: ignore[assignment]
+    robbers = rob_while_staging(run, batch)
     with pytest.raises(Fenced) as fenced:
         deliver(run, batch)
     assert fenced.value.exit_code == 75

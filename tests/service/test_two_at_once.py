@@ -27,8 +27,8 @@ from etl.services import Services
 from etl.steps import Step
 from etl.sweep import sweep_lake
 from tests import oracle
-from tests.arrow_batches import broken, here, of, pipeline, start, start_apart
-from tests.service.events_run import EVENTS, assert_delivered, at, rob, silence, staged_left
+from tests.arrow_batches import broken, of, pipeline, start, start_apart
+from tests.service.events_run import EVENTS, assert_delivered, at, rob_while_staging, silence, staged_left
 from tests.stores import administer, database_name
 
 
@@ -164,15 +164,7 @@ def test_a_replay_that_was_given_up_while_it_stages_says_to_run_it_again(
 ) -> None:
     """What it sees is that its staging tables are gone; nobody took a lease from it."""
     replay, batch = replay_of(run, made[0]), replace(of(made[0]), batch_id=0)
-    robbers: list[Session] = []
-
-    def first_task_then_given_up(*task: object) -> object:
-        report = here(*task)  # type: ignore[arg-type]
-        if not robbers:
-            robbers.append(rob(run))
-        return report
-
-    batch.run_task = first_task_then_given_up  # type: ignore[assignment]
+    rob_while_staging(run, batch)
     with pytest.raises(Fenced, match="its run was given up") as fenced:
         deliver_apart(replay, batch)
     assert fenced.value.remedy == "run the same command again"
