@@ -67,8 +67,7 @@ def release(
         lease = apart.begin(cursor, pipeline.name, "release", who=who, why=why)
     receipts: list[Receipt] = []
     refused: list[ContractBroken] = []
-    with leased(dsn, lease), a_session(place, spark) as found:
-        began(lease.run_id)
+    with leased(dsn, lease, began=began), a_session(place, spark) as found:
         from etl.opened import open_pipeline
 
         opened = open_pipeline(place, pipeline, found, beside=True)

@@ -84,8 +84,7 @@ def replay(
     with session(dsn) as cursor:
         make_known(cursor, pipeline)  # history may come before the first run
         lease = apart.begin(cursor, pipeline.name, "replay", who=who, why=why, plan=planned.json())
-    with leased(dsn, lease), a_session(place, spark) as found:
-        began(lease.run_id)
+    with leased(dsn, lease, began=began), a_session(place, spark) as found:
         from etl.opened import open_pipeline
         from etl.query import refuse_kafka
 

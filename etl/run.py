@@ -156,8 +156,7 @@ def run(
     require_follow(pipeline, stay)
     ensure_bucket(place.services.lake, place.lake.store)
     lease = claim(dsn, pipeline)
-    with leased(dsn, lease, stay):
-        began(lease.run_id)
+    with leased(dsn, lease, stay, began):
         return _deliver_all(place, pipeline, lease, started, progress, spark, on_step, stay)
 
 
@@ -248,10 +247,13 @@ def _sink(pipeline: Pipeline) -> dict[str, Any]:
 
 
 @contextmanager
-def leased(dsn: str, lease: Lease, stay: Stay | None = None) -> Iterator[None]:
+def leased(
+    dsn: str, lease: Lease, stay: Stay | None = None, began: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
     """Keep the lease's heartbeat going, and give the lease back with the outcome.
 
-    What the runs before left in staging goes first. `stay` is told when the run is asked to stop.
+    What the runs before left in staging goes first. `stay` is told when the run is asked to stop; `began` is told the
+    run's id, before anything else: should that fail, the lease is given back as well.
     """
     stop, stay = threading.Event(), stay or Stay()
 
@@ -271,8 +273,9 @@ def leased(dsn: str, lease: Lease, stay: Stay | None = None) -> Iterator[None]:
     thread.start()
     ending = Ending.by(None)
     try:
-        drop_left(dsn, lease.pipeline)
         with outages_told():
+            began(lease.run_id)
+            drop_left(dsn, lease.pipeline)
             yield
         if stay.heeded:
             ending = Ending(outcome=STOPPED)

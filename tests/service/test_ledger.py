@@ -22,11 +22,12 @@ from etl.errors import (
     Fenced,
     InputsChanged,
     LedgerBehind,
+    ServiceAway,
     TableRefused,
 )
 from etl.lake import Lake
 from etl.pipeline import Append
-from etl.run import drop_left
+from etl.run import drop_left, leased
 from etl.steps import Step
 from etl.verdict import Counts, Verdict
 from tests import oracle
@@ -78,6 +79,16 @@ def test_of_many_that_start_at_once_one_gets_the_lease(run: Session) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         assert Counter(pool.map(take, range(6))) == {"taken": 1, "busy": 5}
+
+
+def test_a_run_whose_id_could_not_be_told_gives_its_lease_back(run: Session) -> None:
+    def away(_: str) -> None:
+        raise ServiceAway("PostgreSQL does not answer", remedy="again")
+
+    with pytest.raises(ServiceAway), leased(run.sinks.dsn, run.lease, began=away):
+        raise AssertionError("nothing is done that nobody knows of")
+    assert oracle.ask(run.sinks.dsn, "SELECT outcome FROM sluice.run") == [("ServiceAway",)]
+    start(run.sinks.dsn, run.sinks.lake, EVENTS)  # which would be Busy
 
 
 def test_a_run_that_is_robbed_while_it_stages_is_fenced(run: Session, made: list[oracle.MadeBatch]) -> None:
