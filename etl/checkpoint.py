@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,8 +21,10 @@ from etl.checkpoint_files import (
     LoggedFile,
     Torn,
     commit_text,
+    lines_text,
     log_text,
     metadata_text,
+    offset_lines,
     offsets_text,
     parse_about,
     parse_commit,
@@ -271,6 +273,26 @@ class Checkpoint:
                 self._log(source, ends[source] + 1, logged)
                 ends[source] += 1
         self.folder.write(f"offsets/{batch_id}", offsets_text(ends * times, about))
+
+    @property
+    def owes(self) -> bool:
+        """Whether the last batch moved the watermark on, and none came that does what is due by it.
+
+        Spark makes that one, of no input, only in the query that made the last one (4.3): not after a kill or a stop.
+        """
+        if not self.offsets or not self.settled:
+            return False
+        last = self.offsets[-1]
+        return self.watermark_after(last) > self.watermark_of(last)
+
+    def plan_owed(self, *, time_ms: int) -> None:
+        """Write the log of that batch: Spark runs it when a query starts."""
+        last = self.offsets[-1]
+        name = f"offsets/{last}"
+        about = replace(self.about(last), watermark_ms=self.watermark_after(last), time_ms=time_ms)
+        with self._or_damaged():
+            ends = offset_lines(name, self.folder.read(name))
+        self.folder.write(f"offsets/{last + 1}", lines_text(ends, about))
 
     def _log(self, source: int, entry: int, files: Sequence[FileLike]) -> None:
         """Write an entry of a source's log; as Spark does, every tenth has all that came before it as well."""

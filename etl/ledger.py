@@ -34,6 +34,7 @@ class Lease:
 
 
 COMPUTING = " computing "  # between an aggregate's keys and its figures
+COMPLETE = "complete mode"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,11 @@ class StreamState:
     @property
     def next_batch(self) -> int:
         return self.first_batch if self.last_batch is None else self.last_batch + 1
+
+    @property
+    def closes(self) -> bool:
+        """Whether what its transform keeps may be due by the watermark: not in complete mode, which forgets nothing."""
+        return bool(self.state) and COMPLETE not in self.state
 
     def goes_on_as(self, state: Sequence[str]) -> bool:
         """Whether its checkpoint fits a transform that keeps `state`; one from before figures were kept is told by keys."""

@@ -248,12 +248,14 @@ def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy:
     return None
 
 
-def nothing_new(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> bool:
-    """Whether Spark would find no batch to finish and no file to read; then it need not be started.
+def nothing_new(pipeline: Pipeline, known: StreamState, checkpoint: Checkpoint, landing: str) -> bool:
+    """Whether there is no batch to finish, none that is owed and no file to read; then Spark need not be started.
 
     What there is on a topic is known through Spark alone.
     """
     if pipeline.topics or not checkpoint.offsets or not checkpoint.settled:
+        return False
+    if known.closes and checkpoint.owes:
         return False
     behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
     return all(path in behind for path in filter(takes(pipeline), landed(pipeline, landing)))

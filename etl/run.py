@@ -174,6 +174,8 @@ def _deliver_all(
     stream_id = _stream_of_run(place, pipeline)
     with session(dsn) as cursor:
         ledger.run_on_stream(cursor, lease, stream_id)
+        known = ledger.stream_state(cursor, stream_id)
+    assert known is not None
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
 
     def received(receipt: Receipt) -> None:
@@ -181,7 +183,7 @@ def _deliver_all(
         progress(receipt)
 
     checkpoint = place.checkpoints(pipeline).of(stream_id)
-    if stay.every is None and nothing_new(pipeline, checkpoint, place.settings.landing):
+    if stay.every is None and nothing_new(pipeline, known, checkpoint, place.settings.landing):
         return _ended(summary, started)
     stream = StreamRun(
         place=place,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,6 +66,7 @@ class StreamRun:
             tell_of_pinned(self.pipeline.name, self._checkpoint(), spark)
             if stream.next_batch == 0:
                 tell_of_history(self.pipeline)
+            self._plan_owed()
         keep = retained_batches(self.place.settings.backup_horizon)
         watch = Watch(self._dsn, self.lease, self.stream_id, keep=keep)
         failure: list[BaseException] = []
@@ -120,6 +122,12 @@ class StreamRun:
             self.received(receipt)
 
         return batch
+
+    def _plan_owed(self) -> None:
+        """The batch without input that the run before was to make last, and was killed or stopped before it did."""
+        checkpoint = self._checkpoint()
+        if self._stream().closes and checkpoint.owes:
+            checkpoint.plan_owed(time_ms=time.time_ns() // 1_000_000)
 
     def _exhausted(self, opened: Opened) -> bool:
         """Whether nothing more can come; what is not connected to before the first batch has its mark is not exhausted."""

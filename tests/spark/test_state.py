@@ -18,6 +18,7 @@ from etl.pipelines.device_alerts import device_alerts
 from etl.plan import Chosen, plan
 from etl.replay import replay
 from etl.sparkbatch import suite_path
+from etl.sparksession import setting
 from etl.status import record_decision
 from etl.whatif import what_if
 from tests.spark import taps
@@ -139,6 +140,24 @@ def test_append_delivers_each_hour_once_it_is_over(home: Home) -> None:
     assert [number for number, _ in batches] == list(range(summary.batches)), "those without a row as well"
     assert home.ask("SELECT count(*) FROM sluice.delivery_input") == [(len(files),)]
     assert summary.batches > len(files), "the last hours came in a batch of no file"
+    assert_clean(home)
+
+
+def test_hours_that_a_killed_run_left_to_close_are_closed_by_the_next_one(home: Home) -> None:
+    """Spark makes the batch that closes them in the query that read their records, and in no later one."""
+    files = taps.taps(8, 50, seed=2)[:5]
+    declare(home, sink="Append()")
+    land_all(home, files)
+    # to Spark's mark of the last batch with files, and not further
+    with setting(home.spark, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
+        killed = home.run(NAME)
+    wanted = hourly(flat(files), until=max(tap.at for tap in flat(files)) - 2 * HOUR)
+    assert killed.batches == len(files)
+    assert in_force(home) < wanted
+
+    assert home.run(NAME).batches == 1
+    assert in_force(home) == wanted
+    assert home.run(NAME).batches == 0
     assert_clean(home)
 
 
