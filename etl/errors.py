@@ -85,6 +85,14 @@ class CommitTooLong(NeedsPerson):
 class StateChanged(NeedsPerson):
     """The transform keeps other state than its checkpoint holds."""
 
+    @classmethod
+    def of(cls, pipeline: str, seen: str) -> StateChanged:
+        return cls(
+            seen,
+            remedy="put the transform back as it was, or make the state anew from all that was delivered:"
+            f" `sluice recover {pipeline}`",
+        )
+
 
 class VerdictUnknown(NeedsPerson):
     """The suite could not be evaluated: that is no verdict, so nothing was delivered."""

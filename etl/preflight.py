@@ -131,11 +131,10 @@ def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[st
         return
     if known.first_batch > 0 or known.last_batch is not None:
         before, now = ("; ".join(one) or "none" for one in (known.state, state))
-        raise StateChanged(
+        raise StateChanged.of(
+            known.pipeline,
             f"The transform of {known.pipeline} keeps other state than its checkpoint holds, which is {before}; now it"
             f" is {now}",
-            remedy="put the transform back as it was, or make the state anew from all that was delivered:"
-            f" `sluice recover {known.pipeline}`",
         )
     with session(dsn) as cursor:
         if not ledger.keep_state(cursor, lease, known.stream_id, state):

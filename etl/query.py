@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from etl.errors import CheckpointDamaged, RecordsMissing, ServiceAway, SetupError, SluiceError
-from etl.source import STORAGE_AWAY, causes
+from etl.errors import CheckpointDamaged, RecordsMissing, ServiceAway, SetupError, SluiceError, StateChanged
+from etl.source import STORAGE_AWAY, causes, messages
 from etl.stay import Stay
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _UNREACHED = (
     "java.net.SocketException",
 )
 _STATE = ("STATE_STORE", "CANNOT_LOAD_STATE", "STATEFUL_")
+_OTHER_SCHEMA = ("SCHEMA_NOT_COMPATIBLE", "INVALID_VALUE_SCHEMA_EVOLUTION", "INVALID_VARIABLE_TYPE_CHANGE")
 # Of the state as well, and not the checkpoint's fault: the next run may well take it up.
 _PASSING = ("UNRELEASED_THREAD_ERROR", "OUT_OF_MEMORY", "CANNOT_WRITE_STATE_STORE")
 
@@ -135,6 +136,7 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
     """Spark could not read what the transform keeps: that is the checkpoint's fault, and recover's to mend."""
     for error in errors:
         found = list(causes(error))
+        _refuse_other_schema(pipeline, error)
         told = next((one for one in found if any(word in one for word in _STATE)), None)
         away = next((one for one in found if one.startswith(STORAGE_AWAY)), None)
         if told and away:
@@ -147,6 +149,18 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
             raise CheckpointDamaged(
                 f"Spark can't take up what the transform of {pipeline} had kept: {told}",
                 remedy=f"`sluice recover {pipeline}` makes the state anew from all that was delivered",
+            ) from error
+
+
+def _refuse_other_schema(pipeline: str, error: BaseException) -> None:
+    """What a state holds is known to Spark alone, once the transform's own code has run; it names both schemas."""
+    for message in messages(error):
+        condition, *lines = message.splitlines()
+        if not isinstance(error, SluiceError) and any(word in condition for word in _OTHER_SCHEMA):
+            schemas = next((line for line in lines if "StructType" in line), condition)
+            raise StateChanged.of(
+                pipeline,
+                f"The transform of {pipeline} keeps a state of another schema than its checkpoint holds: {schemas}",
             ) from error
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from etl import kept
 from etl.checkpoint import open_checkpoint
-from etl.errors import CheckpointDamaged
+from etl.errors import StateChanged
 from tests.spark import taps
 from tests.spark.runs import Home
 from tests.spark.taps import NAME, assert_clean, declare, flat, in_force, land_all, recipe, silences
@@ -116,8 +116,10 @@ def test_a_state_of_another_schema_is_told_and_made_anew(home: Home) -> None:
     declare(home, body=wider.replace("((newest,))", "((newest, 1))").replace("(last,) =", "(last, _) ="),
             sink="Append()", columns=taps.SILENCES)  # fmt: skip
     land_all(home, files[6:], first=6)
-    with pytest.raises(CheckpointDamaged, match="sluice recover taps"):
+    with pytest.raises(StateChanged, match=r"Existing value_schema=.*seconds.* and new .*taps.*") as stop:
         home.run(NAME)
+    assert "put the transform back" in stop.value.remedy
+    assert "`sluice recover taps`" in stop.value.remedy
     home.recover(NAME)
     home.run(NAME)
     assert in_force(home) == silences([*files[:6], [], *files[6:], []])[0]
