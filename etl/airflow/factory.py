@@ -175,6 +175,7 @@ def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:
         start_date=EARLIEST,
         catchup=False,
         max_active_runs=1,
+        max_active_tasks=1,  # of many pipelines: the runs have the other slots
         tags={TAG},
         doc_md=MAINTENANCE,
     ) as dag:
@@ -190,6 +191,7 @@ def _command(name: str, pipeline: Pipeline) -> BaseOperator:
         task_id=f"{name}_{pipeline.name}",
         words=[name, pipeline.name],
         owner=pipeline.owner,
+        weight_rule="absolute",  # an audit that a sweep waits for comes before no run
         on_failure_callback=notifiers("failed", pipeline.name, TASK_FAILED),
     )
 
