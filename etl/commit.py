@@ -185,7 +185,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     _lock(cursor, it.run, entry)
     reached(Step.PIPELINE_LOCKED)
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
-    overtaken = ledger.last_delivery(cursor, entry.pipeline) != entry.previous
+    if ledger.last_delivery(cursor, entry.pipeline) != entry.previous:
+        raise _Moved  # before the work that a rollback would throw away while others wait for the lock
     insert_delivery(cursor, entry)
     if isinstance(it.run.sinks.pipeline.sink, Replace):
         ledger.delivers_by_replace(cursor, entry.pipeline)
@@ -213,7 +214,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
         (it.run.sinks.quarantine, drafts.quarantine, drafts.basis.quarantine),
     ):
         stands = table.swap(cursor, draft) if draft is not None else (table.pointer(cursor) or "") == base
-        if overtaken or not stands:
+        if not stands:
             raise _Moved
     ledger.close_attempt(cursor, entry.delivery_id, "delivered")
     warehouse.drop_idle_staging(cursor, it.task.tables.names)
