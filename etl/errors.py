@@ -86,7 +86,7 @@ class StateChanged(NeedsPerson):
     """The transform keeps other state than its checkpoint holds."""
 
     @classmethod
-    def of(cls, pipeline: str, seen: str) -> StateChanged:
+    def of(cls, pipeline: str, seen: str) -> Self:
         return cls(
             seen,
             remedy="put the transform back as it was, or make the state anew from all that was delivered:"

@@ -34,7 +34,7 @@ class Lease:
 
 
 COMPUTING = " computing "  # between an aggregate's keys and its figures
-COMPLETE = "complete mode"
+MODE = " mode"  # after an aggregate's output mode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class StreamState:
     @property
     def closes(self) -> bool:
         """Whether what its transform keeps may be due by the watermark: not in complete mode, which forgets nothing."""
-        return bool(self.state) and COMPLETE not in self.state
+        return bool(self.state) and f"complete{MODE}" not in self.state
 
     def goes_on_as(self, state: Sequence[str]) -> bool:
         """Whether its checkpoint fits a transform that keeps `state`; one from before figures were kept is told by keys."""

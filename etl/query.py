@@ -71,6 +71,7 @@ def to_its_end(
             f"Spark's JVM is gone: {error}", remedy="see logs/spark.log in SLUICE_HOME; then run again"
         ) from error
     except StreamingQueryException as error:
+        _refuse_other_schema(pipeline, [*failure, error])
         _refuse_state(pipeline, [*failure, error])
         if kafka:
             refuse_kafka(pipeline, [*failure, error], kafka)
@@ -136,7 +137,6 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
     """Spark could not read what the transform keeps: that is the checkpoint's fault, and recover's to mend."""
     for error in errors:
         found = list(causes(error))
-        _refuse_other_schema(pipeline, error)
         told = next((one for one in found if any(word in one for word in _STATE)), None)
         away = next((one for one in found if one.startswith(STORAGE_AWAY)), None)
         if told and away:
@@ -152,16 +152,19 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
             ) from error
 
 
-def _refuse_other_schema(pipeline: str, error: BaseException) -> None:
+def _refuse_other_schema(pipeline: str, errors: Sequence[BaseException]) -> None:
     """What a state holds is known to Spark alone, once the transform's own code has run; it names both schemas."""
-    for message in messages(error):
-        condition, *lines = message.splitlines()
-        if not isinstance(error, SluiceError) and any(word in condition for word in _OTHER_SCHEMA):
-            schemas = next((line for line in lines if "StructType" in line), condition)
-            raise StateChanged.of(
-                pipeline,
-                f"The transform of {pipeline} keeps a state of another schema than its checkpoint holds: {schemas}",
-            ) from error
+    for error in errors:
+        if isinstance(error, SluiceError):
+            continue
+        for message in messages(error):
+            condition, *lines = message.splitlines()
+            if any(word in condition for word in _OTHER_SCHEMA):
+                schemas = next((line for line in lines if "StructType" in line), condition)
+                raise StateChanged.of(
+                    pipeline,
+                    f"The transform of {pipeline} keeps a state of another schema than its checkpoint holds: {schemas}",
+                ) from error
 
 
 def _refuse_unreached(pipeline: str, error: BaseException, stay: Stay) -> None:

@@ -36,7 +36,7 @@ from etl.objects import ObjectStore
 from etl.outage import outages_told
 from etl.pipeline import Pipeline, Replace
 from etl.places import filesystem
-from etl.preflight import Checkpoints, nothing_new, ready_stream
+from etl.preflight import Checkpoints, ready_stream
 from etl.services import Services
 from etl.settings import Settings
 from etl.stay import Stay
@@ -174,17 +174,12 @@ def _deliver_all(
     stream_id = _stream_of_run(place, pipeline)
     with session(dsn) as cursor:
         ledger.run_on_stream(cursor, lease, stream_id)
-        known = ledger.stream_state(cursor, stream_id)
-    assert known is not None
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
 
     def received(receipt: Receipt) -> None:
         summary.add(receipt)
         progress(receipt)
 
-    checkpoint = place.checkpoints(pipeline).of(stream_id)
-    if stay.every is None and nothing_new(pipeline, known, checkpoint, place.settings.landing):
-        return _ended(summary, started)
     stream = StreamRun(
         place=place,
         pipeline=pipeline,
@@ -194,6 +189,8 @@ def _deliver_all(
         on_step=on_step,
         stay=stay,
     )
+    if stay.every is None and stream.nothing_new():
+        return _ended(summary, started)
     try:
         with outages_told(), a_session(place, spark) as found:
             stream.to_its_end(found)

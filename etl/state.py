@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.before import BeforeStart
 from etl.errors import SetupError
-from etl.ledger import COMPUTING
+from etl.ledger import COMPUTING, MODE
 from etl.pipeline import Append, Pipeline, Replace, Upsert
 from etl.reader import SOURCE_NUMBER
 from etl.sparksession import setting
@@ -94,7 +94,7 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
             remedy="make several rows of one with explode",
         )
     aggregated = any(one.startswith(_AGGREGATE) for one in found)
-    return (*found, f"{output_mode(pipeline, found)} mode") if aggregated else found
+    return (*found, f"{output_mode(pipeline, found)}{MODE}") if aggregated else found
 
 
 def _refuse_other_order(pipeline: Pipeline, numbers: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ from etl.deliver import deliver
 from etl.errors import RecordsMissing
 from etl.ledger import Lease, StreamState
 from etl.pipeline import Pipeline
-from etl.preflight import require_same, require_state
+from etl.preflight import nothing_new, require_same, require_state
 from etl.stay import Stay, StopAsked
 from etl.steps import Listener
 from etl.watch import Watch
@@ -45,6 +45,10 @@ class StreamRun:
     on_step: Listener | None
     stay: Stay
 
+    def nothing_new(self) -> bool:
+        """Whether there is nothing to deliver, so that Spark need not be started."""
+        return nothing_new(self.pipeline, self._stream(), self._checkpoint(), self.place.settings.landing)
+
     def to_its_end(self, spark: SparkSession) -> None:
         """Deliver every batch that there is, or that comes for as long as the run is to stay."""
         while not self._all_read(spark):
@@ -63,10 +67,12 @@ class StreamRun:
         require_state(self._dsn, self.lease, stream, opened.state)
         self._require_readable(opened)
         if opened.state:
-            tell_of_pinned(self.pipeline.name, self._checkpoint(), spark)
+            checkpoint = self._checkpoint()
+            tell_of_pinned(self.pipeline.name, checkpoint, spark)
             if stream.next_batch == 0:
                 tell_of_history(self.pipeline)
-            self._plan_owed()
+            if stream.closes and checkpoint.owes:
+                checkpoint.plan_owed(time_ms=int(time.time() * 1000))
         keep = retained_batches(self.place.settings.backup_horizon)
         watch = Watch(self._dsn, self.lease, self.stream_id, keep=keep)
         failure: list[BaseException] = []
@@ -122,12 +128,6 @@ class StreamRun:
             self.received(receipt)
 
         return batch
-
-    def _plan_owed(self) -> None:
-        """The batch without input that the run before was to make last, and was killed or stopped before it did."""
-        checkpoint = self._checkpoint()
-        if self._stream().closes and checkpoint.owes:
-            checkpoint.plan_owed(time_ms=time.time_ns() // 1_000_000)
 
     def _exhausted(self, opened: Opened) -> bool:
         """Whether nothing more can come; what is not connected to before the first batch has its mark is not exhausted."""
