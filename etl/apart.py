@@ -20,7 +20,7 @@ from etl import ledger
 from etl.database import Cursor, run
 from etl.errors import Fenced, NeedsPerson
 from etl.ledger import Lease
-from etl.pipeline import Replace
+from etl.pipeline import Replace, Sink
 from etl.statements import statement
 from etl.warehouse import Warehouse
 
@@ -74,32 +74,39 @@ def require_in_force(cursor: Cursor, apart: Apart, pipeline: str) -> None:
         _require(held, apart.rows, "held", pipeline)
 
 
-def take_place(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str, delivery_id: int) -> None:
-    """Take out of force, and out of the warehouse, what this delivery replaces or releases; all, or it raises."""
+def take_place(cursor: Cursor, sink: Sink, apart: Apart, pipeline: str, delivery_id: int) -> None:
+    """Take out of force what this delivery replaces or releases; all, or it raises. Their rows are still there."""
     values = {"pipeline": pipeline, "delivery": delivery_id}
     if apart.supersedes:
         old = {**values, "deliveries": list(apart.supersedes)}
         _require(run(cursor, "apart", "supersede", old).rowcount, apart.supersedes, "live", pipeline)
-        if isinstance(warehouse.sink, Replace):
+        if isinstance(sink, Replace):
             _require_newest(cursor, apart, pipeline, old)
         _refuse_released_since(cursor, apart, pipeline, old)
         run(cursor, "apart", "supersede_inputs", old)
         run(cursor, "apart", "supersede_ranges", old)
         run(cursor, "apart", "supersede_held", old)
-        cursor.execute(statement("apart", "remove_rows", target=warehouse.target), old)
-        covered = bool(warehouse.keys)  # by newer rows of their keys
-        other = cursor.rowcount > apart.removed or (cursor.rowcount < apart.removed and not covered)
-        if other and not apart.as_found:
-            raise NeedsPerson(
-                f"{pipeline}: the deliveries to be replaced have {cursor.rowcount} rows in"
-                f" {warehouse.table_schema}.{warehouse.table_name}; the ledger says {apart.removed}. Nothing was changed",
-                remedy="to have what they should have in the place of whatever is there: the same again with"
-                f" --accept-changed; `sluice audit {pipeline}` shows what differs elsewhere",
-            )
     if apart.released_from is not None:
         held = {**values, "origin": apart.released_from, "rows": list(apart.rows)}
         held |= {"who": apart.who, "why": apart.why}
         _require(run(cursor, "apart", "release", held).rowcount, apart.rows, "held", pipeline)
+
+
+def remove_rows(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str) -> None:
+    """Take out of the warehouse what the replaced deliveries have there; as many rows as planned, or it raises."""
+    if not apart.supersedes:
+        return
+    old = {"deliveries": list(apart.supersedes)}
+    cursor.execute(statement("apart", "remove_rows", target=warehouse.target), old)
+    covered = bool(warehouse.keys)  # by newer rows of their keys
+    other = cursor.rowcount > apart.removed or (cursor.rowcount < apart.removed and not covered)
+    if other and not apart.as_found:
+        raise NeedsPerson(
+            f"{pipeline}: the deliveries to be replaced have {cursor.rowcount} rows in"
+            f" {warehouse.table_schema}.{warehouse.table_name}; the ledger says {apart.removed}. Nothing was changed",
+            remedy="to have what they should have in the place of whatever is there: the same again with"
+            f" --accept-changed; `sluice audit {pipeline}` shows what differs elsewhere",
+        )
 
 
 def _require_newest(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[str, Any]) -> None:

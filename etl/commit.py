@@ -185,14 +185,15 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     _lock(cursor, it.run, entry)
     reached(Step.PIPELINE_LOCKED)
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
-    if ledger.last_delivery(cursor, entry.pipeline) != entry.previous:
-        raise _Moved  # before the work that a rollback would throw away while others wait for the lock
+    overtaken = ledger.last_delivery(cursor, entry.pipeline) != entry.previous
     insert_delivery(cursor, entry)
     if isinstance(it.run.sinks.pipeline.sink, Replace):
         ledger.delivers_by_replace(cursor, entry.pipeline)
     reached(Step.DELIVERY_INSERTED)
     if it.run.apart is not None:
-        apart.take_place(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline, entry.delivery_id)
+        apart.take_place(cursor, it.run.sinks.pipeline.sink, it.run.apart, entry.pipeline, entry.delivery_id)
+    if overtaken:  # a replay that has lost its place has said so; rows are not moved for a rollback while others wait
+        raise _Moved
     insert_inputs(cursor, entry, it.batch.inputs)
     ranges = it.batch.ranges
     if it.run.apart is None:
@@ -202,6 +203,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
     it.run.sinks.warehouse.evolve(cursor)
+    if it.run.apart is not None:
+        apart.remove_rows(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline)
     if it.uncovered:
         it.uncovered.put_back(cursor, it.run.sinks.warehouse)
     _merge(cursor, it)

@@ -22,7 +22,9 @@ def test_a_person_triggers_a_run_and_reads_what_it_did(stack: Stack, page: Page,
     stack.api.pause(NAME)
     sign_in(page, stack, "admin")
     page.goto(f"/dags/{NAME}")
-    page.locator("label", has=page.get_by_role("checkbox")).first.click()
+    with page.expect_response(lambda answer: answer.request.method == "PATCH") as unpaused:
+        page.locator("label", has=page.get_by_role("checkbox")).first.click()
+    assert unpaused.value.ok
     expect(page.get_by_role("checkbox").first).to_be_checked()
     assert not stack.api.is_paused(NAME)
 
