@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import psycopg2
 import pyarrow as pa
@@ -15,8 +16,13 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from benchmarks.ground import CORES, Ground
 from benchmarks.usual import COLUMNS
 from etl.objects import FileSpec, ObjectWriter
+from etl.pipeline import load_pipeline
+from etl.source import Source, open_source
 from etl.staging import COPY_READ_BYTES
 from etl.tableschema import arrow_schema, iceberg_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -36,8 +42,21 @@ class Parts:
 
     def hand_over(self) -> None:
         """The same, and the rows reach Python as Arrow batches."""
-        found = self.ground.frame().mapInArrow(_count, "rows long").collect()
+        self._reach_python(self.ground.frame())
+
+    def hand_over_whole(self) -> None:
+        """The same by Sluice's reader, of which no record gets lost; nothing is judged or written."""
+        self._reach_python(self._source.again([path.as_uri() for path in self.ground.events], broken=()))
+
+    def _reach_python(self, frame: DataFrame) -> None:
+        found = frame.mapInArrow(_count, "rows long").collect()
         assert sum(row.rows for row in found) == self.ground.rows
+
+    @cached_property
+    def _source(self) -> Source:
+        settings = self.ground.place.settings
+        pipeline = load_pipeline("bench_judged", settings.pipelines)
+        return replace(open_source(self.ground.spark, pipeline, settings, stream=False), anywhere=True)
 
     def parquet(self) -> None:
         """Rows from memory to objects on S3, one a core."""

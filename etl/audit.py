@@ -197,10 +197,10 @@ def _keep_table(cursor: Cursor, pipeline: Pipeline) -> None:
 
     Locking takes no snapshot, looking whether the table is there would.
     """
-    schema, _, name = pipeline.table.rpartition(".")
+    target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
     cursor.execute("SAVEPOINT keep_table")
     try:
-        cursor.execute(statement("audit", "keep_table", target=sql.Identifier(schema, name)))
+        cursor.execute(statement("audit", "keep_table", target=target))
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.InvalidSchemaName):
         cursor.execute("ROLLBACK TO SAVEPOINT keep_table")
 
@@ -292,8 +292,7 @@ def _recount_table(
     cursor: Cursor, pipeline: Pipeline, columns: pa.Schema, latest: LatestPerKey | None
 ) -> tuple[Recount, list[str]]:
     """The table's recount, or what of its columns makes one impossible."""
-    schema, _, name = pipeline.table.rpartition(".")
-    target = sql.Identifier(schema, name)
+    target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
     found = Recount(names=[*columns.names, "_beyond"])
     run(cursor, "warehouse", "table_columns", {"table": target.as_string(cursor)})
     present = {column["name"]: column["type"] for column in rows(cursor)}

@@ -16,7 +16,9 @@ from etl.pipeline import Partition, Sink, Upsert
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-SYSTEM_COLUMNS = ("_stream_id", "_batch_id", "_delivery_id")
+# What names the delivery that a row came with, in both sinks; PostgreSQL has the first as uuid.
+IDENTITY = pa.schema({"_stream_id": pa.string(), "_batch_id": pa.int64(), "_delivery_id": pa.int64()})
+SYSTEM_COLUMNS = tuple(IDENTITY.names)
 # PostgreSQL's own; names are quoted, so that only these exact ones are taken
 POSTGRES_COLUMNS = ("cmax", "cmin", "ctid", "tableoid", "xmax", "xmin")
 

@@ -261,6 +261,16 @@ class Pipeline:
         return self.sink.table or f"warehouse.{self.name}"
 
     @property
+    def table_schema(self) -> str:
+        """Of the table in PostgreSQL; the catalog's namespace."""
+        return self.table.rpartition(".")[0]
+
+    @property
+    def table_name(self) -> str:
+        """Without its schema."""
+        return self.table.rpartition(".")[2]
+
+    @property
     def quarantine_table(self) -> str:
         """The catalog's name of the table beside it that holds the rejected rows."""
         return f"{self.table}_quarantine"

@@ -55,14 +55,17 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, 
     What was delivered to a table, or a column, that is gone is not covered up by an empty one, unless this `fills` it.
     """
     refuse_unfit(pipeline, columns)
-    schema, _, name = pipeline.table.rpartition(".")
     sinks = Sinks(
         pipeline=pipeline,
         columns=columns,
         dsn=dsn,
         lake=lake,
         warehouse=Warehouse(
-            pipeline=pipeline.name, table_schema=schema, table_name=name, columns=columns, sink=pipeline.sink
+            pipeline=pipeline.name,
+            table_schema=pipeline.table_schema,
+            table_name=pipeline.table_name,
+            columns=columns,
+            sink=pipeline.sink,
         ),
         table=lake.table(pipeline.table),
         quarantine=lake.table(pipeline.quarantine_table),

@@ -109,7 +109,7 @@ def _up(settings: Settings, into: list[Place]) -> str:
 
 def _postgres(place: Place) -> str:
     declared = loadable(place.settings.pipelines).values()
-    schemas = {"sluice", "sluice_stage", *(one.table.rpartition(".")[0] for one in declared)}
+    schemas = {"sluice", "sluice_stage", *(one.table_schema for one in declared)}
     with closing(connect(place.services.postgres)) as connection, connection.cursor() as cursor:
         require_version(cursor)  # before a session's own settings, of which older servers lack some
         cursor.execute("SELECT current_setting('server_version'), current_user")

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from psycopg2 import sql
 
-from etl.columns import SYSTEM_COLUMNS
+from etl.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.database import Cursor
 from etl.lake import Lake
-from etl.recount import BATCH_ROWS, IDENTITY, Recount, Unreadable, conform, copy_rows, read_all
+from etl.recount import BATCH_ROWS, Recount, Unreadable, conform, copy_rows, read_all
 from etl.staging import quarantine_wire
 from etl.statements import statement
 

@@ -278,6 +278,6 @@ def _by_interval(pipeline: Pipeline) -> sql.Composed:
             remedy='declare the interval by the paths of its files, such as interval="dt={interval:%Y-%m-%d}", or name'
             f" deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
         )
-    schema, _, table = pipeline.table.rpartition(".")
-    names = {"target": sql.Identifier(schema, table), "column": sql.Identifier(pipeline.interval)}
+    target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
+    names = {"target": target, "column": sql.Identifier(pipeline.interval)}
     return statement("replay", "by_interval", **names)

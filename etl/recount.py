@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from psycopg2 import sql
 
 from etl.checksum import MODULUS, checksum
-from etl.columns import SYSTEM_COLUMNS
+from etl.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.database import Cursor
 from etl.lake import Lake
 from etl.statements import statement
@@ -147,13 +147,6 @@ def parquet_rows(lake: Lake, uri: str, columns: pa.Schema) -> Iterator[pa.Record
         for group in range(file.num_row_groups):  # one by one: pre_buffer holds all that is asked for
             for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=present):
                 yield conform(batch, wanted)
-
-
-IDENTITY = (
-    pa.field("_stream_id", pa.string()),
-    pa.field("_batch_id", pa.int64()),
-    pa.field("_delivery_id", pa.int64()),
-)
 
 
 def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

@@ -241,8 +241,11 @@ def require_sink(cursor: Cursor, pipeline: Pipeline) -> None:
 
 
 def _sink(pipeline: Pipeline) -> dict[str, Any]:
-    schema, _, table = pipeline.table.rpartition(".")
-    return {"table_schema": schema, "table_name": table, "replaces": isinstance(pipeline.sink, Replace)}
+    return {
+        "table_schema": pipeline.table_schema,
+        "table_name": pipeline.table_name,
+        "replaces": isinstance(pipeline.sink, Replace),
+    }
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from etl import steps
 from etl.checksum import MODULUS, checksum
+from etl.columns import IDENTITY
 from etl.declaration import Sink, Upsert
 from etl.limits import breaches, repaired
 from etl.objects import FileSpec, ObjectStore, ObjectWriter, StagedFile
@@ -240,15 +241,10 @@ def _quarantine_rows(batch: pa.RecordBatch, rows: pa.RecordBatch, reasons: list[
 
 def _with_identity(rows: pa.RecordBatch, task: StageTask) -> pa.RecordBatch:
     """`rows` with the three columns that name their delivery."""
-    constants = (
-        pa.scalar(task.stream_id, pa.string()),
-        pa.scalar(task.batch_id, pa.int64()),
-        pa.scalar(task.delivery_id, pa.int64()),
-    )
+    identity = (task.stream_id, task.batch_id, task.delivery_id)
+    constants = [pa.scalar(value, kind) for value, kind in zip(identity, IDENTITY.types, strict=True)]
     arrays = [*rows.columns, *(pa.repeat(value, rows.num_rows) for value in constants)]
-    return pa.RecordBatch.from_arrays(
-        arrays, names=[*rows.schema.names, "_stream_id", "_batch_id", "_delivery_id"]
-    )
+    return pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, *IDENTITY.names])
 
 
 def dump(report: object) -> pa.RecordBatch:

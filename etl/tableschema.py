@@ -25,6 +25,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from etl.columns import IDENTITY
 from etl.evolution import Difference, Kind, difference
 from etl.pipeline import Partition
 
@@ -46,8 +47,7 @@ _TYPES: dict[pa.DataType, IcebergType] = {
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
     """The table's schema: `columns`, then the three that name the delivery."""
-    system = [("_stream_id", pa.string()), ("_batch_id", pa.int64()), ("_delivery_id", pa.int64())]
-    named = [(field.name, field.type) for field in columns] + system
+    named = [(field.name, field.type) for field in (*columns, *IDENTITY)]
     after = FIRST_FIELD_ID + len(named)
     return Schema(
         *(

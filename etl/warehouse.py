@@ -15,7 +15,7 @@ import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
-from etl.columns import SYSTEM_COLUMNS
+from etl.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.database import Cursor, ensure_schema, lock_schemas, rows, run, session
 from etl.ending import in_short
 from etl.errors import StagingLost, TableRefused
@@ -153,9 +153,8 @@ class Warehouse:
             c["name"]: common_kind(c["type"])
             for c in rows(run(cursor, "warehouse", "table_columns", {"table": name}))
         }
-        system = {"_stream_id": "uuid", "_batch_id": pa.int64(), "_delivery_id": pa.int64()}
-        wanted = {field.name: field.type for field in self.columns}
-        return difference(found, wanted | system, postgres_type)
+        wanted = {field.name: field.type for field in (*self.columns, *IDENTITY)}
+        return difference(found, wanted | {"_stream_id": "uuid"}, postgres_type)
 
     def evolve(self, cursor: Cursor) -> None:
         """Give the table the columns that it lacks, within the caller's transaction; TableRefused where it can't."""
