@@ -31,7 +31,8 @@ from etl.pipeline import Pipeline
 from etl.preflight import by_source
 from etl.run import a_session
 from etl.seeds import Accepted, Seeded, where_to_begin
-from etl.state import SHUFFLES, kept, output_mode, taken
+from etl.sparksession import SHUFFLES
+from etl.state import kept, output_mode, taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

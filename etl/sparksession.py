@@ -27,6 +27,7 @@ log = logging.getLogger("sluice")
 
 _COMPACTED = "spark.sql.streaming.fileSource.log.compactInterval"
 LOGGING = Path(__file__).parent / "log4j2.properties"
+SHUFFLES = "spark.sql.shuffle.partitions"
 ARROW_ROWS = 20_000  # rows of one Arrow batch: bounds a task's memory
 MINIMAL_RETAINED_BATCHES = 100
 
@@ -62,8 +63,6 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
     }
     if local:
-        cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0]
-        found["spark.sql.shuffle.partitions"] = cores if cores.isdigit() else str(os.cpu_count() or 1)
         found |= LOOPBACK
         # on the class path a jar costs nothing; spark.jars would copy each of them
         found["spark.driver.extraClassPath"] = f"{folder}/*"
@@ -127,7 +126,11 @@ def start(settings: Settings, services: Services) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = python
     log = log_file(settings)
     make_folder(log.parent)
-    return launched(found, log)
+    session = launched(found, log)
+    if settings.spark_master.startswith("local") and SHUFFLES not in found:
+        # Spark knows what local[…] means, and of a container's quota
+        session.conf.set(SHUFFLES, str(session.sparkContext.defaultParallelism))
+    return session
 
 
 @contextmanager

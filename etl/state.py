@@ -17,7 +17,7 @@ from etl.errors import SetupError
 from etl.ledger import COMPUTING, MODE
 from etl.pipeline import Append, Pipeline, Replace, Upsert
 from etl.reader import SOURCE_NUMBER
-from etl.sparksession import setting
+from etl.sparksession import SHUFFLES, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,6 @@ _KEYS = {
     "TransformWithStateInPySpark": "leftAttributes",
 }
 _STATEFUL = frozenset({*_KEYS, "Distinct", "GlobalLimit"})
-SHUFFLES = "spark.sql.shuffle.partitions"
 _NO_FILES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _AGGREGATE = "Aggregate"
 _DROPPED = "numRowsDroppedByWatermark"

@@ -18,7 +18,7 @@ from etl.pipelines.device_alerts import device_alerts
 from etl.plan import Chosen, plan
 from etl.replay import replay
 from etl.sparkbatch import suite_path
-from etl.sparksession import setting
+from etl.sparksession import SHUFFLES, setting
 from etl.status import record_decision
 from etl.whatif import what_if
 from tests.spark import taps
@@ -327,6 +327,10 @@ def test_what_spark_does_not_stream_is_told_before_anything_is_read(home: Home) 
         home.run(NAME)
 
 
+def test_a_shuffle_has_as_many_partitions_as_spark_has_cores(spark: SparkSession) -> None:
+    assert spark.conf.get(SHUFFLES) == str(spark.sparkContext.defaultParallelism)
+
+
 def test_another_number_of_shuffle_partitions_is_told_and_changes_nothing(
     home: Home, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -334,11 +338,11 @@ def test_another_number_of_shuffle_partitions_is_told_and_changes_nothing(
     declare(home)
     for number, made in enumerate(files):
         land(home, number, made)
-        spark.conf.set(state.SHUFFLES, str(2 + number))
+        spark.conf.set(SHUFFLES, str(2 + number))
         try:
             home.run(NAME)
         finally:
-            spark.conf.set(state.SHUFFLES, "2")
+            spark.conf.set(SHUFFLES, "2")
     [told] = [one.getMessage() for one in caplog.records if "shuffle partitions" in one.getMessage()]
     assert "in 2 parts" in told
     assert "spark.sql.shuffle.partitions=3 has no effect" in told
