@@ -24,8 +24,8 @@ def delays_by_carrier(df: DataFrame) -> DataFrame:
         *(F.grouping(key).alias(f"all of {key}") for key in ("carrier", "origin")),
     )
     return sums.select(
-        _named("carrier"),
-        _named("origin"),
+        named("carrier"),
+        named("origin"),
         "flights",
         "departed",
         "minutes_late",
@@ -33,8 +33,8 @@ def delays_by_carrier(df: DataFrame) -> DataFrame:
     )
 
 
-def _named(key: str) -> Column:
-    """Both a sum over all and a key that is not given are null in a rollup; `grouping` tells them apart."""
+def named(key: str) -> Column:
+    """Both a sum over all and a key that is not given are null in the sums; `grouping` tells them apart."""
     from pyspark.sql import functions as F
 
     return F.when(F.col(f"all of {key}") == 1, ALL).otherwise(F.col(key)).alias(key)

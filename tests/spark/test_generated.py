@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import pytest
 
@@ -221,6 +222,78 @@ def test_unpaid_openings(shipped: Home, max_files: int) -> None:
     )
     assert table(shipped, "unpaid_openings", f"phone, {moment('opened')}") == wanted
     assert 100 < len(wanted) < len(opened) - 100
+
+
+@LAYOUTS
+def test_conversions(shipped: Home, max_files: int) -> None:
+    deliver(shipped, "conversions", ACTIONS, max_files)
+    opened, paid = (
+        [(one["phone"], at) for at, one in ACTIONS.records if one["action"] == action]
+        for action in ("open", "pay")
+    )
+    wanted: Rows = Counter(
+        (phone, at, when, when - at)
+        for phone, at in opened
+        for other, when in paid
+        if other == phone and at < when <= at + HOUR
+    )
+    columns = f"phone, {moment('opened')}, {moment('paid')}, seconds"
+    assert table(shipped, "conversions", columns) == wanted
+    assert len(wanted) > 100
+
+
+def test_conversions_at_their_bounds(shipped: Home) -> None:
+    """A payment of the same second is none, one of the last second is, and what is sent twice is two."""
+    sent = [("A", "10:00:00", "open")] * 2 + [("B", "10:00:01", "pay")]
+    sent += [("A", at, "pay") for at in ("09:59:59", "10:00:00", "10:00:01", "11:00:00", "11:00:01")]
+    phones = {"A": "+4520000001", "B": "+4520000002"}
+    lines = (
+        json.dumps({"phone": phones[phone], "at": f"2026-01-01T{at}Z", "action": action})
+        for phone, at, action in sent
+    )
+    shipped.write("actions/bounds.jsonl", "".join(f"{line}\n" for line in lines))
+    run(shipped.place, declared(shipped, "conversions"), spark=shipped.spark)
+    wanted = {(phones["A"], 1): 2, (phones["A"], 3600): 2}
+    assert table(shipped, "conversions", "phone, seconds") == wanted
+
+
+@LAYOUTS
+def test_features_used(shipped: Home, max_files: int) -> None:
+    """What comes a day late counts as well; what is not known yet is kept and held."""
+    used = declared(shipped, "features_used")
+    run_over(shipped, used, ACTIONS.files, max_files)
+    pairs = {(record["phone"], record["action"]) for *_, record in ACTIONS.parsed}
+    good = {pair for pair in pairs if pair[1] in KNOWN}
+    assert table(shipped, "features_used", "phone, action") == Counter(good)
+    malformed = told(ACTIONS.files)["malformed"]
+    assert held(shipped) == {"the action is a known one": len(pairs - good), "malformed": malformed}
+    [store] = read_state(shipped.place, used, most=2, spark=shipped.spark)
+    assert store.keys == len(pairs) > len(good), "one entry for each"
+
+
+@LAYOUTS
+def test_actions_by_day(shipped: Home, max_files: int) -> None:
+    run_over(shipped, declared(shipped, "actions_by_day"), ACTIONS.files, max_files)
+    groups: dict[tuple[object, str], list[int]] = {}
+    for _, at, _, record in ACTIONS.parsed:
+        day = str(dt.datetime.fromtimestamp(at, dt.UTC).date())
+        for group in product((record["action"], "all"), (day, "all")):
+            groups.setdefault(group, []).append(at)
+    wanted: Rows = Counter((*group, len(times), min(times), max(times)) for group, times in groups.items())
+    columns = f"action, day, actions, {moment('earliest')}, {moment('latest')}"
+    assert table(shipped, "actions_by_day", columns) == wanted
+    known = told(ACTIONS.files)
+    assert len(groups["all", "all"]) == known["records"] - known["malformed"]
+    assert held(shipped) == {"malformed": known["malformed"]}, "an unknown action is told of and delivered"
+
+
+def test_an_action_of_no_day_is_no_total(shipped: Home) -> None:
+    shipped.write("actions/timed.jsonl", ACTIONS.files[12].content)
+    shipped.write("actions/timeless.jsonl", '{"phone": "nobody", "action": "call"}\n')
+    summary = run(shipped.place, declared(shipped, "actions_by_day"), spark=shipped.spark)
+    assert summary.reasons["the day is given"] == 2, "one sum of its action and one of all"
+    totals = dict(shipped.ask("SELECT day, actions FROM warehouse.actions_by_day WHERE action = 'all'"))
+    assert totals.pop("all") == sum(totals.values()) + 1
 
 
 @LAYOUTS
