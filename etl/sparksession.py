@@ -63,6 +63,8 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
     }
     if local:
+        cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0] or "1"
+        found[SHUFFLES] = cores if cores.isdigit() else str(os.cpu_count() or 1)
         found |= LOOPBACK
         # on the class path a jar costs nothing; spark.jars would copy each of them
         found["spark.driver.extraClassPath"] = f"{folder}/*"
@@ -126,11 +128,7 @@ def start(settings: Settings, services: Services) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = python
     log = log_file(settings)
     make_folder(log.parent)
-    session = launched(found, log)
-    if settings.spark_master.startswith("local") and SHUFFLES not in found:
-        # Spark knows what local[…] means, and of a container's quota
-        session.conf.set(SHUFFLES, str(session.sparkContext.defaultParallelism))
-    return session
+    return launched(found, log)
 
 
 @contextmanager

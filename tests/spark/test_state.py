@@ -327,10 +327,6 @@ def test_what_spark_does_not_stream_is_told_before_anything_is_read(home: Home) 
         home.run(NAME)
 
 
-def test_a_shuffle_has_as_many_partitions_as_spark_has_cores(spark: SparkSession) -> None:
-    assert spark.conf.get(SHUFFLES) == str(spark.sparkContext.defaultParallelism)
-
-
 def test_another_number_of_shuffle_partitions_is_told_and_changes_nothing(
     home: Home, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from etl.errors import SetupError
 from etl.services import Services
 from etl.settings import Settings
-from etl.sparksession import configuration
+from etl.sparksession import SHUFFLES, configuration
 
 NOWHERE = Services(postgres="", lake="s3://b", s3_endpoint=None, s3_region="r", environment={})
 
@@ -25,3 +26,14 @@ def test_a_setting_that_breaks_a_promise_is_refused(tmp_path: Path, name: str, s
     settings = Settings(home=tmp_path, spark_conf={name: "cluster"})
     with pytest.raises(SetupError, match=f"(?m){seen}"):
         configuration(settings, NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("master", "parts"),
+    [("local", "1"), ("local[3]", "3"), ("local[3,2]", "3"), ("local[*]", str(os.cpu_count()))],
+)
+def test_a_small_job_is_shuffled_into_as_many_parts_as_there_are_cores(
+    settings: Settings, master: str, parts: str
+) -> None:
+    found = configuration(settings.model_copy(update={"spark_master": master}), NOWHERE)
+    assert found[SHUFFLES] == parts
