@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-from .explore import search
-from .guards import ALL, NEEDED
+from .explore import Found, search
+from .guards import ALL, NEEDED, SPARE
 from .scenarios import CAUGHT_BY, LARGE, SCENARIOS
 
 
@@ -17,19 +17,25 @@ def main(chosen: list[str]) -> int:
         for label, guards in (("needed guards", NEEDED), ("all guards", ALL)):
             began = time.monotonic()
             found = search(scenarios[name], guards)
-            verdict = found.violation or "holds"
-            print(
-                f"{name} | {label} | {verdict} | {found.states:,} states | {time.monotonic() - began:.0f} s",
-                flush=True,
-            )
-            print(*(f"    {move}" for move in found.trace), sep="\n", end="\n" if found.trace else "")
+            show(name, label, found.violation or "holds", f"{time.monotonic() - began:.0f} s", found=found)
             failures += found.violation is not None
-    for guard, name in () if chosen else CAUGHT_BY.items():
-        found = search(scenarios[name], NEEDED - {guard})
-        print(f"without {guard.name} | {name} | {found.violation or 'NOTHING BREAKS'}", flush=True)
-        print(*(f"    {move}" for move in found.trace), sep="\n", end="\n" if found.trace else "")
+    for guard, caught in () if chosen else CAUGHT_BY.items():
+        others, gone = caught.others(guard), ", ".join(sorted(one.name for one in caught.instead_of))
+        found = search(scenarios[caught.scenario], others)
+        label = f"without {guard.name}" + (f" and what it stands in for ({gone})" if gone else "")
+        show(label, caught.scenario, found.violation or "NOTHING BREAKS", found=found)
         failures += found.violation is None
+        if guard in SPARE:
+            found = search(scenarios[caught.scenario], others | {guard})
+            show(f"{guard.name} instead of {gone}", caught.scenario, found.violation or "holds", found=found)
+            failures += found.violation is not None
     return 1 if failures else 0
+
+
+def show(*told: str, found: Found) -> None:
+    """One line of what was searched and found, and the trace below it."""
+    print(*told, f"{found.states:,} states", sep=" | ", flush=True)
+    print(*(f"    {move}" for move in found.trace), sep="\n", end="\n" if found.trace else "")
 
 
 if __name__ == "__main__":

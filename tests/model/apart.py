@@ -186,12 +186,12 @@ def commit(postgres: Postgres, me: Apart, item: Object, guards: Guards) -> Postg
     attempts = frozenset(
         replace(row, fate=Fate.DELIVERED) if row.attempt == me.attempt else row for row in postgres.attempts
     )
-    left = frozenset((row, attempt) for row, attempt in postgres.warehouse if attempt not in me.replaces)
+    left = ((row, attempt) for row, attempt in postgres.warehouse if attempt not in me.replaces)
     return replace(
         postgres,
         deliveries=deliveries | {new},
         quarantine=quarantine,
-        warehouse=left | {(row, me.attempt) for row in item.rows},
+        warehouse=tuple(sorted((*left, *((row, me.attempt) for row in item.rows)))),
         pointer=drafted(me, me.base, item),
         attempts=attempts,
     )

@@ -92,7 +92,7 @@ def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
         suite=frozenset(range(scenario.held)),
     )
     cause: dict[State, tuple[State, Move] | None] = {first: None}
-    before: dict[State, list[State]] = {}
+    before: dict[State, list[State]] = {first: []}
     queue = deque([first])
     steps: set[Step] = set()
 
@@ -113,30 +113,30 @@ def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
             if move.lie:
                 return found(move.lie, state, move)
             after = move.after
-            before.setdefault(after, []).append(state)
-            if after in cause:
+            if (known := before.get(after)) is not None:
+                known.append(state)
                 continue
-            cause[after] = (state, move)
+            before[after], cause[after] = [state], (state, move)
             if violation := broken(after):
                 return found(violation, after)
             queue.append(after)
         if len(cause) > cap:
             raise RuntimeError(f"more than {cap} states: make the scenario's budget smaller")
-    if (stuck := without_way_on(cause, before)) is not None:
+    if scenario.budget.recovers and (stuck := without_way_on(before)) is not None:
         return found("no way on: the rows can't be delivered any more", stuck)
     return found(None, first)
 
 
-def without_way_on(cause: Mapping[State, object], before: Mapping[State, list[State]]) -> State | None:
+def without_way_on(before: Mapping[State, list[State]]) -> State | None:
     """The first state that had runs and recovers to spare, and from which the goal can't be reached."""
-    reaching = {state for state in cause if reached_goal(state)}
+    reaching = {state for state in before if reached_goal(state)}
     stack = list(reaching)
     while stack:
-        for state in before.get(stack.pop(), ()):
+        for state in before[stack.pop()]:
             if state not in reaching:
                 reaching.add(state)
                 stack.append(state)
-    for state in cause:
-        if state not in reaching and state.budget.starts > 0 and state.budget.recovers > 0:
+    for state in before:
+        if state.budget.starts > 0 and state.budget.recovers > 0 and state not in reaching:
             return state
     return None

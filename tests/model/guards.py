@@ -1,4 +1,4 @@
-"""The protocol's guards: what each one demands. A scenario must catch the removal of every one of them."""
+"""The protocol's guards: what each one demands. A scenario catches the removal of every one of them (`CAUGHT_BY`)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Guard(StrEnum):
     SWEEP_LOCKS = "it decides under the lock of the pipeline's row"
     SWEEP_READS_LAST = "it reads the pointers after it has decided"
     METADATA_NAMED = "metadata objects carry their attempt's name and are swept by the same rule as its data"
-    # second lines of defence: nothing breaks without them, see docs/decisions/0001-protocol-model.md
+    # second lines of defence: each stands in for others, see docs/decisions/0001-protocol-model.md
     ATTEMPT_OPEN = "a commit needs its attempt's own row, open"
     BATCH_UNIQUE = "one delivery for each (stream, batch)"
     CHECK_CURRENT = "a run starts only on the pipeline's current stream"

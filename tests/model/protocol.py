@@ -117,7 +117,7 @@ def commit(postgres: Postgres, *, item: Object, draft: Metadata) -> Postgres:
     return replace(
         postgres,
         deliveries=postgres.deliveries | {delivery},
-        warehouse=postgres.warehouse | {(row, item.attempt) for row in item.rows},
+        warehouse=tuple(sorted((*postgres.warehouse, *((row, item.attempt) for row in item.rows)))),
         quarantine=postgres.quarantine
         | {Held(row=row, attempt=item.attempt, waiting=Waiting.HELD) for row in item.held},
         pointer=draft,

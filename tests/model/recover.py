@@ -27,7 +27,7 @@ def recoverer(state: State, guards: Guards, alive: int) -> Iterator[Move]:
         me = replace(me, seed=postgres.live_inputs())
     recovers = ordered(*state.recovers, me)
     after = replace(state, budget=budget, postgres=postgres, recovers=recovers)
-    yield Move(actor="recover", note=f"takes the lease, token {me.token}", after=after)
+    yield Move(actor="recover", note=f"starts, token {me.token}", after=after)
 
 
 def ordered(*recovers: Recover) -> tuple[Recover, ...]:

@@ -91,7 +91,7 @@ class Postgres:
     current: int = 0  # the pipeline's current stream; 0 = none yet
     streams: frozenset[tuple[int, int]] = frozenset()  # (stream, its first batch)
     deliveries: frozenset[Delivery] = frozenset()
-    warehouse: frozenset[tuple[int, int]] = frozenset()  # (row, attempt that wrote it)
+    warehouse: tuple[tuple[int, int], ...] = ()  # (row, attempt that wrote it), ascending; may hold one twice
     quarantine: frozenset[Held] = frozenset()
     pointer: Metadata = EMPTY
     attempts: frozenset[Attempt] = frozenset()

@@ -7,7 +7,7 @@ import pytest
 from etl.steps import Step
 
 from .explore import Scenario, moves, search
-from .guards import ALL, NEEDED, Guard
+from .guards import ALL, NEEDED, SPARE, Guard
 from .protocol import FOLDED
 from .scenarios import CAUGHT_BY, LARGE, SCENARIOS
 from .state import Budget, State
@@ -19,11 +19,19 @@ def test_protocol_holds_with_the_needed_guards_alone(name: str) -> None:
     assert found.violation is None, "\n".join((found.violation, *found.trace))
 
 
-@pytest.mark.parametrize("guard", [guard for guard in Guard if guard in NEEDED], ids=lambda guard: guard.name)
+@pytest.mark.parametrize("guard", Guard, ids=lambda guard: guard.name)
 def test_protocol_breaks_without(guard: Guard) -> None:
-    scenario = (SCENARIOS | LARGE)[CAUGHT_BY[guard]]
-    found = search(scenario, NEEDED - {guard})
+    caught = CAUGHT_BY[guard]
+    found = search((SCENARIOS | LARGE)[caught.scenario], caught.others(guard))
     assert found.violation is not None, f"nothing breaks without: {guard}"
+
+
+@pytest.mark.parametrize("guard", sorted(SPARE), ids=lambda guard: guard.name)
+def test_a_second_line_holds_where_those_before_it_are_gone(guard: Guard) -> None:
+    caught = CAUGHT_BY[guard]
+    assert caught.instead_of, f"a second line stands in for others: {guard}"
+    found = search(SCENARIOS[caught.scenario], caught.others(guard) | {guard})
+    assert found.violation is None, "\n".join((found.violation, *found.trace))
 
 
 def test_every_step_of_the_code_is_a_move_of_the_driver_or_folded_into_one() -> None:
