@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,10 +37,16 @@ class Runs:
     def start(
         self, step: str, passes: int, pipeline: str = "orders", *, how: How = "run"
     ) -> subprocess.Popen[bytes]:
-        words = ["-m", "tests.crash.spark_run", pipeline, step, str(passes), str(self.folder), how]
+        return self._start("spark_run", pipeline, step, str(passes), str(self.folder), how)
+
+    def start_together(self, pipelines: Iterable[str], *, deliveries: int) -> subprocess.Popen[bytes]:
+        """One process for all: each pipeline stops at the step "committed" of so many deliveries."""
+        return self._start("side_by_side", str(deliveries), str(self.folder), *pipelines)
+
+    def _start(self, module: str, *words: str) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("wb") as log:
             run = subprocess.Popen(
-                [sys.executable, *words],
+                [sys.executable, "-m", f"tests.crash.{module}", *words],
                 env=self.home.environment,
                 cwd=self.home.root,
                 stdout=log,
@@ -50,9 +56,9 @@ class Runs:
         self.started.append(run)
         return run
 
-    def wait_for_step(self, process: subprocess.Popen[bytes]) -> int:
+    def wait_for_step(self, process: subprocess.Popen[bytes], *, patience: float = PATIENCE) -> int:
         """The pid of the process that has come to its step."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience
         while not select.select([self.reached], [], [], 1)[0]:
             assert process.poll() is None, f"the run ended before its step: {self.log}"
             assert time.monotonic() < deadline, f"the run did not come to its step: {self.log}"

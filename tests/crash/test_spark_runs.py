@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from etl.steps import Step
 from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, kill_jvm, processes_of
-from tests.oracle import Rows
-from tests.spark import taps
 from tests.spark.runs import Home, Landed, orders
-from tests.spark.taps import Tap
 
 DRIVER, JVM = "the driver", "its JVM alone"
 NO_TABLE = None  # readers see none yet
@@ -76,116 +71,6 @@ def test_a_run_killed_at_any_point_is_finished_by_the_next_one(runs: Runs) -> No
         (n,) for n in range(BATCHES)
     ]
     runs.home.assert_clean()
-
-
-# (step, in which batch, batches delivered afterwards), of a pipeline that keeps state
-STATE_KILLS = (
-    ("rows-copied", 0, 0),  # on an executor, whose part of the state is not written
-    ("staged", 1, 1),  # all of it is
-    ("committed", 2, 3),  # batch 2 is delivered, and Spark has not marked it as done
-    ("pointer-swapped", 3, 3),
-    ("batch-done", 4, 5),
-)
-
-
-# every one of them, in a batch that goes on from three others
-STATE_KILLS_AT_EVERY_STEP = (
-    ("batch-done", 2, 3),
-    *((step.value, 3, 3) for step in list(Step)[: list(Step).index(Step.COMMITTED)]),
-    ("committed", 3, 4),
-    ("batch-done", 4, 5),
-)
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "kills",
-    [STATE_KILLS, pytest.param(STATE_KILLS_AT_EVERY_STEP, marks=pytest.mark.slow)],
-    ids=["some", "all"],
-)
-def test_state_is_as_if_no_run_had_been_killed(runs: Runs, kills: Sequence[tuple[str, int, int]]) -> None:
-    files = taps.taps(14, 40, seed=21)
-    taps.declare(runs.home)
-    taps.land_all(runs.home, files)
-    delivered = 0
-    for step, batch, delivered_then in kills:
-        process = runs.start(step, batch - delivered, taps.NAME)
-        stopped = runs.wait_for_step(process)
-        kill(process, stopped)
-        runs.forget()
-        delivered = delivered_then
-        assert runs.home.ask("SELECT count(*) FROM sluice.delivery") == [(delivered,)], step
-        assert taps.in_force(runs.home) == taps.hourly(taps.flat(files[:delivered])), step
-    last = runs.start("none", 0, taps.NAME)
-    assert last.wait(PATIENCE) == 0, runs.log
-    assert taps.in_force(runs.home) == taps.hourly(taps.flat(files))
-    taps.assert_clean(runs.home)
-    [(stream,)] = runs.home.ask("SELECT stream_id::text FROM sluice.stream")
-    snapshots = runs.home.checkpoint(stream, taps.NAME).glob("state/0/*/*.zip")
-    assert {one.parent.name for one in snapshots} >= {"0", "1"}, (
-        "else a run reads the changes of all before it"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """A transform that keeps state, and what it makes of files of taps."""
-
-    body: str
-    columns: pa.Schema
-    wanted: Callable[[Sequence[Sequence[Tap]]], Rows]
-    sink: str = "Append()"
-
-
-KEPT = {
-    "doubles": Kept(
-        body=taps.recipe("doubles"),
-        columns=taps.TAPS,
-        wanted=lambda files: taps.rows(set(taps.flat(files))),
-    ),
-    "joins": Kept(
-        body=taps.recipe("joins").replace("leftOuter", "inner"),
-        columns=taps.OPENINGS,
-        wanted=lambda files: taps.paid(taps.flat(files)),
-    ),
-    "timers": Kept(
-        body=taps.recipe("timers"),
-        columns=taps.SILENCES,
-        wanted=lambda files: taps.silences([*files, []])[0],
-    ),
-    "timeouts": Kept(
-        body=taps.IN_PANDAS,
-        columns=taps.SILENCES,
-        wanted=lambda files: taps.silences([*files, []])[0],
-    ),
-    "times to live": Kept(body=taps.FIRST_SEEN, columns=taps.SILENCES, wanted=taps.first_seen),
-    "timers by the clock": Kept(body=taps.BY_THE_CLOCK, columns=taps.SILENCES, wanted=taps.told_a_file_later),
-    "sessions": Kept(body=taps.SESSIONS, columns=taps.SESSION_COLUMNS, wanted=taps.sessions_over),
-    "complete": Kept(
-        body=taps.ROLLUP,
-        columns=taps.ROLLUP_COLUMNS,
-        wanted=lambda files: taps.rolled_up(taps.flat(files)),
-        sink="Replace()",
-    ),
-}
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
-def test_state_of_every_kind_goes_on_after_a_kill(runs: Runs, spark: SparkSession, kept: Kept) -> None:
-    """Killed where it hurts most: a batch is in both sinks, and Spark has marked neither it nor its state."""
-    files = taps.falling_silent(taps.taps(7, 40, seed=22), after=2)
-    if kept is KEPT["doubles"]:
-        files = [made + made[:5] for made in files]
-    taps.declare(runs.home, body=kept.body, sink=kept.sink, columns=kept.columns)
-    taps.land_all(runs.home, files)
-    process = runs.start("committed", 3, taps.NAME)
-    kill(process, runs.wait_for_step(process))
-    runs.forget()
-    replace(runs.home, spark=spark).run(taps.NAME)
-    assert taps.in_force(runs.home) == kept.wanted(files)
-    assert taps.in_force(runs.home).total() > 5
-    taps.assert_clean(runs.home)
 
 
 # (step of a replay, whether it has taken the place of what it replays)

@@ -6,6 +6,7 @@ The transforms are those of docs/cookbook; what must become of the taps is compu
 from __future__ import annotations
 
 import datetime as dt
+import io
 import itertools
 import json
 import random
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tests.oracle import Row, Rows
 from tests.spark.runs import REPOSITORY, Home
@@ -27,22 +29,23 @@ MOMENT = pa.timestamp("us", tz="UTC")
 
 DECLARATION = """
 import datetime
-from etl.pipeline import Append, Files, Pipeline, Replace, Upsert
+from etl.pipeline import Append, Files, Lookup, Pipeline, Replace, Upsert
 
-def transform(df):
+def transform(df, **lookups):
     from pyspark.sql import functions as F
 {body}
 
 PIPELINE = Pipeline(
-    name="taps",
-    sources=(Files("taps/*.jsonl", max_files={max_files}),),
-    schema="phone string, at timestamp, action string",
+    name="{name}",
+    sources=(Files("{name}/*.{ending}", max_files={max_files}),),
+    schema="{schema}",
     transform=transform,
     sink={sink},
     {more}
     max_quarantine_share={share},
 )
 """
+SCHEMA = "phone string, at timestamp, action string"
 HOURLY_COLUMNS = pa.schema(
     [("hour", MOMENT), ("action", pa.string()), ("taps", pa.int64()), ("latest", MOMENT)]
 )
@@ -132,9 +135,12 @@ class Tap:
     action: str
 
     @property
+    def time(self) -> str:
+        return dt.datetime.fromtimestamp(self.at, dt.UTC).isoformat()
+
+    @property
     def json(self) -> str:
-        at = dt.datetime.fromtimestamp(self.at, dt.UTC).isoformat()
-        return json.dumps({"phone": self.phone, "at": at, "action": self.action})
+        return json.dumps({"phone": self.phone, "at": self.time, "action": self.action})
 
 
 def taps(hours: int, a_file: int, *, seed: int) -> list[list[Tap]]:
@@ -160,11 +166,15 @@ def falling_silent(files: Sequence[Sequence[Tap]], *, after: int) -> list[list[T
     ]
 
 
-def hourly(made: Iterable[Tap], *, until: int | None = None) -> Rows:
-    """Taps by hour and action, in the table's columns; `until`: of the hours that are over by then."""
+def hourly(made: Iterable[Tap], *, until: int | None = None, every: int = HOUR) -> Rows:
+    """Taps by hour and action, in the table's columns; `until`: of the hours that are over by then.
+
+    One hour begins `every` so many seconds.
+    """
     by_hour: dict[tuple[int, str], list[int]] = {}
     for tap in made:
-        by_hour.setdefault((tap.at // HOUR * HOUR, tap.action), []).append(tap.at)
+        for back in range(0, HOUR, every):
+            by_hour.setdefault((tap.at // every * every - back, tap.action), []).append(tap.at)
     rows: list[Row] = [
         (hour * 1_000_000, action, len(times), max(times) * 1_000_000)
         for (hour, action), times in by_hour.items()
@@ -262,19 +272,53 @@ def told_a_file_later(files: Sequence[Sequence[Tap]]) -> Rows:
 
 
 def declare(
-    home: Home, *, body: str = HOURLY, sink: str = UPSERT, columns: pa.Schema = HOURLY_COLUMNS, **more: object
+    home: Home,
+    *,
+    name: str = NAME,
+    body: str = HOURLY,
+    sink: str = UPSERT,
+    columns: pa.Schema = HOURLY_COLUMNS,
+    ending: str = "jsonl",
+    schema: str = SCHEMA,
+    **more: object,
 ) -> None:
     """`more` are further fields of the declaration; `max_files` and `max_quarantine_share` are 1 unless told."""
     max_files, share = more.pop("max_files", 1), more.pop("max_quarantine_share", 1.0)
-    fields = "".join(f"{name}={value!r},\n    " for name, value in more.items())
-    home.columns = columns
-    home.declare(
-        NAME, text=DECLARATION.format(body=body, sink=sink, max_files=max_files, share=share, more=fields)
+    text = DECLARATION.format(
+        name=name,
+        body=body,
+        sink=sink,
+        ending=ending,
+        schema=schema,
+        max_files=max_files,
+        share=share,
+        more="".join(f"{field}={value!r},\n    " for field, value in more.items()),
     )
+    home.columns = columns
+    home.declare(name, text=text)
 
 
-def land(home: Home, number: int, made: Sequence[Tap]) -> None:
-    home.write(f"{NAME}/{number:03}.jsonl", "".join(f"{tap.json}\n" for tap in made))
+def land(home: Home, number: int, made: Sequence[Tap], *, name: str = NAME, ending: str = "jsonl") -> None:
+    home.write(f"{name}/{number:03}.{ending}", written(made, ending))
+
+
+def written(made: Sequence[Tap], ending: str) -> str | bytes:
+    """A file of taps in a format of its own."""
+    if ending == "parquet":
+        columns = (
+            [tap.phone for tap in made],
+            [tap.at * 1_000_000 for tap in made],
+            [tap.action for tap in made],
+        )
+        out = io.BytesIO()
+        pq.write_table(pa.Table.from_arrays(list(map(pa.array, columns)), TAPS.names).cast(TAPS), out)
+        return out.getvalue()
+    lines = {
+        "jsonl": [tap.json for tap in made],
+        "csv": ["phone,at,action", *(f"{tap.phone},{tap.time},{tap.action}" for tap in made)],
+        "log": [f"{tap.time} {tap.phone}: {tap.action}" for tap in made],
+    }
+    return "".join(f"{line}\n" for line in lines[ending])
 
 
 def land_all(home: Home, files: Iterable[Sequence[Tap]], *, first: int = 0) -> None:
@@ -286,10 +330,10 @@ def flat(files: Iterable[Sequence[Tap]]) -> list[Tap]:
     return [tap for file in files for tap in file]
 
 
-def in_force(home: Home) -> Rows:
+def in_force(home: Home, name: str = NAME) -> Rows:
     """The table, row by row."""
-    return home.reader(NAME).in_postgres(system=())
+    return home.reader(name).in_postgres(system=())
 
 
-def assert_clean(home: Home) -> None:
-    assert home.assert_clean(NAME).rows["lake"] > 0
+def assert_clean(home: Home, name: str = NAME) -> None:
+    assert home.assert_clean(name).rows["lake"] > 0
