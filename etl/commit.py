@@ -192,9 +192,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     reached(Step.DELIVERY_INSERTED)
     if it.run.apart is not None:
         apart.take_place(cursor, it.run.sinks.pipeline.sink, it.run.apart, entry.pipeline, entry.delivery_id)
-    if (
-        overtaken
-    ):  # a replay that has lost its place has said so; rows are not moved for a rollback while others wait
+    # After a replay that has lost its place has said why; before rows are moved for a rollback, while others wait.
+    if overtaken:
         raise _Moved
     insert_inputs(cursor, entry, it.batch.inputs)
     ranges = it.batch.ranges
