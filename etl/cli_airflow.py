@@ -39,20 +39,20 @@ def airflow(
         if at_rest:
             services.down(settings)
         raise
-    _say(found, detach=detach)
     if detach or found.found:
+        _say(found, stays=True)
         return
     try:
-        stack.follow(found)
+        stack.follow(found, lambda: _say(found, stays=False))
     finally:
         typer.echo("stopping Airflow", err=True)
         _end(settings, with_services=at_rest)
 
 
-def _say(found: Airflow, *, detach: bool) -> None:
+def _say(found: Airflow, *, stays: bool) -> None:
     typer.echo(f"Airflow  {found.address}{', running already' if found.found else ''}")
     typer.echo(f"login    admin or viewer; the passwords are in {found.login}")
-    typer.echo(f"next: `sluice down` stops it{'' if detach or found.found else ', and so does Ctrl-C'}")
+    typer.echo(f"next: `sluice down` stops it{'' if stays else ', and so does Ctrl-C'}")
 
 
 def trigger(name: PipelineName) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -120,12 +120,16 @@ def command(settings: Settings, words: Sequence[str]) -> int:
     return subprocess.run([*_AIRFLOW, *words], env=variables, check=False).returncode
 
 
-def follow(airflow: Airflow) -> None:
-    """Return when a signal asks to end; ServiceAway when a component ends by itself."""
+def follow(airflow: Airflow, begun: Callable[[], object]) -> None:
+    """Return when a signal asks to end; ServiceAway when a component ends by itself.
+
+    `begun` is called once signals are heeded: whoever hears of it may send one.
+    """
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, lambda *_: asked.set())
+    begun()
     while not asked.wait(1):
         _require_all(airflow)
 

@@ -90,10 +90,10 @@ class Home:
             start_new_session=True,
         )
         assert process.stdout is not None and process.stderr is not None
-        lines = [process.stdout.readline() for _ in range(3)]
+        line = process.stdout.readline()
         found = stack.running(self.settings)
-        assert found is not None, "".join(lines) + process.stderr.read()
-        assert found.address in lines[0]
+        assert found is not None, line + process.stderr.read()
+        assert found.address in line
         return Command(process=process, airflow=found)
 
     def processes(self) -> list[psutil.Process]:
