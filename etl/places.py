@@ -56,7 +56,12 @@ def landing_place(landing: str) -> str:
 
 def s3_client() -> S3Client:
     """A client whose endpoint, region and credentials come from the AWS chain; it may be used by several threads."""
-    return _client(tuple(sorted(one for one in os.environ.items() if one[0].startswith("AWS_"))))
+    return _client(aws_environment())
+
+
+def aws_environment() -> tuple[tuple[str, str], ...]:
+    """What the AWS chain reads of the environment: a client that is kept is of this one, and of no other."""
+    return tuple(sorted(one for one in os.environ.items() if one[0].startswith("AWS_")))
 
 
 @lru_cache(maxsize=4)

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -20,6 +20,7 @@ from etl.drafts import drafted_by, drafting_run
 from etl.errors import ServiceAway, SetupError, SluiceError
 from etl.lake import LakeTable
 from etl.objects import ObjectStore
+from etl.places import aws_environment
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -84,20 +85,30 @@ def is_of(owner: Owner, attempt: Mapping[str, Any]) -> bool:
 
 
 def s3_client(store: ObjectStore) -> S3Client:
-    """A client of this store; credentials come from the standard AWS chain."""
+    """A client of this store, which several threads may use; credentials come from the standard AWS chain."""
+    return _client(store.endpoint, store.region, aws_environment())
+
+
+@lru_cache(maxsize=4)
+def _client(
+    endpoint: str | None,
+    region: str,
+    environment: tuple[tuple[str, str], ...],  # noqa: ARG001 - of another one is another client
+) -> S3Client:
+    """Made once: it takes a tenth of a second and more."""
     import boto3
     from botocore.config import Config
 
     return boto3.Session().client(  # not the default session, which keeps the first credentials it found
         "s3",
-        endpoint_url=store.endpoint,
-        region_name=store.region,
+        endpoint_url=endpoint,
+        region_name=region,
         config=Config(
             connect_timeout=5,
             read_timeout=30,
             max_pool_connections=2 * REQUESTS,
             retries={"total_max_attempts": 3},
-            s3={"addressing_style": "path" if store.endpoint else "auto"},
+            s3={"addressing_style": "path" if endpoint else "auto"},
         ),
     )
 
