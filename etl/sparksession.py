@@ -53,6 +53,9 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         # A source's options may be credentials; Spark shows a query's plan in messages and on its pages.
         "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|jaas|secret|password|token|key",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+        # Spark's first choice asks for links by a process of `readlink`, thirty times for each batch of a local checkpoint.
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager",
         "spark.sql.streaming.minBatchesToRetain": str(retained_batches(settings.backup_horizon)),
         _COMPACTED: str(COMPACTED),  # `recover` writes such logs, and expects them
         **ROCKSDB,
