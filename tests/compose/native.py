@@ -14,7 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from tests.waiting import until
 FILE = REPOSITORY / "docker-compose.yml"
 IMAGE_FOLDER = "/opt/sluice"  # where the image has the repository
 HOST = "127.0.0.1"
+STORES = ("postgres", "s3")
+GRACE = 10  # seconds that the engine gives a container
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
 
@@ -207,9 +209,9 @@ class Native:
     def said(self, service: str) -> str:
         return self.log(service).read_text(errors="replace")[-3000:]
 
-    def processes(self) -> list[psutil.Process]:
-        """Every process of the set that runs: each service has a session of its own."""
-        sessions = {process.pid for process in self.started.values()}
+    def processes(self, of: Iterable[psutil.Popen] | None = None) -> list[psutil.Process]:
+        """Every process of these services that runs, by default of all: each service has a session of its own."""
+        sessions = {process.pid for process in (self.started.values() if of is None else of)}
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
@@ -218,16 +220,16 @@ class Native:
         return found
 
     def down(self) -> None:
-        """As the engine does it: SIGTERM to each container, the stores last, and SIGKILL to what is left."""
-        stores = {name: self.started.pop(name) for name in ("postgres", "s3") if name in self.started}
-        for wave in (self.started, stores):
-            for process in wave.values():
+        """As the engine does it: SIGTERM to each container, the stores last, and SIGKILL to what is left of each."""
+        services = [name for name in self.started if name not in STORES]
+        for wave in (services, STORES):
+            first = [self.started[name] for name in wave if name in self.started]
+            for process in first:
                 if process.poll() is None:
                     process.terminate()
-            psutil.wait_procs(list(wave.values()), timeout=30)
-        self.started |= stores
-        for left in self.processes():
-            left.kill()
+            psutil.wait_procs(first, timeout=GRACE)
+            for left in self.processes(of=first):
+                left.kill()
 
 
 def _postgres_binaries(home: Path) -> Path:

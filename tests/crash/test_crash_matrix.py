@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from etl.steps import Step
 from tests import oracle
 from tests.arrow_batches import pipeline
 from tests.crash.driver import PIPELINE, SINKS, Case, line_of
+from tests.stores import database_name, new_database
 from tests.waiting import until
 
 BATCHES = 3
@@ -137,6 +139,36 @@ def case(dsn: str, lake: Lake, tmp_path: Path) -> Case:
         seed=int.from_bytes(tmp_path.name.encode()[:8]),
         batches=BATCHES,
     )
+
+
+@pytest.fixture(scope="module")
+def delivered(
+    launcher: Launcher, services: Services, template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Case]:
+    """A stream with each of its batches in both sinks."""
+    folder = tmp_path_factory.mktemp("delivered")
+    with new_database(services.postgres, template=template) as dsn:
+        found = Case(
+            dsn=dsn,
+            warehouse=f"{services.lake}/tests/{uuid.uuid4().hex[:12]}",
+            endpoint=services.s3_endpoint,
+            region=services.s3_region,
+            folder=str(folder),
+            stream_id=str(uuid.uuid4()),
+            seed=7,
+            batches=BATCHES,
+        )
+        run_to_the_end(launcher, found)
+        wait_until_alone(found)
+        yield found
+
+
+@pytest.fixture
+def stream(delivered: Case, services: Services, tmp_path: Path) -> Iterator[Case]:
+    """It, in a copy of the database; the copies share the lake, where each goes on from the same snapshot."""
+    marks = shutil.copytree(delivered.folder, tmp_path / "marks")
+    with new_database(services.postgres, template=database_name(delivered.dsn)) as dsn:
+        yield replace(delivered, dsn=dsn, folder=str(marks))
 
 
 def kill(pids: list[int]) -> None:
@@ -267,28 +299,27 @@ BESIDE = [(act, step) for act in ("replay", "release") for step in (*ON_THE_DRIV
 
 @pytest.mark.parametrize(("act", "step"), BESIDE)
 def test_killed_beside_the_stream_nothing_is_changed_or_all_is(
-    launcher: Launcher, case: Case, act: str, step: str
+    launcher: Launcher, stream: Case, act: str, step: str
 ) -> None:
-    run_to_the_end(launcher, case)
-    made = oracle.make(case.seed, batches=case.batches)
+    made = oracle.make(stream.seed, batches=stream.batches)
     before, after = oracle.expected(made), oracle.expected([oracle.merged(made[:2]), *made[2:]])
     if act == "release":
         after = replace(before, delivered=before.delivered + oracle.mended(made[1]))
-    eyes = oracle.Reader(dsn=case.dsn, endpoint=case.endpoint, region=case.region, pipeline=PIPELINE)
-    beside = replace(case, act=act)
+    eyes = oracle.Reader(dsn=stream.dsn, endpoint=stream.endpoint, region=stream.region, pipeline=PIPELINE)
+    beside = replace(stream, act=act)
     seen = stop_at(launcher, beside, step, FIRST)
     kill([seen.driver])
     launcher.follow(seen, until_ended=True)
     kill(seen.workers)
-    wait_until_alone(case)
+    wait_until_alone(stream)
     committed = step in ("committed", "batch-done")
     assert eyes.difference(after if committed else before) == ""
     run_to_the_end(launcher, beside)
     assert eyes.difference(after) == ""
-    assert oracle.ask(case.dsn, "SELECT delivery_id FROM sluice.attempt WHERE closed_at IS NULL") == []
-    run_to_the_end(launcher, case)
+    assert oracle.ask(stream.dsn, "SELECT delivery_id FROM sluice.attempt WHERE closed_at IS NULL") == []
+    run_to_the_end(launcher, stream)
     assert eyes.difference(after) == "", "the stream goes on as if nothing had been"
-    assert_clean(case)
+    assert_clean(stream)
 
 
 @pytest.mark.parametrize("step", ON_EXECUTORS)
