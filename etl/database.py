@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
+from weakref import WeakSet
 
 import psycopg2
 import psycopg2.extensions
@@ -27,6 +28,7 @@ TIMEOUTS = {
 OLDEST_SERVER = 170000
 MIGRATION_LOCK = 0x51_0C_1C_E  # any constant of our own
 SCHEMA_LOCK = MIGRATION_LOCK + 1
+_ours: WeakSet[Connection] = WeakSet()  # connections of this process
 
 
 def connect(dsn: str) -> Connection:
@@ -38,7 +40,15 @@ def connect(dsn: str) -> Connection:
             f"PostgreSQL can't be reached: {str(error).strip()}",
             remedy="see that it runs and SLUICE_POSTGRES is right (`sluice doctor`), then run again",
         ) from error
+    _ours.add(connection)
     return connection
+
+
+def cancel_statements() -> None:
+    """End the statements that this process waits for, each with an error in the thread that waits."""
+    for connection in list(_ours):
+        with suppress(psycopg2.Error):  # it was closed meanwhile
+            connection.cancel()
 
 
 @contextmanager

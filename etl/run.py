@@ -25,7 +25,7 @@ from etl.batch import Receipt
 from etl.bucket import ensure_bucket
 from etl.checkpoint import Checkpoint, FilelessCheckpoint, open_checkpoint
 from etl.checkpoint_topics import TopicCheckpoint
-from etl.database import Cursor, migrate, session
+from etl.database import Cursor, cancel_statements, migrate, session
 from etl.ending import Ending
 from etl.errors import SluiceError, Stopped
 from etl.lake import Lake
@@ -285,6 +285,7 @@ def leased(
         stopped = Stopped.behind(error)
         ending = Ending.by(stopped or error)
         if stopped is not None:
+            cancel_statements()  # of the batch in flight, whose transaction holds what the lease's end changes
             raise stopped from None
         raise
     finally:

@@ -50,12 +50,16 @@ class Watch:
 
     @contextmanager
     def over(self, query: StreamingQuery) -> Iterator[None]:
-        """Look while the query runs, and once more when it has ended, however it did."""
+        """Look while the query runs, and once more when it has ended, however it did.
+
+        By a thread of its own: of a signal that came while Spark was asked, the asking thread's connection is out of step.
+        """
         stop = threading.Event()
 
         def look() -> None:
             while not stop.wait(SECONDS):
                 self._look(query)
+            self._look(query)
 
         thread = threading.Thread(target=look, name="watch", daemon=True)
         thread.start()
@@ -64,7 +68,6 @@ class Watch:
         finally:
             stop.set()
             thread.join()
-            self._look(query)
 
     def _look(self, query: StreamingQuery) -> None:
         from py4j.protocol import Py4JError
