@@ -274,6 +274,7 @@ def leased(
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
     ending = Ending.by(None)
+    stopped: Stopped | None = None
     try:
         with outages_told():
             began(lease.run_id)
@@ -285,12 +286,13 @@ def leased(
         stopped = Stopped.behind(error)
         ending = Ending.by(stopped or error)
         if stopped is not None:
-            cancel_statements()  # of the batch in flight, whose transaction holds what the lease's end changes
             raise stopped from None
         raise
     finally:
         stop.set()
         thread.join()
+        if stopped is not None:
+            cancel_statements()  # of the batch in flight, whose transaction holds what the lease's end changes
         _end(dsn, lease, ending)
 
 
