@@ -86,13 +86,12 @@ def is_of(owner: Owner, attempt: Mapping[str, Any]) -> bool:
 
 def s3_client(store: ObjectStore) -> S3Client:
     """A client of this store, which several threads may use; credentials come from the standard AWS chain."""
-    return _client(store.endpoint, store.region, aws_environment())
+    return _client(store, aws_environment())
 
 
 @lru_cache(maxsize=4)
 def _client(
-    endpoint: str | None,
-    region: str,
+    store: ObjectStore,
     environment: tuple[tuple[str, str], ...],  # noqa: ARG001 - of another one is another client
 ) -> S3Client:
     """Made once: it takes a tenth of a second and more."""
@@ -101,14 +100,14 @@ def _client(
 
     return boto3.Session().client(  # not the default session, which keeps the first credentials it found
         "s3",
-        endpoint_url=endpoint,
-        region_name=region,
+        endpoint_url=store.endpoint,
+        region_name=store.region,
         config=Config(
             connect_timeout=5,
             read_timeout=30,
             max_pool_connections=2 * REQUESTS,
             retries={"total_max_attempts": 3},
-            s3={"addressing_style": "path" if endpoint else "auto"},
+            s3={"addressing_style": "path" if store.endpoint else "auto"},
         ),
     )
 
