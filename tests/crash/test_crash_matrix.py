@@ -19,7 +19,6 @@ import psutil
 import pytest
 
 from etl.audit import audit
-from etl.lake import Lake
 from etl.run import Place
 from etl.services import Services
 from etl.settings import Settings
@@ -127,18 +126,23 @@ def launcher(services: Services) -> Iterator[Launcher]:
     os.close(here)
 
 
-@pytest.fixture
-def case(dsn: str, lake: Lake, tmp_path: Path) -> Case:
+def case_of(dsn: str, services: Services, folder: Path) -> Case:
+    """A stream of its own, into a folder of its own on the lake; the seed is drawn from the folder's name."""
     return Case(
         dsn=dsn,
-        warehouse=lake.root,
-        endpoint=lake.store.endpoint,
-        region=lake.store.region,
-        folder=str(tmp_path),
+        warehouse=f"{services.lake}/tests/{uuid.uuid4().hex[:12]}",
+        endpoint=services.s3_endpoint,
+        region=services.s3_region,
+        folder=str(folder),
         stream_id=str(uuid.uuid4()),
-        seed=int.from_bytes(tmp_path.name.encode()[:8]),
+        seed=int.from_bytes(folder.name.encode()[:8]),
         batches=BATCHES,
     )
+
+
+@pytest.fixture
+def case(dsn: str, services: Services, tmp_path: Path) -> Case:
+    return case_of(dsn, services, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -146,18 +150,8 @@ def delivered(
     launcher: Launcher, services: Services, template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Case]:
     """A stream with each of its batches in both sinks."""
-    folder = tmp_path_factory.mktemp("delivered")
     with new_database(services.postgres, template=template) as dsn:
-        found = Case(
-            dsn=dsn,
-            warehouse=f"{services.lake}/tests/{uuid.uuid4().hex[:12]}",
-            endpoint=services.s3_endpoint,
-            region=services.s3_region,
-            folder=str(folder),
-            stream_id=str(uuid.uuid4()),
-            seed=7,
-            batches=BATCHES,
-        )
+        found = case_of(dsn, services, tmp_path_factory.mktemp("delivered"))
         run_to_the_end(launcher, found)
         wait_until_alone(found)
         yield found
