@@ -52,7 +52,7 @@ class Watch:
     def over(self, query: StreamingQuery) -> Iterator[None]:
         """Look while the query runs, and once more when it has ended, however it did.
 
-        By a thread of its own: of a signal that came while Spark was asked, the asking thread's connection is out of step.
+        By a thread of its own: a signal that breaks into a call to Spark leaves the calling thread's connection out of step.
         """
         stop = threading.Event()
 
