@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
-
-from psycopg2 import errors, sql
 
 from etl import inputs as evidence
 from etl import ledger
 from etl.apart import Apart
 from etl.before import left_out
 from etl.database import Cursor, migrate, rows, run, session
-from etl.ending import in_short
 from etl.errors import SetupError
 from etl.inputs import Input
 from etl.intervals import PathTemplate, is_template
@@ -23,7 +21,7 @@ from etl.offsets import Range, joined, ranges_of
 from etl.phrases import counted
 from etl.pipeline import Pipeline, Upsert
 from etl.spans import Span, written
-from etl.statements import statement
+from etl.within import rows_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +76,7 @@ class Plan:
     gone: Sequence[Input]  # as they were recorded
     ranges: Sequence[Range]  # of Kafka, as they were read
     there: Sequence[Range]  # what Kafka still has of them
+    besides: Mapping[str, int]  # of these deliveries outside of the interval: rows, or files
     history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
     files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
 
@@ -145,6 +144,9 @@ class Plan:
             f" {counted(self.held, 'row')} of quarantine and {quarantine:,} of its files"
         )
         yield f"  read       {self._read()}"
+        for what, count in self.besides.items():
+            if count:
+                yield f"    {counted(count, what)} of these outside of the interval, which come again as well"
         yield from (f"    {one}" for one in self.changed[:SHOWN])
         for one in self.releases[:SHOWN]:
             number, rows, origin = one["delivery_id"], one["delivered"], one["released_from"]
@@ -169,8 +171,9 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen, *, spark: SparkSessio
     require_replayable(pipeline, "a replay")
     dsn = place.services.postgres
     migrate(dsn)
+    within = _within(place, pipeline, chosen)
     with session(dsn) as cursor:
-        numbers = _numbers(cursor, pipeline, chosen)
+        numbers = _numbers(cursor, pipeline, chosen, within)
         deliveries = rows(run(cursor, "replay", "in_force", {"deliveries": numbers}))
         values: dict[str, Any] = {"deliveries": [one["delivery_id"] for one in deliveries]}
         releases = rows(run(cursor, "replay", "releases", values))
@@ -199,9 +202,27 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen, *, spark: SparkSessio
         gone=[one for one in recorded if (one.source, one.path) not in known],
         ranges=ranges,
         there=there,
+        besides=_besides(pipeline, chosen, deliveries, within, recorded),
         history=history,
         files=files,
     )
+
+
+def _besides(
+    pipeline: Pipeline,
+    chosen: Chosen,
+    deliveries: Sequence[Mapping[str, Any]],
+    within: Mapping[int, int] | None,
+    read: Sequence[Input],
+) -> dict[str, int]:
+    """What these deliveries are of besides the interval: it can't be left where it is."""
+    if within is not None:
+        rows = sum(int(one["delivered"]) - within.get(one["delivery_id"], 0) for one in deliveries)
+        return {"row": rows}
+    if chosen.interval is not None:
+        template = PathTemplate(text=pipeline.interval or "")
+        return {"file": sum(not template.overlaps(one.path, chosen.interval) for one in read)}
+    return {}
 
 
 def _in_kafka(
@@ -220,7 +241,19 @@ def _in_kafka(
     return still_there(now, ranges)
 
 
-def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
+def _within(place: Place, pipeline: Pipeline, chosen: Chosen) -> Counter[int] | None:
+    """Where an interval of a column is asked for: how many rows each delivery has in it."""
+    if chosen.interval is None or is_template(pipeline.interval or ""):
+        return None
+    table = place.lake.table(pipeline.table)
+    with session(place.services.postgres) as cursor:
+        pointer = table.pointer(cursor)
+    return rows_within(table, pointer, pipeline, chosen.interval) if pointer else Counter()
+
+
+def _numbers(
+    cursor: Cursor, pipeline: Pipeline, chosen: Chosen, within: Mapping[int, int] | None
+) -> list[int]:
     if ledger.last_delivery(cursor, pipeline.name) is None:
         return []
     values: dict[str, Any] = {"pipeline": pipeline.name, "runs": list(chosen.runs)}
@@ -237,10 +270,11 @@ def _numbers(cursor: Cursor, pipeline: Pipeline, chosen: Chosen) -> list[int]:
         known = ledger.current_stream(cursor, pipeline.name)
         values["stream"] = chosen.stream or (known.stream_id if known else None)
         run(cursor, "replay", "by_batches", values)
-    elif chosen.interval and is_template(pipeline.interval or ""):
-        return _by_paths(cursor, pipeline, *chosen.interval)
+    elif within is not None:
+        values["deliveries"] = list(within)
+        run(cursor, "replay", "by_rows", values)
     elif chosen.interval:
-        _look_in_table(cursor, pipeline, values)
+        return _by_paths(cursor, pipeline, *chosen.interval)
     else:
         run(cursor, "replay", "by_runs", values)
     return [number for (number,) in cursor.fetchall()]
@@ -251,33 +285,3 @@ def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.da
     template = PathTemplate(text=pipeline.interval or "")
     read = run(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}).fetchall()
     return sorted({number for number, path in read if template.overlaps(path, (start, end))})
-
-
-def _look_in_table(cursor: Cursor, pipeline: Pipeline, values: Mapping[str, Any]) -> None:
-    try:
-        cursor.execute(_by_interval(pipeline), values)
-    except (errors.UndefinedColumn, errors.UndefinedFunction) as error:
-        raise SetupError(
-            f"Pipeline {pipeline.name} declares interval={pipeline.interval!r}, which is no column of {pipeline.table} with"
-            f" dates or times: {in_short(error)}",
-            remedy="declare a column of dates or timestamps, or the paths of its files, such as"
-            ' interval="dt={interval:%Y-%m-%d}"',
-        ) from error
-
-
-def _by_interval(pipeline: Pipeline) -> sql.Composed:
-    if pipeline.interval is None:
-        raise SetupError(
-            f"Pipeline {pipeline.name} declares no interval, so no interval of it can be replayed",
-            remedy=f"declare interval=…, or name deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
-        )
-    if isinstance(pipeline.sink, Upsert):
-        raise SetupError(
-            f"Pipeline {pipeline.name} upserts: its table does not say which batches had a row in an interval of column"
-            f" {pipeline.interval}, for later ones have taken the place of some",
-            remedy='declare the interval by the paths of its files, such as interval="dt={interval:%Y-%m-%d}", or name'
-            f" deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
-        )
-    target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
-    names = {"target": target, "column": sql.Identifier(pipeline.interval)}
-    return statement("replay", "by_interval", **names)

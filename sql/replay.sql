@@ -14,12 +14,10 @@ WHERE pipeline = %(pipeline)s AND stream_id = %(stream)s AND batch_id BETWEEN %(
 SELECT delivery_id FROM sluice.delivery
 WHERE pipeline = %(pipeline)s AND run_id = ANY(%(runs)s::uuid[]) AND kind <> 'release'
 
--- name: by_interval
--- Deliveries that have a row in the interval; of released rows, the delivery that had held them first.
+-- name: by_rows
+-- These deliveries; of released rows, the delivery that had held them first.
 WITH RECURSIVE found AS (
-    SELECT d.delivery_id, d.released_from
-    FROM (SELECT DISTINCT _delivery_id FROM {target} WHERE {column} >= %(first)s AND {column} < %(last)s) t
-    JOIN sluice.delivery d ON d.delivery_id = t._delivery_id
+    SELECT delivery_id, released_from FROM sluice.delivery WHERE delivery_id = ANY(%(deliveries)s)
     UNION
     SELECT d.delivery_id, d.released_from FROM sluice.delivery d JOIN found f ON d.delivery_id = f.released_from
 )

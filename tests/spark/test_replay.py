@@ -167,6 +167,7 @@ def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
     hours = (base + dt.timedelta(hours=7), base + dt.timedelta(hours=9, minutes=30))
     said = planned(home, Chosen(interval=hours))
     assert [one["batch_id"] for one in said.deliveries] == [0, 1]
+    assert "  12 rows of these outside of the interval, which come again as well" in "\n".join(said.lines())
     again(home, Chosen(interval=hours))
     home.assert_holds(landed)
     for column in ("shop", "nosuch"):
@@ -182,6 +183,28 @@ def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
     assert "nothing to do" in next(nothing.plan.lines())
 
 
+def test_rows_that_todays_transform_moves_over_an_intervals_edges_are_there_once(home: Home) -> None:
+    four_batches(home)
+    records = "SELECT count(*), count(DISTINCT id), sum(id) FROM warehouse.orders"
+    before = home.ask(records)
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    later = """    from pyspark.sql.functions import expr
+    df = df.withColumn("at", df.at + expr("INTERVAL 5 HOURS"))
+    return df.join("""
+    text = text.replace("    return df.join(", later).replace(
+        'suite="orders",', 'suite="orders", interval="at",'
+    )
+    home.declare(text=text)
+    base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
+    interval = (base + dt.timedelta(hours=9), base + dt.timedelta(hours=23))
+    done = again(home, Chosen(interval=interval))
+    assert [one["batch_id"] for one in done.plan.deliveries] == [1, 2]
+    assert home.ask(records) == before
+    within = "SELECT id FROM warehouse.orders WHERE at >= %s AND at < %s ORDER BY id"
+    assert home.ask(within, *interval) == [(8,), *((number,) for number in range(10, 17))]
+    home.assert_clean()
+
+
 def test_an_interval_by_paths_names_every_delivery_that_read_such_a_file(home: Home) -> None:
     text = DECLARATION.format(name="orders", max_files=1, share=1.0)
     by_day = """suite="orders", interval="dt={interval:%Y-%m-%d}","""
@@ -195,6 +218,7 @@ def test_an_interval_by_paths_names_every_delivery_that_read_such_a_file(home: H
     day = (dt.datetime(2024, 2, 29, 6, tzinfo=dt.UTC), dt.datetime(2024, 3, 1, tzinfo=dt.UTC))
     said = planned(home, Chosen(interval=day))
     assert [one["batch_id"] for one in said.deliveries] == [1, 3]
+    assert said.besides == {"file": 0}
     again(home, Chosen(interval=day))
     home.run()
     home.assert_holds(landed)

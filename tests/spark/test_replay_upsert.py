@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from etl.errors import SetupError
 from etl.plan import Chosen, Plan, plan
 from etl.read import catalog_properties
 from etl.replay import replay
@@ -53,8 +52,10 @@ class Levels:
 
     def replay(self, first: int, last: int, levels: Sequence[Level]) -> None:
         """Replay deliveries by their numbers, which now have these levels in the file of the first."""
+        self.replay_planned(self.planned(first, last), levels)
+
+    def replay_planned(self, said: Plan, levels: Sequence[Level]) -> None:
         home, pipeline = self.home, self.home.pipeline("levels")
-        said = self.planned(first, last)
         again = said.change(None, accept_changed=False, who="tests", why="")
         replay(home.place, pipeline, said, who="tests", accept_changed=True, spark=home.spark)
         self.live = [one for one in self.live if one[0] not in again.supersedes]
@@ -260,9 +261,23 @@ def test_a_long_walk_leaves_what_a_rebuild_would(levels: Levels, seed: int) -> N
     walked(levels, seed=seed, steps=40)
 
 
-def test_an_interval_of_a_column_is_not_asked_of_an_upserted_table(levels: Levels) -> None:
-    levels.deliver(0, [level("a", 5)])
+def test_an_interval_names_deliveries_by_their_changes_whatever_the_table_has_of_them(levels: Levels) -> None:
+    levels.deliver(0, [level("a", 5), level("b", 1)])
+    levels.deliver(1, [level("a", 9), level("c", 5)])
+    levels.deliver(2, [level("a", 12), level("c", 12)])  # of 5 the table has no row now
     pipeline = replace(levels.home.pipeline("levels"), interval="at")
-    start = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    with pytest.raises(SetupError, match="does not say which batches"):
-        plan(levels.home.place, pipeline, Chosen(interval=(start, start)))
+
+    def named(first: int, end: int) -> Plan:
+        moments = (dt.datetime.fromtimestamp((START + at) / 1e6, dt.UTC) for at in (first, end))
+        return plan(levels.home.place, pipeline, Chosen(interval=(next(moments), next(moments))))
+
+    batches = [
+        [one["batch_id"] for one in named(*span).deliveries] for span in ((5, 9), (9, 12), (6, 9), (12, 13))
+    ]
+    assert batches == [[0, 1], [1], [], [2]]
+    levels.write(0, [level("b", 2)])
+    levels.write(1, [])
+    said = named(5, 6)
+    assert said.besides == {"row": 2}
+    levels.replay_planned(said, [level("b", 2)])
+    levels.assert_rebuilt()

@@ -1,0 +1,74 @@
+"""Which deliveries have rows in an interval of a column: the lake is asked, which keeps every change of a key."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, TimestampType, TimestamptzType
+
+from etl.errors import SetupError
+from etl.lake import LakeTable
+from etl.pipeline import Pipeline
+
+DELIVERY = "_delivery_id"
+
+Interval = tuple[dt.datetime, dt.datetime]  # with time zones; the end is exclusive
+
+
+def rows_within(table: LakeTable, pointer: str, pipeline: Pipeline, interval: Interval) -> Counter[int]:
+    """How many rows of each delivery are in the interval of the declared column, in the table as of `pointer`.
+
+    Days begin at midnight in UTC, and so do times without a zone. Only files that may have such rows are read, of
+    them two columns.
+    """
+    at = table.at(pointer)
+    name = _column(pipeline, at.schema())
+    start, end = (_literal(at.schema(), name, moment) for moment in interval)
+    within = And(
+        GreaterThanOrEqual(name, start),  # type: ignore[call-arg] # its own __init__ takes a name and a value
+        LessThan(name, end),  # type: ignore[call-arg]
+    )
+    scan = at.scan(row_filter=within, selected_fields=(DELIVERY,))
+    reader = ArrowScan(at.metadata, at.io, scan.projection(), within)
+    found = Counter[int]()
+    for task in scan.plan_files():  # one by one: pyiceberg's own loop reads all of them ahead
+        for batch in reader.to_record_batches([task]):
+            for one in pc.value_counts(batch.column(DELIVERY)).to_pylist():
+                found[one["values"]] += one["counts"]
+    return found
+
+
+def _column(pipeline: Pipeline, schema: Schema) -> str:
+    """The declared column; SetupError where it is none of the table's with moments."""
+    name = pipeline.interval
+    if name is None:
+        raise SetupError(
+            f"Pipeline {pipeline.name} declares no interval, so no interval of it can be replayed",
+            remedy=f"declare interval=…, or name deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
+        )
+    kind = schema.find_type(name) if name in schema.column_names else None
+    if not isinstance(kind, DateType | TimestampType | TimestamptzType):
+        raise SetupError(
+            f"Pipeline {pipeline.name} declares interval={name!r}, which is no column of {pipeline.table} with"
+            f" dates or times: it is {'missing' if kind is None else kind}",
+            remedy="declare a column of dates or timestamps, or the paths of its files, such as"
+            ' interval="dt={interval:%Y-%m-%d}"',
+        )
+    return name
+
+
+def _literal(schema: Schema, name: str, moment: dt.datetime) -> str:
+    """The least value of the column that is not before the moment, as Iceberg's expressions take it."""
+    moment = moment.astimezone(dt.UTC)
+    kind = schema.find_type(name)
+    if isinstance(kind, TimestamptzType):
+        return moment.isoformat()
+    if isinstance(kind, TimestampType):
+        return moment.replace(tzinfo=None).isoformat()
+    begun = moment.time() > dt.time()
+    return (moment.date() + dt.timedelta(days=begun)).isoformat()
