@@ -30,8 +30,8 @@ def rows_within(table: LakeTable, pointer: str, pipeline: Pipeline, interval: In
     name = _column(pipeline, at.schema())
     start, end = (_literal(at.schema(), name, moment) for moment in interval)
     within = And(
-        GreaterThanOrEqual(name, start),  # type: ignore[call-arg] # its own __init__ takes a name and a value
-        LessThan(name, end),  # type: ignore[call-arg]
+        GreaterThanOrEqual(name, start),  # type: ignore[call-arg,misc] # its own __init__ takes a name and a value
+        LessThan(name, end),  # type: ignore[call-arg,misc]
     )
     scan = at.scan(row_filter=within, selected_fields=(DELIVERY,))
     reader = ArrowScan(at.metadata, at.io, scan.projection(), within)
