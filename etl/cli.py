@@ -17,6 +17,7 @@ from rich.console import Console
 from etl import (
     cli_airflow,
     cli_models,
+    cli_publish,
     cli_quarantine,
     cli_replay,
     cli_state,
@@ -113,6 +114,7 @@ app.command(context_settings={"allow_interspersed_args": False})(cli_airflow.air
 app.command()(cli_airflow.trigger)
 app.command()(cli_stop.stop)
 app.command()(cli_replay.replay)
+app.command()(cli_publish.publish)
 app.add_typer(cli_quarantine.app, name="quarantine")
 app.command("try")(cli_suites.try_)
 app.command()(cli_suites.whatif)

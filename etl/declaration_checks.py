@@ -269,11 +269,12 @@ def _sink_problems(sink: Any) -> list[str]:
     elif by is not None:
         found.append(f"sink.partition_by: {by!r} must be identity, hour, day or month(…)")
     if sink.table is not None:
-        found += _table_problems(sink.table)
+        found += table_problems(sink.table)
     return found
 
 
-def _table_problems(table: object) -> list[str]:
+def table_problems(table: object) -> list[str]:
+    """Why this is no name for users' tables; empty: it is one."""
     parts = table.split(".") if isinstance(table, str) else []
     if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
         return [f"sink.table: {table!r} must be schema.table, both like {_NAME.pattern}"]

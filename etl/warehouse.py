@@ -15,6 +15,7 @@ import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
+from etl import published
 from etl.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.database import Cursor, ensure_schema, lock_schemas, rows, run, session
 from etl.ending import in_short
@@ -165,6 +166,10 @@ class Warehouse:
                 f"Table {name} no longer fits pipeline {self.pipeline}: " + "; ".join(different.others),
                 remedy="see who changed it while this batch was written; then run again",
             )
+        if not (different.added or different.widened):
+            return
+        names = published.names_of(cursor, self.pipeline)
+        grants = {one: published.drop_view(cursor, one) for one in names} if different.widened else {}
         for action, columns in (("add_column", different.added), ("widen_column", different.widened)):
             for column in columns:
                 kind = sql.SQL(postgres_type(self.columns.field(column).type))
@@ -178,6 +183,8 @@ class Warehouse:
                         f"Column {column} of {name} can't become {kind.string}: {in_short(error)}",
                         remedy="drop what depends on it, run again, and make it anew",
                     ) from error
+        for one in names:
+            published.make_view(cursor, one, self.target, grants.get(one, ()))
 
     def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
         """What could make a merge fail or change its rows."""

@@ -254,10 +254,20 @@ VALUES (%(catalog)s, %(namespace)s, 'exists', 'true')
 ON CONFLICT DO NOTHING
 
 -- name: swap_pointer
--- Publishes new metadata; changes no row when the pointer is no longer at its base.
-UPDATE sluice.iceberg_tables SET metadata_location = %(location)s, previous_metadata_location = %(base)s
-WHERE catalog_name = %(catalog)s AND table_namespace = %(namespace)s AND table_name = %(table)s
-  AND metadata_location = %(base)s
+-- Publishes new metadata, under every name that the table has; returns no row when the pointer is no longer at its base.
+WITH swapped AS (
+    UPDATE sluice.iceberg_tables SET metadata_location = %(location)s, previous_metadata_location = %(base)s
+    WHERE catalog_name = %(catalog)s AND table_namespace = %(namespace)s AND table_name = %(table)s
+      AND metadata_location = %(base)s
+    RETURNING catalog_name
+), followed AS (
+    UPDATE sluice.iceberg_tables t
+    SET metadata_location = %(location)s, previous_metadata_location = t.metadata_location
+    FROM swapped s, sluice.pipeline l JOIN sluice.published p ON p.pipeline = l.name
+    WHERE (l.table_schema, l.table_name) = (%(namespace)s, %(table)s) AND t.catalog_name = s.catalog_name
+      AND (t.table_namespace, t.table_name) = (p.schema_name, p.name)
+)
+SELECT FROM swapped
 
 -- name: adopt_attempt
 -- Makes an attempt known again under the number that its rows carry; changes no row where it is another's.

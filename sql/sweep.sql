@@ -34,6 +34,7 @@ WHERE d.delivery_id = m.delivery_id AND d.pipeline = %(pipeline)s AND d.committe
 SELECT table_namespace || '.' || table_name FROM sluice.iceberg_tables
 WHERE catalog_name = %(catalog)s AND (table_namespace, table_name) NOT IN %(tables)s
   AND (starts_with(metadata_location, %(data)s) OR starts_with(metadata_location, %(quarantine)s))
+  AND (table_namespace, table_name) NOT IN (SELECT schema_name, name FROM sluice.published)
 
 -- name: attempts
 -- What is known of these attempts. `dead`: it ended before the horizon, so no backup that may be restored has

@@ -56,12 +56,13 @@ class Delivering:
         home: Path,
         columns: pa.Schema,
         sink: Sink | None = None,
+        name: str = "events",
         **settings: Any,
     ) -> Delivering:
         (home / "landing").mkdir(parents=True)
         here = replace(services, postgres=dsn, lake=lake.root)
         place = Place(settings=Settings(home=home, landing=str(home / "landing"), **settings), services=here)
-        pipeline = arrow_batches.pipeline("events")
+        pipeline = arrow_batches.pipeline(name)
         pipeline = replace(pipeline, sink=sink or pipeline.sink)
         run = arrow_batches.start(dsn, place.lake, pipeline, columns=columns, rules=(RULE,))
         return cls(place=place, pipeline=pipeline, columns=columns, session=run)

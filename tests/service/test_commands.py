@@ -394,6 +394,22 @@ def test_the_reports_of_a_clean_place(events: Delivering, shell: Shell) -> None:
     assert audited.startswith("events: clean: both sinks hold what was delivered\n")
 
 
+def test_a_name_for_readers_is_given_and_withdrawn(shell: Shell) -> None:
+    name = "reports.events"
+    for command, printed in (
+        (("publish", "events", "--as", name), f"{name}: readers of both sinks see the rows of events\n"),
+        (
+            ("publish", "events", "--as", name, "--withdraw"),
+            f"{name}: no longer there; the rows of events are in warehouse.events\n",
+        ),
+    ):
+        done = shell.sluice(*command)
+        assert (done.code, done.out) == (0, printed)
+    done = shell.sluice("publish", "events", "--as", "events")
+    assert (done.code, done.out) == (2, "")
+    assert "'events' can't be published\n  next: name it schema.name, such as reports.departures" in done.said
+
+
 def test_audit_names_the_delivery_whose_row_was_changed_by_hand(events: Delivering, shell: Shell) -> None:
     events.execute("UPDATE {t} SET text = 'changed' WHERE id = 60")
     done = shell.sluice("audit", "events")

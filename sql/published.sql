@@ -1,0 +1,71 @@
+-- name: keep_others_out
+-- One at a time gives names; commits, which only read them, go on.
+LOCK TABLE sluice.published IN SHARE ROW EXCLUSIVE MODE
+
+-- name: pipeline_of
+-- Whose rows are seen under a name.
+SELECT pipeline FROM sluice.published WHERE (schema_name, name) = (%(schema)s, %(name)s)
+
+-- name: names_of
+-- The names under which a pipeline's rows are seen.
+SELECT schema_name, name FROM sluice.published WHERE pipeline = %(pipeline)s ORDER BY 1, 2
+
+-- name: taken
+-- What has the name already and is nobody's to give: a relation of PostgreSQL, a table of the catalog or of a pipeline.
+SELECT CASE c.relkind WHEN 'v' THEN 'a view' WHEN 'm' THEN 'a materialized view' ELSE 'a table' END || ' of PostgreSQL'
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE (n.nspname, c.relname) = (%(schema)s, %(name)s)
+UNION ALL
+SELECT 'a table of the catalog' FROM sluice.iceberg_tables
+WHERE catalog_name = %(catalog)s AND (table_namespace, table_name) = (%(schema)s, %(name)s)
+UNION ALL
+SELECT 'the table of pipeline ' || p.name FROM sluice.pipeline p WHERE (p.table_schema, p.table_name) = (%(schema)s, %(name)s)
+
+-- name: give
+-- Gives the name to a pipeline.
+INSERT INTO sluice.published (schema_name, name, pipeline, published_by)
+VALUES (%(schema)s, %(name)s, %(pipeline)s, %(who)s)
+ON CONFLICT (schema_name, name) DO UPDATE
+SET pipeline = excluded.pipeline, published_by = excluded.published_by, published_at = now()
+
+-- name: give_pointer
+-- Points the catalog's name to where a pipeline's table is.
+INSERT INTO sluice.iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type)
+VALUES (%(catalog)s, %(schema)s, %(name)s, %(location)s, 'TABLE')
+ON CONFLICT (catalog_name, table_namespace, table_name) DO UPDATE
+SET previous_metadata_location = iceberg_tables.metadata_location, metadata_location = excluded.metadata_location
+
+-- name: take
+-- Takes the name from whoever has it.
+DELETE FROM sluice.published WHERE (schema_name, name) = (%(schema)s, %(name)s)
+
+-- name: take_pointer
+-- Takes the catalog's name away; no object is touched.
+DELETE FROM sluice.iceberg_tables WHERE catalog_name = %(catalog)s AND (table_namespace, table_name) = (%(schema)s, %(name)s)
+
+-- name: columns
+-- A table's own columns, in its order: what it gained later is last.
+SELECT a.attname FROM pg_attribute a
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped AND NOT a.attname = ANY(%(system)s)
+ORDER BY a.attnum
+
+-- name: create_view
+-- Shows a table's own columns under another name.
+CREATE OR REPLACE VIEW {view} AS SELECT {columns} FROM {target}
+
+-- name: drop_view
+-- Removes a view.
+DROP VIEW IF EXISTS {view}
+
+-- name: grants
+-- Who may do what with a view, but for its owner; no role: everybody.
+SELECT r.rolname, g.privilege_type, g.is_grantable
+FROM pg_class c, aclexplode(c.relacl) g LEFT JOIN pg_roles r ON r.oid = g.grantee
+WHERE c.oid = to_regclass(%(view)s) AND g.grantee <> c.relowner
+
+-- name: grant
+-- Gives such a right again.
+GRANT {privilege} ON {view} TO {grantee}
+
+-- name: grant_with_option
+-- Gives such a right again, with the right to give it on.
+GRANT {privilege} ON {view} TO {grantee} WITH GRANT OPTION
