@@ -166,14 +166,23 @@ def _described(node: Any, computed: Mapping[str, Any]) -> str:
     """The operator with what it can't change while it has state: its keys, or how it joins."""
     name = str(node.nodeName())
     if name == "Join":
-        condition = node.condition()
-        on = condition.get().sql() if condition.isDefined() else "all"
-        return f"Join {node.joinType().sql()} on {on}"
+        return _joined(node, computed)
     if name not in _KEYS:
         return name
     keys = _listed(getattr(node, _KEYS[name])())
     described = f"{name} by {', '.join(key.sql() + _made_of(key, computed) for key in keys)}"
     return described + (_figures(node, computed) if name == _AGGREGATE else "")
+
+
+def _joined(node: Any, computed: Mapping[str, Any]) -> str:
+    """How it joins, and what the columns that it joins by are computed of."""
+    how = f"Join {node.joinType().sql()} on"
+    if node.condition().isEmpty():
+        return f"{how} all"
+    on = node.condition().get()
+    columns = [leaf for leaf in _listed(on.collectLeaves()) if leaf.nodeName() == "AttributeReference"]
+    made = dict.fromkeys(_expression(leaf, computed) for leaf in columns)
+    return f"{how} {on.sql()}" + (COMPUTING + "".join(made).strip() if any(made) else "")
 
 
 def _figures(node: Any, computed: Mapping[str, Any]) -> str:

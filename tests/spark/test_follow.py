@@ -284,7 +284,11 @@ def test_a_run_that_does_not_stay_is_stopped_between_two_batches_too(followed: F
     followed.assert_exactly_once()
 
 
-def test_a_trigger_that_finds_nothing_starts_no_job_of_spark(followed: Followed, spark: SparkSession) -> None:
+def test_a_trigger_that_finds_nothing_starts_no_job_of_spark(
+    followed: Followed, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed.stay = Stay(every=timedelta(seconds=0.2))
+    monkeypatch.setattr(ledger, "HEARTBEAT_SECONDS", 1)
     for day in range(40):  # Spark would list so many by a job
         (followed.home.landing / f"orders/dt={day}").mkdir(parents=True)
     followed.start_here()

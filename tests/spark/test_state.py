@@ -89,6 +89,16 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
         lambda df: df.join(df.withColumnRenamed("timestamp", "other"), "value"),
         "Join INNER on (value = value)",
     ),
+    "join by computed columns": (
+        lambda df: df.withColumn("n", F.col("value") * 2).join(
+            df.select((F.col("value") % 3).alias("m"), F.col("timestamp").alias("other")),
+            F.expr("n = m AND other > timestamp"),
+        ),
+        (
+            "Join INNER on ((n = m) AND (other > timestamp)) computing (n = (value * CAST(2 AS BIGINT)))"
+            " (m = (value % CAST(3 AS BIGINT))) (other = timestamp)"
+        ),
+    ),
 }
 
 
