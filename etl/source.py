@@ -32,6 +32,7 @@ from etl.settings import Settings
 from etl.sparksession import unlogged_analysis
 from etl.stage import MALFORMED as MALFORMED_REASON
 from etl.stage import RAW, WHY
+from etl.state import refuse_other_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -211,7 +212,10 @@ class Source:
     def _put_out(self, records: Records) -> DataFrame:
         good = {name: self._good(name, frame) for name, frame in records.items()}
         named = {name: frame for name, frame in good.items() if name is not None}
-        return output(_transformed(self.pipeline, good[None], {**named, **self.lookups, **self.scorers}))
+        made = _transformed(self.pipeline, good[None], {**named, **self.lookups, **self.scorers})
+        if made.isStreaming and self.pipeline.tells_late:
+            refuse_other_watermark(self.pipeline, good, made)
+        return output(made)
 
     def _good(self, name: str | None, records: DataFrame) -> DataFrame:
         """The records that are neither malformed nor late; all are counted first, those apart."""

@@ -286,6 +286,32 @@ def output_mode(pipeline: Pipeline, state: Sequence[str]) -> str:
     return mode
 
 
+def refuse_other_watermark(
+    pipeline: Pipeline, streams: Mapping[str | None, DataFrame], made: DataFrame
+) -> None:
+    """SetupError where `late` is one column of a stream's records and the transform's watermark is on another of them.
+
+    One that the transform computes may be derived of it, which is not looked into.
+    """
+    columns = {
+        one.exprId().toString(): (stream, str(one.name()))
+        for stream, frame in streams.items()
+        for one in _listed(frame._jdf.queryExecution().analyzed().output())
+    }
+    for node, _ in _streaming_nodes(made):
+        if node.nodeName() != "EventTimeWatermark":
+            continue
+        stream, name = columns.get(node.eventTime().exprId().toString(), (None, None))
+        late = pipeline.all_streams[stream].late
+        if name is not None and late is not None and name != late:
+            of = f" of stream {stream!r}" if stream else ""
+            raise SetupError(
+                f"Pipeline {pipeline.name} holds records{of} by late={late!r}, and its transform's watermark is on"
+                f" {name!r}: what is late by the one need not be by the other",
+                remedy=f"declare late={name!r}, or give the transform's withWatermark {late!r}",
+            )
+
+
 def refuse_replay(pipeline: str, state: Sequence[str]) -> None:
     """SetupError for a pipeline whose batches depend on all that came before them."""
     if state:

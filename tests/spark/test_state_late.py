@@ -16,7 +16,7 @@ from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, hourl
 
 IN_TIME = taps.taps(9, 40, seed=31)
 LATE = {
-    4: [Tap(at=taps.START + 60, phone="+450", action="pay")],
+    4: [Tap(at=taps.START - HOUR, phone="+450", action="pay")],
     7: [Tap(at=taps.START, phone="+451", action="open")] * 2,
 }
 FILES = [[*made, *LATE.get(number, [])] for number, made in enumerate(IN_TIME)]
@@ -24,8 +24,9 @@ TIMELESS = '{"phone": "+452", "action": "call"}'
 Held = Counter[tuple[str, str | None, str | None]]  # reason, phone, action
 
 
-def test_each_batch_holds_what_is_behind_the_watermark(home: Home) -> None:
-    declare(home, late="at")
+@pytest.mark.parametrize("max_files", [1, 2], ids=["small batches", "large batches"])
+def test_each_batch_holds_what_is_behind_the_watermark(home: Home, max_files: int) -> None:
+    declare(home, late="at", max_files=max_files)
     land_all(home, FILES[:6])
     first = home.run(NAME)
     assert first.reasons == {"late": 1}
@@ -96,6 +97,26 @@ def test_the_column_must_be_a_moment_of_the_schema(home: Home) -> None:
     declare(home, late="action")
     with pytest.raises(SetupError, match=r"late='action' is no timestamp column.*\n.*name one of at"):
         home.run(NAME)
+
+
+def test_a_watermark_on_another_column_of_the_records_is_refused(home: Home) -> None:
+    """One that the transform computes is its own affair."""
+    home.make_folder(NAME)
+
+    def declare_by(watermark: str, **columns: str) -> None:
+        made = "".join(f".withColumn({name!r}, F.expr({text!r}))" for name, text in columns.items())
+        body = f"    return df{made}.withWatermark({watermark!r}, '1 hour').dropDuplicates(['phone', {watermark!r}])"
+        schema = f"{taps.SCHEMA}, sent timestamp"
+        declare(home, late="at", schema=schema, body=body, sink="Append()")
+
+    declare_by("sent")
+    told = r"taps holds records by late='at', and its transform's watermark is on 'sent'.*\n.*declare late='sent'"
+    with pytest.raises(SetupError, match=told):
+        home.run(NAME)
+    declare_by("at")
+    assert home.run(NAME).batches == 0
+    declare_by("sent", sent="greatest(at, sent)")
+    assert home.run(NAME).batches == 0
 
 
 def held(home: Home) -> Held:
