@@ -119,7 +119,7 @@ class Folder:
             raise ServiceAway(seen, remedy="run again") from error
 
     def write(self, name: str, text: str) -> None:
-        """Write a file that is not there, or was written here before; it appears whole."""
+        """Write a file, which appears whole."""
         path = f"{self.root}/{name}"
         try:
             if not isinstance(self.store, fs.LocalFileSystem):
@@ -131,10 +131,25 @@ class Folder:
             self.store.create_dir(folder, recursive=True)
             with self.store.open_output_stream(draft) as out:
                 out.write(text.encode())
+            self._delete(f"{folder}/.{last}.crc")  # Hadoop's sum of what was there
             self.store.move(draft, path)
         except OSError as error:
             seen = f"Checkpoint {self.uri}: {name} can't be written: {error}"
             raise ServiceAway(seen, remedy="run again") from error
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        folder, _, last = f"{self.root}/{name}".rpartition("/")
+        try:
+            self._delete(f"{folder}/{last}")
+            self._delete(f"{folder}/.{last}.crc")
+        except OSError as error:
+            seen = f"Checkpoint {self.uri}: {name} can't be removed: {error}"
+            raise ServiceAway(seen, remedy="run again") from error
+
+    def _delete(self, path: str) -> None:
+        if self.store.get_file_info(path).type != fs.FileType.NotFound:
+            self.store.delete_file(path)
 
 
 def parse_metadata(text: str) -> str:

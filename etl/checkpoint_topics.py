@@ -100,13 +100,18 @@ class TopicCheckpoint(FilelessCheckpoint):
         self.folder.write(f"offsets/{batch_id}", lines_text([_text(one) for one in ends] * times, about))
 
     def begin_at(self, batch_id: int, positions: Sequence[Offsets]) -> None:
-        """Write where a batch starts that is not planned yet; the batches before it were planned by `plan`."""
+        """Write where a batch starts that is not planned; of the batches before it what they left in the state stays."""
         lines = [_text(offsets) for offsets in positions]
         if batch_id > 0:
             self.folder.write(f"offsets/{batch_id - 1}", lines_text(lines, self.about(batch_id - 1)))
             return
         for source, line in enumerate(lines):
             self.folder.write(f"sources/{source}/0", f"\0v1\n{line}")
+
+    def move_on(self, batch_id: int, positions: Sequence[Offsets]) -> None:
+        """As `begin_at`, of a batch that may be planned, and was not delivered."""
+        self.folder.remove(f"offsets/{batch_id}")
+        self.begin_at(batch_id, positions)
 
     def seed_at(self, positions: Sequence[Offsets], *, stream_id: str) -> None:
         """Write a checkpoint, where there is none, on which Spark goes on with batch 1 from these offsets.

@@ -293,7 +293,7 @@ def recover(
 ) -> None:
     """Mend a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or doubled.
 
-    What a transform keeps between batches is made anew: all that is in force runs through it once more.
+    What a transform keeps between batches is made anew where it is lost: all that is in force runs through it once more.
     """
     from etl.errors import SetupError
     from etl.live import run_command

@@ -169,6 +169,12 @@ def accept_skipped(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> No
     accept(cursor, pipeline, skipped, who="recover", why="accepted before PostgreSQL was restored")
 
 
+def accepted_ends(cursor: Cursor, pipeline: str) -> dict[tuple[str, int, int], int]:
+    """Where what was accepted as gone ends, by the topic's id, the partition and where it starts."""
+    run(cursor, "ranges", "accepted_ends", {"pipeline": pipeline})
+    return {(topic_id, partition, start): end for topic_id, partition, start, end in cursor.fetchall()}
+
+
 def accept(cursor: Cursor, pipeline: str, gaps: Sequence[Gap], *, who: str, why: str) -> None:
     """Record that these were lost, and who accepted it: later ranges start behind them."""
     for gap in gaps:

@@ -145,6 +145,11 @@ def mismatch(
     dsn: str, known: StreamState, checkpoint: Checkpoint, pipeline: Pipeline, landing: str
 ) -> SluiceError | None:
     """What keeps the stream from going on, or None when checkpoint and ledger fit together."""
+    return unfit(dsn, known, checkpoint) or _undelivered(dsn, known, checkpoint, pipeline, landing)
+
+
+def unfit(dsn: str, known: StreamState, checkpoint: Checkpoint) -> SluiceError | None:
+    """Why the checkpoint is not whole, of another stream, or at another batch than the ledger; None: it is not."""
     remedy = f"`sluice recover {known.pipeline}`"
     where = f"Checkpoint {checkpoint.uri} of {known.pipeline}"
     last = "no batch yet" if known.last_batch is None else f"batches up to {known.last_batch}"
@@ -163,8 +168,7 @@ def mismatch(
             f"{where} holds stream {checkpoint.stream_id} {owner}; the ledger has {last} of {known.stream_id}",
             remedy=remedy,
         )
-    out_of_step = _out_of_step(known, checkpoint, where, remedy)
-    return out_of_step or _undelivered(dsn, known, checkpoint, pipeline, landing)
+    return _out_of_step(known, checkpoint, where, remedy)
 
 
 def _state_damage(known: StreamState, checkpoint: Checkpoint) -> list[str]:

@@ -24,7 +24,7 @@ from etl.pipeline import Pipeline
 from etl.preflight import mismatch, seeded_stream
 from etl.rebuild import Told, rebuilt_stream, rebuilt_topics
 from etl.run import Place, a_session, claim, leased
-from etl.seeds import Accepted, seeded_topics
+from etl.seeds import Accepted, moved_on, seeded_topics
 from etl.standing import NEED_ANOTHER_CHECKPOINT
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ def _recover_topics(
     if known and (known.state or kept(pipeline, source.shape())):
         if found_wrong() is None:  # what was put back was all that its checkpoint was ahead by
             return replace(mended, stream=known.stream_id)
-        stream = rebuilt_topics(place, pipeline, lease, told, source, accepted, known)
+        if known.goes_on_as(kept(pipeline, source.shape())) and not _pending(dsn, lease):
+            stream = moved_on(dsn, place.checkpoints(pipeline), source, accepted, known)
+        stream = stream or rebuilt_topics(place, pipeline, lease, told, source, accepted, known)
     if stream is None:
         stream = seeded_topics(dsn, place.checkpoints(pipeline), source, accepted, known)
     gone = tuple(map(str, stream.gone))
@@ -175,7 +177,6 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
         return found.seen if found else None
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
-        pending = ledger.pending_outcomes(cursor, lease) & NEED_ANOTHER_CHECKPOINT
     if known is None:
         present = checkpoints.present()
         return f"the ledger never saw the streams {', '.join(present)} run" if present else None
@@ -184,6 +185,12 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
         return None
     if misfit := mismatch(dsn, known, checkpoint, pipeline, place.settings.landing):
         return misfit.seen
-    if pending:
+    if pending := _pending(dsn, lease):
         return f"the last run ended with {' and '.join(sorted(pending))}"
     return None
+
+
+def _pending(dsn: str, lease: Lease) -> frozenset[str]:
+    """How runs since the last delivery ended, where the checkpoint that they ran on is of no use any more."""
+    with session(dsn) as cursor:
+        return frozenset(ledger.pending_outcomes(cursor, lease)) & NEED_ANOTHER_CHECKPOINT

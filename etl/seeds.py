@@ -14,7 +14,7 @@ from etl.errors import CheckpointDamaged
 from etl.kafka import Topic, gaps
 from etl.ledger import StreamState
 from etl.offsets import Gap, Reached
-from etl.preflight import Checkpoints
+from etl.preflight import Checkpoints, unfit
 
 if TYPE_CHECKING:
     from etl.topics import TopicSource
@@ -64,6 +64,53 @@ def seeded_topics(
         )
     checkpoint.seed_at(seeds, stream_id=stream_id)
     return Seeded.of(stream_id, seeds, gone)
+
+
+def moved_on(
+    dsn: str,
+    checkpoints: Checkpoints,
+    source: TopicSource,
+    accepted: Accepted | None,
+    known: StreamState,
+) -> Seeded | None:
+    """The same stream behind what aged out before it was read, its state as it is; raises as `where_to_begin`.
+
+    None, with nothing changed: something else is wrong with it. The ledger has the gap before the checkpoint is moved
+    over it, so where that was not finished, it is done again.
+    """
+    checkpoint, batch = checkpoints.of(known.stream_id), known.next_batch
+    assert isinstance(checkpoint, TopicCheckpoint)
+    if unfit(dsn, known, checkpoint) or (batch > known.first_batch and batch - 1 not in checkpoint.commits):
+        return None
+    starts, now = checkpoint.starts(batch), source.now()
+    with session(dsn) as cursor:
+        ledger.lock(cursor, checkpoints.pipeline)
+        gone = gaps(now, _known(cursor, checkpoints, source, known))
+        if starts is None or any(gap.end is None for gap in gone):
+            return None
+        if gone and accepted is None:
+            raise source.gone(gone)
+        if accepted is not None:
+            offsets.accept(cursor, checkpoints.pipeline, gone, who=accepted.who, why=accepted.why)
+        ends = offsets.accepted_ends(cursor, checkpoints.pipeline)
+    there = [_behind(topics, now, ends) for topics in starts]
+    if there == starts:
+        return None
+    checkpoint.move_on(batch, there)
+    return Seeded.of(known.stream_id, there, gone)
+
+
+def _behind(
+    topics: Offsets, now: Mapping[str, Topic], ends: Mapping[tuple[str, int, int], int]
+) -> dict[str, dict[int, int]]:
+    """The positions, those at the start of an accepted gap at its end."""
+    return {
+        topic: {
+            partition: ends.get((now[topic].topic_id, partition, at), at) if topic in now else at
+            for partition, at in partitions.items()
+        }
+        for topic, partitions in topics.items()
+    }
 
 
 def where_to_begin(

@@ -46,6 +46,11 @@ WHERE NOT EXISTS (
     WHERE gone.pipeline = %(pipeline)s AND gone.topic_id = place.topic_id AND gone.end_offset IS NULL)
 ORDER BY topic, place.topic_id, place.partition
 
+-- name: accepted_ends
+-- Where accepted gaps end, but for those of topics that were deleted.
+SELECT topic_id, partition, start_offset, end_offset FROM sluice.accepted_gap
+WHERE pipeline = %(pipeline)s AND end_offset IS NOT NULL
+
 -- name: accept_gap
 -- Records offsets that are gone, and who accepted it.
 INSERT INTO sluice.accepted_gap (pipeline, topic, topic_id, partition, start_offset, end_offset, who, why)

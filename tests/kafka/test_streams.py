@@ -11,14 +11,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from etl.checkpoint_topics import TopicCheckpoint
 from etl.errors import CheckpointLost, InputsChanged, LedgerBehind, NeedsPerson, OffsetsGone
 from etl.recover import recover
 from etl.seeds import Accepted
 from etl.services import Services
+from etl.steps import Step
 from tests import oracle
 from tests.kafka.topics import DECLARATION, NAME, Record, Topics, assert_holds, declare, orders, ranges
 from tests.spark.backups import Backup
-from tests.spark.runs import Home
+from tests.spark.runs import Home, failing_at
 from tests.stores import database_name, drop
 
 JOINED = """
@@ -119,6 +121,42 @@ def test_state_of_records_that_kafka_has_no_longer_is_not_made_of_the_rest(
     with pytest.raises(InputsChanged, match=rf"of kafka://{seen}/0/0-2 only kafka://{seen}/0/1-2 is there"):
         home.recover(NAME)
     assert home.ask("SELECT count(*) FROM sluice.stream") == streams
+
+
+def test_state_goes_on_behind_what_aged_out_unread_once_a_person_accepts_it(
+    home: Home, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what it is of aged out, so it could not be made anew; a batch was planned of records that are gone."""
+    seen, clicks = joined_home(home, topics)
+    topics.send(seen, [at("a", 0), at("b", 5)])
+    stream = home.run().stream
+    topics.send(seen, [at("c", 10)])
+    with failing_at(Step.STAGED):
+        home.run()
+    topics.send(seen, [at("d", 20)])
+    topics.send(clicks, [at("a", 30), at("c", 15), at("d", 25)])
+    topics.age(seen, 0, before=3)
+    for refused in (home.run, lambda: home.recover(NAME)):
+        with pytest.raises(OffsetsGone, match=f"{seen}/0 from 2 up to 2"):
+            refused()
+
+    yes = Accepted(who="tests", why="the weekend")
+    with monkeypatch.context() as broken:
+        broken.setattr(TopicCheckpoint, "move_on", full)
+        with pytest.raises(OSError, match="disk"):
+            recover(home.place, home.pipeline(), accepted=yes, spark=home.spark)
+    assert home.ask("SELECT start_offset, end_offset, why FROM sluice.accepted_gap") == [
+        (2, 3, "the weekend")
+    ]
+    assert home.recover(NAME).stream == stream
+    home.run()
+    assert home.ask("SELECT ad FROM warehouse.orders ORDER BY ad") == [("a",), ("d",)]
+    home.assert_clean()
+    home.assert_one_history()
+
+
+def full(*_: object) -> None:
+    raise OSError("the disk is full")
 
 
 def test_state_over_a_compacted_topic_is_not_made_of_what_compaction_left(home: Home, topics: Topics) -> None:
