@@ -23,6 +23,7 @@ PATIENCE = 60  # seconds; nothing is decided by it, a broker that takes longer h
 USER, PASSWORD = "reader", "Correct-horse-battery-staple"
 JAVA = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+# The controller admits a killed broker again once the session of its last life is over: after 9 s by default.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -45,6 +46,8 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
 """
 
 
