@@ -89,15 +89,11 @@ class Followed:
     def wait_till_it_waits(self) -> None:
         self.wait(lambda: self.stay.waiting, "trigger that finds nothing")
 
-    def wait_for_heartbeats(self, count: int) -> None:
-        """Between two there are five triggers."""
-        query, seen = "SELECT max(seen_at)::text FROM sluice.run", set[str]()
-
-        def enough() -> bool:
-            seen.update(at for (at,) in self.home.ask(query))
-            return len(seen) > count
-
-        self.wait(enough, "heartbeats")
+    def wait_for_triggers(self) -> None:
+        """Two at least that find nothing; a heartbeat after them tells that the run is still up."""
+        [(now,)] = self.home.ask("SELECT now()")
+        query = "SELECT max(seen_at) > %s + interval '2.5 s' FROM sluice.run"
+        self.wait(lambda: self.home.ask(query, now) == [(True,)], "heartbeat")
 
     @contextmanager
     def held_in_the_commit(self) -> Iterator[None]:
@@ -188,7 +184,7 @@ def test_what_lands_meanwhile_is_delivered_and_sigterm_comes_after_the_whole_bat
 
     followed.wait(lambda: followed.settled, "mark")
     idle = home.history()
-    followed.wait_for_heartbeats(2)
+    followed.wait_for_triggers()
     assert home.history() == idle, "triggers that find nothing write nothing"
     assert followed.outcomes == [None]
 
@@ -297,7 +293,7 @@ def test_a_trigger_that_finds_nothing_starts_no_job_of_spark(
     followed.wait_till_it_waits()
     scheduler = spark.sparkContext._jsc.sc().dagScheduler()
     before = scheduler.numTotalJobs()
-    followed.wait_for_heartbeats(2)
+    followed.wait_for_triggers()
     assert scheduler.numTotalJobs() == before
     followed.land()
     followed.wait_for_deliveries(2)
