@@ -47,7 +47,7 @@ def place(home: Home, topics: Topics) -> Home:
         assert text.count(f'"{shipped}"') == 1
         text = text.replace(shipped, topics.create(shipped, partitions=ads.PARTITIONS))
     assert text.count("100_000") == 2
-    home.declare(NAME, text=text.replace("100_000", "40"))
+    home.declare(NAME, text=text.replace("100_000", "60"))
     suite = (REPOSITORY / "expectations" / f"{NAME}.json").read_text()
     (home.root / "our-suites" / f"{NAME}.json").write_text(suite)
     return replace(home, columns=COLUMNS)
