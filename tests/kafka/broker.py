@@ -46,8 +46,8 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
-broker.session.timeout.ms=2000
-broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=4000
+broker.heartbeat.interval.ms=1000
 """
 
 
