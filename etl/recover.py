@@ -121,10 +121,11 @@ def _recover_topics(
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
     stream = None
-    if known and (known.state or kept(pipeline, source.shape())):
+    state = kept(pipeline, source.shape()) if known else ()
+    if known and (known.state or state):
         if found_wrong() is None:  # what was put back was all that its checkpoint was ahead by
             return replace(mended, stream=known.stream_id)
-        if known.goes_on_as(kept(pipeline, source.shape())) and not _pending(dsn, lease):
+        if known.goes_on_as(state) and not _pending(dsn, lease):
             stream = moved_on(dsn, place.checkpoints(pipeline), source, accepted, known)
         stream = stream or rebuilt_topics(place, pipeline, lease, told, source, accepted, known)
     if stream is None:

@@ -75,8 +75,8 @@ def moved_on(
 ) -> Seeded | None:
     """The same stream behind what aged out before it was read, its state as it is; raises as `where_to_begin`.
 
-    None, with nothing changed: something else is wrong with it. The ledger has the gap before the checkpoint is moved
-    over it, so where that was not finished, it is done again.
+    None: something else is wrong with it. The ledger has the gap before the checkpoint is moved over it, so where that
+    was not finished, it is done again.
     """
     checkpoint, batch = checkpoints.of(known.stream_id), known.next_batch
     assert isinstance(checkpoint, TopicCheckpoint)

@@ -6,6 +6,7 @@ transaction, pointer included, and never see half of anything.
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import threading
 from collections import Counter
@@ -27,7 +28,7 @@ from etl.ending import Ending
 from etl.errors import SetupError
 from etl.lake import Lake
 from etl.pipeline import Pipeline
-from etl.plan import Chosen, plan
+from etl.plan import Chosen, Plan, plan
 from etl.quarantine import Chosen as Rows
 from etl.quarantine import held_rows
 from etl.release import typed
@@ -62,6 +63,7 @@ class Walk:
     batches: int = 0  # that the stream has delivered
     content: dict[int, MadeBatch] = field(default_factory=dict)  # by live delivery
     released: dict[int, oracle.Rows] = field(default_factory=dict)  # by live release
+    origins: dict[int, int] = field(default_factory=dict)  # by release: what had held its rows
 
     @property
     def dsn(self) -> str:
@@ -83,13 +85,16 @@ class Walk:
         return f"run {made.batch_id}"
 
     def replay(self) -> str:
-        """Some neighbours again; now and then by a transform that drops rows."""
+        """Some neighbours, or an interval, again; now and then by a transform that drops rows."""
         first = self.chance.randrange(1, max(self.content, default=1) + 1)
         chosen = Chosen(deliveries=((first, first + self.chance.randrange(4)),))
+        interval = self._some_hours() if self.chance.random() < 0.4 else None
         try:
-            planned = plan(self.place, self.declared, chosen)
+            planned = plan(self.place, self.declared, Chosen(interval=interval) if interval else chosen)
         except SetupError:  # there are releases alone between these numbers
             return "replay of nothing"
+        if interval:
+            self._require_named(interval, planned)
         if not planned.deliveries:  # of a pipeline that has delivered nothing yet
             return "replay of nothing"
         numbers = [one["delivery_id"] for one in planned.deliveries]
@@ -104,7 +109,24 @@ class Walk:
             self.content.pop(number, None)
             self.released.pop(number, None)
         self.content[receipt.delivery_id] = made
-        return f"replay of {numbers}, {'keep' if keeps else 'drop'}{', fewer rows' if fewer else ''}"
+        self.origins |= dict.fromkeys(change.kept, receipt.delivery_id)
+        where = " to ".join(moment.isoformat() for moment in interval) if interval else numbers
+        return f"replay of {where}, {'keep' if keeps else 'drop'}{', fewer rows' if fewer else ''}"
+
+    def _some_hours(self) -> tuple[dt.datetime, dt.datetime]:
+        start = dt.datetime(2013, 1, 1, self.chance.randrange(24), tzinfo=dt.UTC)
+        return start, start + dt.timedelta(hours=self.chance.randrange(1, 5))
+
+    def _require_named(self, interval: tuple[dt.datetime, dt.datetime], planned: Plan) -> None:
+        """Every delivery with a row in it, and what had held those that were released into it."""
+        first, end = (moment.timestamp() * 1e6 for moment in interval)
+        named = {
+            number
+            for number, made in self.content.items()
+            if any(not row.reasons and row.values[1] and first <= row.values[1] < end for row in made.rows)
+        }
+        origins = {one["released_from"] for one in planned.releases}
+        assert named <= set(planned.numbers) <= named | origins, (interval, named, planned.numbers)
 
     def release(self) -> str:
         """The rows of one delivery that only lack a name, with one."""
@@ -125,7 +147,9 @@ class Walk:
         change = Apart(kind="release", files={}, released_from=origin, rows=ids, who="walk", why="")
         batch = ArrowBatch(batch_id=0, parts=[table.to_batches()], files=())
         receipt = self._deliver_apart(change, batch)
-        self.released[receipt.delivery_id] = oracle.mended(self.content[origin])
+        before = [rows for number, rows in self.released.items() if self.origins[number] == origin]
+        self.released[receipt.delivery_id] = oracle.mended(self.content[origin]) - sum(before, Counter())
+        self.origins[receipt.delivery_id] = origin
         return f"release from {origin}"
 
     def _deliver_apart(self, change: Apart, batch: ArrowBatch) -> Receipt:
@@ -148,12 +172,12 @@ class Walk:
             if step == at:
                 raise _Stopped
 
-        before = dict(self.content), dict(self.released)
+        before = dict(self.content), dict(self.released), dict(self.origins)
         listen(stop)
         try:
             self.replay()
         except _Stopped:
-            self.content, self.released = before
+            self.content, self.released, self.origins = before
         finally:
             listen(None)
         return f"replay that fails at {at}"
@@ -215,7 +239,7 @@ class Looking:
 
 def walked(dsn: str, lake: Lake, services: Services, home: Path, *, seed: int, steps: int) -> Sequence[str]:
     """Walk, and return what was done; fails at the first step after which anything is not as it must be."""
-    declared = pipeline("events")
+    declared = replace(pipeline("events"), interval="at")
     place = Place(
         settings=Settings(home=home, landing=str(home)),
         services=replace(services, postgres=dsn, lake=lake.root),
@@ -230,7 +254,7 @@ def walked(dsn: str, lake: Lake, services: Services, home: Path, *, seed: int, s
     try:
         for _ in range(steps):
             done.append(walk.step())
-            assert walk.difference() == "", done
+            assert walk.difference() == "", "\n".join(done)
     finally:
         for one in looking:
             one.over.set()
