@@ -76,6 +76,7 @@ class Staged:
     malformed: Sequence[TaskReport] = ()  # of records that never became rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)
     records: int | None = None  # that were read, where the rows are not of them alone
+    late: int | None = None  # records behind the watermark as they were read, where that is told
     dropped: int | None = None  # behind the watermark, by an operator that keeps state
     about: About | None = None  # of a stream that keeps state: what the batch began with
 
@@ -157,6 +158,7 @@ class Receipt:
     delivered: int = 0
     quarantined: int = 0
     malformed: int = 0
+    late: int = 0  # records that came behind the watermark, or without a time: held, or left to the transform
     dropped: int = 0  # rows, or groups of them, that came behind the watermark and are in neither sink
     reasons: Mapping[str, int] = field(default_factory=dict)  # held rows by reason
     failed: tuple[str, ...] = ()  # rules whose expectation failed without stopping the batch

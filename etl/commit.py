@@ -366,6 +366,7 @@ def _entry(
         watermark_ms=staged.about.watermark_ms if staged.about else None,
         time_ms=staged.about.time_ms if staged.about else None,
         records=staged.records,
+        late=staged.late,
         dropped=staged.dropped,
     )
 
@@ -419,6 +420,7 @@ def _receipt(it: Commit) -> Receipt:
         delivered=entry.delivered,
         quarantined=entry.quarantined,
         malformed=entry.malformed,
+        late=entry.late or 0,
         dropped=entry.dropped or 0,
         reasons=dict(it.staged.reasons),
         failed=tuple(r.reason for r in it.verdict.results if not r.success),

@@ -50,6 +50,7 @@ class Entry:
     watermark_ms: int | None = None  # of a stream that keeps state: what the batch began with
     time_ms: int | None = None
     records: int | None = None  # that were read, where the rows are not of them alone
+    late: int | None = None  # records behind the watermark as they were read, where that is told
     dropped: int | None = None  # behind the watermark, by an operator that keeps state
 
 

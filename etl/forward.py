@@ -294,8 +294,8 @@ class _LakeBatch:
             staging.copy_quarantine()
             staging.commit()
         manifest = self.lost.manifest
-        records, dropped = manifest.get("records"), manifest.get("dropped")
-        return Staged(reports=[report], records=records, dropped=dropped, about=_about(manifest))
+        records, late, dropped = (manifest.get(name) for name in ("records", "late", "dropped"))
+        return Staged(reports=[report], records=records, late=late, dropped=dropped, about=_about(manifest))
 
     def _delivered(self, task: StageTask, report: TaskReport) -> Iterator[pa.RecordBatch]:
         names = task.sieve.columns.names

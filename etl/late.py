@@ -2,7 +2,7 @@
 
 Spark drops, within a transform that keeps state, what is not newer than the watermark as of the batch before; of a window
 its end counts. Here the record's own time does, so all that Spark would drop is among what is told. The watermark is known
-when a batch begins, not when its query is planned, so the tasks are told by a property of their job.
+when a batch begins, not when its query is planned, so the tasks are told by properties of their job.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 LATE = "late"
+BEHIND = "_behind"  # the column of a record that tells it, where late ones are not held
 _WATERMARK = "sluice.watermark"
+# Spark puts the properties that are named so into what a task's log lines have with them (SLF4J's MDC).
+_LOGGED = f"mdc.{_WATERMARK}"
 
 
 def set_watermark(spark: SparkSession, watermark_ms: int | None) -> None:
     """From here on the jobs of this thread, and of queries that it starts, know the watermark (ms since 1970), or none."""
     told = None if watermark_ms is None else str(watermark_ms)
-    spark.sparkContext.setLocalProperty(_WATERMARK, told)  # type: ignore[arg-type]
+    for name in (_WATERMARK, _LOGGED):
+        spark.sparkContext.setLocalProperty(name, told)  # type: ignore[arg-type]
 
 
 def is_late(moment: str) -> Column:
@@ -42,3 +46,12 @@ def _not_after_watermark(moments: pa.Array) -> pa.Array:
         return moments.is_null()
     watermark = pa.scalar(int(told) * 1000, pa.timestamp("us", tz="UTC"))
     return pc.fill_null(pc.less_equal(moments, watermark), True)
+
+
+def is_behind(moment: Column) -> Column:
+    """As `is_late`, without Python, for a count alone: where Spark's logging keeps no MDC, it tells what has no time."""
+    from pyspark.sql import functions as F
+
+    # reflect() makes text of it: 'null', where there is none
+    told = F.expr(f"try_cast(reflect('org.slf4j.MDC', 'get', '{_LOGGED}') AS bigint)")
+    return F.coalesce(moment <= F.timestamp_millis(told), moment.isNull())

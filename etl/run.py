@@ -66,6 +66,7 @@ class Summary:
     delivered: int = 0
     quarantined: int = 0
     malformed: int = 0
+    late: int = 0  # records that came behind the watermark, or without a time: held, or left to the transform
     dropped: int = 0  # rows, or groups of them, that came behind the watermark and are in neither sink
     reasons: Counter[str] = field(default_factory=Counter)  # held rows by reason
     failed: Counter[str] = field(default_factory=Counter)  # batches by expectation that failed
@@ -88,6 +89,7 @@ class Summary:
         self.delivered += receipt.delivered
         self.quarantined += receipt.quarantined
         self.malformed += receipt.malformed
+        self.late += receipt.late
         self.dropped += receipt.dropped
         self.reasons.update(receipt.reasons)
         self.failed.update(receipt.failed)

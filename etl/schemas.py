@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
     """Of each stream; or SetupError."""
     found = {
-        name: ddl_fields(kind.schema, f"pipeline {pipeline.name}: {_field('schema', name)}")
+        name: ddl_fields(kind.schema, f"pipeline {pipeline.name}: {field_of('schema', name)}")
         for name, kind in pipeline.all_streams.items()
     }
     _refuse_timeless(pipeline, found)
@@ -25,7 +25,7 @@ def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
     return found
 
 
-def _field(field: str, stream: str | None) -> str:
+def field_of(field: str, stream: str | None) -> str:
     """What a declaration calls it."""
     return field if stream is None else f"streams[{stream!r}].{field}"
 
@@ -37,7 +37,7 @@ def _refuse_timeless(pipeline: Pipeline, fields: Mapping[str | None, StructType]
         moments = [one.name for one in fields[name].fields if isinstance(one.dataType, TimestampType)]
         if kind.late is not None and kind.late not in moments:
             raise SetupError(
-                f"Pipeline {pipeline.name}: {_field('late', name)}={kind.late!r} is no timestamp column of its schema",
+                f"Pipeline {pipeline.name}: {field_of('late', name)}={kind.late!r} is no timestamp column of its schema",
                 remedy=f"name one of {', '.join(moments)}",
             )
 

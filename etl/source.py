@@ -21,18 +21,18 @@ from etl.ending import in_short
 from etl.errors import InputsChanged, ServiceAway, SetupError, SluiceError
 from etl.inputs import Input, changed, path_of
 from etl.landed import listed_path, source_of
-from etl.late import LATE, is_late
+from etl.late import BEHIND, LATE, is_behind, is_late
 from etl.lookups import LookupsChanged, read_lookup, version
 from etl.models import Models, Scorer
 from etl.patterns import inferred_format, split_pattern
 from etl.places import spark_path
 from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files, read_stream
-from etl.schemas import stream_fields
+from etl.schemas import field_of, stream_fields
 from etl.settings import Settings
 from etl.sparksession import unlogged_analysis
 from etl.stage import MALFORMED as MALFORMED_REASON
 from etl.stage import RAW, WHY
-from etl.state import refuse_other_watermark
+from etl.state import column_ids, watermarked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from etl.checkpoint import Checkpoint
     from etl.offsets import Range
 
-OBSERVATION = "source"  # observed with `rows` (all of them) and `malformed` (those that are late included)
+OBSERVATION = "source"  # observed with `rows` (all of them), `malformed` (what is held of them) and `late`, if that is told
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name
 
 STORAGE_AWAY = (
@@ -66,12 +66,18 @@ class Source:
     lookup_versions: Mapping[str, tuple[Input, ...]]  # each lookup's files, and each model's version
     scorers: Mapping[str, Scorer] = field(default_factory=dict)  # the models, likewise
     models: Models | None = None  # where their versions are told; None: of a pipeline without any
+    late_by: dict[str | None, str] = field(default_factory=dict)  # by stream; found in the transform's plan
     anywhere: bool = False  # a file that no pattern means is read by the first source of its format
 
     @cached_property
     def streamed(self) -> DataFrame:
         """The transform's output over all that lands; streaming. Spark lists all of the landing for it."""
         return self._stream(self.paths)
+
+    @property
+    def tells_late(self) -> bool:
+        """Whether its jobs have to know the watermark."""
+        return self.pipeline.tells_late or bool(self.late_by)
 
     @property
     def queried(self) -> DataFrame:
@@ -134,7 +140,9 @@ class Source:
         return reduce(lambda one, other: one.unionAll(other), bad)
 
     def counted(self, job: DataFrame) -> Counter[str] | None:
-        """How many records (`rows`) the job over exactly this frame read, and of them the `malformed` and late ones.
+        """How many records (`rows`) the job over exactly this frame read, and of them the held ones (`malformed`).
+
+        And how many were `late`, held or not, where `late=` or the transform's watermark says by which column.
 
         None: Spark saw that it need not read some of them, such as for an inner join with a table of no row.
         """
@@ -148,11 +156,9 @@ class Source:
 
     def count(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> Counter[str]:
         """What `counted` tells, of the given files; reads them."""
-        from pyspark.sql import functions as F
-
         found = Counter[str]()
         for name, frame in self._static(uris, broken).items():
-            [row] = self._told_apart(name, frame).agg(*_counted(F.col(MALFORMED))).collect()
+            [row] = self._told_apart(name, frame).agg(*self._counts(name)).collect()
             found.update(row.asDict())
         return found
 
@@ -211,19 +217,50 @@ class Source:
 
     def _put_out(self, records: Records) -> DataFrame:
         good = {name: self._good(name, frame) for name, frame in records.items()}
-        named = {name: frame for name, frame in good.items() if name is not None}
-        made = _transformed(self.pipeline, good[None], {**named, **self.lookups, **self.scorers})
-        if made.isStreaming and self.pipeline.tells_late:
-            refuse_other_watermark(self.pipeline, good, made)
+        made = self._made(good)
+        if made.isStreaming and self._finds_late(good, made):
+            made = self._made({name: self._good(name, frame) for name, frame in records.items()})
         return output(made)
+
+    def _made(self, good: Records) -> DataFrame:
+        named = {name: frame for name, frame in good.items() if name is not None}
+        return _transformed(self.pipeline, good[None], {**named, **self.lookups, **self.scorers})
+
+    def _finds_late(self, good: Records, made: DataFrame) -> bool:
+        """Whether the plan says by which columns records are late, which nothing had said before it.
+
+        SetupError where `late=` names another column than the watermark is on; of one that is computed nothing is known.
+        """
+        found = watermarked(made)
+        before = len(self.late_by)
+        for name, frame in good.items():
+            by = [column for number, column in column_ids(frame).items() if number in found]
+            late = self.pipeline.all_streams[name].late
+            if by and late is None:
+                self.late_by[name] = by[0]
+            elif by and late not in by:
+                raise SetupError(
+                    f"Pipeline {self.pipeline.name}: {field_of('late', name)}={late!r}, and the transform's watermark is on"
+                    f" {by[0]!r}: records behind it would be dropped, and others held",
+                    remedy=f"name {by[0]!r}, or take late= out",
+                )
+        return len(self.late_by) > before
 
     def _good(self, name: str | None, records: DataFrame) -> DataFrame:
         """The records that are neither malformed nor late; all are counted first, those apart."""
         from pyspark.sql import functions as F
 
         told = self._told_apart(name, records)
-        counted = told.observe(self._observations[name], *_counted(F.col(MALFORMED)))
-        return counted.where(F.col(MALFORMED).isNull()).drop(MALFORMED, SOURCE_PATH, WHY)
+        counted = told.observe(self._observations[name], *self._counts(name))
+        return counted.where(F.col(MALFORMED).isNull()).drop(MALFORMED, SOURCE_PATH, WHY, BEHIND)
+
+    def _counts(self, name: str | None) -> tuple[Column, ...]:
+        from pyspark.sql import functions as F
+
+        counts = _counted(F.col(MALFORMED))
+        if self.pipeline.all_streams[name].late is not None:
+            return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
+        return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
 
     @property
     def _observations(self) -> dict[str | None, str]:
@@ -237,7 +274,9 @@ class Source:
         why = F.when(F.col(MALFORMED).isNotNull(), MALFORMED_REASON)
         at = self.pipeline.all_streams[name].late
         if at is None:
-            return records.withColumn(WHY, why)
+            told = records.withColumn(WHY, why)
+            by = self.late_by.get(name)
+            return told.withColumn(BEHIND, F.col(WHY).isNull() & is_behind(F.col(quoted(by)))) if by else told
         late = F.col(WHY) == LATE
         fields = (F.col(quoted(field.name)) for field in self.fields[name].fields)
         whole = F.to_json(F.struct(*fields), NESTED)

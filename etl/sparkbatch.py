@@ -18,8 +18,10 @@ from etl.before import takes
 from etl.checkpoint_files import About
 from etl.errors import InputsChanged, InputsDoubled, SetupError, VerdictUnknown
 from etl.inputs import Input
+from etl.late import LATE
 from etl.offsets import Range
 from etl.outage import outage
+from etl.phrases import counted as in_words
 from etl.pipeline import Pipeline
 from etl.settings import Settings
 from etl.stage import MALFORMED, RAW, SOURCE_PATH, WHY, StageTask, TaskReport, dump, load, stage
@@ -209,7 +211,8 @@ class SparkBatch:
             malformed=malformed,
             aggregates=self.rules.aggregates(job),
             records=counted["rows"] if self.state else None,
-            dropped=self._dropped() if self.state else None,
+            late=counted.get(LATE) if self.state else None,
+            dropped=self._dropped(counted.get(LATE)) if self.state else None,
             about=self.about,
         )
 
@@ -245,7 +248,7 @@ class SparkBatch:
         except SetupError:  # of a transform that streams and can't be run in any other way
             return None
 
-    def _dropped(self) -> int:
+    def _dropped(self, late: int | None) -> int:
         """What Spark left out behind the watermark is in neither sink: not without a word."""
         from etl.source import micro_batch
 
@@ -253,11 +256,11 @@ class SparkBatch:
         count = dropped(execution) if execution is not None else 0
         if count:
             log.warning(
-                "batch %s of %s: %s rows, or groups of them, came behind the watermark and are in neither sink"
-                "%s",
+                "batch %s of %s: %s rows, or groups of them, came behind the watermark and are in neither sink%s%s",
                 self.batch_id,
                 self.rules.pipeline.name,
                 f"{count:,}",
+                "" if late is None else f" (late, as they were read: {in_words(late, 'record')})",
                 "" if self.rules.pipeline.tells_late else "; `late=` in the declaration holds such records",
             )
         return count

@@ -148,6 +148,31 @@ def _keeps_state(name: str, streams: int) -> bool:
     return name in _STATEFUL or "WithState" in name or (name == "Join" and streams > 1)
 
 
+def watermarked(frame: DataFrame) -> frozenset[str]:
+    """The columns, by their ids in the plan, that the watermarks of a transform that keeps state are on.
+
+    One under another name is found as the one that it was; a computed one is no column of what is read.
+    """
+    nodes = _streaming_nodes(frame)
+    if not _operators(nodes):
+        return frozenset()
+    computed, found = _computed(nodes), set[str]()
+    for node, _ in nodes:
+        column = node.eventTime() if node.nodeName() == "EventTimeWatermark" else None
+        while column is not None and column.nodeName() == "AttributeReference":
+            found.add(column.exprId().toString())
+            column = computed.get(column.exprId().toString())
+    return frozenset(found)
+
+
+def column_ids(frame: DataFrame) -> dict[str, str]:
+    """By their ids in the plan, the columns of a frame."""
+    return {
+        one.exprId().toString(): one.name()
+        for one in _listed(frame._jdf.queryExecution().analyzed().output())
+    }
+
+
 def its_batches(frame: DataFrame) -> AbstractContextManager[None]:
     """While a query of this frame starts: with timers by the clock it makes no batch without files, or would never end."""
     clocked = any(_clocked(node) for node, _ in _streaming_nodes(frame))
@@ -284,32 +309,6 @@ def output_mode(pipeline: Pipeline, state: Sequence[str]) -> str:
             remedy="aggregate in complete mode, or deliver with Append() or Upsert(…)",
         )
     return mode
-
-
-def refuse_other_watermark(
-    pipeline: Pipeline, streams: Mapping[str | None, DataFrame], made: DataFrame
-) -> None:
-    """SetupError where `late` is one column of a stream's records and the transform's watermark is on another of them.
-
-    One that the transform computes may be derived of it, which is not looked into.
-    """
-    columns = {
-        one.exprId().toString(): (stream, str(one.name()))
-        for stream, frame in streams.items()
-        for one in _listed(frame._jdf.queryExecution().analyzed().output())
-    }
-    for node, _ in _streaming_nodes(made):
-        if node.nodeName() != "EventTimeWatermark":
-            continue
-        stream, name = columns.get(node.eventTime().exprId().toString(), (None, None))
-        late = pipeline.all_streams[stream].late
-        if name is not None and late is not None and name != late:
-            of = f" of stream {stream!r}" if stream else ""
-            raise SetupError(
-                f"Pipeline {pipeline.name} holds records{of} by late={late!r}, and its transform's watermark is on"
-                f" {name!r}: what is late by the one need not be by the other",
-                remedy=f"declare late={name!r}, or give the transform's withWatermark {late!r}",
-            )
 
 
 def refuse_replay(pipeline: str, state: Sequence[str]) -> None:

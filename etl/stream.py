@@ -118,7 +118,7 @@ class StreamRun:
             rules = replace(now.rules, past=partial(past_batches, self.place, self.pipeline, looks_back))
             checkpoint = self._checkpoint()
             require_same(checkpoint, self.stream_id, self.pipeline.name)
-            if self.pipeline.tells_late:
+            if now.source.tells_late:
                 set_watermark(now.source.spark, checkpoint.watermark_of(number - 1))
             micro = SparkBatch.of(found, number, checkpoint, now, rules, self.place.settings)
             receipt = deliver(now.session(self.lease, stream, self.on_step), micro)

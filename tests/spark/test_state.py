@@ -122,6 +122,35 @@ def test_a_row_by_row_transform_with_an_aggregated_lookup_keeps_none(
     assert state.operators(joined) == ()
 
 
+WATERMARKS: dict[str, tuple[Callable[[DataFrame], DataFrame], set[str]]] = {
+    "as it is read": (lambda df: watched(df).groupBy("timestamp").count(), {"timestamp"}),
+    "under another name": (
+        lambda df: (
+            df.withColumnRenamed("timestamp", "at").withWatermark("at", "1 hour").groupBy("at").count()
+        ),
+        {"timestamp"},
+    ),
+    "computed": (
+        lambda df: (
+            df.withColumn("at", F.date_trunc("hour", "timestamp"))
+            .withWatermark("at", "1 hour")
+            .groupBy("at")
+            .count()
+        ),
+        set(),
+    ),
+    "of a transform without state": (watched, set()),
+}
+
+
+@pytest.mark.parametrize(("transform", "wanted"), WATERMARKS.values(), ids=WATERMARKS)
+def test_a_watermark_is_on_a_column_of_what_is_read_or_on_a_computed_one(
+    stream: DataFrame, transform: Callable[[DataFrame], DataFrame], wanted: set[str]
+) -> None:
+    found = state.watermarked(transform(stream))
+    assert {name for number, name in state.column_ids(stream).items() if number in found} == wanted
+
+
 @pytest.mark.parametrize("max_files", [1, 100], ids=["many small batches", "one large batch"])
 def test_an_aggregate_goes_on_over_batches_and_runs(home: Home, max_files: int) -> None:
     files = taps.taps(8, 50, seed=1)

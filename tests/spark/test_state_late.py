@@ -34,6 +34,7 @@ def test_each_batch_holds_what_is_behind_the_watermark(home: Home, max_files: in
     land_all(home, FILES[6:], first=6)
     second = home.run(NAME)
     assert second.reasons == {"late": 3, "malformed": 1}
+    assert home.ask("SELECT sum(late), sum(malformed) FROM sluice.delivery") == [(4, 5)]
 
     assert in_force(home) == hourly(flat(IN_TIME))
     wanted: Held = Counter(("late", tap.phone, tap.action) for late in LATE.values() for tap in late)
@@ -86,6 +87,10 @@ def test_what_is_not_held_is_said(home: Home, caplog: pytest.LogCaptureFixture) 
     summary = home.run(NAME)
     told = [one.getMessage() for one in caplog.records if "behind the watermark" in one.getMessage()]
     assert [one.partition(":")[0] for one in told] == ["batch 4 of taps", "batch 7 of taps"]
+    counted = dict(home.ask("SELECT batch_id, late FROM sluice.delivery"))
+    assert counted == {number: len(LATE.get(number, [])) for number in counted}
+    assert [" read: 1 record)" in told[0], " read: 2 records)" in told[1]] == [True, True]
+    assert summary.late == sum(map(len, LATE.values()))
     kept = dict(home.ask("SELECT batch_id, dropped FROM sluice.delivery WHERE dropped <> 0"))
     assert kept.keys() == {4, 7}
     assert summary.dropped == sum(kept.values()) > 0
@@ -99,23 +104,19 @@ def test_the_column_must_be_a_moment_of_the_schema(home: Home) -> None:
         home.run(NAME)
 
 
-def test_a_watermark_on_another_column_of_the_records_is_refused(home: Home) -> None:
-    """One that the transform computes is its own affair."""
+def test_it_is_the_column_of_the_watermark(home: Home) -> None:
+    """By the name that it has in what is read; a computed one may be of any."""
     home.make_folder(NAME)
-
-    def declare_by(watermark: str, **columns: str) -> None:
-        made = "".join(f".withColumn({name!r}, F.expr({text!r}))" for name, text in columns.items())
-        body = f"    return df{made}.withWatermark({watermark!r}, '1 hour').dropDuplicates(['phone', {watermark!r}])"
-        schema = f"{taps.SCHEMA}, sent timestamp"
-        declare(home, late="at", schema=schema, body=body, sink="Append()")
-
-    declare_by("sent")
-    told = r"taps holds records by late='at', and its transform's watermark is on 'sent'.*\n.*declare late='sent'"
-    with pytest.raises(SetupError, match=told):
-        home.run(NAME)
-    declare_by("at")
-    assert home.run(NAME).batches == 0
-    declare_by("sent", sent="greatest(at, sent)")
+    schema = f"{taps.SCHEMA}, sent timestamp"
+    renamed = 'df = df.withColumnRenamed("at", "made").withColumn("at", F.col("made"))'
+    for more in ("", f"    {renamed}\n"):
+        declare(home, body=more + taps.HOURLY, schema=schema, late="sent")
+        with pytest.raises(
+            SetupError, match=r"late='sent', and the transform's watermark is on 'at'.*\n.*name 'at'"
+        ):
+            home.run(NAME)
+    computed = 'df = df.withColumn("at", F.least("at", "sent"))'
+    declare(home, body=f"    {computed}\n{taps.HOURLY}", schema=schema, late="sent")
     assert home.run(NAME).batches == 0
 
 
