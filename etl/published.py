@@ -6,7 +6,8 @@ other. Every commit of the pipeline moves the catalog's name along with the tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg2
@@ -14,9 +15,9 @@ from psycopg2 import sql
 
 from etl import ledger
 from etl.columns import SYSTEM_COLUMNS
-from etl.database import Cursor, ensure_schema, migrate, run, session
+from etl.database import TIMEOUTS, Cursor, ensure_schema, migrate, run, session
 from etl.declaration_checks import table_problems
-from etl.errors import SetupError, TableRefused
+from etl.errors import Busy, SetupError, TableRefused
 from etl.lake import CATALOG, LakeTable
 from etl.pipeline import Pipeline
 from etl.statements import statement
@@ -59,7 +60,7 @@ def publish(dsn: str, pipeline: Pipeline, table: LakeTable, name: Name, *, who: 
     Raises SetupError, with nothing changed, where the name is somebody else's or there is nothing to show yet.
     """
     migrate(dsn)
-    with session(dsn) as cursor:
+    with _not_waited_for(name), session(dsn) as cursor:
         run(cursor, "published", "keep_others_out")
         before = pipeline_of(cursor, name)
         for one in sorted({pipeline.name, before or pipeline.name}):  # no commit of either comes between
@@ -81,7 +82,7 @@ def publish(dsn: str, pipeline: Pipeline, table: LakeTable, name: Name, *, who: 
 def withdraw(dsn: str, pipeline: str, name: Name) -> None:
     """Take the name out of both sinks, or raise SetupError where others' rows are seen there. No row is touched."""
     migrate(dsn)
-    with session(dsn) as cursor:
+    with _not_waited_for(name), session(dsn) as cursor:
         run(cursor, "published", "keep_others_out")
         ledger.lock(cursor, pipeline)
         if (seen := pipeline_of(cursor, name)) != pipeline:
@@ -90,6 +91,19 @@ def withdraw(dsn: str, pipeline: str, name: Name) -> None:
         run(cursor, "published", "take", name.row)
         run(cursor, "published", "take_pointer", name.row)
         drop_view(cursor, name)
+
+
+@contextmanager
+def _not_waited_for(name: Name) -> Iterator[None]:
+    """Busy, with nothing changed, where somebody else's transaction holds the view, or gives names, for too long."""
+    try:
+        yield
+    except psycopg2.errors.LockNotAvailable as error:
+        raise Busy(
+            f"View {name} was read, or another name given, in a transaction that goes on for longer than lock_timeout"
+            f" ({TIMEOUTS['lock_timeout']}). Nothing was changed",
+            remedy="see who it is, in pg_locks and pg_stat_activity; then the same command again",
+        ) from error
 
 
 def pipeline_of(cursor: Cursor, name: Name) -> str | None:

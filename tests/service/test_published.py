@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from etl import database
 from etl.database import session
-from etl.errors import InputsChanged, SetupError, TableRefused
+from etl.errors import Busy, InputsChanged, SetupError, TableRefused
 from etl.lake import Lake
 from etl.pipeline import Append
 from etl.published import Name, publish, withdraw
@@ -123,6 +124,18 @@ def test_what_depends_on_the_view_is_never_dropped_with_it(old: Delivering, new:
     old.execute("DROP VIEW reports.sums")
     show(new)
     assert seen(new, "a") == ([(0.5,)],) * 2
+
+
+def test_a_long_reader_of_the_view_is_told_and_keeps_what_it_reads(
+    old: Delivering, new: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show(old)
+    monkeypatch.setitem(database.TIMEOUTS, "lock_timeout", "50ms")
+    with session(old.dsn) as reader:
+        reader.execute("SELECT a FROM reports.numbers")
+        with pytest.raises(Busy, match=r"View reports.numbers was read, .*\(50ms\)\. Nothing was changed"):
+            show(new)
+    assert seen(old, "a") == ([(1,), (2,), (3,)],) * 2
 
 
 def test_a_name_that_is_somebody_elses_is_refused(old: Delivering, new: Delivering) -> None:
