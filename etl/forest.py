@@ -103,7 +103,11 @@ def refuse_other(content: bytes, where: str) -> None:
         found = {(node.domain, node.op_type) for node in model.graph.node}
     except DecodeError:
         found = set()
-    elsewhere = any(one.data_location == TensorProto.EXTERNAL for one in model.graph.initializer)
+    given = [one.t for node in model.graph.node for one in node.attribute if one.HasField("t")]
+    tensors = [*model.graph.initializer, *given]
+    elsewhere = bool(model.graph.sparse_initializer) or any(
+        one.data_location == TensorProto.EXTERNAL for one in tensors
+    )
     if found and found <= OPERATORS and not model.functions and not elsewhere:
         return
     named = ", ".join(sorted(name for _, name in found - OPERATORS))

@@ -92,6 +92,11 @@ def changed(change: str) -> bytes:
         model.functions.append(helper.make_function("com.example", "f", ["x"], ["y"], [], []))
     if change == "data elsewhere":
         model.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    if change == "data of an operator elsewhere":
+        tensor = TensorProto(data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+        model.graph.node[0].attribute.append(helper.make_attribute("nodes_values_as_tensor", tensor))
+    if change == "sparse data":
+        model.graph.sparse_initializer.add()
     if change == "nothing in it":
         del model.graph.node[:]
     return model.SerializeToString()
@@ -99,7 +104,15 @@ def changed(change: str) -> bytes:
 
 @pytest.mark.parametrize(
     "change",
-    ["another operator", "an operator of its own", "a function", "data elsewhere", "nothing in it"],
+    [
+        "another operator",
+        "an operator of its own",
+        "a function",
+        "data elsewhere",
+        "data of an operator elsewhere",
+        "sparse data",
+        "nothing in it",
+    ],
 )
 def test_what_is_not_of_its_operators_alone_is_refused(change: str) -> None:
     with pytest.raises(NeedsPerson, match="the model is no isolation forest in ONNX"):
