@@ -231,7 +231,8 @@ class Source:
 
         SetupError where `late=` names another column than the watermark is on; of one that is computed nothing is known.
         """
-        found = watermarked(made)
+        if not (found := watermarked(made)):
+            return False
         before = len(self.late_by)
         for name, frame in good.items():
             by = [column for number, column in column_ids(frame).items() if number in found]

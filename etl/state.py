@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -126,11 +126,11 @@ def operators(frame: DataFrame) -> tuple[str, ...]:
 
 def _operators(nodes: Sequence[Node]) -> tuple[str, ...]:
     computed = _computed(nodes)
-    return tuple(
-        _described(node, computed)
-        for node, inputs in nodes
-        if inputs and _keeps_state(str(node.nodeName()), len(inputs))
-    )
+    return tuple(_described(node, computed) for node in _stateful(nodes))
+
+
+def _stateful(nodes: Sequence[Node]) -> Iterator[Any]:
+    return (node for node, inputs in nodes if inputs and _keeps_state(str(node.nodeName()), len(inputs)))
 
 
 def _streaming_nodes(frame: DataFrame) -> list[Node]:
@@ -154,7 +154,7 @@ def watermarked(frame: DataFrame) -> frozenset[str]:
     One under another name is found as the one that it was; a computed one is no column of what is read.
     """
     nodes = _streaming_nodes(frame)
-    if not _operators(nodes):
+    if next(_stateful(nodes), None) is None:
         return frozenset()
     computed, found = _computed(nodes), set[str]()
     for node, _ in nodes:
@@ -205,9 +205,8 @@ def _joined(node: Any, computed: Mapping[str, Any]) -> str:
     if node.condition().isEmpty():
         return f"{how} all"
     on = node.condition().get()
-    columns = [leaf for leaf in _listed(on.collectLeaves()) if leaf.nodeName() == "AttributeReference"]
-    made = dict.fromkeys(_expression(leaf, computed) for leaf in columns)
-    return f"{how} {on.sql()}" + (COMPUTING + "".join(made).strip() if any(made) else "")
+    made = "".join(dict.fromkeys(_expressions(on, computed)))
+    return f"{how} {on.sql()}" + (COMPUTING + made.strip() if made else "")
 
 
 def _figures(node: Any, computed: Mapping[str, Any]) -> str:
@@ -216,18 +215,18 @@ def _figures(node: Any, computed: Mapping[str, Any]) -> str:
     while waiting:
         one = waiting.pop()
         if one.nodeName() == "AggregateExpression":
-            inputs = [
-                leaf for leaf in _listed(one.collectLeaves()) if leaf.nodeName() == "AttributeReference"
-            ]
-            found.append(one.sql() + "".join(_expression(leaf, computed) for leaf in inputs))
+            found.append(one.sql() + "".join(_expressions(one, computed)))
         else:
             waiting += _listed(one.children())[::-1]
     return f"{COMPUTING}{', '.join(dict.fromkeys(found))}" if found else ""
 
 
-def _expression(leaf: Any, computed: Mapping[str, Any]) -> str:
-    made = computed.get(leaf.exprId().toString())
-    return f" ({leaf.name()} = {made.sql()})" if made is not None else ""
+def _expressions(found: Any, computed: Mapping[str, Any]) -> Iterator[str]:
+    """What each computed column within is computed of, in its order."""
+    for leaf in _listed(found.collectLeaves()):
+        made = computed.get(leaf.exprId().toString()) if leaf.nodeName() == "AttributeReference" else None
+        if made is not None:
+            yield f" ({leaf.name()} = {made.sql()})"
 
 
 def _made_of(key: Any, computed: Mapping[str, Any]) -> str:
