@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # What names the delivery that a row came with, in both sinks; PostgreSQL has the first as uuid.
 IDENTITY = pa.schema({"_stream_id": pa.string(), "_batch_id": pa.int64(), "_delivery_id": pa.int64()})
 SYSTEM_COLUMNS = tuple(IDENTITY.names)
+DELIVERY = SYSTEM_COLUMNS[2]
 # PostgreSQL's own; names are quoted, so that only these exact ones are taken
 POSTGRES_COLUMNS = ("cmax", "cmin", "ctid", "tableoid", "xmax", "xmin")
 

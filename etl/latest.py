@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from etl.checksum import Hashes, mix, row_hashes
-from etl.columns import SYSTEM_COLUMNS
+from etl.columns import DELIVERY, SYSTEM_COLUMNS
 
 ROWS_A_FILE = 500_000
 MOST_FILES = 200
@@ -79,7 +79,7 @@ class LatestPerKey:
         records["key"] = row_hashes(batch, self._keys)
         records["row"] = row_hashes(batch, [*self._names, *extra])
         records["has"], records["high"], records["low"] = _rank(batch.column(self._newest))
-        deliveries = batch.column("_delivery_id").fill_null(0).to_numpy(zero_copy_only=False)
+        deliveries = batch.column(DELIVERY).fill_null(0).to_numpy(zero_copy_only=False)
         records["delivery"] = deliveries
         known, codes = np.unique(deliveries, return_inverse=True)
         records["seq"] = np.array([self._order.get(int(one), 0) for one in known], np.int64)[codes]

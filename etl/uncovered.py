@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from etl.columns import DELIVERY
 from etl.database import Cursor, run, session
 from etl.stage import StageTask, conform
 from etl.staging import StagingTables, StagingWriter
@@ -25,8 +26,6 @@ from etl.warehouse import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-DELIVERY = "_delivery_id"
 
 Staged = tuple[int, int]  # the number of a winning task, and how many rows it staged
 

@@ -9,13 +9,12 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, TimestampType, TimestamptzType
+from pyiceberg.types import DateType, IcebergType, NestedField, TimestampType, TimestamptzType
 
+from etl.columns import DELIVERY
 from etl.errors import SetupError
 from etl.lake import LakeTable
 from etl.pipeline import Pipeline
-
-DELIVERY = "_delivery_id"
 
 Interval = tuple[dt.datetime, dt.datetime]  # with time zones; the end is exclusive
 
@@ -27,11 +26,11 @@ def rows_within(table: LakeTable, pointer: str, pipeline: Pipeline, interval: In
     them two columns.
     """
     at = table.at(pointer)
-    name = _column(pipeline, at.schema())
-    start, end = (_literal(at.schema(), name, moment) for moment in interval)
+    column = _column(pipeline, at.schema())
+    start, end = (_literal(column.field_type, moment) for moment in interval)
     within = And(
-        GreaterThanOrEqual(name, start),  # type: ignore[call-arg,misc] # its own __init__ takes a name and a value
-        LessThan(name, end),  # type: ignore[call-arg,misc]
+        GreaterThanOrEqual(column.name, start),  # type: ignore[call-arg,misc] # its own __init__ takes a name and a value
+        LessThan(column.name, end),  # type: ignore[call-arg,misc]
     )
     scan = at.scan(row_filter=within, selected_fields=(DELIVERY,))
     reader = ArrowScan(at.metadata, at.io, scan.projection(), within)
@@ -43,7 +42,7 @@ def rows_within(table: LakeTable, pointer: str, pipeline: Pipeline, interval: In
     return found
 
 
-def _column(pipeline: Pipeline, schema: Schema) -> str:
+def _column(pipeline: Pipeline, schema: Schema) -> NestedField:
     """The declared column; SetupError where it is none of the table's with moments."""
     name = pipeline.interval
     if name is None:
@@ -51,21 +50,20 @@ def _column(pipeline: Pipeline, schema: Schema) -> str:
             f"Pipeline {pipeline.name} declares no interval, so no interval of it can be replayed",
             remedy=f"declare interval=…, or name deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
         )
-    kind = schema.find_type(name) if name in schema.column_names else None
-    if not isinstance(kind, DateType | TimestampType | TimestamptzType):
+    found = schema.find_field(name) if name in schema.column_names else None
+    if found is None or not isinstance(found.field_type, DateType | TimestampType | TimestamptzType):
         raise SetupError(
             f"Pipeline {pipeline.name} declares interval={name!r}, which is no column of {pipeline.table} with"
-            f" dates or times: it is {'missing' if kind is None else kind}",
+            f" dates or times: it is {'missing' if found is None else found.field_type}",
             remedy="declare a column of dates or timestamps, or the paths of its files, such as"
             ' interval="dt={interval:%Y-%m-%d}"',
         )
-    return name
+    return found
 
 
-def _literal(schema: Schema, name: str, moment: dt.datetime) -> str:
+def _literal(kind: IcebergType, moment: dt.datetime) -> str:
     """The least value of the column that is not before the moment, as Iceberg's expressions take it."""
     moment = moment.astimezone(dt.UTC)
-    kind = schema.find_type(name)
     if isinstance(kind, TimestamptzType):
         return moment.isoformat()
     if isinstance(kind, TimestampType):
