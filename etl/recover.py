@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from etl import ledger, offsets
 from etl.batch import Receipt
 from etl.checkpoint import Checkpoint
-from etl.database import session
+from etl.database import Cursor, session
 from etl.errors import NeedsPerson
 from etl.forward import again, lost_deliveries, put_back
 from etl.ledger import Lease
@@ -120,12 +120,13 @@ def _recover_topics(
     mended = _mended(place, pipeline, lease, problem)
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
+        pending = _pending(cursor, lease)
     stream = None
     state = kept(pipeline, source.shape()) if known else ()
     if known and (known.state or state):
         if found_wrong() is None:  # what was put back was all that its checkpoint was ahead by
             return replace(mended, stream=known.stream_id)
-        if known.goes_on_as(state) and not _pending(dsn, lease):
+        if known.goes_on_as(state) and not pending:
             stream = moved_on(dsn, place.checkpoints(pipeline), source, accepted, known)
         stream = stream or rebuilt_topics(place, pipeline, lease, told, source, accepted, known)
     if stream is None:
@@ -178,6 +179,7 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
         return found.seen if found else None
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
+        pending = _pending(cursor, lease)
     if known is None:
         present = checkpoints.present()
         return f"the ledger never saw the streams {', '.join(present)} run" if present else None
@@ -186,12 +188,11 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
         return None
     if misfit := mismatch(dsn, known, checkpoint, pipeline, place.settings.landing):
         return misfit.seen
-    if pending := _pending(dsn, lease):
+    if pending:
         return f"the last run ended with {' and '.join(sorted(pending))}"
     return None
 
 
-def _pending(dsn: str, lease: Lease) -> frozenset[str]:
+def _pending(cursor: Cursor, lease: Lease) -> set[str]:
     """How runs since the last delivery ended, where the checkpoint that they ran on is of no use any more."""
-    with session(dsn) as cursor:
-        return frozenset(ledger.pending_outcomes(cursor, lease)) & NEED_ANOTHER_CHECKPOINT
+    return ledger.pending_outcomes(cursor, lease) & NEED_ANOTHER_CHECKPOINT
