@@ -202,9 +202,12 @@ def _loaded(path: Path, jvm: Any) -> dict[str, str]:
 
 
 def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
-    """What Kafka has no longer of what comes next, in the topics that are read."""
+    """What Kafka has no longer of what comes next, in the topics that are read.
+
+    So are the first records of a partition that was added to a topic which the pipeline has begun with.
+    """
     found = []
-    for one in reached:
+    for one in (*reached, *_not_begun(now, reached)):
         topic = now.get(one.topic)
         if topic is None:
             continue
@@ -224,6 +227,19 @@ def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
             )
         )
     return found
+
+
+def _not_begun(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Reached]:
+    """The partitions that only Kafka knows of, in topics of which others are known."""
+    topics = {one.topic_id for one in reached}
+    partitions = {(one.topic_id, one.partition) for one in reached}
+    return [
+        Reached(topic=name, topic_id=topic.topic_id, partition=partition, reached=0)
+        for name, topic in now.items()
+        if topic.topic_id in topics
+        for partition in topic.earliest
+        if (topic.topic_id, partition) not in partitions
+    ]
 
 
 def still_there(now: Mapping[str, Topic], read: Sequence[Range]) -> tuple[list[Range], list[str]]:

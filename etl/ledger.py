@@ -230,6 +230,11 @@ def register_stream(
     run(cursor, "ledger", "forget_stops", values)
 
 
+def forget_stops_from(cursor: Cursor, stream_id: str, batch_id: int) -> None:
+    """Forget what stopped a batch of the stream and those after it, and what was decided on them."""
+    run(cursor, "ledger", "forget_stops_from", {"stream": stream_id, "batch": batch_id})
+
+
 def run_on_stream(cursor: Cursor, lease: Lease, stream_id: str) -> None:
     """Note which stream the run works on."""
     run(cursor, "ledger", "run_on_stream", {**_of(lease), "stream": stream_id})

@@ -126,7 +126,7 @@ def _recover_topics(
     if known and (known.state or state):
         if found_wrong() is None:  # what was put back was all that its checkpoint was ahead by
             return replace(mended, stream=known.stream_id)
-        if known.goes_on_as(state) and not pending:
+        if known.goes_on_as(state) and "StateChanged" not in pending:
             stream = moved_on(dsn, place.checkpoints(pipeline), source, accepted, known)
         stream = stream or rebuilt_topics(place, pipeline, lease, told, source, accepted, known)
     if stream is None:

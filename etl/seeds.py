@@ -28,6 +28,9 @@ class Accepted:
     why: str
 
 
+DECLARED_SINCE = Accepted(who="recover", why="gone before the topic was declared")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Seeded:
     """A stream that can run."""
@@ -76,7 +79,7 @@ def moved_on(
     """The same stream behind what aged out before it was read, its state as it is; raises as `where_to_begin`.
 
     None: something else is wrong with it. The ledger has the gap before the checkpoint is moved over it, so where that
-    was not finished, it is done again.
+    was not finished, it is done again. What was decided on the batch that was planned is forgotten: it has other records.
     """
     checkpoint, batch = checkpoints.of(known.stream_id), known.next_batch
     assert isinstance(checkpoint, TopicCheckpoint)
@@ -85,32 +88,63 @@ def moved_on(
     starts, now = checkpoint.starts(batch), source.now()
     with session(dsn) as cursor:
         ledger.lock(cursor, checkpoints.pipeline)
-        gone = gaps(now, _known(cursor, checkpoints, source, known))
+        at = _known(cursor, checkpoints, source, known)
+        gone = gaps(now, at)
         if starts is None or any(gap.end is None for gap in gone):
             return None
         if gone and accepted is None:
             raise source.gone(gone)
         if accepted is not None:
-            offsets.accept(cursor, checkpoints.pipeline, gone, who=accepted.who, why=accepted.why)
-        ends = offsets.accepted_ends(cursor, checkpoints.pipeline)
-    there = [_behind(topics, now, ends) for topics in starts]
-    if there == starts:
-        return None
+            _accept(cursor, checkpoints, gone, accepted)
+        _accept(cursor, checkpoints, gaps(now, _declared_since(now, at)), DECLARED_SINCE)
+        there = _behind_gaps(cursor, checkpoints, source, now, starts)
+        if there == starts:
+            return None
+        ledger.forget_stops_from(cursor, known.stream_id, batch)
     checkpoint.move_on(batch, there)
     return Seeded.of(known.stream_id, there, gone)
 
 
-def _behind(
-    topics: Offsets, now: Mapping[str, Topic], ends: Mapping[tuple[str, int, int], int]
-) -> dict[str, dict[int, int]]:
-    """The positions, those at the start of an accepted gap at its end."""
-    return {
-        topic: {
-            partition: ends.get((now[topic].topic_id, partition, at), at) if topic in now else at
-            for partition, at in partitions.items()
+def _declared_since(now: Mapping[str, Topic], at: Sequence[Reached]) -> list[Reached]:
+    """The partitions of topics that the stream did not begin with: each begins with the oldest record that is there."""
+    topics = {one.topic for one in at}
+    return [
+        Reached(topic=name, topic_id=topic.topic_id, partition=partition, reached=0)
+        for name, topic in now.items()
+        if name not in topics
+        for partition in topic.earliest
+    ]
+
+
+def _behind_gaps(
+    cursor: Cursor,
+    checkpoints: Checkpoints,
+    source: TopicSource,
+    now: Mapping[str, Topic],
+    starts: Sequence[Offsets],
+) -> list[Offsets]:
+    """The positions, those at the start of accepted gaps at their end."""
+    ends = offsets.accepted_ends(cursor, checkpoints.pipeline)
+
+    def behind(topic: Topic, partition: int, at: int) -> int:
+        while (end := ends.get((topic.topic_id, partition, at), at)) > at:
+            at = end
+        return at
+
+    def moved(topic: Topic, positions: Mapping[int, int]) -> dict[int, int]:
+        begun = {partition: behind(topic, partition, at) for partition, at in positions.items()}
+        others = {
+            partition: behind(topic, partition, 0) for partition in topic.earliest.keys() - begun.keys()
         }
-        for topic, partitions in topics.items()
-    }
+        return {**begun, **{partition: at for partition, at in others.items() if at}}
+
+    return [
+        {
+            **topics,
+            **{name: found for name in one.topics if (found := moved(now[name], topics.get(name, {})))},
+        }
+        for one, topics in zip(source.pipeline.topics, starts, strict=True)
+    ]
 
 
 def where_to_begin(
@@ -129,8 +163,12 @@ def where_to_begin(
     if gone and accepted is None:
         raise source.gone(gone)
     if accepted is not None:
-        offsets.accept(cursor, checkpoints.pipeline, gone, who=accepted.who, why=accepted.why)
+        _accept(cursor, checkpoints, gone, accepted)
     return source.seeds(now, offsets.reached(cursor, checkpoints.pipeline)), gone
+
+
+def _accept(cursor: Cursor, checkpoints: Checkpoints, gone: Sequence[Gap], accepted: Accepted) -> None:
+    offsets.accept(cursor, checkpoints.pipeline, gone, who=accepted.who, why=accepted.why)
 
 
 def _known(

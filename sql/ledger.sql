@@ -229,6 +229,10 @@ RETURNING stops, (SELECT decision FROM before), (SELECT decided_by FROM before)
 DELETE FROM sluice.stopped_batch s USING sluice.pipeline p
 WHERE s.pipeline = %(pipeline)s AND p.name = s.pipeline AND s.stream_id IS DISTINCT FROM p.current_stream
 
+-- name: forget_stops_from
+-- Removes the stopped batches of a stream from one on: they are planned anew, of other records.
+DELETE FROM sluice.stopped_batch WHERE stream_id = %(stream)s AND batch_id >= %(batch)s
+
 -- name: open_stops
 -- Stopped batches of a pipeline that were not delivered since.
 SELECT s.stream_id::text, s.batch_id, s.stops, s.decision, s.stopped_at FROM sluice.stopped_batch s

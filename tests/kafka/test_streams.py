@@ -12,7 +12,15 @@ import pyarrow as pa
 import pytest
 
 from etl.checkpoint_topics import TopicCheckpoint
-from etl.errors import CheckpointLost, InputsChanged, LedgerBehind, NeedsPerson, OffsetsGone
+from etl.errors import (
+    CheckpointDamaged,
+    CheckpointLost,
+    ContractBroken,
+    InputsChanged,
+    LedgerBehind,
+    NeedsPerson,
+    OffsetsGone,
+)
 from etl.recover import recover
 from etl.seeds import Accepted
 from etl.services import Services
@@ -20,7 +28,7 @@ from etl.steps import Step
 from tests import oracle
 from tests.kafka.topics import DECLARATION, NAME, Record, Topics, assert_holds, declare, orders, ranges
 from tests.spark.backups import Backup
-from tests.spark.runs import Home, failing_at
+from tests.spark.runs import Home, failing_at, rule
 from tests.stores import database_name, drop
 
 JOINED = """
@@ -145,14 +153,81 @@ def test_state_goes_on_behind_what_aged_out_unread_once_a_person_accepts_it(
         broken.setattr(TopicCheckpoint, "move_on", full)
         with pytest.raises(OSError, match="disk"):
             recover(home.place, home.pipeline(), accepted=yes, spark=home.spark)
-    assert home.ask("SELECT start_offset, end_offset, why FROM sluice.accepted_gap") == [
-        (2, 3, "the weekend")
-    ]
-    assert home.recover(NAME).stream == stream
+    gaps = "SELECT start_offset, end_offset, why FROM sluice.accepted_gap ORDER BY 1"
+    assert home.ask(gaps) == [(2, 3, "the weekend")]
+    with pytest.raises(CheckpointDamaged, match=f"{seen}/0 at 2, the ledger at 3"):
+        home.run()
+    topics.send(seen, [at("e", 30)])
+    topics.age(seen, 0, before=4)  # once more, before it was moved behind what was accepted
+    topics.send(clicks, [at("e", 35)])
+    with pytest.raises(OffsetsGone, match=f"{seen}/0 from 3 up to 3"):
+        home.recover(NAME)
+    also = Accepted(who="tests", why="and monday")
+    assert recover(home.place, home.pipeline(), accepted=also, spark=home.spark).stream == stream
+    assert home.ask(gaps) == [(2, 3, "the weekend"), (3, 4, "and monday")]
     home.run()
-    assert home.ask("SELECT ad FROM warehouse.orders ORDER BY ad") == [("a",), ("d",)]
+    assert home.ask("SELECT ad FROM warehouse.orders ORDER BY ad") == [("a",), ("e",)]
     home.assert_clean()
     home.assert_one_history()
+
+
+def test_a_decision_on_a_batch_is_not_applied_to_the_records_that_are_read_in_its_place(
+    home: Home, topics: Topics
+) -> None:
+    """A partition was added as well, whose first record aged out before any run saw it."""
+    seen, clicks = joined_home(home, topics)
+    home.declare(text=JOINED.format(seen=seen, clicks=clicks).replace("sink=", 'suite="orders", sink='))
+    home.judge(rule("column_values_to_be_in_set", "is known", "critical", column="ad", value_set=["a"]))
+    topics.send(seen, [at("a", 0)])
+    topics.send(clicks, [at("a", 5)])
+    stream = home.run().stream
+    topics.send(seen, [at("b", 10)])
+    topics.send(clicks, [at("b", 15)])
+    with pytest.raises(ContractBroken):
+        home.run()
+    [(batch,)] = home.ask("SELECT batch_id FROM sluice.stopped_batch")
+    decided = home.sluice("decide", NAME, "--batch", str(batch), "--accept", "--why", "one row is fine")
+    assert decided.returncode == 0, decided.stderr
+    topics.widen(seen, 2)
+    topics.send(seen, [at("c", 20), *(replace(at(ad, 20), partition=1) for ad in ("d", "e"))])
+    topics.send(clicks, [at(ad, 25) for ad in ("c", "d", "e")])
+    topics.age(seen, 0, before=2)
+    topics.age(seen, 1, before=1)
+    with pytest.raises(OffsetsGone, match=f"{seen}/0 from 1 up to 1; {seen}/1 from 0 up to 0"):
+        home.run()
+    yes = Accepted(who="tests", why="the weekend")
+    assert recover(home.place, home.pipeline(), accepted=yes, spark=home.spark).stream == stream
+    with pytest.raises(ContractBroken):
+        home.run()
+    home.judge(
+        rule("column_values_to_be_in_set", "is known", "critical", column="ad", value_set=["a", "c", "e"])
+    )
+    home.run()
+    assert home.ask("SELECT ad FROM warehouse.orders ORDER BY ad") == [("a",), ("c",), ("e",)]
+    assert home.ask("SELECT count(*) FROM sluice.stream") == [(1,)]
+    home.assert_clean()
+
+
+def test_a_topic_that_is_declared_later_joins_a_stream_with_state_at_its_oldest_record(
+    home: Home, topics: Topics
+) -> None:
+    seen, clicks = joined_home(home, topics)
+    other = topics.create("other", partitions=1)
+    topics.send(seen, [at("a", 0), at("b", 5)])
+    stream = home.run().stream
+    topics.send(other, [at("a", 10), at("b", 15)])
+    topics.age(other, 0, before=1)
+    home.declare(
+        text=JOINED.format(seen=seen, clicks=clicks).replace(f"{clicks!r},", f"{clicks!r}, {other!r}")
+    )
+    with pytest.raises(CheckpointDamaged, match=f"{other}/0 begins at 1"):
+        home.run()
+    assert home.recover(NAME).stream == stream
+    home.run()
+    assert home.ask("SELECT ad FROM warehouse.orders") == [("b",)]
+    gap = "SELECT topic, start_offset, end_offset, who FROM sluice.accepted_gap"
+    assert home.ask(gap) == [(other, 0, 1, "recover")]
+    home.assert_clean()
 
 
 def full(*_: object) -> None:
