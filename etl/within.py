@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from typing import Any
 
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
@@ -28,10 +29,9 @@ def rows_within(table: LakeTable, pointer: str, pipeline: Pipeline, interval: In
     at = table.at(pointer)
     column = _column(pipeline, at.schema())
     start, end = (_literal(column.field_type, moment) for moment in interval)
-    within = And(
-        GreaterThanOrEqual(column.name, start),  # type: ignore[call-arg,misc] # its own __init__ takes a name and a value
-        LessThan(column.name, end),  # type: ignore[call-arg,misc]
-    )
+    from_start: Any = GreaterThanOrEqual  # its own __init__ takes a name and a value, which its base class hides
+    before_end: Any = LessThan
+    within = And(from_start(column.name, start), before_end(column.name, end))
     scan = at.scan(row_filter=within, selected_fields=(DELIVERY,))
     reader = ArrowScan(at.metadata, at.io, scan.projection(), within)
     found = Counter[int]()
