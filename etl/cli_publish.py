@@ -18,9 +18,10 @@ def publish(
 ) -> None:
     """Show a pipeline's rows under another name, in both sinks at once, in place of whose were seen there before."""
     from etl import published
+    from etl.views import Name
 
     place = here()
-    pipeline, wanted = load(name, place.settings), published.Name.of(under)
+    pipeline, wanted = load(name, place.settings), Name.of(under)
     dsn = place.services.postgres
     if withdraw:
         published.withdraw(dsn, pipeline.name, wanted)

@@ -15,7 +15,7 @@ import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
-from etl import published
+from etl import views
 from etl.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.database import Cursor, ensure_schema, lock_schemas, rows, run, session
 from etl.ending import in_short
@@ -168,23 +168,21 @@ class Warehouse:
             )
         if not (different.added or different.widened):
             return
-        names = published.names_of(cursor, self.pipeline)
-        grants = {one: published.drop_view(cursor, one) for one in names} if different.widened else {}
-        for action, columns in (("add_column", different.added), ("widen_column", different.widened)):
-            for column in columns:
-                kind = sql.SQL(postgres_type(self.columns.field(column).type))
-                change = statement(
-                    "warehouse", action, target=self.target, column=sql.Identifier(column), kind=kind
-                )
-                try:
-                    cursor.execute(change)
-                except psycopg2.errors.FeatureNotSupported as error:  # a view or a rule reads the column
-                    raise TableRefused(
-                        f"Column {column} of {name} can't become {kind.string}: {in_short(error)}",
-                        remedy="drop what depends on it, run again, and make it anew",
-                    ) from error
-        for one in names:
-            published.make_view(cursor, one, self.target, grants.get(one, ()))
+        with views.made_anew(cursor, self.pipeline, self.target, dropped=bool(different.widened)):
+            for action, columns in (("add_column", different.added), ("widen_column", different.widened)):
+                for column in columns:
+                    self._change(cursor, action, column)
+
+    def _change(self, cursor: Cursor, action: str, column: str) -> None:
+        kind = sql.SQL(postgres_type(self.columns.field(column).type))
+        change = statement("warehouse", action, target=self.target, column=sql.Identifier(column), kind=kind)
+        try:
+            cursor.execute(change)
+        except psycopg2.errors.FeatureNotSupported as error:  # a view or a rule reads the column
+            raise TableRefused(
+                f"Column {column} of {self.target.as_string(cursor)} can't become {kind.string}: {in_short(error)}",
+                remedy="drop what depends on it, run again, and make it anew",
+            ) from error
 
     def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
         """What could make a merge fail or change its rows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg2
@@ -16,11 +17,12 @@ from etl.database import session
 from etl.errors import Busy, InputsChanged, SetupError, TableRefused
 from etl.lake import Lake
 from etl.pipeline import Append
-from etl.published import Name, publish, withdraw
+from etl.published import publish, withdraw
 from etl.read import catalog_properties
 from etl.services import Services
 from etl.steps import Step
 from etl.sweep import sweep_lake
+from etl.views import Name
 from tests import oracle
 from tests.service.delivering import Delivering
 
@@ -98,19 +100,109 @@ def test_a_commit_under_way_comes_before_or_after_and_never_between(old: Deliver
     assert len(oracle.ask(old.dsn, "SELECT 1 FROM warehouse.events")) == 4
 
 
-def test_columns_that_are_added_or_widened_are_seen_by_whoever_might_read(old: Delivering) -> None:
+GIVEN = """
+SELECT 'options', array_to_string(reloptions, ' ') FROM pg_class WHERE oid = 'reports.numbers'::regclass
+UNION ALL SELECT 'owner', pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'reports.numbers'::regclass
+UNION ALL SELECT 'comment', description FROM pg_description WHERE objoid = 'reports.numbers'::regclass
+UNION ALL SELECT grantee || ' ' || is_grantable, privilege_type FROM information_schema.role_table_grants
+          WHERE (table_schema, table_name) = ('reports', 'numbers') AND grantee <> current_user
+UNION ALL SELECT 'column of ' || grantee || ': ' || column_name, privilege_type FROM information_schema.column_privileges
+          WHERE (table_schema, table_name) = ('reports', 'numbers') AND grantee = 'pg_read_all_stats'
+"""
+
+
+def give(events: Delivering) -> Seen:
+    """What a person may give a view that is there; by default new ones are everybody's to read, and this is not."""
+    events.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA reports GRANT SELECT ON TABLES TO PUBLIC")
+    events.execute("GRANT SELECT, INSERT ON reports.numbers TO pg_monitor WITH GRANT OPTION")
+    events.execute("GRANT SELECT (b) ON reports.numbers TO pg_read_all_stats")
+    events.execute("ALTER VIEW reports.numbers SET (security_invoker = true, security_barrier)")
+    events.execute("COMMENT ON VIEW reports.numbers IS 'it''s ours'")
+    events.execute("COMMENT ON COLUMN reports.numbers.b IS 'a letter'")
+    given = sorted(oracle.ask(events.dsn, GIVEN))
+    assert len(given) == 7, given
+    return given
+
+
+def test_columns_that_are_added_are_seen_by_whoever_might_read(old: Delivering) -> None:
     show(old)
-    old.execute("GRANT SELECT ON reports.numbers TO PUBLIC")
-    old.execute("GRANT SELECT ON reports.numbers TO pg_monitor WITH GRANT OPTION")
-    rights = (
-        "SELECT grantee, is_grantable FROM information_schema.role_table_grants WHERE table_name = 'numbers'"
-    )
-    before = sorted(oracle.ask(old.dsn, rights))
+    before = give(old)
+    old.columns = pa.schema([*NARROW, ("c", pa.string())])
+    old.restart()
+    old.deliver(pa.table([[4], ["w"], ["new"]], schema=old.columns))
+    assert seen(old, "a", "c") == ([(1, None), (2, None), (3, None), (4, "new")],) * 2
+    assert sorted(oracle.ask(old.dsn, GIVEN)) == before
+
+
+def test_columns_that_are_widened_or_anothers_are_seen_by_whoever_might_read(
+    old: Delivering, new: Delivering
+) -> None:
+    show(old)
+    before = give(old)
     old.columns = pa.schema([("a", pa.int64()), NARROW.field("b"), ("c", pa.string())])
     old.restart()
     old.deliver(pa.table([[2**40], ["w"], ["new"]], schema=old.columns))
     assert seen(old, "a", "c") == (sorted([(1, None), (2, None), (3, None), (2**40, "new")], key=repr),) * 2
-    assert sorted(oracle.ask(old.dsn, rights)) == before
+    assert sorted(oracle.ask(old.dsn, GIVEN)) == before
+    show(new)
+    assert sorted(oracle.ask(old.dsn, GIVEN)) == before
+
+
+def test_the_first_of_a_name_is_given_what_postgresql_gives_by_default(old: Delivering) -> None:
+    old.execute("CREATE SCHEMA reports")
+    old.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA reports GRANT SELECT ON TABLES TO PUBLIC")
+    show(old)
+    assert ("PUBLIC NO", "SELECT") in oracle.ask(old.dsn, GIVEN)
+
+
+def test_a_commit_that_adds_a_column_waits_for_readers_in_the_order_that_they_lock(old: Delivering) -> None:
+    """A reader holds the view and goes on to its table: a commit that had the table would wait for it, and it for that."""
+    show(old)
+    old.columns = pa.schema([*NARROW, ("c", pa.string())])
+    old.restart()
+    row = pa.table([[4], ["w"], ["new"]], schema=old.columns)
+    delivering = threading.Thread(target=old.deliver, args=(row,))
+    with session(old.dsn) as reader:
+        reader.execute(
+            "COMMENT ON VIEW reports.numbers IS 'read'"
+        )  # locks the view alone, as a SELECT does first
+        delivering.start()
+        waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'reports.numbers'::regclass"
+        while not oracle.ask(old.dsn, waits):
+            threading.Event().wait(0.02)
+        reader.execute("SELECT a FROM reports.numbers")
+        assert len(reader.fetchall()) == 3
+    delivering.join()
+    assert seen(old, "a", "c") == ([(1, None), (2, None), (3, None), (4, "new")],) * 2
+
+
+@pytest.mark.parametrize(
+    ("done", "why"),
+    [
+        ("DROP VIEW reports.numbers; CREATE TABLE reports.numbers (a int)", "is not a view"),
+        ("DROP SCHEMA reports CASCADE", 'schema "reports" does not exist'),
+    ],
+)
+def test_what_was_done_to_a_published_view_stops_a_change_of_columns_and_says_the_way_out(
+    old: Delivering, done: str, why: str
+) -> None:
+    show(old)
+    old.execute(done)
+    old.deliver(pa.table([[4], ["w"]], schema=NARROW))  # goes on: the view has no part in it
+    old.columns = pa.schema([*NARROW, ("c", pa.string())])
+    old.restart()
+    row = pa.table([[5], ["v"], ["new"]], schema=old.columns)
+    with pytest.raises(TableRefused, match=why) as told:
+        old.deliver(row)
+    assert "--as reports.numbers --withdraw" in told.value.remedy
+    withdraw(old.dsn, "events", NAME)
+    old.restart()
+    old.deliver(row)
+    assert len(oracle.ask(old.dsn, "SELECT c FROM warehouse.events")) == 5
+    if "CREATE TABLE" in done:
+        assert oracle.ask(old.dsn, "SELECT count(*) FROM reports.numbers") == [(0,)], (
+            "what is no view is left"
+        )
 
 
 def test_what_depends_on_the_view_is_never_dropped_with_it(old: Delivering, new: Delivering) -> None:
@@ -152,10 +244,18 @@ def test_a_name_that_is_somebody_elses_is_refused(old: Delivering, new: Deliveri
     assert oracle.ask(old.dsn, "SELECT 1 FROM sluice.published") == []
 
 
-def test_before_its_first_run_a_pipeline_has_nothing_to_show(old: Delivering) -> None:
-    later = old.place.lake.table("warehouse.later")
-    with pytest.raises(SetupError, match="Pipeline events has no table yet"):
-        publish(old.dsn, old.pipeline, later, NAME, who="tests")
+def test_before_its_first_delivery_and_under_another_sink_a_pipeline_has_nothing_to_show(
+    old: Delivering, services: Services, lake: Lake, tmp_path: Path
+) -> None:
+    first = Delivering.start(services, old.dsn, lake, tmp_path / "first", NARROW, Append(), name="first")
+    with pytest.raises(SetupError, match="Pipeline first has delivered nothing yet"):
+        show(first)
+    never = replace(old.pipeline, name="never")
+    with pytest.raises(SetupError, match="Pipeline never has delivered nothing yet"):
+        publish(old.dsn, never, old.table, NAME, who="tests")
+    elsewhere = replace(old.pipeline, sink=Append(table="warehouse.elsewhere"))
+    with pytest.raises(TableRefused, match=r"has delivered to warehouse.events; its sink now names"):
+        publish(old.dsn, elsewhere, old.table, NAME, who="tests")
 
 
 def test_withdrawn_it_is_gone_from_both_sinks_and_no_row_is(old: Delivering, new: Delivering) -> None:
