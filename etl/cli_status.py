@@ -99,12 +99,13 @@ def _times(batches: Sequence[Progress]) -> Table:
 
 
 def _kept(batches: Sequence[Progress]) -> Table:
-    """What the transform kept after each batch, and what came behind its watermark."""
-    table = _table("batch", "state rows", "memory", "watermark (UTC)", "dropped")
+    """What the transform kept after each batch, what came behind its watermark, and what of that its operators left out."""
+    table = _table("batch", "state rows", "memory", "watermark (UTC)", "late", "dropped")
     for one in batches:
         memory = "-" if one.state_bytes is None else f"{one.state_bytes / 1e6:,.1f} MB"
         watermark = f"{one.watermark.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}" if one.watermark else "-"
-        table.add_row(str(one.batch_id), _count(one.state_rows), memory, watermark, _count(one.dropped))
+        counts = (_count(one.late), _count(one.dropped))
+        table.add_row(str(one.batch_id), _count(one.state_rows), memory, watermark, *counts)
     return table
 
 

@@ -62,7 +62,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """How one batch ran, as Spark told; see sluice.batch_progress."""
+    """How one batch ran, as Spark told, and how much of it was late; see sluice.batch_progress and sluice.delivery."""
 
     batch_id: int
     triggered_at: dt.datetime
@@ -75,6 +75,7 @@ class Ran:
     state_rows: int | None
     state_bytes: int | None
     dropped: int | None
+    late: int | None
 
     @property
     def seconds(self) -> float:

@@ -50,10 +50,10 @@ FROM sluice.delivery d LEFT JOIN sluice.quality q USING (delivery_id)
 WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
 
 -- name: progress
--- What Spark told of the same batches, newest first; those that it told nothing of are left out.
+-- What Spark told of the same batches, newest first, and how many of their records were late; those it told nothing of are left out.
 SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, b.triggered_at, b.input_rows, b.input_rate,
-       b.processed_rate, b.durations_ms, b.phases_ms, b.watermark, b.state_rows, b.state_bytes, b.dropped
-FROM (SELECT d.delivery_id, d.stream_id, d.batch_id, d.commit_seq, d.committed_at FROM sluice.delivery d
+       b.processed_rate, b.durations_ms, b.phases_ms, b.watermark, b.state_rows, b.state_bytes, b.dropped, d.late
+FROM (SELECT d.delivery_id, d.stream_id, d.batch_id, d.commit_seq, d.committed_at, d.late FROM sluice.delivery d
       WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s
       ORDER BY d.commit_seq DESC LIMIT %(limit)s) d
 JOIN sluice.batch_progress b ON (b.stream_id, b.batch_id) = (d.stream_id, d.batch_id)

@@ -161,6 +161,7 @@ def test_a_pipeline_by_itself_is_told_with_its_newest_batches_and_nothing_is_cut
 ) -> None:
     for batch in range(12):
         tell(events, batch)
+    events.execute("UPDATE sluice.delivery SET (batch_id, late) = (11, 21) RETURNING 1")
     text = said(events)
     assert max(len(line) for line in text.split("read to")[0].splitlines() if "runs on" not in line) <= 80
     assert "…" not in text
@@ -168,12 +169,13 @@ def test_a_pipeline_by_itself_is_told_with_its_newest_batches_and_nothing_is_cut
     times = ["12,345,678", "1,234", "3.00", "1.50", "0.25", "0.12", "0.62", "0.50"]
     [newest] = [line for line in cells if line[:1] == ["11"] and line[-1] == "0.50"]
     assert newest[-8:] == times
-    assert ["11", "1,234,567", "98.8", "MB", "2026-03-01", "10:00:00", "17"] in cells
+    assert ["11", "1,234,567", "98.8", "MB", "2026-03-01", "10:00:00", "21", "17"] in cells
     assert [line[0] for line in cells if line[-8:] == times] == [str(batch) for batch in range(11, 1, -1)]
     assert 'read to  FileStreamSource[file:/landing/events]: {"logOffset": 7}' in text
     assert "state rows" not in said(events, None)
     told = state(events).json()["batches"]
     assert [one["batch_id"] for one in told] == list(range(11, 1, -1))
+    assert [one["late"] for one in told] == [21, *[None] * 9]
     assert told[0]["durations_ms"] == {"addBatch": 2600, "triggerExecution": 3000}
     assert state(events, None).batches == ()
 

@@ -64,6 +64,7 @@ SELECT d.delivery_id, d.quarantined = 0,
 FROM sluice.delivery d WHERE d.pipeline = %(name)s;
 
 -- as of a transform that keeps state
+UPDATE sluice.delivery SET late = 31 WHERE pipeline = %(name)s AND batch_id = %(batches)s - 1;
 INSERT INTO sluice.batch_progress (stream_id, batch_id, run_id, triggered_at, input_rows, input_rate, processed_rate,
     durations_ms, phases_ms, watermark, latest, operators, state_rows, state_bytes, dropped, ends)
 SELECT d.stream_id, d.batch_id, d.run_id, d.committed_at - interval '3 s', 1000, nullif(d.batch_id %% 10, 0) * 12.5,

@@ -355,6 +355,7 @@ def test_how_the_batches_ran_is_drawn_and_told_in_figures(history: str) -> None:
         "Watermark behind the clock last 1 h 59 min",
         f"Left out behind the watermark last {dropped}",
         "The last 20 batches in figures",
+        f" 31 {dropped} ",
     ):
         assert part in text
     # the parts of a batch's time end where the next begin, and together reach no higher than the chart
