@@ -8,7 +8,7 @@ pipeline moves the catalog's name along with the table's own (`swap_pointer`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import psycopg2
 from psycopg2 import sql
@@ -19,7 +19,7 @@ from etl.errors import Busy, SetupError
 from etl.lake import LakeTable
 from etl.pipeline import Pipeline
 from etl.run import require_sink
-from etl.views import Name, drop_view, make_view, relation_kind
+from etl.views import Name, drop_view, make_view, relation_kind, way_out
 
 
 def publish(dsn: str, pipeline: Pipeline, table: LakeTable, name: Name, *, who: str) -> str | None:
@@ -44,7 +44,8 @@ def publish(dsn: str, pipeline: Pipeline, table: LakeTable, name: Name, *, who: 
         ensure_schema(cursor, name.schema)
         run(cursor, "published", "give", {**name.row, "pipeline": pipeline.name, "who": who})
         run(cursor, "published", "give_pointer", {**name.row, "location": location})
-        make_view(cursor, name, sql.Identifier(pipeline.table_schema, pipeline.table_name))
+        with nullcontext() if before is None else way_out(name):
+            make_view(cursor, name, sql.Identifier(pipeline.table_schema, pipeline.table_name))
     return before
 
 
@@ -63,7 +64,8 @@ def withdraw(dsn: str, pipeline: str, name: Name) -> None:
         run(cursor, "published", "take", name.row)
         run(cursor, "published", "take_pointer", name.row)
         if relation_kind(cursor, name) == "v":
-            drop_view(cursor, name)
+            with way_out(name):
+                drop_view(cursor, name)
 
 
 @contextmanager

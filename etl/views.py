@@ -1,12 +1,12 @@
 """The views under which readers see a pipeline's rows in PostgreSQL.
 
 A view is made anew within its caller's transaction, with what people had given it: its options, owner, comments and
-grants. It is locked before its table is, as readers lock them, so neither waits for the other for ever.
+grants. All are locked before their table is, as readers lock them, so neither waits for the other for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,7 +21,8 @@ from etl.errors import SetupError, TableRefused
 from etl.lake import CATALOG
 from etl.statements import statement
 
-Given = tuple[str | None, str]  # of which column (None: of the view), and the statement that gives it again
+# Of which column (None: of the view), the statement that gives it again, and whether CREATE OR REPLACE takes it away.
+Given = tuple[str | None, str, bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,55 +56,66 @@ class Name:
 
 @contextmanager
 def made_anew(cursor: Cursor, pipeline: str, target: sql.Identifier, *, dropped: bool) -> Iterator[None]:
-    """The pipeline's views follow what is done within to its table; `dropped`: they are not there meanwhile."""
+    """The pipeline's views follow what is done within to its table; `dropped`: they are not there meanwhile.
+
+    TableRefused, with the way out, where one of them can't be made anew.
+    """
     names = [
         Name(schema=schema, name=name)
         for schema, name in run(cursor, "published", "names_of", {"pipeline": pipeline}).fetchall()
     ]
     for name in names:
-        with _refused(name):
-            if relation_kind(cursor, name):
-                cursor.execute(statement("published", "lock", view=name.view))
-    given = {name: drop_view(cursor, name) if dropped else _given(cursor, name) for name in names}
+        with way_out(name):
+            _lock(cursor, name)
+    given: dict[Name, Sequence[Given] | None] = dict.fromkeys(names)
+    if dropped:
+        for name in names:
+            with way_out(name):
+                given[name] = drop_view(cursor, name)
     yield
     for name in names:
-        make_view(cursor, name, target, given[name])
+        with way_out(name):
+            make_view(cursor, name, target, given[name])
 
 
 def make_view(
     cursor: Cursor, name: Name, target: sql.Identifier, given: Sequence[Given] | None = None
 ) -> None:
-    """Show the table's own columns; `given`: what people gave the view that was dropped, None: the one that is there."""
+    """Show the table's own columns; `given`: what people gave the view that was dropped, None: it may be there.
+
+    TableRefused where something depends on a view that has to be dropped for it.
+    """
     system = {"table": target.as_string(cursor), "system": list(SYSTEM_COLUMNS)}
     columns = [column for (column,) in run(cursor, "published", "columns", system).fetchall()]
     listed = sql.SQL(", ").join(map(sql.Identifier, columns))
     create = statement("published", "create_view", view=name.view, columns=listed, target=target)
-    given = _given(cursor, name) if given is None else given
-    with _refused(name):
+    if given is None:
+        given = _given(cursor, name)
         cursor.execute("SAVEPOINT make_view")
         try:
             cursor.execute(create)
         except psycopg2.errors.InvalidTableDefinition:  # it has other columns, or of other types
             cursor.execute("ROLLBACK TO SAVEPOINT make_view")
             drop_view(cursor, name)
-            cursor.execute(create)
-        _give(cursor, name, [again for column, again in given if column is None or column in columns])
-
-
-def _give(cursor: Cursor, name: Name, given: Sequence[str]) -> None:
-    """Exactly what the view before had; to the first of its name what PostgreSQL gives by default is left."""
-    if given:
-        view = {"view": name.view.as_string(cursor)}
-        given = [*(text for (text,) in run(cursor, "published", "revoke_defaults", view).fetchall()), *given]
-    for text in given:
-        cursor.execute(text)
+        else:
+            _execute(cursor, [again for _, again, reset in given if reset])
+            return
+    cursor.execute(create)
+    if given:  # to the first of its name what PostgreSQL gives by default is left
+        _execute(cursor, _texts(cursor, "revoke_defaults", name))
+    _execute(cursor, [again for column, again, _ in given if column is None or column in columns])
 
 
 def drop_view(cursor: Cursor, name: Name) -> list[Given]:
-    """Remove the view; returns what people gave it. TableRefused where something depends on it, or it is no view."""
+    """Remove the view; returns what people gave it. TableRefused where something depends on it."""
     given = _given(cursor, name)
-    with _refused(name):
+    try:
         cursor.execute(statement("published", "drop_view", view=name.view))
+    except psycopg2.errors.DependentObjectsStillExist as error:
+        raise TableRefused(
+            f"View {name} can't be given other columns: {(error.diag.message_detail or str(error)).strip()}",
+            remedy="drop what depends on it, the same command again, and make it anew",
+        ) from error
     return given
 
 
@@ -113,27 +125,38 @@ def relation_kind(cursor: Cursor, name: Name) -> str | None:
     return None if found is None else str(found[0])
 
 
-def _given(cursor: Cursor, name: Name) -> list[Given]:
-    return run(cursor, "published", "given", {"view": name.view.as_string(cursor)}).fetchall()
-
-
 @contextmanager
-def _refused(name: Name) -> Iterator[None]:
-    """TableRefused where PostgreSQL refuses the view what it is to become."""
+def way_out(name: Name) -> Iterator[None]:
+    """TableRefused, with what to do, where PostgreSQL refuses to change a view that was published before."""
     try:
         yield
-    except psycopg2.errors.DependentObjectsStillExist as error:
-        raise TableRefused(
-            f"View {name} can't be given other columns: {(error.diag.message_detail or str(error)).strip()}",
-            remedy="drop what depends on it, the same command again, and make it anew",
-        ) from error
     except (
         psycopg2.errors.WrongObjectType,  # something else has its name by now
         psycopg2.errors.InvalidSchemaName,
         psycopg2.errors.InsufficientPrivilege,
     ) as error:
         raise TableRefused(
-            f"View {name}, which Sluice published, can't be made anew: {in_short(error)}",
-            remedy="put the schema, the view or the right back; or take the name away from its pipeline, with `sluice"
-            f" publish PIPELINE --as {name} --withdraw`",
+            f"View {name}, which Sluice published, can't be changed: {in_short(error)}",
+            remedy="put the schema, the view or the right back, or drop the view as its owner; or take the name away, with"
+            f" `sluice publish PIPELINE --as {name} --withdraw`",
         ) from error
+
+
+def _lock(cursor: Cursor, name: Name) -> None:
+    """Keep readers out of the view, and out of that alone: LOCK TABLE would take its table, too."""
+    _execute(cursor, _texts(cursor, "lock", name))
+
+
+def _given(cursor: Cursor, name: Name) -> list[Given]:
+    return run(cursor, "published", "given", {"view": name.view.as_string(cursor)}).fetchall()
+
+
+def _texts(cursor: Cursor, query: str, name: Name) -> list[str]:
+    """Statements that PostgreSQL makes of what it knows of the view."""
+    view = {"view": name.view.as_string(cursor)}
+    return [text for (text,) in run(cursor, "published", query, view).fetchall()]
+
+
+def _execute(cursor: Cursor, texts: Iterable[str]) -> None:
+    for text in texts:
+        cursor.execute(text)

@@ -61,11 +61,12 @@ DROP VIEW IF EXISTS {view}
 SELECT relkind FROM pg_class WHERE oid = to_regclass(%(view)s)
 
 -- name: lock
--- Waits for all who read the view; then, as they do, for its table.
-LOCK TABLE {view} IN ACCESS EXCLUSIVE MODE
+-- A statement that waits for all who read the view and changes nothing.
+SELECT format('ALTER VIEW %%s OWNER TO %%I', %(view)s, pg_get_userbyid(relowner)) FROM pg_class WHERE oid = to_regclass(%(view)s)
 
 -- name: given
--- What people gave a view or its columns, as statements that give it again, its owner last; no row: there is none.
+-- What people gave a view or its columns, as statements that give it again, its owner first, and whether CREATE OR REPLACE
+-- takes it away; no row: there is no view.
 WITH one AS (
     SELECT oid, relowner, relacl, reloptions FROM pg_class WHERE oid = to_regclass(%(view)s)
 ), columns AS (
@@ -76,21 +77,22 @@ WITH one AS (
     SELECT c.attname, format(' (%%I)', c.attname), g.* FROM columns c, aclexplode(c.attacl) g
 ), again AS (
     SELECT 1 AS turn, g.attname, format('GRANT %%s%%s ON %%s TO %%s%%s', g.privilege_type, g.part, %(view)s,
-        coalesce(quote_ident(r.rolname), 'PUBLIC'), CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' END) AS text
+        coalesce(quote_ident(r.rolname), 'PUBLIC'), CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' END) AS text,
+        false AS reset
     FROM one, granted g LEFT JOIN pg_roles r ON r.oid = g.grantee WHERE g.grantee <> one.relowner
     UNION ALL
-    SELECT 1, c.attname, format('COMMENT ON COLUMN %%s.%%I IS %%L', %(view)s, c.attname, col_description(one.oid, c.attnum))
+    SELECT 1, c.attname, format('COMMENT ON COLUMN %%s.%%I IS %%L', %(view)s, c.attname, col_description(one.oid, c.attnum)), false
     FROM one, columns c WHERE col_description(one.oid, c.attnum) IS NOT NULL
     UNION ALL
-    SELECT 1, NULL, format('COMMENT ON VIEW %%s IS %%L', %(view)s, obj_description(one.oid, 'pg_class'))
+    SELECT 1, NULL, format('COMMENT ON VIEW %%s IS %%L', %(view)s, obj_description(one.oid, 'pg_class')), false
     FROM one WHERE obj_description(one.oid, 'pg_class') IS NOT NULL
     UNION ALL
-    SELECT 1, NULL, format('ALTER VIEW %%s SET (%%I = %%L)', %(view)s, o.option_name, o.option_value)
+    SELECT 1, NULL, format('ALTER VIEW %%s SET (%%I = %%L)', %(view)s, o.option_name, o.option_value), true
     FROM one, pg_options_to_table(one.reloptions) o
     UNION ALL
-    SELECT 2, NULL, format('ALTER VIEW %%s OWNER TO %%I', %(view)s, pg_get_userbyid(one.relowner)) FROM one
+    SELECT 0, NULL, format('ALTER VIEW %%s OWNER TO %%I', %(view)s, pg_get_userbyid(one.relowner)), false FROM one
 )
-SELECT attname, text FROM again ORDER BY turn
+SELECT attname, text, reset FROM again ORDER BY turn
 
 -- name: revoke_defaults
 -- Takes from a new view what default privileges gave others than its owner, as statements.

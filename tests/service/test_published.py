@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import psycopg2
 import pyarrow as pa
 import pytest
+from psycopg2.extensions import make_dsn
 from pyiceberg.catalog.sql import SqlCatalog
 
 from etl import database
@@ -104,23 +106,49 @@ GIVEN = """
 SELECT 'options', array_to_string(reloptions, ' ') FROM pg_class WHERE oid = 'reports.numbers'::regclass
 UNION ALL SELECT 'owner', pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'reports.numbers'::regclass
 UNION ALL SELECT 'comment', description FROM pg_description WHERE objoid = 'reports.numbers'::regclass
-UNION ALL SELECT grantee || ' ' || is_grantable, privilege_type FROM information_schema.role_table_grants
-          WHERE (table_schema, table_name) = ('reports', 'numbers') AND grantee <> current_user
+UNION ALL SELECT coalesce(nullif(grantee, 0)::regrole::text, 'PUBLIC') || ' ' || is_grantable, privilege_type
+          FROM pg_class, aclexplode(relacl) WHERE oid = 'reports.numbers'::regclass AND grantee <> relowner
 UNION ALL SELECT 'column of ' || grantee || ': ' || column_name, privilege_type FROM information_schema.column_privileges
           WHERE (table_schema, table_name) = ('reports', 'numbers') AND grantee = 'pg_read_all_stats'
 """
 
 
+def by_superuser(events: Delivering, *statements: str) -> None:
+    with session(make_dsn(events.dsn, user="postgres")) as cursor:
+        for one in statements:
+            cursor.execute(one)
+
+
 def give(events: Delivering) -> Seen:
     """What a person may give a view that is there; by default new ones are everybody's to read, and this is not."""
-    events.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA reports GRANT SELECT ON TABLES TO PUBLIC")
-    events.execute("GRANT SELECT, INSERT ON reports.numbers TO pg_monitor WITH GRANT OPTION")
-    events.execute("GRANT SELECT (b) ON reports.numbers TO pg_read_all_stats")
-    events.execute("ALTER VIEW reports.numbers SET (security_invoker = true, security_barrier)")
-    events.execute("COMMENT ON VIEW reports.numbers IS 'it''s ours'")
-    events.execute("COMMENT ON COLUMN reports.numbers.b IS 'a letter'")
+    owner = f"bi_{uuid.uuid4().hex[:8]}"
+    by_superuser(
+        events,
+        "ALTER DEFAULT PRIVILEGES FOR ROLE sluice IN SCHEMA reports GRANT SELECT ON TABLES TO PUBLIC",
+        f"CREATE ROLE {owner}",
+        f"GRANT {owner} TO sluice",
+        f"GRANT USAGE, CREATE ON SCHEMA reports TO {owner}, pg_monitor",
+        f"ALTER VIEW reports.numbers OWNER TO {owner}",
+        "GRANT SELECT, INSERT ON reports.numbers TO pg_monitor WITH GRANT OPTION",
+        "SET LOCAL ROLE pg_monitor",
+        "GRANT SELECT ON reports.numbers TO pg_read_all_settings",
+        "RESET ROLE",
+        "GRANT SELECT (b) ON reports.numbers TO pg_read_all_stats",
+        "ALTER VIEW reports.numbers SET (security_invoker = true, security_barrier)",
+        "COMMENT ON VIEW reports.numbers IS 'it''s 100 % ours'",
+        "COMMENT ON COLUMN reports.numbers.b IS 'a letter'",
+    )
     given = sorted(oracle.ask(events.dsn, GIVEN))
-    assert len(given) == 7, given
+    assert {
+        ("options", "security_invoker=true security_barrier=true"),
+        ("owner", owner),
+        ("comment", "it's 100 % ours"),
+        ("comment", "a letter"),
+        ("pg_monitor true", "INSERT"),
+        ("pg_read_all_settings false", "SELECT"),
+        ("column of pg_read_all_stats: b", "SELECT"),
+    } <= {*given}, given
+    assert not any("PUBLIC" in what for what, _ in given)
     return given
 
 
@@ -146,34 +174,37 @@ def test_columns_that_are_widened_or_anothers_are_seen_by_whoever_might_read(
     assert sorted(oracle.ask(old.dsn, GIVEN)) == before
     show(new)
     assert sorted(oracle.ask(old.dsn, GIVEN)) == before
+    show(new)
+    assert sorted(oracle.ask(old.dsn, GIVEN)) == before
 
 
 def test_the_first_of_a_name_is_given_what_postgresql_gives_by_default(old: Delivering) -> None:
     old.execute("CREATE SCHEMA reports")
     old.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA reports GRANT SELECT ON TABLES TO PUBLIC")
     show(old)
-    assert ("PUBLIC NO", "SELECT") in oracle.ask(old.dsn, GIVEN)
+    assert ("PUBLIC false", "SELECT") in oracle.ask(old.dsn, GIVEN)
 
 
 def test_a_commit_that_adds_a_column_waits_for_readers_in_the_order_that_they_lock(old: Delivering) -> None:
-    """A reader holds the view and goes on to its table: a commit that had the table would wait for it, and it for that."""
+    """A reader holds a view and goes on to its table: a commit that had the table would wait for it, and it for that."""
+    second = Name.of("reports.others")
     show(old)
+    show(old, second)
     old.columns = pa.schema([*NARROW, ("c", pa.string())])
     old.restart()
     row = pa.table([[4], ["w"], ["new"]], schema=old.columns)
     delivering = threading.Thread(target=old.deliver, args=(row,))
     with session(old.dsn) as reader:
-        reader.execute(
-            "COMMENT ON VIEW reports.numbers IS 'read'"
-        )  # locks the view alone, as a SELECT does first
+        reader.execute(f"COMMENT ON VIEW {second} IS 'read'")  # locks the view alone, as a SELECT does first
         delivering.start()
-        waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'reports.numbers'::regclass"
+        waits = f"SELECT 1 FROM pg_locks WHERE NOT granted AND relation = '{second}'::regclass"
         while not oracle.ask(old.dsn, waits):
             threading.Event().wait(0.02)
-        reader.execute("SELECT a FROM reports.numbers")
+        reader.execute(f"SELECT a FROM {second}")
         assert len(reader.fetchall()) == 3
     delivering.join()
     assert seen(old, "a", "c") == ([(1, None), (2, None), (3, None), (4, "new")],) * 2
+    assert oracle.ask(old.dsn, f"SELECT count(c) FROM {second}") == [(1,)]
 
 
 @pytest.mark.parametrize(
@@ -203,6 +234,21 @@ def test_what_was_done_to_a_published_view_stops_a_change_of_columns_and_says_th
         assert oracle.ask(old.dsn, "SELECT count(*) FROM reports.numbers") == [(0,)], (
             "what is no view is left"
         )
+
+
+def test_a_view_that_was_given_to_another_owner_is_told_with_the_way_out(old: Delivering) -> None:
+    show(old)
+    by_superuser(old, "ALTER VIEW reports.numbers OWNER TO postgres")
+    old.columns = pa.schema([*NARROW, ("c", pa.string())])
+    old.restart()
+    row = pa.table([[4], ["w"], ["new"]], schema=old.columns)
+    with pytest.raises(TableRefused, match="must be owner of view numbers") as told:
+        old.deliver(row)
+    assert "drop the view as its owner" in told.value.remedy
+    by_superuser(old, "DROP VIEW reports.numbers")
+    old.restart()
+    old.deliver(row)
+    assert seen(old, "c") == (sorted([("new",), *[(None,)] * 3], key=repr),) * 2
 
 
 def test_what_depends_on_the_view_is_never_dropped_with_it(old: Delivering, new: Delivering) -> None:
