@@ -82,6 +82,10 @@ def _show_batches(out: Console, batches: Sequence[Progress]) -> None:
         out.print()
     for end in batches[0].ends:
         out.print(shown(f"read to  {end}"))
+    if (behind := batches[0].behind) is not None:
+        out.print(
+            f"behind   {counted(behind, 'record', 'records')} that were there when batch {batches[0].batch_id} was planned"
+        )
 
 
 def _times(batches: Sequence[Progress]) -> Table:
@@ -99,12 +103,12 @@ def _times(batches: Sequence[Progress]) -> Table:
 
 
 def _kept(batches: Sequence[Progress]) -> Table:
-    """What the transform kept after each batch, what came behind its watermark, and what of that its operators left out."""
-    table = _table("batch", "state rows", "memory", "watermark (UTC)", "late", "dropped")
+    """What the transform kept after each batch, what came behind its watermark, and what its operators left out."""
+    table = _table("batch", "state rows", "memory", "watermark (UTC)", "late", "dropped", "doubles")
     for one in batches:
         memory = "-" if one.state_bytes is None else f"{one.state_bytes / 1e6:,.1f} MB"
         watermark = f"{one.watermark.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}" if one.watermark else "-"
-        counts = (_count(one.late), _count(one.dropped))
+        counts = (_count(one.late), _count(one.dropped), _count(one.doubles))
         table.add_row(str(one.batch_id), _count(one.state_rows), memory, watermark, *counts)
     return table
 

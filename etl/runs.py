@@ -75,6 +75,8 @@ class Ran:
     state_rows: int | None
     state_bytes: int | None
     dropped: int | None
+    doubles: int | None
+    behind: int | None
     late: int | None
 
     @property

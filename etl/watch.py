@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +106,7 @@ def _since(query: StreamingQuery, looked: str) -> list[Told]:
     told: list[Told] = []
     for place in reversed(range(len(recent))):
         one: Told = json.loads(recent[place].json())
-        if one["timestamp"] <= looked:
+        if one["timestamp"] == looked:  # and none is earlier than another because a clock was set back
             break
         told.append(one)
     return told[::-1]
@@ -135,12 +135,21 @@ def _row(told: Told, phases: Mapping[str, int]) -> dict[str, Any]:
         "state_rows": total("rows"),
         "state_bytes": total("bytes"),
         "dropped": total("dropped"),
+        "doubles": _sum(one.get("doubles") for one in operators),
+        "behind": _sum(map(_behind, told["sources"])),
         "ends": [_end(source) for source in told["sources"]],
     }
 
 
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Of those that there are; None: there is none."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
 def _operator(told: Told) -> dict[str, Any]:
-    return {
+    doubles = told.get("customMetrics", {}).get("numDroppedDuplicateRows")
+    return ({} if doubles is None else {"doubles": doubles}) | {
         "name": told["operatorName"],
         "rows": told["numRowsTotal"],
         "updated": told["numRowsUpdated"],
@@ -148,6 +157,21 @@ def _operator(told: Told) -> dict[str, Any]:
         "bytes": told["memoryUsedBytes"],
         "dropped": told["numRowsDroppedByWatermark"],
     }
+
+
+def _behind(source: Told) -> int | None:
+    """How many records of its partitions lie behind the batch; None: it is no source of topics."""
+    latest, end = source.get("latestOffset"), source.get("endOffset")
+    if not isinstance(latest, dict) or not isinstance(end, dict):
+        return None
+    if not all(isinstance(partitions, dict) for partitions in (*latest.values(), *end.values())):
+        return None  # of files it is a number of their log
+    unread = [
+        int(offset) - int(end.get(topic, {}).get(partition, offset))
+        for topic, partitions in latest.items()
+        for partition, offset in partitions.items()
+    ]
+    return sum(unread)
 
 
 def _end(source: Told) -> str:

@@ -52,7 +52,8 @@ WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s ORDER B
 -- name: progress
 -- What Spark told of the same batches, newest first, and how many of their records were late; those it told nothing of are left out.
 SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, b.triggered_at, b.input_rows, b.input_rate,
-       b.processed_rate, b.durations_ms, b.phases_ms, b.watermark, b.state_rows, b.state_bytes, b.dropped, d.late
+       b.processed_rate, b.durations_ms, b.phases_ms, b.watermark, b.state_rows, b.state_bytes, b.dropped, b.doubles, b.behind,
+       d.late
 FROM (SELECT d.delivery_id, d.stream_id, d.batch_id, d.commit_seq, d.committed_at, d.late FROM sluice.delivery d
       WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s
       ORDER BY d.commit_seq DESC LIMIT %(limit)s) d

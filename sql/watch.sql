@@ -5,10 +5,11 @@ SELECT set_config('statement_timeout', '5s', true), set_config('lock_timeout', '
 -- name: insert_progress
 -- What Spark told of batches; one that is known already stays as it is.
 INSERT INTO sluice.batch_progress (stream_id, batch_id, run_id, triggered_at, input_rows, input_rate, processed_rate,
-    durations_ms, phases_ms, watermark, latest, operators, state_rows, state_bytes, dropped, ends)
+    durations_ms, phases_ms, watermark, latest, operators, state_rows, state_bytes, dropped, doubles,
+    behind, ends)
 VALUES (%(stream)s, %(batch)s, %(run)s, %(triggered_at)s, %(input_rows)s, %(input_rate)s, %(processed_rate)s,
     %(durations_ms)s, %(phases_ms)s, %(watermark)s, %(latest)s, %(operators)s, %(state_rows)s, %(state_bytes)s,
-    %(dropped)s, %(ends)s)
+    %(dropped)s, %(doubles)s, %(behind)s, %(ends)s)
 ON CONFLICT DO NOTHING
 
 -- name: forget_progress
@@ -52,7 +53,8 @@ ORDER BY r.started_at DESC
 -- name: newest
 -- What Spark told of the current stream's newest batches, newest first, and how many of their records were late.
 SELECT b.stream_id::text, b.batch_id, b.run_id::text, b.triggered_at, b.input_rows, b.input_rate, b.processed_rate,
-       b.durations_ms, b.phases_ms, b.watermark, b.latest, b.operators, b.state_rows, b.state_bytes, b.dropped, b.ends, d.late
+       b.durations_ms, b.phases_ms, b.watermark, b.latest, b.operators, b.state_rows, b.state_bytes, b.dropped, b.ends, b.behind,
+       b.doubles, d.late
 FROM sluice.pipeline p JOIN sluice.batch_progress b ON b.stream_id = p.current_stream
 LEFT JOIN sluice.delivery d ON (d.stream_id, d.batch_id) = (b.stream_id, b.batch_id)
 WHERE p.name = %(pipeline)s ORDER BY b.batch_id DESC LIMIT %(limit)s

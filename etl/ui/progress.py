@@ -20,7 +20,7 @@ def progress_of(cursor: Cursor, name: str, *, before: int = LAST) -> list[Progre
 
 
 def progress_charts(old_first: Sequence[ProgressRow]) -> list[charts.Chart]:
-    """Rates and times; state, watermark and what was left out where the transform has such."""
+    """Rates and times; state, watermark, what was left out, and how far behind its topics it was, where there is such."""
     rates = {"processed": [one.processed_rate for one in old_first]}
     if any(one.input_rate for one in old_first):
         rates["came in"] = [one.input_rate for one in old_first]
@@ -34,6 +34,8 @@ def progress_charts(old_first: Sequence[ProgressRow]) -> list[charts.Chart]:
         ("Memory of the state", [one.state_bytes for one in old_first], words.sized),
         ("Watermark behind the clock", [one.lag for one in old_first], words.seconds),
         ("Left out behind the watermark", [one.dropped for one in old_first], words.rounded),
+        ("Doubles left out", [one.doubles for one in old_first], words.rounded),
+        ("Records still on the topics", [one.behind for one in old_first], words.rounded),
     ]
     return drawn + [
         charts.amounts(title, old_first, values, write)

@@ -75,6 +75,8 @@ def tell(events: Delivering, batch: int, **changes: Any) -> None:
         "state_rows": 1_234_567,
         "state_bytes": 98_765_432,
         "dropped": 17,
+        "doubles": 5,
+        "behind": 54_321,
         "ends": ['FileStreamSource[file:/landing/events]: {"logOffset": 7}'],
     } | changes
     names = ", ".join(values)
@@ -169,9 +171,10 @@ def test_a_pipeline_by_itself_is_told_with_its_newest_batches_and_nothing_is_cut
     times = ["12,345,678", "1,234", "3.00", "1.50", "0.25", "0.12", "0.62", "0.50"]
     [newest] = [line for line in cells if line[:1] == ["11"] and line[-1] == "0.50"]
     assert newest[-8:] == times
-    assert ["11", "1,234,567", "98.8", "MB", "2026-03-01", "10:00:00", "21", "17"] in cells
+    assert ["11", "1,234,567", "98.8", "MB", "2026-03-01", "10:00:00", "21", "17", "5"] in cells
     assert [line[0] for line in cells if line[-8:] == times] == [str(batch) for batch in range(11, 1, -1)]
     assert 'read to  FileStreamSource[file:/landing/events]: {"logOffset": 7}' in text
+    assert "behind   54,321 records that were there when batch 11 was planned" in text
     assert "state rows" not in said(events, None)
     told = state(events).json()["batches"]
     assert [one["batch_id"] for one in told] == list(range(11, 1, -1))
@@ -181,10 +184,13 @@ def test_a_pipeline_by_itself_is_told_with_its_newest_batches_and_nothing_is_cut
 
 
 def test_a_batch_without_state_or_phases_is_told_too(events: Delivering) -> None:
-    none = dict.fromkeys(("watermark", "latest", "state_rows", "state_bytes", "dropped", "processed_rate"))
+    none = dict.fromkeys(
+        ("watermark", "latest", "state_rows", "state_bytes", "dropped", "processed_rate", "doubles", "behind")
+    )
     tell(events, 0, **none, phases_ms=Json({}), operators=Json([]), ends=[])
     text = said(events)
     assert "state rows" not in text
+    assert "behind" not in text
     assert any(line.split()[-7:] == ["-", "3.00", "-", "-", "-", "-", "3.00"] for line in text.splitlines())
 
 

@@ -66,7 +66,7 @@ FROM sluice.delivery d WHERE d.pipeline = %(name)s;
 -- as of a transform that keeps state
 UPDATE sluice.delivery SET late = 31 WHERE pipeline = %(name)s AND batch_id = %(batches)s - 1;
 INSERT INTO sluice.batch_progress (stream_id, batch_id, run_id, triggered_at, input_rows, input_rate, processed_rate,
-    durations_ms, phases_ms, watermark, latest, operators, state_rows, state_bytes, dropped, ends)
+    durations_ms, phases_ms, watermark, latest, operators, state_rows, state_bytes, dropped, doubles, behind, ends)
 SELECT d.stream_id, d.batch_id, d.run_id, d.committed_at - interval '3 s', 1000, nullif(d.batch_id %% 10, 0) * 12.5,
        300 + d.batch_id %% 90, jsonb_build_object('addBatch', 2600 + d.batch_id %% 500, 'getBatch', 7, 'latestOffset', 90,
            'queryPlanning', 30, 'walCommit', 40, 'commitOffsets', 45, 'triggerExecution', 2900 + d.batch_id %% 500),
@@ -74,6 +74,7 @@ SELECT d.stream_id, d.batch_id, d.run_id, d.committed_at - interval '3 s', 1000,
        d.committed_at - interval '2 h', d.committed_at - interval '5 min',
        '[{"name": "stateStoreSave", "rows": 5000, "updated": 40, "removed": 3, "bytes": 2000000, "dropped": 0}]',
        5000 + d.batch_id %% 700, 2000000 + d.batch_id %% 700 * 1000, CASE WHEN d.batch_id %% 20 = 0 THEN 7 ELSE 0 END,
+       d.batch_id %% 30, d.batch_id %% 40 * 100,
        ARRAY['FileStreamSource[s3a://landing/feed]: {"logOffset": ' || d.batch_id || '}']
 FROM sluice.delivery d WHERE d.pipeline = %(name)s;
 

@@ -13,7 +13,7 @@ import psycopg2
 import pytest
 
 from etl.services import Services
-from etl.ui import columns, pages
+from etl.ui import columns, pages, words
 from etl.ui.pages import Wanted
 from etl.ui.records import LAST, PipelineRow, found, reading
 from etl.ui.render import Frame, NotThere, Page
@@ -335,15 +335,18 @@ HOW_IT_RUNS = (
     "Memory of the state",
     "Watermark behind",
     "Left out",
+    "Doubles",
+    "Records still on the topics",
 )
 
 
 def test_how_the_batches_ran_is_drawn_and_told_in_figures(history: str) -> None:
     page, _ = draw(history, PAGES["pipeline"])
     text = shown(page)
-    [(rate, whole, rows, memory, dropped)] = oracle.ask(
+    [(rate, whole, rows, memory, dropped, doubles, behind)] = oracle.ask(
         history,
-        """SELECT processed_rate, (durations_ms ->> 'triggerExecution')::float, state_rows, state_bytes, dropped
+        """SELECT processed_rate, (durations_ms ->> 'triggerExecution')::float, state_rows, state_bytes, dropped,
+                  doubles, behind
            FROM sluice.batch_progress WHERE batch_id = %s""",
         [BATCHES - 1],
     )
@@ -355,7 +358,9 @@ def test_how_the_batches_ran_is_drawn_and_told_in_figures(history: str) -> None:
         "Watermark behind the clock last 1 h 59 min",
         f"Left out behind the watermark last {dropped}",
         "The last 20 batches in figures",
-        f" 31 {dropped} ",
+        f"Doubles left out last {doubles}",
+        f"Records still on the topics last {words.rounded(behind)}",
+        f" 31 {dropped} {doubles} {words.number(behind)} ",
     ):
         assert part in text
     # the parts of a batch's time end where the next begin, and together reach no higher than the chart
@@ -382,6 +387,7 @@ def test_batches_of_which_nothing_was_told_are_no_fault(history: str) -> None:
         with connection.cursor() as cursor:  # rolled back
             cursor.execute(
                 "UPDATE sluice.batch_progress SET state_rows = NULL, state_bytes = NULL, dropped = NULL,"
+                " doubles = NULL, behind = NULL,"
                 " watermark = NULL, input_rate = NULL, processed_rate = NULL, phases_ms = '{}'"
             )
             plain = shown(pages.pipeline(cursor, "feed", Frame()))
@@ -389,7 +395,7 @@ def test_batches_of_which_nothing_was_told_are_no_fault(history: str) -> None:
             nothing = shown(pages.pipeline(cursor, "feed", Frame()))
     finally:
         connection.close()
-    assert [part in plain for part in HOW_IT_RUNS] == [True, True, False, False, False, False]
+    assert [part in plain for part in HOW_IT_RUNS] == [True, True, *[False] * 6]
     assert "Spark has told of none of these batches" in nothing
     assert not any(part in nothing for part in HOW_IT_RUNS)
 
