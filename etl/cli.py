@@ -327,7 +327,7 @@ def recover(
     for words in done.again:
         out.print(f"  lost with PostgreSQL's last state: {words}", markup=False)
     for words in done.gone:
-        out.print(f"  accepted as gone: {words}", markup=False)
+        out.print(f"  on record as gone: {words}", markup=False)
     what = "partitions, each where the ledger is" if pipeline.topics else "delivered files"
     if pipeline.replayable:
         out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} {what}")

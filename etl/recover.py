@@ -43,7 +43,7 @@ class Recovered:
     again: tuple[str, ...] = ()  # replays and releases that PostgreSQL lost, and how to have each again
     stream: str | None = None  # the new stream
     seen: int = 0  # inputs that the new checkpoint will not read again; of topics: partitions that it knows
-    gone: tuple[str, ...] = ()  # what was accepted as gone
+    gone: tuple[str, ...] = ()  # what is on record as gone now
 
 
 def recover(
@@ -120,13 +120,12 @@ def _recover_topics(
     mended = _mended(place, pipeline, lease, problem)
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, pipeline.name)
-        pending = _pending(cursor, lease)
     stream = None
     state = kept(pipeline, source.shape()) if known else ()
     if known and (known.state or state):
         if found_wrong() is None:  # what was put back was all that its checkpoint was ahead by
             return replace(mended, stream=known.stream_id)
-        if known.goes_on_as(state) and "StateChanged" not in pending:
+        if known.goes_on_as(state):
             stream = moved_on(dsn, place.checkpoints(pipeline), source, accepted, known)
         stream = stream or rebuilt_topics(place, pipeline, lease, told, source, accepted, known)
     if stream is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ class Seeded:
 
     stream_id: str
     partitions: int  # that its checkpoint knows
-    gone: Sequence[Gap]  # what was accepted as gone
+    gone: Sequence[Gap]  # what is on record as gone now
 
     @classmethod
     def of(cls, stream_id: str, seeds: Sequence[Offsets], gone: Sequence[Gap]) -> Seeded:
@@ -78,6 +78,8 @@ def moved_on(
 ) -> Seeded | None:
     """The same stream behind what aged out before it was read, its state as it is; raises as `where_to_begin`.
 
+    What aged out of a topic before the stream knew of it need not be accepted, and is on record as well.
+
     None: something else is wrong with it. The ledger has the gap before the checkpoint is moved over it, so where that
     was not finished, it is done again. What was decided on the batch that was planned is forgotten: it has other records.
     """
@@ -85,33 +87,42 @@ def moved_on(
     assert isinstance(checkpoint, TopicCheckpoint)
     if unfit(dsn, known, checkpoint) or (batch > known.first_batch and batch - 1 not in checkpoint.commits):
         return None
-    starts, now = checkpoint.starts(batch), source.now()
+    try:
+        starts = checkpoint.starts(batch)
+        planned = checkpoint.reached(batch) if batch in checkpoint.offsets else []
+    except CheckpointDamaged:
+        return None
+    now = source.now()
     with session(dsn) as cursor:
         ledger.lock(cursor, checkpoints.pipeline)
         at = _known(cursor, checkpoints, source, known)
-        gone = gaps(now, at)
+        at = [*at, *_from_the_first(now, at, only={topic for topics in planned for topic in topics})]
+        gone, declared_since = gaps(now, at), gaps(now, _from_the_first(now, at))
         if starts is None or any(gap.end is None for gap in gone):
             return None
         if gone and accepted is None:
             raise source.gone(gone)
         if accepted is not None:
             _accept(cursor, checkpoints, gone, accepted)
-        _accept(cursor, checkpoints, gaps(now, _declared_since(now, at)), DECLARED_SINCE)
+        _accept(cursor, checkpoints, declared_since, DECLARED_SINCE)
+        gone = [*gone, *declared_since]
         there = _behind_gaps(cursor, checkpoints, source, now, starts)
-        if there == starts:
+        if there == starts and not gone:
             return None
         ledger.forget_stops_from(cursor, known.stream_id, batch)
     checkpoint.move_on(batch, there)
     return Seeded.of(known.stream_id, there, gone)
 
 
-def _declared_since(now: Mapping[str, Topic], at: Sequence[Reached]) -> list[Reached]:
-    """The partitions of topics that the stream did not begin with: each begins with the oldest record that is there."""
-    topics = {one.topic for one in at}
+def _from_the_first(
+    now: Mapping[str, Topic], at: Sequence[Reached], only: Collection[str] | None = None
+) -> list[Reached]:
+    """The partitions of topics, `only` of these, that are not begun with: such begin with the oldest record there is."""
+    begun = {one.topic for one in at}
     return [
         Reached(topic=name, topic_id=topic.topic_id, partition=partition, reached=0)
         for name, topic in now.items()
-        if name not in topics
+        if name not in begun and (only is None or name in only)
         for partition in topic.earliest
     ]
 
