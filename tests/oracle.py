@@ -274,11 +274,11 @@ class Reader:
             allow_delayed_open=True,
         )
 
-    def in_postgres(self, *, system: Sequence[str] = ("_batch_id",)) -> Rows:
+    def in_postgres(self, *, system: Sequence[str] = ("_batch_id",), where: str = "WHERE true") -> Rows:
         """The rows of the table, exactly: floats and moments by their binary form."""
         chosen = [_exact(field) for field in self.columns] + [sql.Identifier(name) for name in system]
-        query = sql.SQL("SELECT {} FROM {}").format(
-            sql.SQL(", ").join(chosen), sql.Identifier("warehouse", self.pipeline)
+        query = sql.SQL("SELECT {} FROM {} {}").format(
+            sql.SQL(", ").join(chosen), sql.Identifier("warehouse", self.pipeline), sql.SQL(where)
         )
         return Counter(
             tuple(self._exactly(v, place) for place, v in enumerate(row)) for row in ask(self.dsn, query)

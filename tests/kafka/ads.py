@@ -117,6 +117,14 @@ class Ads:
         shown, clicked = _cut(self.impressions, IMPRESSIONS_UNTIL), _cut(self.clicks, CLICKS_UNTIL)
         return list(zip(shown, clicked, strict=True))
 
+    def doubles(self, phase: int) -> int:
+        """How many clicks of a phase had come before."""
+        before = [
+            click.id for _, clicks in self.phases[:phase] for click in clicks if click.id and not click.fate
+        ]
+        these = [click.id for click in self.phases[phase][1] if click.id and not click.fate]
+        return len(these) - len({*these} - {*before})
+
     @property
     def watermark(self) -> int:
         """When both topics are read to here: what the one that is less far has come to, less what it waits."""

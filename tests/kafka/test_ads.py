@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -36,6 +37,7 @@ SENT = {"impressions": 242, "clicks": 207}
 # What is held, by reason: KINDS and its like, times the phases that have them.
 HELD = {"malformed": 12, "late": 12, ads.PRICE: 6, ads.NO_CLICK: 6, ads.NO_IMPRESSION: 3}
 ROWS, CLICKED = 234, 129
+DOUBLES_AT_LAST = 6  # clicks that came twice, of those that are sent after the second phase
 BATCHES_BEFORE_KILL = 2
 
 
@@ -81,7 +83,24 @@ def test_each_impression_has_its_clicks_whatever_is_late_double_broken_or_killed
         reason for row in held_rows.elements() for reason in row[0]
     )
     assert by_reason == HELD
+    assert doubles(place) == sum(made.doubles(phase) for phase in (2, 3)) == DOUBLES_AT_LAST
+    assert inner_join(place) == Counter(row for row in delivered.elements() if row[5] is not None)
     place.assert_clean(NAME)
+
+
+def doubles(place: Home) -> int:
+    """How many the stream that was begun anew left out; of the one before, what a killed run did last is not told."""
+    [(told,)] = place.ask(
+        "SELECT sum(doubles)::bigint FROM sluice.batch_progress JOIN sluice.pipeline ON current_stream = stream_id"
+    )
+    return int(told)
+
+
+def inner_join(place: Home) -> Rows:
+    """As the cookbook has it."""
+    text = (REPOSITORY / "docs" / "cookbook" / "joins.md").read_text()
+    [where] = re.findall(r"The inner join is its rows\nwith a click: `(.*?)`", text)
+    return place.reader(NAME).in_postgres(system=(), where=where)
 
 
 def killed_in_its_second_batch(place: Home, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from etl.errors import ServiceAway, SetupError
 from etl.services.process import HOST
 from etl.settings import Settings
+from etl.sparksession import log_file
 from etl.steps import Step
 from tests.kafka import proxy
 from tests.kafka.broker import PASSWORD, USER, Broker, a_broker
@@ -33,13 +35,14 @@ def guarded(home: Home, broker: Broker, *, password: str, folder: Path, trusting
 
 
 def test_a_password_opens_the_topics_and_is_shown_nowhere(
-    home: Home, topics: Topics, broker: Broker, tmp_path: Path, spark: SparkSession
+    home: Home, topics: Topics, broker: Broker, tmp_path: Path, spark: SparkSession, settings: Settings
 ) -> None:
     topic = topics.create()
     declare(home, topic)
     topics.send(topic, [*orders(0, 10), Record(value="{", malformed=True)])
     mine = guarded(home, broker, password=PASSWORD, folder=tmp_path)
-    log = Path(mine.place.settings.home).parent
+    log = log_file(settings)
+    before = log.stat().st_size
     spark.sparkContext.setLogLevel("INFO")
     try:
         mine.run()
@@ -50,7 +53,10 @@ def test_a_password_opens_the_topics_and_is_shown_nowhere(
     assert PASSWORD not in str(shown)
     assert PASSWORD not in str(spark.sparkContext.getConf().getAll())
     assert PASSWORD not in repr(mine.place.settings)
-    written = [file for file in log.rglob("*") if file.is_file() and file.name != "client.properties"]
+    told = log.read_bytes()
+    assert b"sasl.jaas.config = [hidden]" in told[before:], "Kafka's clients tell how they are set"
+    assert PASSWORD.encode() not in told
+    written = [file for file in tmp_path.rglob("*") if file.is_file() and file.name != "client.properties"]
     assert written and not any(PASSWORD.encode() in file.read_bytes() for file in written)
 
 
@@ -176,12 +182,15 @@ def test_a_broker_that_is_killed_and_comes_back_within_a_run(
     declare(mine, topic, max_offsets=10)
     topics.send(topic, orders(0, 40))
 
+    back = threading.Thread(target=frail.start)
+
     def fail() -> None:
         frail.kill()
-        frail.start()
+        back.start()  # it is away when the batch asks whose its topic is, and when the next one is read
 
     with once_at(Step.STAGED, fail):
         done = mine.run()
+    back.join()
     assert (done.batches, done.records) == (4, 40)
     assert_holds(mine, topics.sent)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,12 +25,11 @@ from etl.ui import pages
 from tests import oracle
 from tests.crash.killed import kill, runs_of
 from tests.spark.backups import Backup
+from tests.spark.followed import ME, PATIENCE, Followed, following, rows_read
 from tests.spark.runs import CITIES, NAME, REPOSITORY, SHOPS, Home, Landed, Order, orders
 from tests.ui.drawn import draw, shown
 from tests.waiting import until
 
-PATIENCE = 90  # seconds; nothing is decided by it, a test that waits so long has failed
-ME = "tests"
 pytestmark = pytest.mark.timeout(600)
 
 TICKS = pa.schema([("value", pa.int64()), ("weekday", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
@@ -89,71 +87,10 @@ def sender() -> Iterator[Sender]:
             one.close()
 
 
-@dataclass(kw_only=True)
-class Followed:
-    """A run that stays up in a thread, over the tests' own Spark."""
-
-    home: Home
-    name: str
-    stay: Stay = field(default_factory=lambda: Stay(every=timedelta(seconds=1)))
-    results: list[Summary | Exception] = field(default_factory=list)
-    thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        def follow() -> None:
-            home = self.home
-            try:
-                self.results.append(
-                    run(home.place, home.pipeline(self.name), spark=home.spark, stay=self.stay)
-                )
-            except Exception as error:  # noqa: BLE001 - is what the test looks at
-                self.results.append(error)
-
-        self.thread = threading.Thread(target=follow, daemon=True)
-        self.thread.start()
-
-    def wait(self, met: Callable[[], bool], what: str) -> None:
-        until(lambda: bool(self.results) or met(), what, patience=PATIENCE)
-        assert self.results == [], f"ended before {what}"
-
-    def wait_for_rows(self, count: int) -> None:
-        self.wait(lambda: rows_read(self.home, self.name) >= count, f"{count} rows")
-
-    def stop(self) -> Summary:
-        self.stay.asked_by = ME
-        return self.ended()
-
-    def ended(self) -> Summary:
-        assert self.thread is not None
-        self.thread.join(PATIENCE)
-        [found] = self.results
-        assert isinstance(found, Summary), found
-        return found
-
-
-def rows_read(home: Home, name: str) -> int:
-    if home.ask("SELECT to_regclass('sluice.delivery')") == [(None,)]:
-        return 0
-    [(rows,)] = home.ask(
-        "SELECT coalesce(sum(rows_in), 0)::bigint FROM sluice.delivery WHERE pipeline = %s", name
-    )
-    return int(rows)
-
-
 @pytest.fixture
 def followed(home: Home) -> Iterator[Callable[[str], Followed]]:
-    started: list[Followed] = []
-
-    def start(name: str) -> Followed:
-        started.append(Followed(home=home, name=name))
-        started[-1].start()
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stay.asked_by = ME
-        assert one.thread is not None
-        one.thread.join(PATIENCE)
+    with following(home) as start:
+        yield start
 
 
 def declare(home: Home, port: int, *, kind: str = "json", transform: str = "with_city") -> None:
