@@ -1,7 +1,7 @@
 """What an Airflow run asks for: the stream's next batches, a replay, or the release of held rows.
 
 - *Trigger* with deliveries named in the form replays these; with held rows, it releases these.
-- *Backfill* replays the deliveries with a row in its interval; it may bring a form of its own.
+- *Backfill* replays the deliveries with a row in its interval, delivered or held; it may bring a form of its own.
 - *Clear* of a run that had succeeded replays exactly what that run delivered; of one that had not, it goes on
   from where the stream is.
 

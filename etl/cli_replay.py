@@ -31,7 +31,7 @@ def replay(
         tuple[str, str] | None,
         typer.Option(
             metavar="START END",
-            help="Deliveries with a row or a file in it, by the declared interval; END is exclusive.",
+            help="Deliveries with a row, delivered or held, or a file in it, by the declared interval; END is exclusive.",
         ),
     ] = None,
     plan_only: Annotated[

@@ -19,7 +19,7 @@ from etl.intervals import PathTemplate, is_template
 from etl.landed import require_replayable
 from etl.offsets import Range, joined, ranges_of
 from etl.phrases import counted
-from etl.pipeline import Pipeline, Upsert
+from etl.pipeline import Pipeline, Replace, Upsert
 from etl.spans import Span, written
 from etl.within import rows_within
 
@@ -76,7 +76,7 @@ class Plan:
     gone: Sequence[Input]  # as they were recorded
     ranges: Sequence[Range]  # of Kafka, as they were read
     there: Sequence[Range]  # what Kafka still has of them
-    besides: Mapping[str, int]  # of these deliveries outside of the interval: rows, or files
+    besides: Mapping[str, int]  # of these deliveries outside of the interval: rows, held ones too, or files
     history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
     files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
 
@@ -217,7 +217,7 @@ def _besides(
 ) -> dict[str, int]:
     """What these deliveries are of besides the interval: it can't be left where it is."""
     if within is not None:
-        rows = sum(int(one["delivered"]) - within.get(one["delivery_id"], 0) for one in deliveries)
+        rows = sum(int(one["rows_in"]) - within.get(one["delivery_id"], 0) for one in deliveries)
         return {"row": rows}
     if chosen.interval is not None:
         template = PathTemplate(text=pipeline.interval or "")
@@ -242,19 +242,27 @@ def _in_kafka(
 
 
 def _within(place: Place, pipeline: Pipeline, chosen: Chosen) -> Counter[int] | None:
-    """Where an interval of a column is asked for: how many rows each delivery has in it."""
+    """Where an interval of a column is asked for: how many rows each delivery has in it, delivered or held.
+
+    Held ones count whatever became of them since: a replay judges all of what its deliveries had read.
+    """
     if chosen.interval is None or is_template(pipeline.interval or ""):
         return None
-    table = place.lake.table(pipeline.table)
+    tables = [place.lake.table(name) for name in (pipeline.table, pipeline.quarantine_table)]
     with session(place.services.postgres) as cursor:
-        pointer = table.pointer(cursor)
-    return rows_within(table, pointer, pipeline, chosen.interval) if pointer else Counter()
+        pointers = [table.pointer(cursor) for table in tables]
+    found = Counter[int]()
+    for table, pointer in zip(tables, pointers, strict=True):
+        if pointer:
+            found += rows_within(table, pointer, pipeline, chosen.interval)
+    return found
 
 
 def _numbers(
     cursor: Cursor, pipeline: Pipeline, chosen: Chosen, within: Mapping[int, int] | None
 ) -> list[int]:
-    if ledger.last_delivery(cursor, pipeline.name) is None:
+    newest = ledger.last_delivery(cursor, pipeline.name)
+    if newest is None:
         return []
     values: dict[str, Any] = {"pipeline": pipeline.name, "runs": list(chosen.runs)}
     values["first"], values["last"] = chosen.batches or chosen.interval or (None, None)
@@ -271,7 +279,9 @@ def _numbers(
         values["stream"] = chosen.stream or (known.stream_id if known else None)
         run(cursor, "replay", "by_batches", values)
     elif within is not None:
-        values["deliveries"] = list(within)
+        # What a replace sink held before is still in quarantine, and its delivery no longer in force.
+        old = within.keys() - {newest} if isinstance(pipeline.sink, Replace) else set()
+        values["deliveries"] = list(within.keys() - old)
         run(cursor, "replay", "by_rows", values)
     elif chosen.interval:
         return _by_paths(cursor, pipeline, *chosen.interval)

@@ -1,4 +1,7 @@
-"""Which deliveries have rows in an interval of a column: the lake is asked, which keeps every change of a key."""
+"""Which deliveries have rows in an interval of a column: the lake is asked, which keeps every change of a key.
+
+Held rows are on it with their typed columns, in a table of their own, and are asked in the same way.
+"""
 
 from __future__ import annotations
 

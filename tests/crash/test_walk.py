@@ -118,15 +118,19 @@ class Walk:
         return start, start + dt.timedelta(hours=self.chance.randrange(1, 5))
 
     def _require_named(self, interval: tuple[dt.datetime, dt.datetime], planned: Plan) -> None:
-        """Every delivery with a row in it, and what had held those that were released into it."""
+        """Every delivery with a row in it, delivered or held; what was released is still held on the lake."""
         first, end = (moment.timestamp() * 1e6 for moment in interval)
-        named = {
-            number
+        within = {
+            number: sum(row.values[1] is not None and first <= row.values[1] < end for row in made.rows)
             for number, made in self.content.items()
-            if any(not row.reasons and row.values[1] and first <= row.values[1] < end for row in made.rows)
         }
-        origins = {one["released_from"] for one in planned.releases}
-        assert named <= set(planned.numbers) <= named | origins, (interval, named, planned.numbers)
+        named = {number for number, count in within.items() if count}
+        assert named == set(planned.numbers), (interval, named, planned.numbers)
+        besides = sum(
+            len(self.content[number].rows) + len(self.content[number].malformed) - within[number]
+            for number in named
+        )
+        assert planned.besides == {"row": besides}, interval
 
     def release(self) -> str:
         """The rows of one delivery that only lack a name, with one."""

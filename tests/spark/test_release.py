@@ -85,6 +85,16 @@ def test_a_second_release_does_nothing(home: Home) -> None:
     assert_clean(home)
 
 
+def test_an_interval_of_what_a_release_held_once_more_names_the_batch_it_came_of(home: Home) -> None:
+    two_batches(home)
+    first, second, *_ = ids(home, delivery=1, reason=NEGATIVE)
+    let_out(home, Chosen(ids=(first, second)), {first: {"at": "2021-01-01T00:00:00Z"}, second: {"amount": 1}})
+    year = (dt.datetime(2021, 1, 1, tzinfo=dt.UTC), dt.datetime(2022, 1, 1, tzinfo=dt.UTC))
+    said = plan(home.place, replace(home.pipeline(), interval="at"), Batches(interval=year))
+    assert (said.numbers, said.besides) == ([1], {"row": 11})
+    assert [one["quarantined"] for one in said.releases] == [1]
+
+
 def test_rows_are_corrected_one_by_one_and_what_still_fails_is_held_again(home: Home) -> None:
     two_batches(home)
     first = held_rows(home.dsn, "orders", Chosen(delivery=1))

@@ -15,6 +15,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from etl.batch import Receipt
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.plan import Chosen, Plan, plan
+from etl.quarantine import Chosen as Rows
+from etl.quarantine import discard, held_rows
 from etl.read import catalog_properties, moment
 from etl.replay import Replayed, replay
 from etl.steps import Step
@@ -167,7 +169,7 @@ def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
     hours = (base + dt.timedelta(hours=7), base + dt.timedelta(hours=9, minutes=30))
     said = planned(home, Chosen(interval=hours))
     assert [one["batch_id"] for one in said.deliveries] == [0, 1]
-    assert "  12 rows of these outside of the interval, which come again as well" in "\n".join(said.lines())
+    assert "  13 rows of these outside of the interval, which come again as well" in "\n".join(said.lines())
     again(home, Chosen(interval=hours))
     home.assert_holds(landed)
     for column in ("shop", "nosuch"):
@@ -181,6 +183,35 @@ def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
     nothing = again(home, Chosen(interval=nowhere))
     assert nothing.receipt is None
     assert "nothing to do" in next(nothing.plan.lines())
+
+
+def hours(first: float, end: float) -> Chosen:
+    """The interval of so many hours after the first order."""
+    base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
+    return Chosen(interval=(base + dt.timedelta(hours=first), base + dt.timedelta(hours=end)))
+
+
+def test_an_interval_finds_held_rows_too_and_todays_suite_delivers_them(home: Home) -> None:
+    text = DECLARATION.format(name="orders", max_files=1, share=1.0)
+    home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
+    wrong = rule("column_values_to_be_between", "id is small", "warning", column="id", max_value=7)
+    home.judge(*RULES, wrong)
+    landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1, 2]))
+    landed += home.land("orders/1.jsonl", orders(8, 8), ["{broken"])
+    home.run()
+    assert home.ask("SELECT max(id) FROM warehouse.orders") == [(7,)]
+    home.judge(*RULES)
+    said = planned(home, hours(8, 16))
+    assert [one["batch_id"] for one in said.deliveries] == [1]
+    assert (said.rows, said.held, said.besides) == (0, 9, {"row": 1}), "what is malformed has no time"
+    again(home, hours(8, 16))
+    home.assert_holds(landed)
+    discard(home.dsn, "orders", [held_rows(home.dsn, "orders", Rows())[0].quarantine_id], who="t", why="t")
+    for first, besides in ((1, 7), (2, 7)):  # one of the two was discarded
+        said = planned(home, hours(first, first + 1))
+        assert [one["batch_id"] for one in said.deliveries] == [0]
+        assert said.besides == {"row": besides}
+    home.assert_clean()
 
 
 def test_rows_that_todays_transform_moves_over_an_intervals_edges_are_there_once(home: Home) -> None:
@@ -297,6 +328,7 @@ def delivered(home: Home) -> list[int]:
 def three_replaced(home: Home) -> list[int]:
     """Three batches of a replace sink; the numbers of their deliveries."""
     text = DECLARATION.format(name="orders", max_files=1, share=1.0)
+    text = text.replace('suite="orders",', 'suite="orders", interval="at",')
     home.declare(text=text.replace("Append", "Replace"))
     for number in range(3):
         home.land(f"orders/{number}.jsonl", orders(number * 4, 4, negative=[number * 4]))
@@ -310,6 +342,8 @@ def test_of_a_replace_sink_the_newest_delivery_alone_can_be_replayed(home: Home)
     for older in (Chosen(deliveries=((numbers[0], numbers[0]),)), Chosen(batches=(0, 2))):
         with pytest.raises(SetupError, match=f"only the newest, delivery {numbers[2]}, is in force"):
             again(home, older)
+    assert planned(home, hours(0, 1)).numbers == [], "what it held is no longer in force"
+    assert planned(home, hours(0, 9)).numbers == numbers[2:], "of which it held a row"
     home.judge()
     again(home, Chosen(deliveries=((numbers[2], numbers[2]),)))
     replaced_by(home, 8, 9, 10, 11)
