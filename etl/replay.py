@@ -50,7 +50,7 @@ class Replayed:
 
     plan: Plan
     receipt: Receipt | None  # None: there was nothing to do
-    run: str | None = None
+    run: str | None = None  # None: the pipeline has delivered nothing that could be replayed
     replaced: tuple[int, ...] = ()  # deliveries whose place was taken
 
     def json(self) -> dict[str, Any]:
@@ -75,32 +75,38 @@ def replay(
 
     History that the stream leaves out is part of it, whether or not there is anything to replace.
 
-    `began` is told the run's id.
+    The run is on record, with its plan and how it ended, also where it is refused or there is nothing to do; save of a
+    pipeline that has delivered nothing. `began` is told its id.
     """
-    if not planned.deliveries and not planned.history:
+    if planned.newest is None and not planned.history:
         return Replayed(plan=planned, receipt=None)
-    refuse(pipeline, planned, accept_changed=accept_changed, releases=releases, remedies=remedies)
     dsn = place.services.postgres
     with session(dsn) as cursor:
         make_known(cursor, pipeline)  # history may come before the first run
         lease = apart.begin(cursor, pipeline.name, "replay", who=who, why=why, plan=planned.json())
-    with leased(dsn, lease, began=began), a_session(place, spark) as found:
-        from etl.opened import open_pipeline
-        from etl.query import refuse_kafka
+    with leased(dsn, lease, began=began):
+        if not planned.deliveries and not planned.history:
+            return Replayed(plan=planned, receipt=None, run=lease.run_id)
+        refuse(pipeline, planned, accept_changed=accept_changed, releases=releases, remedies=remedies)
+        with a_session(place, spark) as found:
+            from etl.opened import open_pipeline
+            from etl.query import refuse_kafka
 
-        opened = open_pipeline(place, pipeline, found, beside=True, fills=accept_changed)
-        refuse_replay(pipeline.name, opened.state)
-        change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
-        batch = ReplayBatch(micro=_static(opened, planned, place), gone=planned.gone, ranges=planned.ranges)
-        session_ = replace(
-            opened.session_apart(lease, change, on_step), change_log=_change_log(opened, change, place)
-        )
-        try:
-            receipt = deliver_apart(session_, batch)
-        except Exception as error:
-            if planned.ranges:
-                refuse_kafka(pipeline.name, [error], "the same command again")
-            raise
+            opened = open_pipeline(place, pipeline, found, beside=True, fills=accept_changed)
+            refuse_replay(pipeline.name, opened.state)
+            change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
+            batch = ReplayBatch(
+                micro=_static(opened, planned, place), gone=planned.gone, ranges=planned.ranges
+            )
+            session_ = replace(
+                opened.session_apart(lease, change, on_step), change_log=_change_log(opened, change, place)
+            )
+            try:
+                receipt = deliver_apart(session_, batch)
+            except Exception as error:
+                if planned.ranges:
+                    refuse_kafka(pipeline.name, [error], "the same command again")
+                raise
     return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
 
 

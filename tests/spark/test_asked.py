@@ -13,6 +13,7 @@ from etl.asked import run_asked
 from etl.errors import InputsChanged, NeedsPerson, SetupError
 from etl.quarantine import Chosen, held_rows
 from etl.release import release
+from etl.run import Summary
 from etl.stay import Stay
 from tests.spark.runs import DECLARATION, RULES, START, Home, Landed, orders
 
@@ -70,6 +71,31 @@ def test_a_stopped_replay_says_what_to_fill_in_and_the_form_then_decides(home: H
     assert len(json.loads(done.stdout)["replaced"]) == 2
     home.assert_holds(landed)
     home.assert_clean()
+    kept = "SELECT outcome, plan ->> 'rows' FROM sluice.run WHERE kind = 'replay' ORDER BY started_at"
+    ends = ("InputsChanged", "InputsChanged", "NeedsPerson", "NeedsPerson", "done")
+    assert home.ask(kept) == [(end, "7") for end in ends], "each with its plan"
+
+
+def test_a_backfill_with_nothing_to_do_is_on_record_and_tells_what_nobody_has_told(home: Home) -> None:
+    text = DECLARATION.format(name="orders", max_files=1, share=1.0)
+    home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
+    later = {"interval_start": "2021-01-01T00:00:00+00:00", "interval_end": "2021-02-01T00:00:00+00:00"}
+
+    def backfilled() -> Summary:
+        say: list[str] = []
+        return run_asked(
+            home.place, home.pipeline(), asked("backfill", **later), lambda _: None, say.append, Stay()
+        )
+
+    assert backfilled().run == ""
+    assert home.ask("SELECT count(*) FROM sluice.pipeline") == [(0,)], "it has delivered nothing"
+    home.land("orders/0.jsonl", orders(0, 8))
+    [number] = home.run().deliveries
+    done = backfilled()
+    assert (done.batches, done.unreported) == (0, [number])
+    kept = "SELECT run_id::text, outcome, jsonb_array_length(plan -> 'deliveries') FROM sluice.run WHERE kind = 'replay'"
+    assert home.ask(kept) == [(done.run, "done", 0)]
+    assert home.ask("SELECT run_id::text, outcome FROM sluice.airflow_try") == [(done.run, "done")]
 
 
 def test_a_form_that_makes_no_sense_is_refused(home: Home) -> None:

@@ -413,7 +413,8 @@ def test_no_batch_is_replayed_by_itself(home: Home) -> None:
     assert any("refused" in line and "keeps state" in line for line in planned.lines())
     with pytest.raises(SetupError, match="keeps state between batches"):
         replay(home.place, home.pipeline(NAME), planned, who="a test", spark=home.spark)
-    assert home.ask("SELECT count(*) FROM sluice.run WHERE kind = 'replay'") == [(0,)]
+    kept = "SELECT outcome, plan ->> 'chosen', ended_at IS NOT NULL FROM sluice.run WHERE kind = 'replay'"
+    assert home.ask(kept) == [("SetupError", "deliveries 1", True)]
 
 
 def test_all_of_it_is_made_anew_beside_what_is_there(home: Home) -> None:
