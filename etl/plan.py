@@ -143,6 +143,8 @@ class Plan:
             f"  replaced   {self.rows:,} {changes} and {counted(data, 'Parquet file')};"
             f" {counted(self.held, 'row')} of quarantine and {quarantine:,} of its files"
         )
+        if len(self.deliveries) > 1:
+            yield "  judged     as one batch: its share of held rows, and rules about the whole table, are of all of it"
         yield f"  read       {self._read()}"
         for what, count in self.besides.items():
             if count:

@@ -41,7 +41,7 @@ SELECT {columns}, %(stream)s::uuid, %(batch)s, %(delivery)s FROM sluice_stage.{s
 SELECT count(*) FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
 
 -- name: merge_upsert
--- Adds or updates by key, only by newer rows; among equally new ones the later delivery wins.
+-- Adds or updates by key, only by newer rows; among equally new ones the later delivery wins, within one any of them.
 INSERT INTO {target} AS t ({columns}, _stream_id, _batch_id, _delivery_id)
 SELECT DISTINCT ON ({keys}) {columns}, %(stream)s::uuid, %(batch)s::bigint, %(delivery)s::bigint
 FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)

@@ -82,6 +82,9 @@ def test_batches_are_judged_anew_and_replaced_in_both_sinks_and_nothing_else_is(
     assert (said.rows, said.held, len(said.inputs), said.changed) == (14, 2, 2, [])
     assert said.leaving("data", said.deliveries)
     assert any("14 rows of PostgreSQL" in line for line in said.lines())
+    one_batch = "as one batch: its share of held rows"
+    assert any(one_batch in line for line in said.lines())
+    assert not any(one_batch in line for line in planned(home, Chosen(batches=(1, 1))).lines())
 
     done = again(home, chosen).receipt
     assert done is not None
