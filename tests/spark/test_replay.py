@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -298,6 +299,27 @@ def test_the_stream_may_deliver_while_a_replay_is_staged(home: Home) -> None:
     chain = home.ask("SELECT delivery_id, manifest FROM sluice.delivery ORDER BY commit_seq")
     named = [json.loads(home.place.lake.read_text(uri))["previous"] for _, uri in chain]
     assert named == [None, *(number for number, _ in chain[:-1])]  # by which recover finds what was lost
+
+
+def test_rows_of_an_interval_that_the_stream_delivers_while_it_is_replayed_are_kept_once(home: Home) -> None:
+    landed = four_batches(home)
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
+    late = [replace(one, id=one.id + 100) for one in orders(8, 4, negative=[9]) if one.id is not None]
+    landed += home.land("orders/4.jsonl", late)
+    base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
+    hours = Chosen(interval=(base + dt.timedelta(hours=8), base + dt.timedelta(hours=12)))
+    with once_at(Step.POINTER_DRAFTED, home.run):
+        done = again(home, hours)
+    assert [one["batch_id"] for one in done.plan.deliveries] == [1]
+    home.assert_holds(landed)
+    home.assert_clean()
+    rows = home.ask("SELECT _batch_id, count(*) FROM warehouse.orders WHERE id >= 100 GROUP BY 1")
+    assert rows == [(4, 3)], "by the stream's delivery, which the replay left alone"
+    again(home, hours)
+    home.assert_holds(landed)
+    home.assert_clean()
+    assert home.ask("SELECT count(*) FROM sluice.delivery WHERE live") == [(4,)]
 
 
 @pytest.mark.parametrize("step", IN_THE_SWAP)
