@@ -1,7 +1,7 @@
-"""A seeded walk over deliveries, replays and releases, some of which fail, beside readers that never look away.
+"""A seeded walk over deliveries, replays, releases and clears, some of which fail or are killed, beside readers.
 
-After every step both sinks hold exactly what the walk says. The readers take each look in one REPEATABLE READ
-transaction, pointer included, and never see half of anything.
+After every step both sinks hold exactly what the walk says. The readers never look away: they take each look in one
+REPEATABLE READ transaction, pointer included, and never see half of anything.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import random
 import threading
+import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,35 +20,60 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
-from etl import ledger
+from etl.airflow_try import AirflowTry
 from etl.apart import Apart
-from etl.batch import Receipt, Session
-from etl.database import session
-from etl.deliver import deliver, deliver_apart
-from etl.ending import Ending
+from etl.asked import meant
+from etl.audit import audit
 from etl.errors import SetupError
 from etl.lake import Lake
 from etl.pipeline import Pipeline
 from etl.plan import Chosen, Plan, plan
 from etl.quarantine import Chosen as Rows
-from etl.quarantine import held_rows
+from etl.quarantine import HeldRow, held_rows
 from etl.release import typed
 from etl.run import Place
 from etl.services import Services
 from etl.settings import Settings
-from etl.steps import Step, listen
+from etl.steps import Listener, Step
 from tests import oracle
-from tests.arrow_batches import ArrowBatch, of, pipeline, start, start_apart
+from tests.arrow_batches import ArrowBatch, of, pipeline
+from tests.crash.doomed import PIPELINE, Doomed, Order, done, doomed_processes
 from tests.oracle import MadeBatch
 
 STEPS = 14  # of a walk in `make test`
-SEEDS = (1, 4)
+SEEDS = (1, 2, 3, 4, 5)
 LONG_STEPS, LONG_SEEDS = 40, range(100, 115)
+NOTHING = "nothing to do"
+AFTER_THE_COMMIT = (Step.COMMITTED, Step.BATCH_DONE)
 FAILURES = (Step.STAGED, Step.POINTER_DRAFTED, Step.DELIVERY_INSERTED, Step.ROWS_MERGED, Step.POINTER_SWAPPED)
 
 
 class _Stopped(Exception):
     pass
+
+
+@dataclass(kw_only=True)
+class DagRun:
+    """What Airflow asks for, and what became of it."""
+
+    asked: AirflowTry  # its newest try
+    succeeded: bool = False  # ever
+    delivered: set[int] = field(default_factory=set)
+
+    def try_again(self, *, cleared: bool) -> None:
+        tried, clears = self.asked.try_number, self.asked.clear_number
+        self.asked = replace(self.asked, try_number=tried + 1, clear_number=clears + cleared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act:
+    """A delivery that is to be made."""
+
+    words: str
+    order: Order
+    settle: Callable[[int], None]  # what is in the sinks once it is there, under this number
+    dag_run: DagRun | None = None  # that asks for it; None: a person, with a command
+    origin: int | None = None  # of the rows that it releases
 
 
 @dataclass(kw_only=True)
@@ -59,59 +85,215 @@ class Walk:
     declared: Pipeline
     lake: Lake
     made: list[MadeBatch]
-    stream: str | None = None
-    batches: int = 0  # that the stream has delivered
+    doomed: Doomed
+    stream: str = field(default_factory=lambda: str(uuid.uuid4()))
+    batches: int = 0  # of the stream that its checkpoint has marked as done
     content: dict[int, MadeBatch] = field(default_factory=dict)  # by live delivery
     released: dict[int, oracle.Rows] = field(default_factory=dict)  # by live release
     origins: dict[int, int] = field(default_factory=dict)  # by release: what had held its rows
+    heirs: dict[int, int] = field(default_factory=dict)  # by delivery: what took its place
+    dag_runs: list[DagRun] = field(default_factory=list)
+    bag: list[Callable[[], str]] = field(default_factory=list)  # the next steps; then all kinds again
+    done: list[str] = field(default_factory=list)
 
     @property
     def dsn(self) -> str:
         return self.place.services.postgres
 
-    def step(self) -> str:
-        chosen = self.chance.choice((self.run, self.replay, self.replay, self.release, self.fail))
-        return chosen()
+    def step(self) -> None:
+        if not self.bag:
+            beside = (self.replay, self.replay, self.release, self.clear, self.overtake)
+            self.bag = [self.run, *beside, self.fail, self.kill, self.kill]
+            self.chance.shuffle(self.bag)
+        self.done.append(self.bag.pop()())
+        self.require_equal()
 
     def run(self) -> str:
         """The stream's next batch."""
-        run = start(self.dsn, self.lake, self.declared, stream_id=self.stream)
-        self.stream = run.stream_id
-        made = self.made[self.batches]
-        receipt = deliver(run, of(made))
-        self._end(run)
-        self.batches += 1
-        self.content[receipt.delivery_id] = made
-        return f"run {made.batch_id}"
+        return self._do(self._batch(self._dag_run("scheduled")))
 
     def replay(self) -> str:
-        """Some neighbours, or an interval, again; now and then by a transform that drops rows."""
-        first = self.chance.randrange(1, max(self.content, default=1) + 1)
-        chosen = Chosen(deliveries=((first, first + self.chance.randrange(4)),))
-        interval = self._some_hours() if self.chance.random() < 0.4 else None
+        """Some neighbours, or an interval, again."""
+        return self._do(self._some_replay())
+
+    def release(self) -> str:
+        """The rows of one delivery that only lack a name, with one."""
+        return self._do(self._some_release())
+
+    def clear(self) -> str:
+        """Of a DAG run: what a success delivered comes again, exactly; after a failure the stream goes on."""
+        return self._do(self._cleared())
+
+    def overtake(self) -> str:
+        """A replay that is staged when the stream delivers its next batch."""
+        batches: list[str] = []
+
+        def meanwhile(step: Step) -> None:
+            if step == Step.POINTER_DRAFTED and not batches:
+                batches.append(self.run())
+
+        words = self._do(self._some_replay(), meanwhile)
+        return f"overtaken by {batches[0]}: {words}" if batches else words
+
+    def fail(self) -> str:
+        """A delivery that ends with an error at one of its steps changes nothing."""
+        act, at = self._some_act(), self.chance.choice(FAILURES)
+        if act is None:
+            return NOTHING
+
+        def stop(step: Step) -> None:
+            if step == at:
+                raise _Stopped
+
+        with pytest.raises(_Stopped):
+            done(act.order, stop)
+        return f"fail at {at}: {act.words}"
+
+    def kill(self) -> str:
+        """SIGKILL at any step of a delivery, and what a person does then; the ledger alone tells whether it was made."""
+        act, at = self._some_act(), self.chance.choice(list(Step))
+        if act is None:
+            return NOTHING
+        before = self._in_ledger()
+        killed = self.doomed.killed(act.order, at)
+        new = self._in_ledger() - before
+        assert len(new) == (not killed or at in AFTER_THE_COMMIT), (self.done, act.words, at)
+        for number in new:
+            self._settle(act, number)
+        if not killed:
+            self._end(act)
+            return f"{act.words}, which never came to {at}"
+        self.done.append(f"kill at {at}: {act.words}")
+        self.require_equal()
+        return f"after it: {self._do(self._after_kill(act))}"
+
+    def _after_kill(self, act: Act) -> Act | None:
+        """Another try, a clear, or what was asked for is forgotten."""
+        if act.origin is not None:
+            return self._release(act.origin)
+        if act.dag_run is None or self.chance.random() < 0.2:
+            return None
+        act.dag_run.try_again(cleared=self.chance.random() < 0.3)
+        return self._asked(act.dag_run)
+
+    def _do(self, act: Act | None, on_step: Listener | None = None) -> str:
+        if act is None:
+            return NOTHING
+        receipt = done(act.order, on_step)
+        if receipt.delivered_before:
+            assert receipt.delivery_id in self.content, self.done
+        else:
+            self._settle(act, receipt.delivery_id)
+        self._end(act)
+        return act.words
+
+    def _settle(self, act: Act, number: int) -> None:
+        act.settle(number)
+        if act.dag_run:
+            act.dag_run.delivered.add(number)
+
+    def _end(self, act: Act) -> None:
+        """It ended well."""
+        self.batches += act.order.change is None
+        if act.dag_run:
+            act.dag_run.succeeded = True
+
+    def _in_ledger(self) -> set[int]:
+        return {number for (number,) in oracle.ask(self.dsn, "SELECT delivery_id FROM sluice.delivery")}
+
+    def _some_act(self) -> Act | None:
+        def batch() -> Act:
+            return self._batch(self._dag_run("scheduled"))
+
+        beside = (self._some_replay, self._some_release, self._cleared)
+        return self.chance.choice((batch, batch, *beside))()
+
+    def _dag_run(self, run_type: str, **form: str) -> DagRun:
+        asked = AirflowTry(
+            dag_id=self.declared.name,
+            dag_run_id=f"run {len(self.dag_runs)}",
+            task_id="run",
+            try_number=1,
+            run_type=run_type,
+            clear_number=0,
+        )
+        self.dag_runs.append(DagRun(asked=replace(asked, **form)))
+        return self.dag_runs[-1]
+
+    def _cleared(self) -> Act | None:
+        dag_run = self.chance.choice(self.dag_runs)
+        dag_run.try_again(cleared=True)
+        act = self._asked(dag_run)
+        return act and replace(act, words=f"clear of {dag_run.asked.dag_run_id}: {act.words}")
+
+    def _asked(self, dag_run: DagRun) -> Act | None:
+        """What the newest try of a DAG run asks for."""
+        chosen = meant(self.place, self.declared, dag_run.asked)
+        if dag_run.asked.run_type == "scheduled":
+            assert (chosen is not None) == dag_run.succeeded, (self.done, dag_run)
+        return self._batch(dag_run) if chosen is None else self._replay(dag_run, chosen)
+
+    def _batch(self, dag_run: DagRun) -> Act:
+        made = self.made[self.batches]
+
+        def settle(number: int) -> None:
+            self.content[number] = made
+
+        order = self._order(of(made), None, dag_run)
+        return Act(words=f"run {made.batch_id}", order=order, settle=settle, dag_run=dag_run)
+
+    def _order(self, batch: ArrowBatch, change: Apart | None, dag_run: DagRun | None) -> Order:
+        asked = dag_run.asked if dag_run else None
+        return Order(
+            dsn=self.dsn, lake=self.lake, batch=batch, stream_id=self.stream, change=change, asked=asked
+        )
+
+    def _some_replay(self) -> Act | None:
+        if self.chance.random() < 0.4:
+            first, end = self._some_hours()
+            interval = {"interval_start": first.isoformat(), "interval_end": end.isoformat()}
+            return self._asked(self._dag_run("backfill", **interval))
+        number = self.chance.randrange(1, max(self.content, default=1) + 1)
+        last = number + self.chance.randrange(4)
+        return self._asked(self._dag_run("manual", deliveries=f"{number}..{last}"))
+
+    def _replay(self, dag_run: DagRun, chosen: Chosen) -> Act | None:
+        """Now and then by a transform that drops rows, or all of them."""
         try:
-            planned = plan(self.place, self.declared, Chosen(interval=interval) if interval else chosen)
+            planned = plan(self.place, self.declared, chosen)
         except SetupError:  # there are releases alone between these numbers
-            return "replay of nothing"
-        if interval:
-            self._require_named(interval, planned)
+            return None
+        if chosen.interval:
+            self._require_named(chosen.interval, planned)
+        if chosen.runs:
+            inherited = {self._heir(number) for number in dag_run.delivered}
+            assert inherited == set(planned.numbers), (self.done, dag_run, planned.numbers)
         if not planned.deliveries:  # of a pipeline that has delivered nothing yet
-            return "replay of nothing"
-        numbers = [one["delivery_id"] for one in planned.deliveries]
-        keeps, fewer = self.chance.random() < 0.5, self.chance.random() < 0.3
-        whole = oracle.merged([self.content[number] for number in numbers])
-        made = replace(whole, rows=whole.rows[:: 3 if fewer else 1])
-        if keeps and fewer and planned.releases:
+            return None
+        whole = oracle.merged([self.content[number] for number in planned.numbers])
+        keeps, every = self.chance.random() < 0.5, self.chance.choice((*[1] * 8, 3, 3, len(whole.rows) + 1))
+        made = replace(whole, rows=whole.rows[every - 1 :: every])
+        if keeps and every > 1 and planned.releases:
             keeps = False  # what was released may not be there any more
         change = planned.change("keep" if keeps else "drop", accept_changed=False, who="walk", why="")
-        receipt = self._deliver_apart(change, of(made))
-        for number in change.supersedes:
-            self.content.pop(number, None)
-            self.released.pop(number, None)
-        self.content[receipt.delivery_id] = made
-        self.origins |= dict.fromkeys(change.kept, receipt.delivery_id)
-        where = " to ".join(moment.isoformat() for moment in interval) if interval else numbers
-        return f"replay of {where}, {'keep' if keeps else 'drop'}{', fewer rows' if fewer else ''}"
+
+        def settle(new: int) -> None:
+            for number in change.supersedes:
+                self.content.pop(number, None)
+                self.released.pop(number, None)
+            self.heirs |= dict.fromkeys(change.supersedes, new)
+            self.content[new] = made
+            self.origins |= dict.fromkeys(change.kept, new)
+
+        shrinks = f", {len(made.rows)} of {len(whole.rows)} rows" if every > 1 else ""
+        words = f"replay of {chosen.words()}, {'keep' if keeps else 'drop'}{shrinks}"
+        order = self._order(of(made), change, dag_run)
+        return Act(words=words, order=order, settle=settle, dag_run=dag_run)
+
+    def _heir(self, number: int) -> int:
+        while number in self.heirs:
+            number = self.heirs[number]
+        return number
 
     def _some_hours(self) -> tuple[dt.datetime, dt.datetime]:
         start = dt.datetime(2013, 1, 1, self.chance.randrange(24), tzinfo=dt.UTC)
@@ -132,17 +314,19 @@ class Walk:
         )
         assert planned.besides == {"row": besides}, interval
 
-    def release(self) -> str:
-        """The rows of one delivery that only lack a name, with one."""
-        held = [
-            one
-            for one in held_rows(self.dsn, self.declared.name, Rows(reason=oracle.UNNAMED))
-            if one.reasons == [oracle.UNNAMED]
-        ]
-        if not held:
-            return "release of nothing"
-        origin = self.chance.choice(held).delivery_id
-        rows = [one for one in held if one.delivery_id == origin]
+    def _nameless(self) -> list[HeldRow]:
+        held = held_rows(self.dsn, self.declared.name, Rows(reason=oracle.UNNAMED))
+        return [one for one in held if one.reasons == [oracle.UNNAMED]]
+
+    def _some_release(self) -> Act | None:
+        held = self._nameless()
+        return self._release(self.chance.choice(held).delivery_id) if held else None
+
+    def _release(self, origin: int) -> Act | None:
+        """None where it is done already."""
+        rows = [one for one in self._nameless() if one.delivery_id == origin]
+        if not rows:
+            return None
         ids = tuple(one.quarantine_id for one in rows)
         values = [{**(one.values or {}), "name": oracle.MENDED} for one in rows]
         table = typed(values, oracle.COLUMNS, ids).append_column(
@@ -150,41 +334,17 @@ class Walk:
         )
         change = Apart(kind="release", files={}, released_from=origin, rows=ids, who="walk", why="")
         batch = ArrowBatch(batch_id=0, parts=[table.to_batches()], files=())
-        receipt = self._deliver_apart(change, batch)
-        before = [rows for number, rows in self.released.items() if self.origins[number] == origin]
-        self.released[receipt.delivery_id] = oracle.mended(self.content[origin]) - sum(before, Counter())
-        self.origins[receipt.delivery_id] = origin
-        return f"release from {origin}"
 
-    def _deliver_apart(self, change: Apart, batch: ArrowBatch) -> Receipt:
-        run = start_apart(self.dsn, self.lake, self.declared, change)
-        try:
-            return deliver_apart(run, batch)
-        finally:
-            self._end(run)
+        def settle(number: int) -> None:
+            before = [rows for one, rows in self.released.items() if self.origins[one] == origin]
+            self.released[number] = oracle.mended(self.content[origin]) - sum(before, Counter())
+            self.origins[number] = origin
 
-    def _end(self, run: Session) -> None:
-        with session(self.dsn) as cursor:
-            ledger.end_run(cursor, run.lease, Ending(outcome="done"))
-            ledger.give_lease_back(cursor, run.lease)
+        order = self._order(batch, change, None)
+        return Act(words=f"release from {origin}", order=order, settle=settle, origin=origin)
 
-    def fail(self) -> str:
-        """A replay that ends at one of its steps changes nothing."""
-        at = self.chance.choice(FAILURES)
-
-        def stop(step: Step) -> None:
-            if step == at:
-                raise _Stopped
-
-        before = dict(self.content), dict(self.released), dict(self.origins)
-        listen(stop)
-        try:
-            self.replay()
-        except _Stopped:
-            self.content, self.released, self.origins = before
-        finally:
-            listen(None)
-        return f"replay that fails at {at}"
+    def require_equal(self) -> None:
+        assert self.difference() == "", "\n".join(self.done)
 
     def difference(self) -> str:
         wanted = oracle.expected(list(self.content.values()))
@@ -241,46 +401,59 @@ class Looking:
         return sorted(found.items())
 
 
-def walked(dsn: str, lake: Lake, services: Services, home: Path, *, seed: int, steps: int) -> Sequence[str]:
+def walked(
+    dsn: str, lake: Lake, services: Services, home: Path, doomed: Doomed, *, seed: int, steps: int
+) -> Sequence[str]:
     """Walk, and return what was done; fails at the first step after which anything is not as it must be."""
-    declared = replace(pipeline("events"), interval="at")
+    declared = replace(pipeline(PIPELINE), interval="at")
     place = Place(
         settings=Settings(home=home, landing=str(home)),
         services=replace(services, postgres=dsn, lake=lake.root),
     )
-    made = oracle.make(seed, batches=steps + 2, rows=40)
-    walk = Walk(chance=random.Random(seed), place=place, declared=declared, lake=lake, made=made)
-    done = [walk.run(), walk.run()]
+    made = oracle.make(seed, batches=steps + 3, rows=40)
+    walk = Walk(
+        chance=random.Random(seed), place=place, declared=declared, lake=lake, made=made, doomed=doomed
+    )
+    walk.done += [walk.run(), walk.run()]
     looking = [Looking(eyes=reader_of(walk)) for _ in range(2)]
     threads = [threading.Thread(target=one) for one in looking]
     for thread in threads:
         thread.start()
     try:
         for _ in range(steps):
-            done.append(walk.step())
-            assert walk.difference() == "", "\n".join(done)
+            walk.step()
     finally:
         for one in looking:
             one.over.set()
         for thread in threads:
             thread.join()
-    assert [one.wrong for one in looking] == [[], []], done
+    assert [one.wrong for one in looking] == [[], []], walk.done
     assert all(one.looks for one in looking)
-    return done
+    walk.done.append(walk.run())  # which puts away what those that were killed left open
+    report = audit(place, declared)
+    assert report.clean, (walk.done, list(report.lines()))
+    return walk.done
+
+
+@pytest.fixture(scope="module")
+def doomed(services: Services) -> Iterator[Doomed]:
+    with doomed_processes(services) as found:
+        yield found
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_walk_leaves_both_sinks_as_it_says(
-    dsn: str, lake: Lake, services: Services, tmp_path: Path, seed: int
+    dsn: str, lake: Lake, services: Services, tmp_path: Path, doomed: Doomed, seed: int
 ) -> None:
-    done = walked(dsn, lake, services, tmp_path, seed=seed, steps=STEPS)
-    assert {words.split()[0] for words in done} >= {"run", "replay", "release"}
+    done = walked(dsn, lake, services, tmp_path, doomed, seed=seed, steps=STEPS)
+    kinds = {words.split()[0] for words in done}
+    assert kinds >= {"run", "replay", "release", "clear", "overtaken", "fail", "kill"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", LONG_SEEDS)
 def test_a_long_walk_leaves_both_sinks_as_it_says(
-    dsn: str, lake: Lake, services: Services, tmp_path: Path, seed: int
+    dsn: str, lake: Lake, services: Services, tmp_path: Path, doomed: Doomed, seed: int
 ) -> None:
-    walked(dsn, lake, services, tmp_path, seed=seed, steps=LONG_STEPS)
+    walked(dsn, lake, services, tmp_path, doomed, seed=seed, steps=LONG_STEPS)
