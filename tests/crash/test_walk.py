@@ -41,7 +41,7 @@ from tests.crash.doomed import PIPELINE, Doomed, Order, done, doomed_processes
 from tests.oracle import MadeBatch
 
 STEPS = 14  # of a walk in `make test`
-SEEDS = (1, 2, 3, 4, 5)
+SEEDS = (1, 3, 5)
 LONG_STEPS, LONG_SEEDS = 40, range(100, 115)
 NOTHING = "nothing to do"
 AFTER_THE_COMMIT = (Step.COMMITTED, Step.BATCH_DONE)
