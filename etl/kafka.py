@@ -233,12 +233,16 @@ def _not_begun(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Rea
     """The partitions that only Kafka knows of, in topics of which others are known."""
     topics = {one.topic_id for one in reached}
     partitions = {(one.topic_id, one.partition) for one in reached}
+    known = [name for name, topic in now.items() if topic.topic_id in topics]
+    return [one for one in from_the_first(now, known) if (one.topic_id, one.partition) not in partitions]
+
+
+def from_the_first(now: Mapping[str, Topic], topics: Iterable[str]) -> list[Reached]:
+    """All partitions of these topics, as if nothing was read of them."""
     return [
-        Reached(topic=name, topic_id=topic.topic_id, partition=partition, reached=0)
-        for name, topic in now.items()
-        if topic.topic_id in topics
-        for partition in topic.earliest
-        if (topic.topic_id, partition) not in partitions
+        Reached(topic=name, topic_id=now[name].topic_id, partition=partition, reached=0)
+        for name in topics
+        for partition in now[name].earliest
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from etl import ledger, offsets
 from etl.checkpoint_topics import Offsets, TopicCheckpoint
 from etl.database import Cursor, session
 from etl.errors import CheckpointDamaged
-from etl.kafka import Topic, gaps
+from etl.kafka import Topic, from_the_first, gaps
 from etl.ledger import StreamState
 from etl.offsets import Gap, Reached
 from etl.preflight import Checkpoints, unfit
@@ -96,8 +96,10 @@ def moved_on(
     with session(dsn) as cursor:
         ledger.lock(cursor, checkpoints.pipeline)
         at = _known(cursor, checkpoints, source, known)
-        at = [*at, *_from_the_first(now, at, only={topic for topics in planned for topic in topics})]
-        gone, declared_since = gaps(now, at), gaps(now, _from_the_first(now, at))
+        new = now.keys() - {one.topic for one in at}  # begin with the oldest record that is there
+        found = new & {topic for topics in planned for topic in topics}  # but for what a batch was planned of
+        gone = gaps(now, [*at, *from_the_first(now, sorted(found))])
+        declared_since = gaps(now, from_the_first(now, sorted(new - found)))
         if starts is None or any(gap.end is None for gap in gone):
             return None
         if gone and accepted is None:
@@ -112,19 +114,6 @@ def moved_on(
         ledger.forget_stops_from(cursor, known.stream_id, batch)
     checkpoint.move_on(batch, there)
     return Seeded.of(known.stream_id, there, gone)
-
-
-def _from_the_first(
-    now: Mapping[str, Topic], at: Sequence[Reached], only: Collection[str] | None = None
-) -> list[Reached]:
-    """The partitions of topics, `only` of these, that are not begun with: such begin with the oldest record there is."""
-    begun = {one.topic for one in at}
-    return [
-        Reached(topic=name, topic_id=topic.topic_id, partition=partition, reached=0)
-        for name, topic in now.items()
-        if name not in begun and (only is None or name in only)
-        for partition in topic.earliest
-    ]
 
 
 def _behind_gaps(

@@ -119,7 +119,7 @@ def _row(told: Told, phases: Mapping[str, int]) -> dict[str, Any]:
     rows, rate = told["numInputRows"], told.get("inputRowsPerSecond")  # left out where it is infinite
 
     def total(name: str) -> int | None:
-        return sum(one[name] for one in operators) if operators else None
+        return _sum(one.get(name) for one in operators)
 
     return {
         "batch": told["batchId"],
@@ -135,7 +135,7 @@ def _row(told: Told, phases: Mapping[str, int]) -> dict[str, Any]:
         "state_rows": total("rows"),
         "state_bytes": total("bytes"),
         "dropped": total("dropped"),
-        "doubles": _sum(one.get("doubles") for one in operators),
+        "doubles": total("doubles"),
         "behind": _sum(map(_behind, told["sources"])),
         "ends": [_end(source) for source in told["sources"]],
     }

@@ -32,9 +32,8 @@ def rows_within(table: LakeTable, pointer: str, pipeline: Pipeline, interval: In
     at = table.at(pointer)
     column = _column(pipeline, at.schema())
     start, end = (_literal(column.field_type, moment) for moment in interval)
-    from_start: Any = (
-        GreaterThanOrEqual  # its own __init__ takes a name and a value, which its base class hides
-    )
+    # Their own __init__ takes a name and a value, which their base class hides.
+    from_start: Any = GreaterThanOrEqual
     before_end: Any = LessThan
     within = And(from_start(column.name, start), before_end(column.name, end))
     scan = at.scan(row_filter=within, selected_fields=(DELIVERY,))

@@ -307,16 +307,14 @@ def test_rows_of_an_interval_that_the_stream_delivers_while_it_is_replayed_are_k
     home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
     late = [replace(one, id=one.id + 100) for one in orders(8, 4, negative=[9]) if one.id is not None]
     landed += home.land("orders/4.jsonl", late)
-    base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
-    hours = Chosen(interval=(base + dt.timedelta(hours=8), base + dt.timedelta(hours=12)))
     with once_at(Step.POINTER_DRAFTED, home.run):
-        done = again(home, hours)
+        done = again(home, hours(8, 12))
     assert [one["batch_id"] for one in done.plan.deliveries] == [1]
     home.assert_holds(landed)
     home.assert_clean()
     rows = home.ask("SELECT _batch_id, count(*) FROM warehouse.orders WHERE id >= 100 GROUP BY 1")
     assert rows == [(4, 3)], "by the stream's delivery, which the replay left alone"
-    again(home, hours)
+    again(home, hours(8, 12))
     home.assert_holds(landed)
     home.assert_clean()
     assert home.ask("SELECT count(*) FROM sluice.delivery WHERE live") == [(4,)]
