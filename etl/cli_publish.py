@@ -15,6 +15,9 @@ def publish(
     withdraw: Annotated[
         bool, typer.Option("--withdraw", help="Take the name away instead; no row is touched.")
     ] = False,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Although it has not read all that the one before has.")
+    ] = False,
 ) -> None:
     """Show a pipeline's rows under another name, in both sinks at once, in place of whose were seen there before."""
     from etl import published
@@ -27,7 +30,8 @@ def publish(
         published.withdraw(dsn, pipeline.name, wanted)
         typer.echo(f"{wanted}: no longer there; the rows of {name} are in {pipeline.table}")
         return
-    before = published.publish(dsn, pipeline, place.lake.table(pipeline.table), wanted, who=who())
+    table = place.lake.table(pipeline.table)
+    before = published.publish(dsn, pipeline, table, wanted, who=who(), incomplete=incomplete)
     instead = f", in place of those of {before}" if before not in (None, name) else ""
     typer.echo(f"{wanted}: readers of both sinks see the rows of {name}{instead}")
     if instead:

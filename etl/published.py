@@ -22,10 +22,13 @@ from etl.run import require_sink
 from etl.views import Name, drop_view, make_view, relation_kind, way_out
 
 
-def publish(dsn: str, pipeline: Pipeline, table: LakeTable, name: Name, *, who: str) -> str | None:
+def publish(
+    dsn: str, pipeline: Pipeline, table: LakeTable, name: Name, *, who: str, incomplete: bool = False
+) -> str | None:
     """Show the pipeline's rows under `name` in both sinks from one moment on; returns whose were seen until then.
 
-    Raises SetupError, with nothing changed, where the name is somebody else's or there is nothing to show yet.
+    Raises SetupError, with nothing changed, where the name is somebody else's, there is nothing to show yet, or, but for
+    `incomplete`, the pipeline has not read all that the one before has.
     """
     migrate(dsn)
     with _not_waited_for(name), session(dsn) as cursor:
@@ -41,6 +44,8 @@ def publish(dsn: str, pipeline: Pipeline, table: LakeTable, name: Name, *, who: 
         require_sink(cursor, pipeline)
         if before is None:
             _refuse_taken(cursor, name)
+        elif not incomplete:
+            _require_all_read(cursor, pipeline.name, before, name)
         ensure_schema(cursor, name.schema)
         run(cursor, "published", "give", {**name.row, "pipeline": pipeline.name, "who": who})
         run(cursor, "published", "give_pointer", {**name.row, "location": location})
@@ -92,4 +97,16 @@ def _refuse_taken(cursor: Cursor, name: Name) -> None:
         raise SetupError(
             f"{name} is {' and '.join(taken)} already, and was not published by Sluice",
             remedy="publish under another name, or drop what has this one",
+        )
+
+
+def _require_all_read(cursor: Cursor, pipeline: str, before: str, name: Name) -> None:
+    """Nothing is asked where the two have no file and no partition in common: they read other sources."""
+    values = {"pipeline": pipeline, "before": before}
+    [(unread, all_of_them, example, common)] = run(cursor, "published", "unread", values)
+    if unread and common:
+        raise SetupError(
+            f"{pipeline} has not read {unread:,} of the {all_of_them:,} files and partitions that {before} has delivered,"
+            f" such as {example}; readers of {name} would miss them",
+            remedy=f"`sluice run {pipeline}` first; or give the name all the same, with --incomplete",
         )

@@ -50,8 +50,8 @@ def new(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
     return beside
 
 
-def show(events: Delivering, name: Name = NAME) -> str | None:
-    return publish(events.dsn, events.pipeline, events.table, name, who="tests")
+def show(events: Delivering, name: Name = NAME, *, incomplete: bool = True) -> str | None:
+    return publish(events.dsn, events.pipeline, events.table, name, who="tests", incomplete=incomplete)
 
 
 def seen(events: Delivering, *columns: str) -> tuple[Seen, Seen]:
@@ -81,6 +81,33 @@ def test_the_name_is_given_to_another_pipeline_and_back(old: Delivering, new: De
     assert seen(new, "a", "b") == ([(0.5, "w")],) * 2
     assert show(old) == "events_2"
     assert seen(old, "a") == ([(1,), (2,), (3,), (4,)],) * 2
+
+
+def test_a_pipeline_that_has_not_read_all_that_the_other_has_gets_no_name_unasked(
+    old: Delivering, new: Delivering
+) -> None:
+    show(old)
+    old.deliver(pa.table([[4], ["w"]], schema=NARROW))
+    with pytest.raises(
+        SetupError, match=r"events_2 has not read 1 of the 2 files.*events .*1\.jsonl"
+    ) as refused:
+        show(new, incomplete=False)
+    assert "sluice run events_2" in refused.value.remedy
+    assert seen(old, "a") == ([(1,), (2,), (3,), (4,)],) * 2
+    old.execute(
+        "INSERT INTO sluice.delivery_range"
+        " (delivery_id, pipeline, source, topic, topic_id, partition, start_offset, end_offset)"
+        " SELECT delivery_id, pipeline, 0, 'orders', 'id', 0, 0, CASE pipeline WHEN 'events' THEN 9 ELSE 8 END"
+        " FROM sluice.delivery WHERE batch_id = 0"
+    )
+    new.deliver(pa.table([["v"], [0.7]], schema=OTHER))
+    with pytest.raises(SetupError, match=r"1 of the 3 files and partitions.*kafka://orders/0 up to 9"):
+        show(new, incomplete=False)
+    assert show(new) == "events"
+    assert seen(new, "b") == ([("v",), ("w",)],) * 2
+    new.execute("UPDATE sluice.delivery_input SET path = 'else/' || path WHERE pipeline = 'events_2'")
+    new.execute("DELETE FROM sluice.delivery_range")
+    assert show(old, incomplete=False) == "events_2", "they read other sources: there is nothing to compare"
 
 
 def test_a_commit_under_way_comes_before_or_after_and_never_between(old: Delivering, new: Delivering) -> None:
