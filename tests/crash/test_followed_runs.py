@@ -21,8 +21,8 @@ KILLS = (
     ("pointer-swapped", 1),  # its transaction is under way
     ("lease-taken", 0),  # before it has a query
     (WAITING, 0),
-    ("judged", 1),
-    ("pipeline-locked", 0),
+    ("judged", 0),
+    ("pipeline-locked", 1),
 )
 
 
@@ -43,18 +43,21 @@ def wait_for_deliveries(runs: Runs, process: subprocess.Popen[bytes], count: int
 @pytest.mark.timeout(900)
 def test_a_followed_run_killed_ten_times_delivers_exactly_once(runs: Runs) -> None:
     home, landed, files = runs.home, Landed(), 0
+    home.make_folder("orders")
     for step, passes in KILLS:
-        landed += land(home, files)
+        if files % 2:
+            landed += land(home, files)
         process = runs.start(step, passes, how="follow")
-        landed += land(home, files + 1)
-        files += 2
+        if not files % 2:
+            landed += land(home, files)  # beside it
+        files += 1
         if step == WAITING:
             wait_for_deliveries(runs, process, files)
             kill(process, process.pid)
         else:
             kill(process, runs.wait_for_step(process))
         runs.forget()
-    assert len(runs.started) == 10
+    assert len(runs.started) == files == 10
     last = runs.start("none", 0, how="follow")
     wait_for_deliveries(runs, last, files)
     landed += land(home, files)

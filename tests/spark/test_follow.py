@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -172,12 +173,13 @@ def followed(home: Home, tmp_path: Path) -> Iterator[Followed]:
         found.thread.join(PATIENCE)
 
 
-def test_what_lands_meanwhile_is_delivered_and_sigterm_comes_after_the_whole_batch(
-    followed: Followed, monkeypatch: pytest.MonkeyPatch
+def test_what_lands_meanwhile_is_delivered_with_its_lookups_as_they_are_then(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     home = followed.home
-    followed.start()
-    followed.wait_till_up()  # with nothing landed at all
+    followed.start_here()
+    followed.wait_till_it_waits()  # with nothing landed at all
     for count in (1, 2):
         followed.land()
         followed.wait_for_deliveries(count)
@@ -193,26 +195,19 @@ def test_what_lands_meanwhile_is_delivered_and_sigterm_comes_after_the_whole_bat
     monkeypatch.setitem(runs.CITIES, "Y", "Ystad")
     followed.land([Order(id=1000 + number, shop="Y") for number in range(4)])
     followed.wait_for_deliveries(3)
-    assert (
-        "Y,Ystad" not in followed.said
-        and "goes on with its lookups and models as they are now" in followed.said
-    )
-
-    with followed.held_in_the_commit():
-        followed.signal(signal.SIGTERM)
-    assert followed.ended() == 0, followed.said
-    assert followed.deliveries == 4, "the batch in flight is delivered"
-    assert followed.settled, "and Spark has marked it: there is nothing to repair"
-    assert followed.outcomes == ["stopped"]
-    assert home.ask("SELECT lease_token FROM sluice.pipeline") == [(None,)]
-    summary = followed.printed
-    assert (summary["outcome"], summary["batches"], summary["rows_in"]) == ("stopped", 4, 35)
-    assert home.sluice("run", NAME, "--json").stdout.count('"batches": 0') == 1
+    said = caplog.text
+    assert "Y,Ystad" not in said and "goes on with its lookups and models as they are now" in said
+    followed.stay.asked_by = ME
+    summary = followed.result()
+    assert isinstance(summary, Summary), summary
+    assert (summary.outcome, summary.batches, summary.rows_in) == ("stopped", 3, 25)
     followed.assert_exactly_once()
 
 
-def test_a_second_signal_stops_at_once_and_the_next_run_goes_on(followed: Followed) -> None:
+def test_a_signal_stops_after_the_whole_batch_and_a_second_one_at_once(followed: Followed) -> None:
+    home = followed.home
     followed.start()
+    followed.wait_till_up()
     followed.land()
     followed.wait_for_deliveries(1)
     with followed.held_in_the_commit():
@@ -223,7 +218,19 @@ def test_a_second_signal_stops_at_once_and_the_next_run_goes_on(followed: Follow
         assert followed.deliveries == 1
     assert "could not be kept" not in followed.said
     assert followed.outcomes == ["Stopped"]
-    assert followed.home.run().batches == 1
+
+    followed.start()
+    followed.wait_for_deliveries(2)
+    with followed.held_in_the_commit():
+        followed.signal(signal.SIGTERM)
+    assert followed.ended() == 0, followed.said
+    assert followed.deliveries == 3, "the batch in flight is delivered"
+    assert followed.settled, "and Spark has marked it: there is nothing to repair"
+    assert followed.outcomes == ["Stopped", "stopped"]
+    assert home.ask("SELECT lease_token FROM sluice.pipeline") == [(None,)]
+    summary = followed.printed
+    assert (summary["outcome"], summary["batches"], summary["rows_in"]) == ("stopped", 2, 20)
+    assert home.run().batches == 0
     followed.assert_exactly_once()
 
 
