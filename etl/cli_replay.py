@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.command import AsJson, PipelineName, here, load, moment, print_json, who
+from etl.command import AsJson, PipelineName, here, load, print_json, who
 from etl.errors import SetupError
 
 if TYPE_CHECKING:
@@ -101,6 +100,7 @@ def _chosen(
     run: str | None,
     interval: tuple[str, str] | None,
 ) -> Chosen:
+    from etl.intervals import named_interval
     from etl.plan import Chosen
     from etl.spans import first_and_last, spans
     from etl.status import is_uuid
@@ -121,14 +121,5 @@ def _chosen(
     if batches is not None:
         return Chosen(batches=first_and_last("--batches", batches), stream=stream)
     if interval is not None:
-        return Chosen(interval=_interval(interval))
+        return Chosen(interval=named_interval("--interval", *interval))
     return Chosen(runs=(str(run),))
-
-
-def _interval(texts: tuple[str, str]) -> tuple[dt.datetime, dt.datetime]:
-    start, end = (moment("--interval", text) for text in texts)
-    if end <= start:
-        raise SetupError(
-            f"--interval {' '.join(texts)} is empty", remedy="name a start before the end, which is exclusive"
-        )
-    return start, end

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from etl.command import AsJson, PipelineName, here, load, moment, print_json, shown
+from etl.command import AsJson, PipelineName, here, load, print_json, shown
 from etl.errors import ContractBroken, SetupError
+from etl.intervals import moment
 
 if TYPE_CHECKING:
     from etl.history import By

@@ -42,15 +42,6 @@ def load(name: str, settings: Settings) -> Pipeline:
     return load_pipeline(name, settings.pipelines)
 
 
-def moment(option: str, text: str) -> dt.datetime:
-    """An ISO date or time, in UTC where it says nothing else; SetupError names the option."""
-    try:
-        found = dt.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise SetupError(f"{option} {text}: {error}", remedy=f"such as {option} 2013-03-01") from error
-    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
-
-
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from etl.errors import SetupError
+
 _TEMPLATE = re.compile(r"(?P<before>[^{}]*)\{interval:(?P<format>[^{}]+)\}(?P<after>[^{}]*)")
 _DIGITS = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "j": 3}
 _FINEST = "MHdjmY"  # from the shortest span to the longest
@@ -21,6 +23,24 @@ def moment_of(start: dt.date | dt.datetime) -> dt.datetime:
     """A declared start as a moment; where it names no time zone, in UTC."""
     moment = start if isinstance(start, dt.datetime) else dt.datetime.combine(start, dt.time())
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def moment(option: str, text: str) -> dt.datetime:
+    """An ISO date or time, in UTC where it says nothing else; SetupError names the option."""
+    try:
+        return moment_of(dt.datetime.fromisoformat(text))
+    except ValueError as error:
+        raise SetupError(f"{option} {text}: {error}", remedy=f"such as {option} 2013-03-01") from error
+
+
+def named_interval(option: str, start: str, end: str) -> tuple[dt.datetime, dt.datetime]:
+    """What a person wrote as the two ends of an interval; SetupError names the option."""
+    found = moment(option, start), moment(option, end)
+    if found[1] <= found[0]:
+        raise SetupError(
+            f"{option} {start} {end} is empty", remedy="name a start before the end, which is exclusive"
+        )
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
