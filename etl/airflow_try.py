@@ -8,6 +8,18 @@ from dataclasses import dataclass
 
 from etl.errors import SetupError
 
+REPLAYS = "_replays"  # ends the name of the DAG of a pipeline's replays and releases, and of no pipeline
+
+
+def replays_of(pipeline: str) -> str:
+    """The DAG of the pipeline's replays and releases."""
+    return pipeline + REPLAYS
+
+
+def pipeline_of(dag_id: str) -> str:
+    """The pipeline whose replays the DAG is for; any other DAG's own name."""
+    return dag_id.removesuffix(REPLAYS)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AirflowTry:
@@ -19,9 +31,14 @@ class AirflowTry:
     try_number: int
     run_type: str  # scheduled, manual, backfill or asset_triggered
     clear_number: int
-    interval_start: str | None = None  # ISO 8601
+    interval_start: str | None = None  # of the run's own data interval, ISO 8601
     interval_end: str | None = None  # exclusive
+    beside: bool = (
+        False  # asked of the DAG for replays and releases: nothing that has landed since is delivered
+    )
     deliveries: str | None = None  # to be replayed, A..B, as the form says
+    start: str | None = None  # of an interval to be replayed, as the form says
+    end: str | None = None  # exclusive
     releases: str | None = None  # keep or drop, of rows that were released since, as the form says
     accept_changed: bool = False  # inputs that changed are taken as they are, as the form says
     release: str | None = None  # held rows to be released, such as 17,18, as the form says

@@ -1,9 +1,13 @@
 """What an Airflow run asks for: the stream's next batches, a replay, or the release of held rows.
 
-- *Trigger* with deliveries named in the form replays these; with held rows, it releases these.
+- *Trigger* with deliveries or an interval named in the form replays these; with held rows, it releases these.
 - *Backfill* replays the deliveries with a row in its interval, delivered or held; it may bring a form of its own.
-- *Clear* of a run that had succeeded replays exactly what that run delivered; of one that had not, it goes on
-  from where the stream is.
+- *Clear* of a run whose form names something does that again: what took the place of those deliveries is replayed,
+  and of held rows those that are not released yet are. *Clear* of any other run that had succeeded replays exactly
+  what that run delivered; of one that had not, it goes on from where the stream is.
+
+A run of the DAG for replays and releases does these beside the stream, and fails where none is asked for: it never
+delivers the stream's next batches.
 
 What a replay must not guess, the run's form says; a Clear has none but that of the run it clears.
 
@@ -18,8 +22,9 @@ import time
 from typing import TYPE_CHECKING
 
 from etl import tries
-from etl.airflow_try import AirflowTry
+from etl.airflow_try import AirflowTry, replays_of
 from etl.errors import SetupError
+from etl.intervals import named_interval
 from etl.plan import Chosen, Plan, keep_or_drop, plan
 from etl.quarantine import Chosen as Rows
 from etl.quarantine import held_rows, require_held
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
 WHO = "airflow"
 # What the form calls its fields, and Airflow's form of a backfill the box without which it sends none of them.
 DELIVERIES, RELEASES, CHANGED = "Replay deliveries", "Rows released since", "Take changed inputs"
+START, END = "Replay an interval: its start", "Replay an interval: its end"
+RELEASE = "Release held rows"
 OVERRIDE = "Override parameters on existing runs"
 
 
@@ -93,7 +100,7 @@ def _replay(
         why=_why(asked),
         accept_changed=asked.accept_changed,
         releases=keep_or_drop("releases", asked.releases),
-        remedies=_in_the_form(asked, chosen, planned),
+        remedies=_in_the_form(pipeline, asked, chosen, planned),
         began=became,
     )
     summary = Summary(pipeline=pipeline.name, stream=done.run or "", run=done.run or "")
@@ -104,13 +111,16 @@ def _replay(
     return summary
 
 
-def _in_the_form(asked: AirflowTry, chosen: Chosen, planned: Plan) -> Remedies:
-    """By a new run whose form names the same deliveries: it works for whatever asked for this one."""
+def _in_the_form(pipeline: Pipeline, asked: AirflowTry, chosen: Chosen, planned: Plan) -> Remedies:
+    """By a new run whose form names the same: it works for whatever asked for this one."""
     name, deliveries = planned.pipeline, written(planned.numbers)
-    same = f"--deliveries {deliveries}"
+    same, fields = f"--deliveries {deliveries}", f'"{DELIVERIES}" {deliveries}'
     if chosen.interval:  # which has history with it
-        same = "--interval " + " ".join(one.isoformat() for one in chosen.interval)
-    form = f'trigger {asked.dag_id} with "{DELIVERIES}" {deliveries} and "{{}}" {{}}'
+        start, end = (one.isoformat() for one in chosen.interval)
+        same = f"--interval {start} {end}"
+        if pipeline.has_replays_dag:
+            fields = f'"{START}" {start}, "{END}" {end}'
+    form = f'trigger {_dag(pipeline)} with {fields} and "{{}}" {{}}'
     command = f"or `sluice replay {name} {same} {{}}`"
     if asked.run_type == "backfill":
         form += f', or create the backfill again with that ("{OVERRIDE}" ticked)'
@@ -120,6 +130,11 @@ def _in_the_form(asked: AirflowTry, chosen: Chosen, planned: Plan) -> Remedies:
         changed=f"take them as they are now: {changed}, {command.format('--accept-changed')}",
         releases=f"{releases}, {command.format('--releases keep|drop')}",
     )
+
+
+def _dag(pipeline: Pipeline) -> str:
+    """The DAG whose form asks for a replay best: the one that waits for no run."""
+    return replays_of(pipeline.name) if pipeline.has_replays_dag else pipeline.name
 
 
 def _release(
@@ -147,7 +162,7 @@ def _release(
 
 
 def _numbers(asked: AirflowTry) -> tuple[int, ...]:
-    if asked.deliveries or asked.releases or asked.accept_changed:
+    if any((asked.deliveries, asked.start, asked.end, asked.releases, asked.accept_changed)):
         raise SetupError(
             "The form asks for a replay and names rows to be released", remedy="ask for one at a time"
         )
@@ -160,8 +175,8 @@ def _numbers(asked: AirflowTry) -> tuple[int, ...]:
 
 def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
     """The deliveries to be replayed, or None: the stream's next batches are asked for."""
-    if asked.deliveries:
-        return Chosen(deliveries=spans("deliveries", asked.deliveries))
+    if asked.deliveries or asked.start or asked.end:
+        return _named(asked)
     if asked.run_type == "backfill":
         return Chosen(interval=_interval(pipeline, asked))
     runs = tries.runs_before_clear(place.services.postgres, asked) if asked.clear_number else ()
@@ -170,9 +185,27 @@ def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
     if asked.releases or asked.accept_changed:
         raise SetupError(
             "The form says how to replay, and names nothing that is to be replayed",
-            remedy=f'trigger {asked.dag_id} with "{DELIVERIES}" filled in; its Data quality pages list them',
+            remedy=f'trigger {_dag(pipeline)} with "{DELIVERIES}" filled in; the Data quality pages list them',
+        )
+    if asked.beside:
+        raise SetupError(
+            f"The form of {asked.dag_id} asks for nothing, and what has landed since is for the DAG {pipeline.name}",
+            remedy=f'trigger it with "{DELIVERIES}" filled in, with "{START}" and "{END}", or with "{RELEASE}"; the'
+            " Data quality pages list deliveries and held rows",
         )
     return None
+
+
+def _named(asked: AirflowTry) -> Chosen:
+    if asked.deliveries and (asked.start or asked.end):
+        raise SetupError("The form names deliveries and an interval", remedy="ask for one at a time")
+    if asked.deliveries:
+        return Chosen(deliveries=spans("deliveries", asked.deliveries))
+    if not (asked.start and asked.end):
+        raise SetupError(
+            "The form names one end of an interval alone", remedy=f'fill in "{START}" and "{END}"'
+        )
+    return Chosen(interval=named_interval("interval", asked.start, asked.end))
 
 
 def _interval(pipeline: Pipeline, asked: AirflowTry) -> tuple[dt.datetime, dt.datetime]:

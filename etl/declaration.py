@@ -291,6 +291,13 @@ class Pipeline:
         return all(one.replayable for one in self.sources)
 
     @property
+    def has_replays_dag(self) -> bool:
+        """Whether Airflow has a DAG for its replays and releases: where the sink is replaced, no row can be released, and
+        most keep state, of which no batch can be replayed.
+        """
+        return not isinstance(self.sink, Replace)
+
+    @property
     def live(self) -> Rate | Socket:
         """The one source of a pipeline that is not replayable."""
         [source] = self.sources

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from inspect import Parameter
 from typing import Any, get_args
 
+from etl.airflow_try import REPLAYS, pipeline_of
 from etl.declaration import (
     Append,
     Lookup,
@@ -42,6 +43,11 @@ def problems(pipeline: Any) -> list[str]:
     elif pipeline.name in SHIPPED_DAGS:
         found.append(
             f"name: {pipeline.name!r} is a DAG that Sluice ships, and a pipeline's has its name; take another"
+        )
+    elif pipeline.name.endswith(REPLAYS):
+        found.append(
+            f"name: {pipeline.name!r} ends as the DAG for the replays of a pipeline {pipeline_of(pipeline.name)!r} would;"
+            " take another"
         )
     found += source_problems(pipeline)
     found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import psycopg2
 
-from etl.airflow_try import AirflowTry
+from etl.airflow_try import AirflowTry, replays_of
 from etl.database import migrate, rows, run, session
 from etl.errors import SluiceError
 
@@ -86,10 +86,12 @@ def untold(dsn: str, pipeline: str, asked: AirflowTry) -> Untold:
     """What this try is to tell of, its own deliveries included; once it ends well, no other tells of them.
 
     A run that fails in the middle has delivered, and so has a replay from the command line, but neither makes an asset
-    event: what they did is told by the next run that succeeds.
+    event: what they did is told by the next run that succeeds. Runs of the DAG for replays and releases tell of what
+    such runs did, others of all else: two that end at once would both tell of the same.
     """
+    values = {"pipeline": pipeline, "dag_id": asked.dag_id, "replays": replays_of(pipeline)}
     with session(dsn) as cursor:
-        found = rows(run(cursor, "ledger", "unreported", {"pipeline": pipeline}))
+        found = rows(run(cursor, "ledger", "unreported", values))
         if found:
             told = {"told_to": found[-1]["commit_seq"]}
             run(cursor, "ledger", "airflow_try_tells", dataclasses.asdict(asked) | told)

@@ -341,13 +341,18 @@ WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_i
 -- name: unreported
 -- Deliveries that no successful Airflow try has told of, in commit order, and whose place each took: live ones, and such
 -- as were replaced before anybody was told of them. A try has told of all that was committed when it gathered what
--- there was to tell. Airflow did not take a try for a success that it tried again.
+-- there was to tell. Airflow did not take a try for a success that it tried again. Runs of the DAG for replays tell of
+-- their own, and other runs of all others: within each of both they end one after the other.
 SELECT delivery_id, live, delivered, quarantined, snapshot_id, commit_seq, ARRAY(
     SELECT old.delivery_id FROM sluice.delivery old WHERE old.superseded_by = d.delivery_id ORDER BY 1) AS replaced
 FROM sluice.delivery d
-WHERE pipeline = %(pipeline)s AND commit_seq > coalesce((
+WHERE pipeline = %(pipeline)s
+  AND EXISTS (SELECT FROM sluice.airflow_try beside WHERE beside.run_id = d.run_id AND beside.dag_id = %(replays)s)
+    = (%(dag_id)s = %(replays)s)
+  AND commit_seq > coalesce((
     SELECT t.told_to FROM sluice.airflow_try t
-    WHERE t.pipeline = %(pipeline)s AND t.outcome = 'done' AND t.told_to IS NOT NULL AND NOT EXISTS (
+    WHERE t.pipeline = %(pipeline)s AND (t.dag_id = %(replays)s) = (%(dag_id)s = %(replays)s)
+      AND t.outcome = 'done' AND t.told_to IS NOT NULL AND NOT EXISTS (
         SELECT FROM sluice.airflow_try again
         WHERE (again.dag_id, again.dag_run_id, again.task_id, again.clear_number)
             = (t.dag_id, t.dag_run_id, t.task_id, t.clear_number) AND again.try_number > t.try_number)

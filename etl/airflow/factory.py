@@ -1,4 +1,4 @@
-"""One DAG for each declared pipeline, made of the declaration alone."""
+"""Two DAGs for each declared pipeline, one for its runs and one for replays and releases, made of the declaration alone."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, deadline, notifiers
 from etl.airflow.operator import FOLLOWED, RETRIES, SluiceRunOperator, SluiceTaskOperator, assets
+from etl.airflow_try import replays_of
 from etl.errors import SetupError
 from etl.intervals import moment_of
 from etl.pipeline import Pipeline, loadable
 from etl.settings import load_settings
 
-POOL_PREFIX = "sluice_"  # a pool of one slot for each pipeline; the plugin creates it
+POOL_PREFIX = "sluice_"  # a pool of one slot for each pipeline's DAG; the plugin creates it
 EARLIEST = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)  # catchup is off: only says when intervals may begin
 MAINTENANCE = """
 For each pipeline, beside its runs:
@@ -28,15 +29,27 @@ For each pipeline, beside its runs:
 - `sweep_…` (`sluice sweep`) then removes objects and staging of attempts that were fenced. It is not run where the
   audit failed: what it would remove may be evidence. *Clear* the audit when it is put right; the sweep follows.
 """
+REPLAYS = """
+Replays and releases of `{name}`, beside its own runs: neither waits for the other, also where a run is kept up. *Trigger*
+asks for one of these:
+
+- deliveries, or an interval: what they had read is delivered again, in their own place (`sluice replay`);
+- held rows: judged again, and let out of quarantine (`sluice quarantine release`), as *Release* on the Data quality pages
+  does.
+
+With nothing filled in the run fails: what has landed since is for the DAG `{name}`, and so are *Backfill* and *Clear* of
+its runs.
+"""
 TAG = "sluice"
 FOR_EVER = 100_000  # restarts of a run that is to stay up; Airflow wants a number
+_MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$"
 
 
 def _text(title: str, description: str, **form: Any) -> Param:
     return Param(None, type=["null", "string"], title=title, description=description, **form)
 
 
-FORM = {  # what a person may fill in on triggering a run; empty is as on schedule
+FORM: dict[str, Param] = {  # what a person may fill in on triggering a run; empty is as on schedule
     "driver_memory": _text(
         "Memory of Spark's driver",
         "For this run alone, such as 4g; empty: as the settings say.",
@@ -69,15 +82,34 @@ FORM = {  # what a person may fill in on triggering a run; empty is as on schedu
 }
 
 
-def pool(pipeline: Pipeline) -> str:
-    return f"{POOL_PREFIX}{pipeline.name}"
+REPLAYS_FORM: dict[str, Param] = {  # one of deliveries, interval and held rows; nothing filled in is refused
+    "deliveries": _text(
+        "Replay deliveries",
+        "Such as 4..7,9: delivered again, from the same inputs, in their own place.",
+        pattern=FORM["deliveries"].schema["pattern"],
+    ),
+    "start": _text(
+        "Replay an interval: its start",
+        "Such as 2013-03-01, in UTC: every delivery with a row or a file in it, by the declared interval.",
+        pattern=_MOMENT,
+    ),
+    "end": _text("Replay an interval: its end", "Exclusive, such as 2013-04-01.", pattern=_MOMENT),
+    **{name: FORM[name] for name in ("releases", "accept_changed", "release", "why", "driver_memory")},
+}
+
+
+def pool(dag_id: str) -> str:
+    return f"{POOL_PREFIX}{dag_id}"
 
 
 def pipeline_dags() -> dict[str, DAG]:
-    """A DAG for every pipeline whose declaration is right and whose schedule Airflow takes, by its name."""
+    """The DAGs of every pipeline whose declaration is right and whose schedule Airflow takes, by their names."""
     pipelines = loadable(load_settings().pipelines)
     refused = refused_schedules(pipelines)
-    return {name: pipeline_dag(pipeline) for name, pipeline in pipelines.items() if name not in refused}
+    taken = [pipeline for name, pipeline in pipelines.items() if name not in refused]
+    runs = [pipeline_dag(pipeline) for pipeline in taken]
+    beside = [replays_dag(pipeline) for pipeline in taken if pipeline.has_replays_dag]
+    return {dag.dag_id: dag for dag in (*runs, *beside)}
 
 
 def refused_schedules(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
@@ -114,37 +146,80 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
         params=dict(FORM),
         deadline=deadline(pipeline) or None,
         **_paused_when_failed(pipeline),
-        default_args={
-            "owner": pipeline.owner,
-            "on_failure_callback": notifiers("failed", pipeline.name, FAILED),
-        },
+        default_args=_told_when_failed(pipeline),
     ) as dag:
-        SluiceRunOperator(
-            task_id="run",
-            pipeline=pipeline.name,
-            driver_memory="{{ params.driver_memory or '' }}",
-            deliveries="{{ params.deliveries or '' }}",
-            releases="{{ params.releases or '' }}",
-            accept_changed="{{ params.accept_changed or '' }}",
-            release="{{ params.release or '' }}",
-            why="{{ params.why or '' }}",
-            alert_quarantine_share=pipeline.alert_quarantine_share,
-            outlets=list(assets(pipeline.name)),
-            pool=pool(pipeline),
-            retry_delay=pipeline.retry_delay,
-            retry_exponential_backoff=2.0,
+        _task(
+            pipeline,
+            FORM,
+            pool=pool(dag.dag_id),
             **(_kept_up(pipeline) if pipeline.follow else _ended(pipeline)),
+            doc_md=_of_runs(pipeline),
         )
     return dag
 
 
+def replays_dag(pipeline: Pipeline) -> DAG:
+    """Replays and releases alone, each when it is asked for, one at a time; never waits for the pipeline's runs."""
+    with DAG(
+        dag_id=replays_of(pipeline.name),
+        description=f"Replays and releases of {pipeline.name}, beside its runs",
+        doc_md=REPLAYS.format(name=pipeline.name),
+        schedule=None,
+        start_date=EARLIEST,
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=False,  # without a schedule nothing starts that nobody asked for
+        tags={TAG, *pipeline.tags},
+        params=dict(REPLAYS_FORM),
+        default_args=_told_when_failed(pipeline),
+    ) as dag:
+        _task(
+            pipeline,
+            REPLAYS_FORM,
+            pool=pool(dag.dag_id),
+            beside=True,
+            **_ended(pipeline),
+            doc_md=f"The replay or the release of `{pipeline.name}` that the form asks for.",
+        )
+    return dag
+
+
+def _task(pipeline: Pipeline, form: Mapping[str, Param], **more: Any) -> None:
+    """The only task of a DAG, which takes its one slot; the form's fields are the operator's."""
+    fields: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in form}
+    SluiceRunOperator(
+        task_id="run",
+        pipeline=pipeline.name,
+        **fields,
+        alert_quarantine_share=pipeline.alert_quarantine_share,
+        outlets=list(assets(pipeline.name)),
+        retry_delay=pipeline.retry_delay,
+        retry_exponential_backoff=2.0,
+        **more,
+    )
+
+
+def _of_runs(pipeline: Pipeline) -> str:
+    if pipeline.follow:
+        return (
+            f"`sluice run {pipeline.name} --follow`: what has landed and what lands, each batch exactly once."
+        )
+    return f"`sluice run {pipeline.name}`: all that has landed, each batch exactly once."
+
+
+def _told_when_failed(pipeline: Pipeline) -> dict[str, Any]:
+    return {
+        "owner": pipeline.owner,
+        "on_failure_callback": notifiers("failed", pipeline.name, FAILED),
+    }
+
+
 def _ended(pipeline: Pipeline) -> dict[str, Any]:
-    """Of a task that delivers what is there, and ends."""
+    """Of a task that does what there is to do, and ends."""
     return {
         "retries": pipeline.retries,
         "max_retry_delay": timedelta(minutes=30),
         "retry_policy": RETRIES,
-        "doc_md": f"`sluice run {pipeline.name}`: all that has landed, each batch exactly once.",
     }
 
 
@@ -157,7 +232,6 @@ def _kept_up(pipeline: Pipeline) -> dict[str, Any]:
         "retry_policy": FOLLOWED,
         "execution_timeout": None,
         "on_retry_callback": notifiers("failed", pipeline.name, RESTARTED),
-        "doc_md": f"`sluice run {pipeline.name} --follow`: what has landed and what lands, each batch exactly once.",
     }
 
 

@@ -78,9 +78,10 @@ def assets(pipeline: str) -> tuple[Asset, Asset]:
 class SluiceRunOperator(BaseOperator):
     """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
 
-    A backfill, the clear of a run that had succeeded, and deliveries named in the form are replays, which the form
-    may tell what becomes of released rows and of changed inputs; rows named in it are released from quarantine
-    (etl/asked.py). A backfill brings a form of its own, a clear none: it has the one of the run.
+    A backfill, the clear of a run that had succeeded, and deliveries or an interval named in the form are replays, which
+    the form may tell what becomes of released rows and of changed inputs; rows named in it are released from quarantine
+    (etl/asked.py). A backfill brings a form of its own, a clear none: it has the one of the run. With `beside` it does
+    these alone, and fails where none is asked for.
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last one.
@@ -92,6 +93,8 @@ class SluiceRunOperator(BaseOperator):
         "pipeline",
         "driver_memory",
         "deliveries",
+        "start",
+        "end",
         "releases",
         "accept_changed",
         "release",
@@ -106,20 +109,26 @@ class SluiceRunOperator(BaseOperator):
         pipeline: str,
         driver_memory: str | None = None,
         deliveries: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
         releases: str | None = None,
         accept_changed: str | None = None,  # any text but an empty one: yes
         release: str | None = None,
         why: str | None = None,
         alert_quarantine_share: float | None = None,
         follow: bool = False,
+        beside: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.follow = follow
+        self.beside = beside
         self.alert_quarantine_share = alert_quarantine_share
         self.pipeline = pipeline
         self.driver_memory = driver_memory
         self.deliveries = deliveries
+        self.start = start
+        self.end = end
         self.releases = releases
         self.accept_changed = accept_changed
         self.release = release
@@ -128,7 +137,7 @@ class SluiceRunOperator(BaseOperator):
         self._killed = False
 
     def execute(self, context: Context) -> dict[str, Any]:
-        asked = asked_by(context, **self.form)
+        asked = asked_by(context, beside=self.beside, **self.form)
         words = ["run", self.pipeline, "--json", "--airflow", asked.json()]
         if self.follow:
             words.append("--follow")
@@ -159,7 +168,8 @@ class SluiceRunOperator(BaseOperator):
     @property
     def form(self) -> dict[str, Any]:
         """What it says, in the terms of AirflowTry."""
-        texts = {name: getattr(self, name) or None for name in ("deliveries", "releases", "release", "why")}
+        names = ("deliveries", "start", "end", "releases", "release", "why")
+        texts = {name: getattr(self, name) or None for name in names}
         return {**texts, "accept_changed": bool(self.accept_changed)}
 
     def _alert(self, summary: dict[str, Any], context: Context) -> None:

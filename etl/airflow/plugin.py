@@ -38,7 +38,7 @@ def create_pool(name: str) -> None:
             Pool.create_or_update_pool(
                 name,
                 slots=1,
-                description="Sluice: one run of the pipeline at a time",
+                description="Sluice: one run of the DAG at a time",
                 include_deferred=True,
                 session=session,
             )

@@ -15,6 +15,7 @@ import pytest
 from jinja2 import Environment, StrictUndefined
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED
+from etl.airflow_try import replays_of
 from etl.declaration_checks import SHIPPED_DAGS
 from etl.pipeline import load_pipelines
 from etl.pipelines.flights import PIPELINE
@@ -133,6 +134,23 @@ def test_the_exit_code_decides_on_retries(task: Any) -> None:
     assert (task["retries"], task["retry_exponential_backoff"]) == (3, 2.0)
 
 
+def test_replays_have_a_dag_and_a_pool_of_their_own_which_nobody_has_to_unpause(bag: Any) -> None:
+    dag = bag["dags"]["flights_replays"]
+    assert dag["timetable"]["__type"].endswith("NullTimetable")
+    assert (dag["max_active_runs"], dag["catchup"], dag["is_paused_upon_creation"]) == (1, False, False)
+    assert not dag.get("deadline")
+    assert set(dag["tags"]) == {"sluice", *PIPELINE.tags}
+    [task] = [one["__var"] for one in dag["tasks"]]
+    assert (task["pool"], task["retries"], task["owner"]) == ("sluice_flights_replays", 3, PIPELINE.owner)
+    assert task["outlets"] == bag["dags"]["flights"]["tasks"][0]["__var"]["outlets"]
+
+
+def test_a_pipeline_into_whose_sink_no_row_is_released_has_no_dag_for_replays(bag: Any) -> None:
+    pipelines = load_pipelines([ROOT / "etl/pipelines"])
+    without = {name for name in pipelines if replays_of(name) not in bag["dags"]}
+    assert without == {"actions_by_day", "delays_by_carrier"}
+
+
 def test_a_pipeline_that_is_followed_has_a_run_kept_up_until_a_person_is_needed(tmp_path: Path) -> None:
     pipelines = tmp_path / "pipelines"
     pipelines.mkdir()
@@ -150,6 +168,10 @@ def test_a_pipeline_that_is_followed_has_a_run_kept_up_until_a_person_is_needed(
     assert (task["retry_delay"], task["max_retry_delay"], task["retry_exponential_backoff"]) == (60, 300, 2.0)
     assert task["has_on_retry_callback"]
     assert "execution_timeout" not in task or task["execution_timeout"] is None
+    beside = found["dags"]["fleet_replays"]
+    assert beside["timetable"]["__type"].endswith("NullTimetable")
+    assert beside.get("max_consecutive_failed_dag_runs", 0) == 0
+    assert beside["tasks"][0]["__var"]["retries"] == 3
     flights = asked(BAG, str(ROOT / "dags"), home=tmp_path)["dags"]["flights"]
     assert flights.get("max_consecutive_failed_dag_runs", 0) == 0
 
@@ -168,6 +190,7 @@ def test_only_what_a_person_must_mend_ends_a_followed_run_for_good() -> None:
 
 def test_the_page_of_a_dag_says_what_the_pipelines_file_says(bag: Any) -> None:
     assert bag["dags"]["flights"]["doc_md"].startswith("Flights that left New York City in 2013")
+    assert "beside its own runs" in bag["dags"]["flights_replays"]["doc_md"]
     assert "`sluice audit`" in bag["dags"]["sluice_maintenance"]["doc_md"]
 
 
@@ -188,9 +211,9 @@ FILLED_IN = """
 import json, sys
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.definitions.param import process_params
-dag = DagBag(sys.argv[1]).dags["flights"]
+dag = DagBag(sys.argv[1]).dags[sys.argv[2]]
 found = []
-for conf in json.loads(sys.argv[2]):
+for conf in json.loads(sys.argv[3]):
     task = dag.get_task("run").prepare_for_execution()
     params = process_params(dag, task, conf, suppress_exception=False)
     task.render_template_fields({"params": params})
@@ -201,20 +224,30 @@ print("\\n" + json.dumps(found))
 
 def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: Path) -> None:
     given = {"releases": "drop", "accept_changed": True, "deliveries": "4..7"}
-    nothing = dict.fromkeys(("deliveries", "releases", "release", "why")) | {"accept_changed": False}
-    found = asked(FILLED_IN, str(ROOT / "dags"), json.dumps([None, given]), home=tmp_path)
+    nothing = dict.fromkeys(("deliveries", "start", "end", "releases", "release", "why"))
+    nothing |= {"accept_changed": False}
+    found = asked(FILLED_IN, str(ROOT / "dags"), "flights", json.dumps([None, given]), home=tmp_path)
     assert found == [nothing, nothing | given]
+    march = {"start": "2013-03-01", "end": "2013-04-01T00:00:00Z", "releases": "keep"}
+    asks = json.dumps([None, march])
+    found = asked(FILLED_IN, str(ROOT / "dags"), "flights_replays", asks, home=tmp_path)
+    assert found == [nothing, nothing | march]
 
 
 def test_a_stopped_replay_calls_the_forms_fields_by_their_titles(bag: Any) -> None:
-    from etl.asked import CHANGED, DELIVERIES, RELEASES
+    from etl.asked import CHANGED, DELIVERIES, END, RELEASE, RELEASES, START
 
-    titles = {name: param["schema"]["__var"]["title"] for name, param in bag["dags"]["flights"]["params"]}
-    assert (titles["deliveries"], titles["releases"], titles["accept_changed"]) == (
-        DELIVERIES,
-        RELEASES,
-        CHANGED,
-    )
+    titles = {
+        name: param["schema"]["__var"]["title"] for name, param in bag["dags"]["flights_replays"]["params"]
+    }
+    assert titles.items() >= {
+        ("deliveries", DELIVERIES),
+        ("start", START),
+        ("end", END),
+        ("releases", RELEASES),
+        ("accept_changed", CHANGED),
+        ("release", RELEASE),
+    }
 
 
 def test_a_broken_declaration_is_an_import_error_and_the_others_keep_their_dags(tmp_path: Path) -> None:
@@ -243,14 +276,16 @@ def test_a_schedule_that_airflow_alone_refuses_is_reported_and_the_others_keep_t
     unchecked = "import etl.declaration_checks as checks\nchecks._cron_problems = lambda schedule: []\n"
     missed = asked(unchecked + BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
     for found, words in ((told, "is no cron expression"), (missed, "Airflow refuses '0 25 * * *'")):
-        assert set(found["dags"]) == {"flights", *SHIPPED_DAGS}
+        assert set(found["dags"]) == {"flights", "flights_replays", *SHIPPED_DAGS}
         assert list(found["errors"]) == ["declarations.py"]
         assert words in found["errors"]["declarations.py"]
         assert "mistyped.py" in found["errors"]["declarations.py"]
 
 
 def test_the_names_kept_from_pipelines_are_those_of_the_dags_made_of_no_declaration(bag: Any) -> None:
-    assert set(bag["dags"]) - set(load_pipelines([ROOT / "etl/pipelines"])) == SHIPPED_DAGS
+    pipelines = load_pipelines([ROOT / "etl/pipelines"])
+    of_pipelines = {*pipelines, *(replays_of(name) for name in pipelines)}
+    assert set(bag["dags"]) - of_pipelines == SHIPPED_DAGS
 
 
 @pytest.mark.parametrize("words", [FAILED, RESTARTED, TASK_FAILED])

@@ -74,7 +74,7 @@ def test_deliveries_named_in_the_form_are_replayed_and_of_changed_inputs_when_it
     stack.clear(first)
     assert stack.ended(first) == "failed"
     said = "\n".join(stack.api.log(NAME, first, "run", attempt=2))
-    form = f'trigger orders with "Replay deliveries" {delivery} and "Take changed inputs" ticked'
+    form = f'trigger orders_replays with "Replay deliveries" {delivery} and "Take changed inputs" ticked'
     assert form in said
     run = stack.api.trigger(NAME, {"deliveries": f"{delivery}..{delivery}", "accept_changed": True})
     assert stack.ended(run) == "success"

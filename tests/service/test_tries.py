@@ -22,15 +22,15 @@ COLUMNS = pa.schema([("id", pa.int64())])
 ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
 
 
-def asked(run: str) -> AirflowTry:
+def asked(run: str, dag: str = "events") -> AirflowTry:
     return AirflowTry(
-        dag_id="events", dag_run_id=run, task_id="run", try_number=1, run_type="manual", clear_number=0
+        dag_id=dag, dag_run_id=run, task_id="run", try_number=1, run_type="manual", clear_number=0
     )
 
 
-def told(events: Delivering, run: str, attempt: int = 1) -> Untold:
+def told(events: Delivering, run: str, attempt: int = 1, dag: str = "events") -> Untold:
     """What the run that has the lease now tells of when it ends well."""
-    this = replace(asked(run), try_number=attempt)
+    this = replace(asked(run, dag), try_number=attempt)
     with tries.recorded(events.dsn, "events", this) as became:
         became(events.session.lease.run_id)
         return tries.untold(events.dsn, "events", this)
@@ -76,6 +76,22 @@ def test_a_try_whose_success_can_not_be_recorded_is_none(events: Delivering, ser
         administer(services.postgres, f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS false')
     administer(services.postgres, f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS true')
     assert told(events, "r", attempt=2).deliveries == [delivery]
+
+
+def test_a_replay_beside_a_run_tells_of_its_own_and_the_run_of_all_else(events: Delivering) -> None:
+    """Each before Airflow has heard of the other's success, and though either is tried again."""
+    first = events.deliver(ROWS).delivery_id
+    stream = asked("stream")
+    with tries.recorded(events.dsn, "events", stream) as became:
+        became(events.session.lease.run_id)
+        events.restart()
+        beside = events.deliver(ROWS).delivery_id
+        assert told(events, "replay", dag="events_replays").deliveries == [beside]
+        assert tries.untold(events.dsn, "events", stream).deliveries == [first]
+        assert told(events, "replay", attempt=2, dag="events_replays").deliveries == [beside]
+    events.restart()
+    third = events.deliver(ROWS).delivery_id
+    assert told(events, "next").deliveries == [third]
 
 
 def test_what_a_try_told_that_airflow_tried_again_is_told_again(events: Delivering) -> None:

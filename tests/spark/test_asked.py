@@ -18,14 +18,18 @@ from etl.stay import Stay
 from tests.spark.runs import DECLARATION, RULES, START, Home, Landed, orders
 
 JANUARY = {"interval_start": "2020-01-01T00:00:00+00:00", "interval_end": "2020-02-01T00:00:00+00:00"}
-FORM = 'trigger orders with "Replay deliveries" {0} and '
+FORM = 'trigger orders_replays with "Replay deliveries" {0} and '
 COMMAND = "or `sluice replay orders --deliveries {0} "
+INTERVAL = (
+    'trigger orders_replays with "Replay an interval: its start" 2020-01-01T00:00:00+00:00,'
+    ' "Replay an interval: its end" 2020-02-01T00:00:00+00:00 and "Take changed inputs" ticked'
+)
 AGAIN = 'or create the backfill again with that ("Override parameters on existing runs" ticked)'
 
 
 def asked(run_type: str = "manual", **more: Any) -> AirflowTry:
     run = {"dag_id": "orders", "dag_run_id": "r", "task_id": "run", "try_number": 1, "clear_number": 0}
-    return AirflowTry(**run, run_type=run_type, **more)
+    return AirflowTry(**{**run, **more}, run_type=run_type)
 
 
 def refused(home: Home, one: AirflowTry, kind: type[Exception]) -> str:
@@ -57,7 +61,9 @@ def test_a_stopped_replay_says_what_to_fill_in_and_the_form_then_decides(home: H
     changed = refused(home, named, InputsChanged)
     assert form + '"Take changed inputs" ticked, ' + command + "--accept-changed`" in changed
     backfill = asked("backfill", **JANUARY)
-    assert AGAIN in refused(home, backfill, InputsChanged)
+    stopped = refused(home, backfill, InputsChanged)
+    assert INTERVAL in stopped
+    assert AGAIN in stopped
 
     rows = refused(home, asked(deliveries=str(number), accept_changed=True), NeedsPerson)
     assert rows.startswith(form + '"Rows released since" keep,')
@@ -104,6 +110,11 @@ def test_a_form_that_makes_no_sense_is_refused(home: Home) -> None:
         "names nothing that is to be replayed": asked(accept_changed=True),
         "asks for a replay and names rows": asked(release="1", releases="keep"),
         "releases some is not known": asked(deliveries="1", releases="some"),
+        "names deliveries and an interval": asked(deliveries="1", start="2020-01-01"),
+        "names one end of an interval": asked(end="2020-01-01"),
+        "is empty": asked(start="2020-01-02", end="2020-01-01"),
+        "interval 1 May": asked(start="1 May", end="2020-01-01"),
+        "The form of orders_replays asks for nothing": asked(dag_id="orders_replays", beside=True),
     }
     home.land("orders/0.jsonl", orders(0, 8))
     home.run()

@@ -137,6 +137,14 @@ def test_the_names_of_shipped_dags_are_no_pipelines() -> None:
         assert found.startswith(f"name: {name!r}")
 
 
+def test_the_name_of_a_dag_for_replays_is_no_pipelines() -> None:
+    [found] = problems(declared(name="orders_replays"))
+    assert found.startswith(
+        "name: 'orders_replays' ends as the DAG for the replays of a pipeline 'orders' would"
+    )
+    assert problems(declared(name="replays_of_orders")) == []
+
+
 def test_a_pipeline_is_followed_or_has_a_schedule() -> None:
     second = dt.timedelta(seconds=1)
     assert problems(declared(follow=True, every=second, interval="at")) == []
