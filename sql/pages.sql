@@ -78,7 +78,7 @@ SELECT CASE WHEN count(*) > %(limit)s THEN min(d.commit_seq) + 1 END FROM (
 SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
        d.malformed, d.suite_digest, q.state, q.success
 FROM (SELECT DISTINCT t.run_id FROM sluice.airflow_try t
-      WHERE t.dag_id = %(pipeline)s AND t.dag_run_id = %(dag_run)s AND t.run_id IS NOT NULL) t
+      WHERE t.pipeline = %(pipeline)s AND t.dag_id = %(dag)s AND t.dag_run_id = %(dag_run)s AND t.run_id IS NOT NULL) t
 JOIN sluice.delivery d ON d.run_id = t.run_id
 LEFT JOIN sluice.quality q USING (delivery_id)
 WHERE d.pipeline = %(pipeline)s AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
@@ -88,7 +88,7 @@ WHERE d.pipeline = %(pipeline)s AND d.commit_seq < %(before)s ORDER BY d.commit_
 SELECT t.task_id, t.try_number, t.run_type, t.started_at, t.ended_at, t.outcome, t.interval_start, t.interval_end,
        t.run_id::text
 FROM sluice.airflow_try t
-WHERE t.dag_id = %(pipeline)s AND t.dag_run_id = %(dag_run)s ORDER BY t.started_at DESC LIMIT 20
+WHERE t.pipeline = %(pipeline)s AND t.dag_id = %(dag)s AND t.dag_run_id = %(dag_run)s ORDER BY t.started_at DESC LIMIT 20
 
 -- name: rules
 -- The verdict rule by rule on some deliveries. On all pages a rule is known by the first 300 characters of its reason.

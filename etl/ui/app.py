@@ -2,7 +2,8 @@
 
 Nobody sees anything without Airflow's own sign-in, and of a pipeline only whoever may read the runs of the DAG
 of its name: the application asks for the user, and each route below a pipeline's name for that right. Held rows are
-released and discarded by whoever may trigger that DAG.
+discarded by whoever may trigger that DAG, and released by whoever may trigger the one for the pipeline's replays, which
+does it in their name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
+from urllib.parse import quote, urlencode
 
 import psycopg2
 from airflow.api_fastapi.app import get_auth_manager
@@ -21,10 +23,11 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
 from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from psycopg2 import errorcodes
 from starlette.exceptions import HTTPException
 
+from etl.airflow_try import pipeline_of, replays_of
 from etl.database import Cursor
 from etl.errors import NeedsPerson, SluiceError
 from etl.quarantine import discard
@@ -60,7 +63,14 @@ Place = Annotated[str, Query(pattern="^[0-9]{1,18}-[0-9]{1,18}$")]
 
 READS = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 router = APIRouter(dependencies=[READS])
-decides = APIRouter(dependencies=[READS, Depends(requires_access_dag("POST", DagAccessEntity.RUN))])
+
+
+def _require_right(user: User, dag_id: Name, action: Action) -> None:
+    if action not in _may_decide(user, dag_id):
+        raise HTTPException(403, "Forbidden")
+
+
+decides = APIRouter(dependencies=[READS, Depends(_require_right)])
 
 
 def build() -> FastAPI:
@@ -93,19 +103,31 @@ def overview(
 
 
 @router.get("/{dag_id}/")
-def pipeline(request: Request, dag_id: Name, before: Before = LAST) -> HTMLResponse:
+def pipeline(request: Request, dag_id: Name, before: Before = LAST) -> Response:
+    if (name := pipeline_of(dag_id)) != dag_id:
+        return _leads_to(f"../{quote(name, safe='')}/")
     return _answer(request, lambda cursor, frame: pages.pipeline(cursor, dag_id, frame, before=before))
 
 
 @router.get("/{dag_id}/run")
 def dag_run(
-    request: Request, dag_id: Name, run_id: Text, task_id: Text | None = None, before: Before = LAST
-) -> HTMLResponse:
-    asked = decisions.asked_of(dag_id, run_id)
+    request: Request,
+    dag_id: Name,
+    run_id: Text,
+    task_id: Text | None = None,
+    dag: Text | None = None,
+    before: Before = LAST,
+) -> Response:
+    """`dag` is the DAG of the run where that is not the one of the pipeline's name."""
+    if (name := pipeline_of(dag_id)) != dag_id:
+        return _leads_to(f"../{quote(name, safe='')}/run", dag=dag_id, run_id=run_id, task_id=task_id)
+    dag = dag or dag_id
+    # Airflow's own note of a run, by the right to this pipeline: of no other DAG
+    asked = decisions.asked_of(dag, run_id) if dag in (dag_id, replays_of(dag_id)) else None
     return _answer(
         request,
         lambda cursor, frame: pages.dag_run(
-            cursor, dag_id, frame, run_id=run_id, task_id=task_id, before=before, asked=asked
+            cursor, dag_id, frame, dag=dag, run_id=run_id, task_id=task_id, before=before, asked=asked
         ),
     )
 
@@ -221,22 +243,35 @@ def _decide(request: Request, user: BaseUser, choice: Choice, why: str, note: st
     with _told(request):
         digest, once = decisions.read_note(request, note, user, choice)
         dsn = find_postgres(load_settings())
-        if choice.action == "release" and decisions.asked_of(choice.pipeline, decisions.run_id_of(once)):
-            return _leads_to_run(decisions.run_id_of(once))  # the form was sent twice
+        asked_before = decisions.run_id_of(once)
+        if choice.action == "release" and decisions.asked_of(replays_of(choice.pipeline), asked_before):
+            return _leads_to_run(choice, asked_before)  # the form was sent twice
         with reading(dsn) as cursor:
             rows = rows_of(cursor, choice)
         decisions.require_shown(rows, digest, choice.pipeline)
         if choice.action == "release":
-            return _leads_to_run(decisions.ask_for_release(choice, rows, user=user, why=why, once=once))
+            asked = decisions.ask_for_release(choice, rows, user=user, why=why, once=once)
+            return _leads_to_run(choice, asked)
         discard(dsn, choice.pipeline, rows.ids, who=user.get_name(), why=why)
-        return RedirectResponse(f"../{choice.row or choice.delivery}", 303, headers=HEADERS)
+        return _leads_to(f"../{choice.row or choice.delivery}")
 
 
-def _leads_to_run(run_id: str) -> RedirectResponse:
-    return RedirectResponse(f"../../run?run_id={run_id}", 303, headers=HEADERS)
+def _leads_to_run(choice: Choice, run_id: str) -> RedirectResponse:
+    return _leads_to("../../run", dag=replays_of(choice.pipeline), run_id=run_id)
 
 
-def _may_decide(user: BaseUser, dag_id: str) -> bool:
+def _leads_to(place: str, **query: str | None) -> RedirectResponse:
+    asked = urlencode({name: value for name, value in query.items() if value is not None})
+    return RedirectResponse(f"{place}?{asked}" if asked else place, 303, headers=HEADERS)
+
+
+def _may_decide(user: BaseUser, pipeline: str) -> frozenset[Action]:
+    """A discard is made by these pages, a release by the DAG that they trigger in the user's name."""
+    dags: dict[Action, str] = {"discard": pipeline, "release": replays_of(pipeline)}
+    return frozenset(action for action, dag_id in dags.items() if _may_trigger(user, dag_id))
+
+
+def _may_trigger(user: BaseUser, dag_id: str) -> bool:
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
     return get_auth_manager().is_authorized_dag(
         method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
@@ -263,7 +298,11 @@ def _permitted(user: BaseUser) -> Callable[[list[str]], list[str]]:
 
 
 def _answer(
-    request: Request, make: Callable[[Cursor, Frame], Page], *, up: str = "", decides: bool = False
+    request: Request,
+    make: Callable[[Cursor, Frame], Page],
+    *,
+    up: str = "",
+    decides: frozenset[Action] = frozenset(),
 ) -> HTMLResponse:
     # the application's own mount is the last part of the path; what is before it is Airflow's
     airflow = str(request.scope.get("root_path", "")).rpartition("/")[0]
@@ -314,8 +353,8 @@ async def _refused(request: Request, error: Any) -> HTMLResponse:  # noqa: ARG00
         text = "The address is wrong, or the page has gone."
     elif error.status_code in (401, 403) and not remedy:
         text = (
-            "Airflow decides who may: it takes the right to read the runs of the DAG of the pipeline's name, and to"
-            " trigger it for a release or a discard."
+            "Airflow decides who may: it takes the right to read the runs of the DAG of the pipeline's name, to trigger"
+            " it for a discard, and to trigger the DAG for its replays for a release."
         )
     else:
         text = str(error.detail)

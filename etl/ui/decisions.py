@@ -22,6 +22,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from sqlalchemy import select
 from starlette.requests import Request
 
+from etl.airflow_try import replays_of
 from etl.errors import NeedsPerson
 from etl.ui.choices import Asked, Choice, Rows
 
@@ -64,12 +65,12 @@ def run_id_of(once: str) -> str:
 
 
 def ask_for_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, once: str) -> str:
-    """Trigger the pipeline's DAG as this user; the run's id. The same form sent twice is the same run."""
-    run_id = run_id_of(once)
+    """Trigger the DAG for the pipeline's replays as this user; the run's id. The same form sent twice is the same run."""
+    dag_id, run_id = replays_of(choice.pipeline), run_id_of(once)
     form = {"release": ",".join(map(str, rows.ids)), "why": why}
     try:
         trigger_dag(
-            choice.pipeline,
+            dag_id,
             run_id=run_id,
             conf=form,
             triggered_by=DagRunTriggeredByType.UI,
@@ -79,8 +80,8 @@ def ask_for_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, onc
         return run_id
     except (DagNotFound, ParamValidationError, ValueError) as error:
         raise NeedsPerson(
-            f"Airflow refused to start a run of {choice.pipeline}: {error}. Nothing was changed",
-            remedy=f"see in Airflow whether the DAG {choice.pipeline} is as it should be",
+            f"Airflow refused to start a run of {dag_id}: {error}. Nothing was changed",
+            remedy=f"see in Airflow whether the DAG {dag_id} is as it should be; a pipeline whose sink is replaced has none",
         ) from error
     return run_id
 

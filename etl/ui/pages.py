@@ -156,14 +156,15 @@ def dag_run(
     name: str,
     frame: Frame,
     *,
+    dag: str,
     run_id: str,
     task_id: str | None = None,
     before: int = LAST,
     asked: Asked | None = None,
 ) -> Page:
-    """What one Airflow run was asked for and delivered, and what became of its tries."""
+    """What one run of an Airflow DAG was asked for and delivered of the pipeline, and what became of its tries."""
     row = standing_of(cursor, name)
-    values = {"pipeline": name, "dag_run": run_id, "before": before, "limit": COLUMNS + 1}
+    values = {"pipeline": name, "dag": dag, "dag_run": run_id, "before": before, "limit": COLUMNS + 1}
     tries = found(cursor, "tries", TryRow, values)
     batches = found(cursor, "batches_of_run", BatchRow, values)
     shown = heatmap(batches[:COLUMNS], _rules(cursor, batches[:COLUMNS]))
@@ -172,6 +173,7 @@ def dag_run(
         "run.html",
         frame,
         row=row,
+        dag=dag,
         run_id=run_id,
         task_id=task_id,
         asked=asked,

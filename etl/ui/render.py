@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from etl.airflow_try import replays_of
 from etl.database import Cursor
 from etl.ui import words
 from etl.ui.records import MOST_COUNTED, PipelineRow, standings
@@ -54,7 +55,7 @@ class Frame:
 
     airflow: str = ""  # path of Airflow's own UI, without a slash at its end
     up: str = ""  # from the page to the pipeline's folder of pages: "" or "../"
-    decides: bool = False  # whether the reader may release and discard
+    decides: frozenset[str] = frozenset()  # which of release and discard the reader may
 
 
 def render(template: str, frame: Frame, **values: Any) -> Page:
@@ -78,6 +79,7 @@ def _environment() -> Environment:
         environment.filters[name] = getattr(words, name)
     environment.globals["name_of"] = words.name_of
     environment.globals["titled"] = words.titled
+    environment.globals["replays_of"] = replays_of
     environment.globals["STATES"] = STATES
     environment.globals["PARTS"] = PARTS
     environment.globals["MOST_COUNTED"] = MOST_COUNTED

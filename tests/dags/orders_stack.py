@@ -122,18 +122,18 @@ class Stack:
     def set_failed(self, run: str) -> None:
         self.call("PATCH", f"/dags/{NAME}/dagRuns/{quote(run, safe='')}", state="failed")
 
-    def clear(self, run: str) -> None:
+    def clear(self, run: str, dag: str = NAME) -> None:
         body = {"dag_run_id": run, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
-        self.call("POST", f"/dags/{NAME}/clearTaskInstances", **body)
+        self.call("POST", f"/dags/{dag}/clearTaskInstances", **body)
 
-    def command(self) -> psutil.Process:
+    def command(self, name: str = NAME) -> psutil.Process:
         """The `sluice run` that is at work."""
-        [found] = [one for one in psutil.process_iter(["cmdline"]) if self._is_command(one)]
+        [found] = [one for one in psutil.process_iter(["cmdline"]) if self._is_command(one, name)]
         return found
 
-    def _is_command(self, process: psutil.Process) -> bool:
+    def _is_command(self, process: psutil.Process, name: str) -> bool:
         words = process.info["cmdline"] or []
-        if words[1:5] != ["-m", "etl.cli", "run", NAME]:
+        if words[1:5] != ["-m", "etl.cli", "run", name]:
             return False
         with suppress(psutil.NoSuchProcess):
             return process.environ().get("SLUICE_HOME") == str(self.home.place.settings.home)

@@ -10,10 +10,12 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import FrameLocator, Page, expect
 
+from etl.airflow_try import replays_of
 from tests.dags.browser import sign_in
 from tests.dags.orders_stack import PATIENCE, Stack
 from tests.spark.runs import NAME, NEGATIVE, RULES
 
+BESIDE = replays_of(NAME)
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -167,10 +169,10 @@ def test_a_person_releases_a_held_row_and_it_is_delivered_once(
     for origin, status in ((stack.found.address, 303), ("http://elsewhere.example", 403)):
         sent = page.request.post(place, form=form, headers={"Origin": origin}, max_redirects=0)
         assert sent.status == status
-    assert [one for one in stack.api.runs(NAME) if one.startswith("release")] == [asked]
-    assert stack.ended(asked) == "success"
+    assert list(stack.api.runs(BESIDE)) == [asked]
+    assert stack.ended(asked, BESIDE) == "success"
 
-    page.goto(f"/dags/{NAME}/runs/{quote(asked, safe='')}")
+    page.goto(f"/dags/{BESIDE}/runs/{quote(asked, safe='')}")
     page.get_by_role("link", name="Data quality").first.click()
     expect(quality(page).get_by_text("1 rows in = 1 delivered + 0 held")).to_be_visible()
     page.screenshot(path=tmp_path / "released.png")
@@ -182,6 +184,13 @@ def test_a_person_releases_a_held_row_and_it_is_delivered_once(
     stack.landed.released += [one for one in stack.landed.orders[-9:] if NEGATIVE in one.reasons]
     stack.assert_exactly_once()
 
-    stack.clear(asked)  # it has nothing left to release
-    assert stack.ended(asked) == "success"
+    page.goto(f"/dags/{BESIDE}")
+    page.get_by_role("link", name="Data quality").first.click()
+    expect(quality(page).get_by_role("heading", name=f"Data quality of {NAME}")).to_be_visible()
+    place = f"/api/v2/dags/{BESIDE}/dagRuns/{quote(asked, safe='')}/taskInstances/run/links"
+    page.goto(stack.api.get(place)["extra_links"]["Data quality"])
+    expect(page.get_by_role("heading", name="Task run of run")).to_be_visible()
+
+    stack.clear(asked, BESIDE)  # it has nothing left to release
+    assert stack.ended(asked, BESIDE) == "success"
     stack.assert_exactly_once()

@@ -6,8 +6,12 @@ from typing import Any
 
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-MAY_SEE = {"ada": {"feed", "small"}, "eve": {"small"}}  # others: all
-MAY_TRIGGER = {"may": {"small"}}  # others: what they may see, by their role
+MAY_SEE = {"ada": {"feed", "feed_replays", "small"}, "eve": {"small"}}  # others: all
+MAY_TRIGGER = {
+    "may": {"small"},
+    "rae": {"feed_replays"},
+    "ian": {"feed"},
+}  # others: what they may see, by their role
 
 
 class PerDag(SimpleAuthManager):

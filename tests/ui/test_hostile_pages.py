@@ -143,7 +143,8 @@ def poison(cursor: psycopg2.extensions.cursor, delivery: int, text: str) -> None
            FROM sluice.delivery WHERE delivery_id = %(delivery)s""",
         """INSERT INTO sluice.airflow_try (dag_id, dag_run_id, task_id, try_number, pipeline, run_type, clear_number,
                                            outcome, run_id)
-           VALUES ('feed', left(%(text)s, 500), %(text)s, 1, 'feed', %(text)s, 0, %(text)s, md5('feed' || 0)::uuid)""",
+           VALUES (left(%(text)s, 200), left(%(text)s, 500), %(text)s, 1, 'feed', %(text)s, 0, %(text)s,
+                   md5('feed' || 0)::uuid)""",
     ):
         cursor.execute(statement, here)
 
@@ -156,7 +157,9 @@ def every_page(dsn: str, delivery: int, text: str) -> list[Page]:
         lambda cursor: pages.rule(cursor, "feed", Frame(), reason=text),
         lambda cursor: columns.column(cursor, "feed", Frame(), column=text),
         lambda cursor: pages.batch(cursor, "feed", BELOW, delivery=delivery),
-        lambda cursor: pages.dag_run(cursor, "feed", Frame(), run_id=text[:500], task_id=text),
+        lambda cursor: pages.dag_run(
+            cursor, "feed", Frame(), dag=text[:200], run_id=text[:500], task_id=text
+        ),
         lambda cursor: pages.quarantine(
             cursor, "feed", Frame(), wanted=Wanted(rule=text, status=None, before=(delivery + 1, 2**63 - 1))
         ),

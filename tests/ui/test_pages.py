@@ -51,8 +51,10 @@ PAGES: dict[str, Make] = {
     ),
     "batch": lambda cursor: pages.batch(cursor, "feed", BELOW, delivery=BATCHES),
     "batch of 400 rules": lambda cursor: pages.batch(cursor, "wide", BELOW, delivery=1_000_057),
-    "run": lambda cursor: pages.dag_run(cursor, "feed", Frame(), run_id="scheduled__999"),
-    "run of 400 rules": lambda cursor: pages.dag_run(cursor, "wide", Frame(), run_id="scheduled__5"),
+    "run": lambda cursor: pages.dag_run(cursor, "feed", Frame(), dag="feed", run_id="scheduled__999"),
+    "run of 400 rules": lambda cursor: pages.dag_run(
+        cursor, "wide", Frame(), dag="wide", run_id="scheduled__5"
+    ),
     "stopped": lambda cursor: pages.stopped(cursor, "feed", Frame()),
     "quarantine": lambda cursor: pages.quarantine(cursor, "feed", Frame(), wanted=Wanted()),
     "quarantine of a rule": lambda cursor: pages.quarantine(

@@ -26,7 +26,10 @@ from tests.ui.history import seed
 from tests.waiting import until
 
 READY_WITHIN = 240  # seconds; nothing is decided by it, a server that takes so long has failed
-USERS = {"ada": "viewer", "eve": "viewer", "bob": "user", "may": "user", "root": "admin"}
+USERS = {"ada": "viewer", "eve": "viewer", "bob": "user", "may": "user", "root": "admin"} | {
+    "rae": "user",
+    "ian": "user",
+}
 PREFIX = "/data-quality"
 WHY = "the vendor's <b>test</b> data"
 ROUTES = """
@@ -266,6 +269,34 @@ def test_who_may_not_trigger_the_dag_has_no_buttons_and_decides_nothing(
     assert states(server) == before
 
 
+def test_a_release_takes_the_right_to_trigger_its_dag_and_a_discard_that_to_trigger_the_pipelines(
+    server: Server, decisions: list[str]
+) -> None:
+    for path in decisions:
+        page, _, action = path.rpartition("/")
+        for user, may in (("rae", "release"), ("ian", "discard")):
+            shown = server.get(page, user).text
+            assert [one for one in ("release", "discard") if f"/{one}" in shown] == [may]
+            status = 200 if action == may else 403
+            assert server.get(path, user).status_code == status
+            if action != may:
+                assert server.post(path, user, server.note(path)).status_code == 403
+
+
+def test_the_tabs_of_the_dag_for_replays_lead_to_the_pipelines_pages(server: Server) -> None:
+    tab, run = "/feed_replays/", "/feed_replays/run?run_id=manual__1%2B2&task_id=run"
+    answers = [server.get(path, "ada") for path in (tab, run)]
+    assert [answer.status_code for answer in answers] == [303, 303]
+    places = [answer.headers["location"] for answer in answers]
+    assert places == ["../feed/", "../feed/run?dag=feed_replays&run_id=manual__1%2B2&task_id=run"]
+    shown = [server.get(place.removeprefix(".."), "ada") for place in places]
+    assert [answer.status_code for answer in shown] == [200, 200]
+    assert "No try of it has begun" in shown[1].text
+    assert [server.get(path, "eve").status_code for path in (tab, run)] == [403, 403]
+    of_another = server.get("/small/run?dag=feed&run_id=scheduled__5", "eve").text
+    assert "No try of it has begun" in of_another
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -366,7 +397,7 @@ def test_a_release_that_airflow_can_not_start_changes_nothing(server: Server) ->
     before, path = states(server), "/feed/quarantine/26/release"
     answer = server.post(path, "root", server.note(path))
     assert answer.status_code == 409
-    assert "Airflow refused to start a run of feed" in answer.text  # no DAG file has it
+    assert "Airflow refused to start a run of feed_replays" in answer.text  # no DAG file has it
     assert states(server) == before
 
 
