@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from etl.airflow_try import replays_of
 from etl.database import migrate
 from tests.dags.orders_stack import PATIENCE, Stack
-from tests.spark.runs import DECLARATION, Order, orders
+from tests.spark.runs import DECLARATION, RULES, Order, orders
 from tests.waiting import until
 
 NAME = "followed"
+BESIDE = replays_of(NAME)
 TEXT = (
     DECLARATION.format(name=NAME, max_files=1, share=1.0)
     .replace("from etl.pipeline", "from datetime import timedelta\nfrom etl.pipeline")
     .replace(
         "    max_quarantine_share",
-        "    follow=True, every=timedelta(seconds=1), retry_delay=timedelta(seconds=1),\n    max_quarantine_share",
+        "    interval='at', follow=True, every=timedelta(seconds=1), retry_delay=timedelta(seconds=1),\n"
+        "    max_quarantine_share",
     )
 )
 pytestmark = pytest.mark.timeout(900)
@@ -35,22 +39,56 @@ def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
         return home.ask(query, NAME) == [(count,)]
 
     def outcomes() -> list[str | None]:
-        query = "SELECT outcome FROM sluice.run WHERE pipeline = %s ORDER BY started_at"
+        query = "SELECT outcome FROM sluice.run WHERE pipeline = %s AND kind = 'stream' ORDER BY started_at"
         return [one for (one,) in home.ask(query, NAME)]
 
     landed = home.land(f"{NAME}/0.jsonl", orders(0, 9, negative=[4]))
     api.unpause(NAME)
+    nothing = api.trigger(BESIDE)
     until(lambda: delivered(1), "a delivery", patience=PATIENCE)
     [(first, state)] = api.runs(NAME).items()
     assert state == "running"
 
+    # a run of the DAG for replays that asks for nothing fails, and delivers nothing of what has landed
+    assert stack.ended(nothing, BESIDE) == "failed"
+    [task] = api.tasks(BESIDE, nothing)
+    assert (task.tries, api.xcom(BESIDE, nothing, "run", "summary")["exit_code"]) == (1, 2)
+    said = "\n".join(api.log(BESIDE, nothing, "run"))
+    assert 'trigger it with "Replay deliveries" filled in' in said
+
+    # its command killed, the same run has another try, which goes on; a release is made meanwhile
+    stack.command(NAME).kill()
+    home.judge(*RULES[1:])
+    [(row,)] = home.ask("SELECT quarantine_id FROM sluice.quarantine WHERE pipeline = %s", NAME)
+    released = api.trigger(BESIDE, {"release": str(row), "why": "a refund"})
+    landed += home.land(f"{NAME}/1.jsonl", orders(100, 9))
+    until(lambda: delivered(3), "a release and a second delivery", patience=PATIENCE)
+    landed.released += [one for one in landed.orders if one.reasons]
+    [task] = api.tasks(NAME, first)
+    assert (task.state, task.tries, list(api.runs(NAME))) == ("running", 2, [first])
+    stack.alert("failed", "followed died and will be started again: exit code 137", NAME)
+
+    # a replay, by its interval, is done beside the run that is up
+    replayed = api.trigger(BESIDE, {"start": "2020-01-05", "end": "2020-01-06"})
+    assert [stack.ended(run, BESIDE) for run in (released, replayed)] == ["success", "success"]
+    assert api.state(NAME, first) == "running"
+    assert delivered(3)
+    home.judge(*RULES)
+    streams = "SELECT delivery_id FROM sluice.delivery WHERE pipeline = %s AND kind = 'stream' ORDER BY 1"
+    _, (second,) = home.ask(streams, NAME)
+    beside = [told_by(stack, BESIDE, run) for run in (released, replayed)]
+    assert [(one["action"], one["released"], one["replaced"]) for one in beside] == [
+        ("released", [row], []),
+        ("replaced", [], [second]),
+    ]
+
     # marked failed, it comes to the end of its batch, and the next run takes its place
     stack.call("PATCH", f"/dags/{NAME}/dagRuns/{quote(first, safe='')}", state="failed")
-    until(lambda: len(outcomes()) == 2, "a run in its place", patience=PATIENCE)
+    until(lambda: len(outcomes()) == 3, "a run in its place", patience=PATIENCE)
     # the latter where the machine is too busy for it to end within GRACE_SECONDS
-    assert outcomes()[0] in ("stopped", "lost its lease")
-    landed += home.land(f"{NAME}/1.jsonl", orders(100, 9))
-    until(lambda: delivered(2), "a second delivery", patience=PATIENCE)
+    assert outcomes()[1] in ("stopped", "lost its lease")
+    landed += home.land(f"{NAME}/2.jsonl", orders(200, 9))
+    until(lambda: delivered(4), "a delivery of the next run", patience=PATIENCE)
     assert sorted(api.runs(NAME).values()) == ["failed", "running"]
     assert not api.is_paused(NAME)
 
@@ -59,23 +97,33 @@ def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
     assert home.sluice("stop", NAME).returncode == 0
     until(lambda: sorted(api.runs(NAME).values()) == ["failed", "success"], "its end", patience=PATIENCE)
     [last] = [run for run, state in api.runs(NAME).items() if state == "success"]
-    events = stack.call("GET", "/assets/events")["asset_events"]
-    told = [one["extra"]["deliveries"] for one in events if one["source_run_id"] == last]
-    both = [
-        number for (number,) in home.ask("SELECT delivery_id FROM sluice.delivery WHERE pipeline = %s", NAME)
-    ]
-    assert told == [sorted(both)] * 2
-    tries = "SELECT outcome FROM sluice.airflow_try WHERE pipeline = %s ORDER BY started_at"
-    assert home.ask(tries, NAME)[1:] == [("done",)]
+    live = "SELECT array_agg(delivery_id ORDER BY 1) FROM sluice.delivery WHERE pipeline = %s AND live"
+    events = [*beside, told_by(stack, NAME, last)]
+    told = [number for event in events for number in event["deliveries"]]
+    assert home.ask(live, NAME) == [(sorted(told),)], "each is told of once"
+    tries = "SELECT outcome FROM sluice.airflow_try WHERE dag_id = %s ORDER BY started_at"
+    killed, failed, stopped = home.ask(tries, NAME)
+    assert (killed, stopped) == ((None,), ("done",))
+    assert failed != ("done",)
     home.assert_one_history(NAME)
     assert home.reader(NAME).in_postgres(system=()) == landed.delivered
     assert home.reader(NAME).on_lake(system=()) == landed.delivered
 
     # a broken contract would break the next run in the same second
-    home.land(f"{NAME}/2.jsonl", [Order(id=None)])
+    home.land(f"{NAME}/3.jsonl", [Order(id=None)])
     api.unpause(NAME)
     until(lambda: api.is_paused(NAME), "a pause: it is started again and again", patience=PATIENCE)
     assert sorted(api.runs(NAME).values()) == ["failed", "failed", "success"]
     assert outcomes()[-1] == "ContractBroken"
     stack.alert("failed", "followed failed: exit code 3", NAME)
-    assert delivered(2)
+    assert delivered(4)
+
+
+def told_by(stack: Stack, dag: str, run: str) -> dict[str, Any]:
+    """What the run's two events say."""
+    events = stack.call("GET", "/assets/events?order_by=-timestamp")["asset_events"]
+    mine = [one["extra"] for one in events if (one["source_dag_id"], one["source_run_id"]) == (dag, run)]
+    assert len(mine) == 2
+    assert mine[0] == mine[1]
+    found: dict[str, Any] = mine[0]
+    return found
