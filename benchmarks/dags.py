@@ -44,7 +44,7 @@ def _load(folder: str, pipelines: int) -> float:
     command = [sys.executable, "-c", TIMED, str(ROOT / "dags/pipelines.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     seconds, dags = done.stdout.split()[-2:]
-    assert int(dags) == pipelines, done.stderr
+    assert int(dags) == 2 * pipelines, done.stderr  # one for runs, one for replays
     return float(seconds)
 
 

@@ -1,4 +1,4 @@
-"""One Airflow DAG for each declared pipeline; pipelines live where SLUICE_PIPELINES says."""
+"""The Airflow DAGs of each declared pipeline; pipelines live where SLUICE_PIPELINES says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DAG folder as Airflow's DAG processor sees it: light to load, one DAG for each declared pipeline."""
+"""The DAG folder as Airflow's DAG processor sees it: light to load, the DAGs of each declared pipeline."""
 
 from __future__ import annotations
 
