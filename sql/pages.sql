@@ -155,6 +155,10 @@ WHERE d.delivery_id = %(delivery)s AND d.pipeline = %(pipeline)s
 SELECT left(i.uri, 500) AS uri, i.size, i.mtime_ms, count(*) OVER () AS all
 FROM sluice.delivery_input i WHERE i.delivery_id = %(delivery)s ORDER BY i.path LIMIT %(limit)s
 
+-- name: models
+-- Which version of each of its models scored a delivery.
+SELECT model, version, threshold, made_at FROM sluice.delivery_model WHERE delivery_id = %(delivery)s ORDER BY model
+
 -- name: ranges
 -- The first ranges of offsets that a delivery read of Kafka, and how many there are.
 SELECT r.topic, r.topic_id, r.partition, r.start_offset, r.end_offset, count(*) OVER () AS all

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, deadline, notifiers
-from etl.airflow.operator import FOLLOWED, RETRIES, SluiceRunOperator, SluiceTaskOperator, assets
+from etl.airflow.operator import RETRIES, SluiceRunOperator, SluiceTaskOperator, assets, kept_up
 from etl.airflow_try import replays_of
 from etl.errors import SetupError
 from etl.intervals import moment_of
@@ -228,8 +228,8 @@ def _kept_up(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "follow": True,
         "retries": FOR_EVER,
-        "max_retry_delay": timedelta(minutes=5),  # the count goes on, however long it was up since
-        "retry_policy": FOLLOWED,
+        "max_retry_delay": timedelta(minutes=5),
+        "retry_policy": kept_up(pipeline.retry_delay),
         "execution_timeout": None,
         "on_retry_callback": notifiers("failed", pipeline.name, RESTARTED),
     }

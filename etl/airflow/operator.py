@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,10 @@ class Ended(RunFailed):
     """Airflow ended the try: marked failed, cleared, timed out, or its worker went down."""
 
 
+class EndedAfterLong(RunFailed):
+    """A run that is to stay up had been up for STEADY at least: it can come up, so its delays begin anew."""
+
+
 class TryLater(RunFailed):
     """Another run holds the pipeline, or a service is away (exit 75)."""
 
@@ -64,7 +69,18 @@ RETRIES = ExceptionRetryPolicy(
         ),
     ]
 )
-FOLLOWED = ExceptionRetryPolicy(rules=_BY_A_PERSON)  # of a run that is to stay up
+STEADY = timedelta(minutes=10)
+
+
+def kept_up(retry_delay: timedelta) -> ExceptionRetryPolicy:
+    """Of a run that is to stay up: its delays grow with each try, but for one that had been up for long."""
+    steady = RetryRule(
+        exception=f"{__name__}.EndedAfterLong",
+        action=RetryAction.RETRY,
+        retry_delay=retry_delay,
+        reason=f"it had been up for {STEADY} or longer",
+    )
+    return ExceptionRetryPolicy(rules=[*_BY_A_PERSON, steady])
 
 
 def assets(pipeline: str) -> tuple[Asset, Asset]:
@@ -144,12 +160,14 @@ class SluiceRunOperator(BaseOperator):
         if self.driver_memory:
             words += ["--conf", f"spark.driver.memory={self.driver_memory}"]
         self._command = Command(words=words, apart=self.follow)
+        began = time.monotonic()
         done = self._command.run(self.log.info)
+        up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)
         summary = done.result if isinstance(done.result, dict) else {}
         if done.exit_code:
             context["ti"].xcom_push(key=SUMMARY, value={**summary, "exit_code": done.exit_code})
             self._alert(summary, context)
-            raise failure(done)
+            raise failure(done, up=up)
         context["ti"].xcom_push(key=SUMMARY, value=summary)
         self._alert(summary, context)
         if self._killed:  # it came to a good end, but no success is to be told of
@@ -237,9 +255,11 @@ def asked_by(context: Context, **form: Any) -> AirflowTry:
     )
 
 
-def failure(done: Finished) -> RunFailed:
-    """The exit code as an exception, with the command's own last words."""
+def failure(done: Finished, *, up: timedelta = timedelta(0)) -> RunFailed:
+    """The exit code as an exception, with the command's own last words; `up`: of a run that was to stay up, how long."""
     kind = FAILURES.get(done.exit_code, RunFailed)
+    if up >= STEADY and kind in (RunFailed, TryLater):
+        kind = EndedAfterLong
     message = next((line for line in reversed(done.said) if line.startswith("sluice: ")), "")
     return kind(f"exit code {done.exit_code}. {message}".strip())
 

@@ -286,6 +286,14 @@ class InputRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelRow:
+    model: str
+    version: int
+    threshold: float
+    made_at: dt.datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class RangeRow:
     topic: str
     topic_id: str

@@ -177,15 +177,23 @@ def test_a_pipeline_that_is_followed_has_a_run_kept_up_until_a_person_is_needed(
 
 
 def test_only_what_a_person_must_mend_ends_a_followed_run_for_good() -> None:
-    from etl.airflow.operator import FOLLOWED, Ended, failure
+    from etl.airflow.operator import STEADY, Ended, failure, kept_up
     from etl.airflow.process import Finished
 
-    def action(code: int) -> str:
-        done = Finished(exit_code=code, printed="", result=None, said=())
-        return FOLLOWED.evaluate(failure(done), 500, 100_000).action.value
+    policy = kept_up(timedelta(seconds=20))
 
-    assert [code for code in (2, 3, 4, 70, 75, 137, 143) if action(code) == "fail"] == [2, 3, 4]
-    assert FOLLOWED.evaluate(Ended("cleared"), 1, 100_000).action.value == "default"
+    def decided(code: int, up: timedelta = timedelta(0)) -> Any:
+        done = Finished(exit_code=code, printed="", result=None, said=())
+        return policy.evaluate(failure(done, up=up), 500, 100_000)
+
+    codes = (2, 3, 4, 70, 75, 137, 143)
+    for up in (timedelta(0), STEADY):
+        assert [code for code in codes if decided(code, up).action.value == "fail"] == [2, 3, 4]
+    assert policy.evaluate(Ended("cleared"), 1, 100_000).action.value == "default"
+    # by Airflow's own delays, which grow with each try; but for one that had been up for long
+    assert {decided(code).action.value for code in codes[3:]} == {"default"}
+    again = [decided(code, STEADY) for code in codes[3:]]
+    assert {(one.action.value, one.retry_delay) for one in again} == {("retry", timedelta(seconds=20))}
 
 
 def test_the_page_of_a_dag_says_what_the_pipelines_file_says(bag: Any) -> None:

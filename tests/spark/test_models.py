@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import pickle
+import re
 import shutil
 from dataclasses import replace
 from hashlib import sha256
@@ -31,8 +32,10 @@ from etl.sample import Sample
 from etl.sweep import sweep
 from etl.train import Trained, _split, train
 from etl.trying import try_out
+from etl.ui import pages
 from etl.whatif import put_out
 from tests.spark.runs import Home
+from tests.ui.drawn import draw, shown
 from tests.unit.test_forest import Mean
 
 READINGS = """
@@ -242,6 +245,8 @@ def test_a_version_trained_between_two_batches_scores_the_next_one(home: Home, m
         "SELECT batch_id, version FROM sluice.delivery_model WHERE model = 'anomaly' ORDER BY batch_id LIMIT 4"
     )
     assert recorded == [(0, 1), (1, 2), (2, 2), (3, 3)]
+    page, _ = draw(home.dsn, lambda cursor: pages.batch(cursor, "scored", pages.Frame(), delivery=3))
+    assert re.search(r"Model anomaly\s+version 2, trained \d", shown(page))
     home.assert_clean("scored")
 
     if more:

@@ -23,7 +23,7 @@ from tests.ui.drawn import BELOW, TRANSACTION, Make, draw, shown
 from tests.ui.history import Counting, seed
 
 BATCHES, RULES = 10_000, 30
-MOST_QUERIES, MOST_BYTES = 11, 300_000
+MOST_QUERIES, MOST_BYTES = 12, 300_000
 
 
 @pytest.fixture(scope="module")
