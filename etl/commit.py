@@ -97,7 +97,7 @@ def commit(
     decision: Decision | None,
 ) -> Receipt:
     """Make the staged batch visible in both sinks at once, or in neither."""
-    uncovered, report = _uncovered(run, task), report_text(verdict, decision)
+    uncovered, report = _uncovered(run, task, staged), report_text(verdict, decision)
     for _ in range(DRAFTS):
         basis = _basis(run)
         it = Commit(
@@ -128,15 +128,18 @@ def commit(
     )
 
 
-def _uncovered(run: Session, task: StageTask) -> Uncovered | None:
+def _uncovered(run: Session, task: StageTask, staged: Staged) -> Uncovered | None:
     if run.change_log is None or run.apart is None:
         return None
     found = Uncovered(
         dsn=run.sinks.dsn,
         pipeline=run.lease.pipeline,
+        warehouse=run.sinks.warehouse,
         log=run.change_log,
         task=task,
+        brought=[report.task for report in staged.reports],
         replaced=run.apart.supersedes,
+        as_found=run.apart.as_found,
     )
     found.catch_up()  # nearly all of it, before anything that another commit could make old
     return found
@@ -204,10 +207,12 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
     it.run.sinks.warehouse.evolve(cursor)
+    if it.uncovered and it.uncovered.has_grown(cursor):  # by what the table has until the next line
+        raise _Moved
     if it.run.apart is not None:
         apart.remove_rows(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline)
     if it.uncovered:
-        it.uncovered.put_back(cursor, it.run.sinks.warehouse)
+        it.uncovered.put_back(cursor)
     _merge(cursor, it)
     if it.run.apart is not None and it.run.apart.kept:
         apart.keep_releases(cursor, it.run.apart, entry.pipeline, entry.delivery_id)

@@ -164,7 +164,6 @@ def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 def table_rows(cursor: Cursor, target: sql.Identifier, columns: pa.Schema, take: Take) -> None:
     """Pass every row of the table on: `columns`, whether a value is beyond Arrow, and the identity."""
     fields = [*columns, *IDENTITY]
-    exact = [statement("audit", f"exact_{_form(f.type)}", column=sql.Identifier(f.name)) for f in fields]
     beyond = [
         sql.SQL("coalesce({}, false)").format(
             statement("audit", f"beyond_{_form(f.type)}", column=sql.Identifier(f.name))
@@ -174,8 +173,15 @@ def table_rows(cursor: Cursor, target: sql.Identifier, columns: pa.Schema, take:
     ]
     flag = sql.SQL("nullif({}, false)").format(sql.SQL(" OR ").join(beyond) if beyond else sql.SQL("false"))
     wanted = pa.schema([*fields, pa.field(BEYOND, pa.bool_())])
-    command = statement("audit", "copy_table", columns=sql.SQL(", ").join([*exact, flag]), target=target)
+    command = statement("audit", "copy_table", columns=exact(fields) + sql.SQL(", ") + flag, target=target)
     copy_rows(cursor, command, wanted, take)
+
+
+def exact(fields: Iterable[pa.Field]) -> sql.Composed:
+    """Columns of a query, each value in the form that `copy_rows` reads without a loss."""
+    return sql.SQL(", ").join(
+        statement("audit", f"exact_{_form(f.type)}", column=sql.Identifier(f.name)) for f in fields
+    )
 
 
 def _form(kind: pa.DataType) -> str:

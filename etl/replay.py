@@ -150,6 +150,7 @@ def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
         return None
     return LakeLog(
         spark=opened.frame.sparkSession,
+        table=opened.sinks.table,
         schema=opened.rules.schema,
         keys=keys,
         replaced=sorted(change.files["data"]),

@@ -2,9 +2,13 @@
 
 The table has one row a key, the lake every change. Once the replaced rows are gone, each of their keys has the
 newest of what the other live deliveries brought, exactly as if the replaced ones had never been; and over that
-the replay's own rows are merged as any. The changes are staged before the lock. Whatever adds to them moves the
-Iceberg table's pointer, so a commit that came in between is noticed by the swap; what it brought is staged, and
-the transaction tried again.
+the replay's own rows are merged as any. A row of the table is at least as new as all that it covers. So where the
+replay brings one that is as new as that, it wins, and the lake need not be asked; it is asked for the other keys
+alone, and not read where there are none.
+
+Which keys these are, and their changes, is staged before the lock, and under the lock found out once more. Whatever
+adds to the changes moves the Iceberg table's pointer, so a commit that came in between is noticed by the swap, and a
+key that only now needs its changes by the second look: what is missing is staged, and the transaction tried again.
 """
 
 from __future__ import annotations
@@ -15,26 +19,36 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+from psycopg2 import sql
 
 from etl.columns import DELIVERY
 from etl.database import Cursor, run, session
 from etl.stage import StageTask, conform
 from etl.staging import StagingTables, StagingWriter
+from etl.statements import statement
 from etl.stored import parquet
-from etl.warehouse import Warehouse
+from etl.warehouse import NOTED, Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from etl.lake import LakeTable
+
 Staged = tuple[int, int]  # the number of a winning task, and how many rows it staged
+
+LISTED = 10_000  # keys; of more the log is asked by what was replaced, which Spark reads by itself
 
 
 class ChangeLog(Protocol):
     """Where the changes of a pipeline's keys are."""
 
-    def stage(self, task: StageTask, files: Sequence[str]) -> list[Staged]:
-        """Stage all rows of these objects that have a key of the replaced rows."""
+    @property
+    def replaced(self) -> Sequence[str]:
+        """The objects whose rows are taken away."""
+
+    def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[Staged]:
+        """Stage all rows of these objects that have one of these keys, or, None, a key of the replaced rows."""
 
 
 @dataclass(kw_only=True)
@@ -43,10 +57,13 @@ class Uncovered:
 
     dsn: str = field(repr=False)
     pipeline: str
+    warehouse: Warehouse
     log: ChangeLog
     task: StageTask
+    brought: Sequence[int]  # the tasks that staged the replay's own rows
     replaced: tuple[int, ...]
-    deliveries: set[int] = field(default_factory=set)  # staged so far
+    as_found: bool  # the table may lack rows that it should have
+    deliveries: set[int] = field(default_factory=set)  # staged so far, of all keys that were asked for
     tasks: list[Staged] = field(default_factory=list)
 
     def catch_up(self) -> None:
@@ -54,19 +71,40 @@ class Uncovered:
 
         What is staged of a delivery that another replay takes out of force meanwhile is not put back.
         """
+        if self.as_found and not self.tasks:  # for their keys, which the table may not tell
+            self.tasks += self.log.stage(self.task, self.log.replaced, None)
         values = {"pipeline": self.pipeline, "replaced": list(self.replaced)}
         with session(self.dsn) as cursor:
+            if self.has_grown(cursor):
+                self.deliveries.clear()
+            keys = self._keys(cursor)
             live = {number for (number,) in run(cursor, "uncovered", "live", values)}
             values["deliveries"] = sorted(live - self.deliveries)
             files = [path for (path,) in run(cursor, "uncovered", "files", values)]
-        if files:
-            self.tasks += self.log.stage(self.task, files)
+        if files and (keys is None or keys.num_rows):
+            self.tasks += self.log.stage(self.task, files, keys)
         self.deliveries |= live
 
-    def put_back(self, cursor: Cursor, warehouse: Warehouse) -> None:
+    def has_grown(self, cursor: Cursor) -> bool:
+        """Whether the change log of keys is needed that it was not asked for; it is to be, in what follows."""
+        return self.warehouse.ask(cursor, self.task.tables, self.brought, self.replaced) > 0
+
+    def _keys(self, cursor: Cursor) -> pa.Table | None:
+        """All that the log was asked for; None: they are too many to be listed."""
+        from etl.recount import copy_rows, exact  # with pyiceberg, which the executors do without
+
+        columns = pa.schema([self.warehouse.columns.field(name) for name in self.warehouse.keys])
+        parts = {"log": sql.Identifier(self.task.tables.log or ""), "most": sql.Literal(LISTED + 1)}
+        command = statement("uncovered", "asked", columns=exact(columns), noted=sql.Literal(NOTED), **parts)
+        found: list[pa.RecordBatch] = []
+        copy_rows(cursor, command, columns, found.append)
+        keys = pa.Table.from_batches(found, columns)
+        return keys if keys.num_rows <= LISTED else None
+
+    def put_back(self, cursor: Cursor) -> None:
         """Fill the keys that the table lost, once the replaced rows are removed."""
         assert self.task.tables.log is not None
-        warehouse.put_back(
+        self.warehouse.put_back(
             cursor,
             self.task.tables.log,
             [number for number, _ in self.tasks],
@@ -104,23 +142,37 @@ class LakeLog:
     """The change log as the pipeline's Parquet files have it, read by Spark."""
 
     spark: SparkSession
+    table: LakeTable
     schema: StructType  # of the transform's output
     keys: tuple[str, ...]
-    replaced: Sequence[str]  # objects whose rows are taken away
+    replaced: Sequence[str]
     connections: int
 
-    def stage(self, task: StageTask, files: Sequence[str]) -> list[Staged]:
+    def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[Staged]:
         from pyspark.sql.types import LongType, StructField, StructType
 
+        from etl.candidates import candidates
         from etl.sparkbatch import collect, in_tasks
 
-        if not self.replaced:
+        if keys is not None:
+            with session(task.tables.dsn) as cursor:
+                pointer = self.table.pointer(cursor)
+            files = candidates(self.table, pointer or "", files, keys)
+        if not files:
             return []
-        keys = [self.schema[name] for name in self.keys]
-        touched = parquet(self.spark, self.replaced, StructType(keys))
         logged = StructType([*self.schema.fields, StructField(DELIVERY, LongType())])
         changes = parquet(self.spark, files, logged)
-        found = changes.join(touched, on=list(self.keys), how="left_semi").coalesce(self.connections)
+        found = changes.join(self._touched(keys), on=list(self.keys), how="left_semi").coalesce(
+            self.connections
+        )
         columns = pa.schema([*task.sieve.columns, pa.field(DELIVERY, pa.int64())])
         staged: list[Staged] = collect(in_tasks(found, partial(stage_log, task.tables, columns)))
         return staged
+
+    def _touched(self, keys: pa.Table | None) -> DataFrame:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
+
+        if keys is None:
+            return parquet(self.spark, self.replaced, StructType([self.schema[name] for name in self.keys]))
+        return F.broadcast(self.spark.createDataFrame(keys))

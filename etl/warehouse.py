@@ -53,6 +53,9 @@ def postgres_type(kind: pa.DataType) -> str:
     return _TYPES[kind]
 
 
+NOTED = -1  # in the place of a task's number: a key of which the log is asked
+
+
 @dataclass(frozen=True, kw_only=True)
 class Warehouse:
     """A pipeline's table in PostgreSQL."""
@@ -76,6 +79,12 @@ class Warehouse:
     def _keys(self) -> sql.Composed:
         assert isinstance(self.sink, Upsert)
         return _names(self.sink.keys)
+
+    @property
+    def _same_key(self) -> sql.Composed:
+        """Of the table `t` and something staged `s`."""
+        same = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in self.keys)
+        return sql.SQL(" AND ").join(same)
 
     @property
     def _key_index(self) -> str:
@@ -241,6 +250,32 @@ class Warehouse:
         )
         cursor.execute(merge, values)
 
+    def ask(
+        self, cursor: Cursor, tables: StagingTables, tasks: Sequence[int], replaced: Sequence[int]
+    ) -> int:
+        """Note which keys need the change log once the `replaced` deliveries' rows are gone; how many are new.
+
+        These are keys whose row none of the rows that the `tasks` staged is sure to win over all it had covered; and those
+        of `replaced` rows in the log's staging table of which the table has no row.
+        """
+        assert isinstance(self.sink, Upsert)
+        # A replay may bring the very column, which the table then gains with its commit.
+        there = self.sink.newest not in (self.lacks(cursor) or ())
+        covered = sql.SQL("t.{0} <= s.{0}").format(sql.Identifier(self.sink.newest))
+        ask = statement(
+            "warehouse",
+            "ask",
+            target=self.target,
+            keys=self._keys,
+            same_key=self._same_key,
+            covered=covered if there else sql.SQL("false"),
+            staging=sql.Identifier(tables.data),
+            log=sql.Identifier(tables.log or ""),
+            noted=sql.Literal(NOTED),
+        )
+        cursor.execute(ask, {"tasks": list(tasks), "replaced": list(replaced)})
+        return cursor.rowcount
+
     def put_back(self, cursor: Cursor, log: str, tasks: Sequence[int], *, expected: int) -> None:
         """Give each key that an upsert sink's table has not the newest of its staged changes, or raise StagingLost."""
         assert isinstance(self.sink, Upsert)
@@ -252,9 +287,7 @@ class Warehouse:
             columns=_names(self.columns.names),
             staged_columns=_names(self.columns.names, of="s"),
             staged_keys=_names(self.sink.keys, of="s"),
-            same_key=sql.SQL(" AND ").join(
-                sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in self.sink.keys
-            ),
+            same_key=self._same_key,
             newest=sql.Identifier(self.sink.newest),
             staging=sql.Identifier(log),
         )

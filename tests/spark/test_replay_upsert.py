@@ -6,12 +6,14 @@ import datetime as dt
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from etl import uncovered
 from etl.plan import Chosen, Plan, plan
 from etl.read import catalog_properties
 from etl.replay import replay
@@ -32,13 +34,23 @@ class Levels:
 
     home: Home
     live: list[tuple[int, Sequence[Level]]] = field(default_factory=list)
+    landed: dict[int, Sequence[Level]] = field(default_factory=dict)  # by the number of the file
 
     @classmethod
     def start(cls, home: Home) -> Levels:
         declare(home, "levels", LEVEL, schema=SCHEMA, sink=SINK)
         return cls(home=home)
 
+    @contextmanager
+    def keeping(self, condition: str) -> Iterator[None]:
+        """The transform leaves all other rows out, as long as this lasts."""
+        text = DECLARATION.format(name="levels", schema=SCHEMA, sink=SINK, suite="")
+        self.home.declare("levels", text=text.replace("lambda df: df", f"lambda df: df.where({condition!r})"))
+        yield
+        self.home.declare("levels", text=text)
+
     def write(self, batch: int, levels: Sequence[Level]) -> None:
+        self.landed[batch] = levels
         land(self.home, f"levels/{batch}.jsonl", [level.record for level in levels])
 
     def deliver(self, batch: int, levels: Sequence[Level]) -> None:
@@ -54,12 +66,17 @@ class Levels:
         """Replay deliveries by their numbers, which now have these levels in the file of the first."""
         self.replay_planned(self.planned(first, last), levels)
 
-    def replay_planned(self, said: Plan, levels: Sequence[Level]) -> None:
+    def replay_planned(self, said: Plan, levels: Sequence[Level], *, accept_changed: bool = True) -> None:
         home, pipeline = self.home, self.home.pipeline("levels")
         again = said.change(None, accept_changed=False, who="tests", why="")
-        replay(home.place, pipeline, said, who="tests", accept_changed=True, spark=home.spark)
+        replay(home.place, pipeline, said, who="tests", accept_changed=accept_changed, spark=home.spark)
         self.live = [one for one in self.live if one[0] not in again.supersedes]
         self.live.append((self.newest_delivery, levels))
+
+    def replay_kept(self, delivery: int, condition: str, levels: Sequence[Level]) -> None:
+        """Replay one from the same files, of which the transform now keeps these levels."""
+        with self.keeping(condition):
+            self.replay_planned(self.planned(delivery, delivery), levels, accept_changed=False)
 
     @property
     def newest_delivery(self) -> int:
@@ -89,8 +106,120 @@ def levels(home: Home) -> Levels:
     return Levels.start(home)
 
 
-def level(article: str, at: int, left: int = 0) -> Level:
-    return Level(article=article, at=START + at, left=left, batch=0)
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The objects of the change log that are read, as they are."""
+    found: list[str] = []
+    parquet = uncovered.parquet
+
+    def recorded(spark: Any, uris: Sequence[str], schema: Any) -> Any:
+        found.extend(uris)
+        return parquet(spark, uris, schema)
+
+    monkeypatch.setattr(uncovered, "parquet", recorded)
+    return found
+
+
+def level(article: str, at: int | None, left: int = 0) -> Level:
+    return Level(article=article, at=at if at is None else START + at, left=left, batch=0)
+
+
+def objects(levels: Levels, delivery: int) -> list[str]:
+    query = "SELECT path FROM sluice.delivery_file WHERE delivery_id = %s AND kind = 'data'"
+    return [path for (path,) in levels.home.ask(query, delivery)]
+
+
+def test_a_replay_that_brings_all_keys_again_reads_no_object_of_the_log(
+    levels: Levels, read: list[str]
+) -> None:
+    levels.deliver(0, [level("a", 5), level("b", 5), level("c", 9)])
+    levels.deliver(1, [level("a", 9), level("b", 5, 2), level("c", 5)])  # of c it has no row in the table
+    [_, (second, brought)] = levels.live
+    levels.replay_kept(second, "article <= 'c'", brought)
+    assert read == []
+    levels.assert_rebuilt()
+    third = levels.newest_delivery
+    old = objects(levels, third)
+    levels.write(1, [level("a", 9, 4), level("b", 6)])
+    levels.replay(third, third, [level("a", 9, 4), level("b", 6)])  # and changed inputs are taken
+    assert set(read) == set(old), "the replaced keys are looked for in the table, and all are there"
+    levels.assert_rebuilt()
+
+
+def test_only_objects_that_may_have_a_key_that_was_lost_are_read(levels: Levels, read: list[str]) -> None:
+    levels.deliver(0, [level("a", 1), level("b", 1), level("c", 1)])
+    levels.deliver(1, [level("m", 1), level("n", 1)])
+    levels.deliver(2, [level("a", 9), level("b", 9), level("n", 9), level("o", 9)])
+    (first, _), _, (third, brought) = levels.live
+    levels.replay_kept(third, "article <> 'b'", [one for one in brought if one.article != "b"])
+    assert read == objects(levels, first)
+    levels.assert_rebuilt()
+
+
+@pytest.mark.parametrize("before", [7, None])
+def test_of_a_key_whose_version_went_down_the_newest_of_all_that_is_left_wins(
+    levels: Levels, before: int | None
+) -> None:
+    levels.deliver(0, [level("a", before), level("b", before), level("c", None), level("d", None)])
+    levels.deliver(
+        1,
+        [level(one, 9) for one in "ab"]
+        + [level(one, at) for one in "ab" for at in (5, 8)]
+        + [level("c", None, 1)],
+    )
+    second = levels.newest_delivery
+    at = "at - timestamp'2020-01-01T00:00:00Z'"
+    kept = [level("a", 5), level("b", 8), level("b", 5), level("c", None, 1)]
+    condition = f"at IS NULL OR {at} = INTERVAL '0.000005' SECOND OR (article = 'b' AND {at} = INTERVAL '0.000008' SECOND)"
+    levels.replay_kept(second, condition, kept)
+    levels.assert_rebuilt()
+
+
+def test_a_key_that_comes_uncovered_while_a_replay_is_under_way_gets_its_changes(levels: Levels) -> None:
+    """Another replay takes away the row that had covered both; what it puts back is what this one replaces."""
+    levels.deliver(0, [level("a", 5), level("b", 5)])
+    levels.deliver(1, [level("a", 9), level("b", 9)])
+    levels.deliver(2, [level("a", 12), level("b", 12)])
+    _, (second, _), (third, _) = levels.live
+
+    def meanwhile() -> None:
+        levels.write(2, [level("b", 12)])
+        levels.replay(third, third, [level("b", 12)])
+
+    levels.write(1, [])
+    with once_at(Step.POINTER_DRAFTED, meanwhile):
+        levels.replay(second, second, [])
+    levels.assert_rebuilt()
+
+
+def test_what_the_lock_finds_uncovered_is_read_before_it_is_tried_again(
+    levels: Levels, read: list[str]
+) -> None:
+    """A row that was changed by hand moves no pointer."""
+    levels.deliver(0, [level("a", 5), level("b", 5)])
+    levels.deliver(1, [level("a", 9)])
+    [(first, _), (second, brought)] = levels.live
+
+    def newer() -> None:
+        assert read == []
+        levels.home.ask(
+            "UPDATE warehouse.levels SET at = at + interval '1 day' WHERE article = 'a' RETURNING 1"
+        )
+
+    with once_at(Step.POINTER_DRAFTED, newer):
+        levels.replay_planned(levels.planned(second, second), brought, accept_changed=False)
+    assert read == objects(levels, first)
+    levels.assert_rebuilt()
+
+
+def test_a_key_that_the_table_lost_by_hand_is_the_newest_of_all_that_is_left(levels: Levels) -> None:
+    levels.deliver(0, [level("a", 7), level("b", 7), level("c", 7)])
+    levels.deliver(1, [level("a", 9), level("b", 9), level("c", 9)])
+    second = levels.newest_delivery
+    levels.home.ask("DELETE FROM warehouse.levels WHERE article IN ('a', 'b') RETURNING 1")
+    levels.write(1, [level("a", 3)])
+    levels.replay(second, second, [level("a", 3)])
+    levels.assert_rebuilt()
 
 
 def test_what_a_replaced_row_had_covered_comes_back(levels: Levels) -> None:
@@ -187,7 +316,7 @@ class Walk:
 
     def steps(self, count: int) -> Iterator[str]:
         """So many, of each kind as many as of the others."""
-        kinds = (self.deliver, self.replay, self.replay, self.fail, self.overtaken)
+        kinds = (self.deliver, self.replay, self.keep_some, self.fail, self.overtaken)
         for step in self.chance.sample(kinds, counts=[count // len(kinds)] * len(kinds), k=count):
             yield step()
             self.levels.assert_rebuilt()
@@ -201,6 +330,17 @@ class Walk:
 
     def replay(self) -> str:
         return self._replayed(nullcontext())
+
+    def keep_some(self) -> str:
+        """One again from the same files, of which the transform keeps some rows, or all, or none."""
+        number, _ = self.chance.choice(self.levels.live)
+        files, most = self.files[number], self.chance.choice((0, 50, 90, 100))
+        landed = [one for file in files for one in self.levels.landed[file]]
+        self.levels.replay_kept(
+            number, f"left % 100 < {most}", [one for one in landed if one.left % 100 < most]
+        )
+        self.files[self.levels.newest_delivery] = files
+        return "replayed"
 
     def overtaken(self) -> str:
         """The stream delivers when all of a replay is staged."""
