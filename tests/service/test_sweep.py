@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
+from pyiceberg.table import StaticTable
 
 from etl.audit import audit
 from etl.bucket import RULE, _end_uploads, ensure_bucket
 from etl.errors import ContractBroken, NeedsPerson, SetupError
-from etl.lake import Lake
+from etl.lake import RETAINED_SNAPSHOTS, Lake
 from etl.pipeline import Append, Replace
 from etl.retained import owner_of, s3_client, stored, unfinished
 from etl.services import Services
@@ -300,6 +301,21 @@ def test_nothing_is_swept_when_current_metadata_is_not_whole(events: Delivering)
     with pytest.raises(NeedsPerson, match="is not whole"):
         swept(events)
     assert objects(events) == before - {lists}
+
+
+def test_what_a_delivery_published_is_read_within_the_horizon_when_its_snapshot_has_left_the_table(
+    events: Delivering,
+) -> None:
+    [(where,)] = events.execute("SELECT metadata_location FROM sluice.delivery")
+    [snapshot] = events.table.load(where).snapshots
+    for number in range(RETAINED_SNAPSHOTS):
+        events.deliver(rows(1, start=100 + number))
+    swept(events, horizon=WEEK)
+    assert snapshot.snapshot_id not in {
+        one.snapshot_id for one in events.table.load(events.pointers()[0]).snapshots
+    }
+    then = StaticTable.from_metadata(where, events.place.lake.properties()).scan().to_arrow()
+    assert sorted(then["id"].to_pylist()) == list(range(4, 40))
 
 
 def test_a_live_file_that_no_metadata_has_stays(events: Delivering) -> None:
