@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from psycopg2.extensions import parse_dsn
 
 from etl.database import connect, lacks_rights, require_version, run
-from etl.errors import SluiceError
+from etl.errors import ServiceAway, SluiceError
 from etl.pipeline import load_pipelines, loadable
 from etl.services import java
 from etl.settings import Settings, load_settings
@@ -20,6 +21,8 @@ from etl.statements import SQL_FOLDER
 
 if TYPE_CHECKING:
     from etl.run import Place
+
+ANSWERS_WITHIN = 5  # seconds, of one broker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,8 @@ def _examine() -> Iterator[Finding]:
         return
     yield _check("PostgreSQL", lambda: _postgres(places[0]))
     yield _check("lake", lambda: _lake(places[0]))
+    if brokers := settings[0].kafka:
+        yield _check("Kafka", lambda: kafka(brokers))
     yield _check("memory", lambda: f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB")
 
 
@@ -124,6 +129,28 @@ def _lake(place: Place) -> str:
     from etl.bucket import ensure_bucket
 
     return ensure_bucket(place.services.lake)
+
+
+def kafka(brokers: str) -> str:
+    """Which of the brokers take a connection; ServiceAway where none does. Who may read what is asked by a run."""
+    silent = {one: why for one in brokers.split(",") if (why := _silent(one))}
+    answer = [one for one in brokers.split(",") if one not in silent]
+    told = [f"{one} does not: {why}" for one, why in silent.items()]
+    if not answer:
+        raise ServiceAway(
+            f"no broker takes connections; {'; '.join(told)}",
+            remedy="see that it runs, and that SLUICE_KAFKA is right",
+        )
+    return "; ".join([f"{', '.join(answer)} {'take' if len(answer) > 1 else 'takes'} connections", *told])
+
+
+def _silent(broker: str) -> str | None:
+    host, _, port = broker.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWERS_WITHIN).close()
+    except OSError as error:
+        return str(error)
+    return None
 
 
 def rights_script(settings: Settings) -> str:

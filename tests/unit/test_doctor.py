@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
-from etl.doctor import remote_warnings
+import pytest
+
+from etl.doctor import kafka, remote_warnings
+from etl.errors import ServiceAway
 from etl.settings import Settings
 
 
@@ -27,3 +31,13 @@ def test_a_warning_says_who_would_not_reach_it_and_what_to_set(tmp_path: Path) -
     lines = [finding.line() for finding in remote_warnings(settings)]
     assert all(line.startswith("WARNING") and "spark://master:7077" in line for line in lines)
     assert "SLUICE_POSTGRES" in lines[2]
+
+
+def test_brokers_that_take_no_connection_are_told_and_are_wrong_where_none_does() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen
+        open_, away = (f"127.0.0.1:{one.getsockname()[1]}" for one in (server, closed))
+        assert kafka(open_) == f"{open_} takes connections"
+        assert kafka(f"{away},{open_}").startswith(f"{open_} takes connections; {away} does not: ")
+        with pytest.raises(ServiceAway, match=rf"no broker takes connections; {away} does not: .*refused"):
+            kafka(away)
