@@ -316,6 +316,8 @@ def refuse_replay(pipeline: str, state: Sequence[str]) -> None:
         raise SetupError(
             f"Pipeline {pipeline} keeps state between batches ({'; '.join(state)}): what a batch delivers depends on"
             " all batches before it, so none can be replayed by itself",
-            remedy="land corrected records as new files; an upsert or replace sink takes what they change. How all of"
-            " it is made anew: docs/state.md",
+            remedy="land corrected records as new files; an upsert or replace sink takes what they change. To have all of"
+            f" it made anew, from the first input on: declare the transform as a pipeline of another name, such as"
+            f" {pipeline}_2, over the same sources, `sluice run {pipeline}_2`, then give its readers' name to it, in both"
+            f" sinks at once, by `sluice publish {pipeline}_2 --as SCHEMA.NAME` (docs/state.md)",
         )
