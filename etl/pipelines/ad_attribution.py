@@ -5,6 +5,7 @@ Two topics are joined. A click that was sent twice counts once; one of no impres
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from etl.pipeline import Append, Kafka, Pipeline, Stream, day
@@ -53,4 +54,6 @@ PIPELINE = Pipeline(
     sink=Append(partition_by=day("shown_at")),
     late="at",
     max_quarantine_share=0.2,
+    follow=True,  # the watermark moves while a run sees records of both topics
+    every=timedelta(seconds=10),
 )
