@@ -49,6 +49,7 @@ ON_THE_DRIVER = (
     "committed",
     "batch-done",
 )
+SWAP = ("staged", "pipeline-locked", "rows-merged", "pointer-swapped", "committed")
 ON_EXECUTORS = ("object-opened", "rows-copied", "task-committed")
 
 FIRST, MIDDLE = 0, 1
@@ -145,13 +146,17 @@ def case(dsn: str, services: Services, tmp_path: Path) -> Case:
     return case_of(dsn, services, tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["append"])
 def delivered(
-    launcher: Launcher, services: Services, template: str, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    launcher: Launcher,
+    services: Services,
+    template: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Case]:
     """A stream with each of its batches in both sinks."""
     with new_database(services.postgres, template=template) as dsn:
-        found = case_of(dsn, services, tmp_path_factory.mktemp("delivered"))
+        found = replace(case_of(dsn, services, tmp_path_factory.mktemp("delivered")), sink=request.param)
         run_to_the_end(launcher, found)
         wait_until_alone(found)
         yield found
@@ -313,6 +318,31 @@ def test_killed_beside_the_stream_nothing_is_changed_or_all_is(
     assert oracle.ask(stream.dsn, "SELECT delivery_id FROM sluice.attempt WHERE closed_at IS NULL") == []
     run_to_the_end(launcher, stream)
     assert eyes.difference(after) == "", "the stream goes on as if nothing had been"
+    assert_clean(stream)
+
+
+@pytest.mark.parametrize("delivered", ["upsert"], indirect=True)
+@pytest.mark.parametrize("step", SWAP)
+def test_a_replay_killed_in_its_swap_leaves_each_key_its_newest_row(
+    launcher: Launcher, stream: Case, step: str
+) -> None:
+    """Of an upsert sink: keys that the replay does not bring again have the row that its deliveries had covered."""
+    last = stream.made[-1]
+    before, after = oracle.expected(stream.made), oracle.expected([stream.replayed, last])
+    before = replace(before, current=oracle.newest(stream.made))
+    after = replace(after, current=oracle.newest([last, stream.replayed]))
+    back = {row[0] for row in after.current.elements()} - {row.values[0] for row in stream.replayed.rows}
+    assert {row for row in after.current if row[0] in back} - {*before.current}, "rows that were covered"
+    eyes = oracle.Reader(dsn=stream.dsn, endpoint=stream.endpoint, region=stream.region, pipeline=PIPELINE)
+    replay = replace(stream, act="replay")
+    seen = stop_at(launcher, replay, step, FIRST)
+    kill([seen.driver])
+    launcher.follow(seen, until_ended=True)
+    kill(seen.workers)
+    wait_until_alone(stream)
+    assert eyes.difference(after if step == "committed" else before) == ""
+    run_to_the_end(launcher, replay)
+    assert eyes.difference(after) == ""
     assert_clean(stream)
 
 
