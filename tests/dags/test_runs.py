@@ -111,7 +111,7 @@ def test_a_backfill_of_the_command_line_replays_each_interval_and_brings_its_for
         "--max-active-runs",
         "1",
     ]
-    form = ["--dag-run-conf", '{"accept_changed": true}']
+    form = ["--run-backwards", "--dag-run-conf", '{"accept_changed": true}']
     created = stack.airflow("backfill", "create", *words, "--reprocess-behavior", "completed", *form)
     assert created.returncode == 0, created.stderr
     for run in stack.backfilled(name, count=2):
@@ -121,7 +121,7 @@ def test_a_backfill_of_the_command_line_replays_each_interval_and_brings_its_for
         " JOIN sluice.replaced r ON r.superseded_by = t.delivery_id WHERE t.run_type = 'backfill'"
         " ORDER BY t.commit_seq"
     )
-    assert replaced == [("2020-01-03", *before[0]), ("2020-01-04", *before[1])], "in the order asked for"
+    assert replaced == [("2020-01-04", *before[1]), ("2020-01-03", *before[0])], "in the order asked for"
     events = stack.call("GET", "/assets/events?order_by=-timestamp&limit=4")["asset_events"]
     told = {(one["extra"]["action"], *one["extra"]["replaced"]) for one in events}
     assert told == {("replaced", *before[0]), ("replaced", *before[1])}

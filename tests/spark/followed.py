@@ -13,7 +13,7 @@ from etl.stay import Stay
 from tests.spark.runs import Home
 from tests.waiting import until
 
-PATIENCE = 90  # seconds; nothing is decided by it, a test that waits so long has failed
+PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
 ME = "tests"
 
 
@@ -41,7 +41,13 @@ class Followed:
         self.thread.start()
 
     def wait(self, met: Callable[[], bool], what: str) -> None:
-        until(lambda: bool(self.results) or met(), what, patience=PATIENCE)
+        def met_while_it_is_up() -> bool:
+            self.require_up(what)
+            return met()
+
+        until(met_while_it_is_up, what, patience=PATIENCE)
+
+    def require_up(self, what: str) -> None:
         assert self.results == [], f"ended before {what}"
 
     def wait_for_rows(self, count: int) -> None:
@@ -56,6 +62,12 @@ class Followed:
     def stop(self) -> Summary:
         self.stay.asked_by = ME
         return self.ended()
+
+    def leave(self) -> None:
+        """End it if it goes on, whatever comes of it."""
+        self.stay.asked_by = ME
+        if self.thread is not None:
+            self.thread.join(PATIENCE)
 
     def ended(self) -> Summary:
         assert self.thread is not None
@@ -86,6 +98,4 @@ def following(home: Home) -> Iterator[Callable[[str], Followed]]:
 
     yield start
     for one in started:
-        one.stay.asked_by = ME
-        assert one.thread is not None
-        one.thread.join(PATIENCE)
+        one.leave()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,49 +22,36 @@ from etl import ledger
 from etl.database import session
 from etl.ending import Ending
 from etl.errors import Fenced
-from etl.run import Summary, run
 from etl.stay import Stay
 from etl.steps import Step
 from etl.stop import Ended, stop
 from tests.spark import runs
+from tests.spark.followed import ME, PATIENCE, Followed
 from tests.spark.runs import NAME, SHOPS, Home, Landed, Order, once_at, orders
-from tests.waiting import until
 
-PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
-ME = "tests"
 pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass(kw_only=True)
-class Followed:
-    """A run that stays up over files that land one by one: the command, or a thread over the tests' own Spark."""
+class Landing(Followed):
+    """Over files that land one by one; also as the command, in a process of its own."""
 
-    home: Home
     log: Path
+    name: str = NAME
     landed: Landed = field(default_factory=Landed)
     files: int = 0
     process: subprocess.Popen[bytes] | None = None
-    stay: Stay = field(default_factory=lambda: Stay(every=timedelta(seconds=1)))
-    results: list[Summary | Exception] = field(default_factory=list)
-    thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start_process(self) -> None:
         words = [sys.executable, "-m", "etl.cli", "run", NAME, "--follow", "--every", "1s", "--json"]
         with self.log.open("wb") as log, self.log.with_suffix(".json").open("wb") as out:
             self.process = subprocess.Popen(
                 words, env=self.home.environment, cwd=self.home.root, stdout=out, stderr=log
             )
 
-    def start_here(self) -> None:
-        def follow() -> None:
-            home = self.home
-            try:
-                self.results.append(run(home.place, home.pipeline(), spark=home.spark, stay=self.stay))
-            except Exception as error:  # noqa: BLE001 - is what the test looks at
-                self.results.append(error)
-
-        self.thread = threading.Thread(target=follow, daemon=True)
-        self.thread.start()
+    def require_up(self, what: str) -> None:
+        super().require_up(what)
+        assert self.process is None or self.process.poll() is None, f"ended before {what}: {self.said}"
 
     def land(self, made: list[Order] | None = None) -> None:
         """One more file, by default with a row to be held and a malformed record."""
@@ -72,14 +59,6 @@ class Followed:
         given = orders(start, 9, negative=[start + 4]) if made is None else made
         self.landed += self.home.land(f"orders/{self.files}.jsonl", given, ["{broken"])
         self.files += 1
-
-    def wait(self, met: Callable[[], bool], what: str) -> None:
-        def met_while_it_goes_on() -> bool:
-            assert self.process is None or self.process.poll() is None, f"ended before {what}: {self.said}"
-            assert self.results == [], f"ended before {what}"
-            return met()
-
-        until(met_while_it_goes_on, lambda: f"{what}: {self.said}", patience=PATIENCE)
 
     def wait_for_deliveries(self, count: int) -> None:
         self.wait(lambda: self.deliveries == count, f"{count} deliveries")
@@ -143,16 +122,9 @@ class Followed:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def ended(self, within: float = PATIENCE) -> int:
+    def exit_code(self, within: float = PATIENCE) -> int:
         assert self.process is not None
         return self.process.wait(within)
-
-    def result(self) -> Summary | Exception:
-        """Of the run in a thread."""
-        assert self.thread is not None
-        self.thread.join(PATIENCE)
-        [found] = self.results
-        return found
 
     def assert_exactly_once(self) -> None:
         self.home.assert_holds(self.landed)
@@ -160,25 +132,23 @@ class Followed:
 
 
 @pytest.fixture
-def followed(home: Home, tmp_path: Path) -> Iterator[Followed]:
+def followed(home: Home, tmp_path: Path) -> Iterator[Landing]:
     home.declare(max_files=1)
     home.make_folder("orders")
-    found = Followed(home=home, log=tmp_path / "log")
+    found = Landing(home=home, log=tmp_path / "log")
     yield found
     if found.process is not None and found.process.poll() is None:  # the test failed
         found.process.kill()
         found.process.wait(PATIENCE)
-    if found.thread is not None:
-        found.stay.asked_by = ME
-        found.thread.join(PATIENCE)
+    found.leave()
 
 
 def test_what_lands_meanwhile_is_delivered_with_its_lookups_as_they_are_then(
-    followed: Followed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    followed: Landing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     home = followed.home
-    followed.start_here()
+    followed.start()
     followed.wait_till_it_waits()  # with nothing landed at all
     for count in (1, 2):
         followed.land()
@@ -197,16 +167,14 @@ def test_what_lands_meanwhile_is_delivered_with_its_lookups_as_they_are_then(
     followed.wait_for_deliveries(3)
     said = caplog.text
     assert "Y,Ystad" not in said and "goes on with its lookups and models as they are now" in said
-    followed.stay.asked_by = ME
-    summary = followed.result()
-    assert isinstance(summary, Summary), summary
+    summary = followed.stop()
     assert (summary.outcome, summary.batches, summary.rows_in) == ("stopped", 3, 25)
     followed.assert_exactly_once()
 
 
-def test_a_signal_stops_after_the_whole_batch_and_a_second_one_at_once(followed: Followed) -> None:
+def test_a_signal_stops_after_the_whole_batch_and_a_second_one_at_once(followed: Landing) -> None:
     home = followed.home
-    followed.start()
+    followed.start_process()
     followed.wait_till_up()
     followed.land()
     followed.wait_for_deliveries(1)
@@ -214,16 +182,16 @@ def test_a_signal_stops_after_the_whole_batch_and_a_second_one_at_once(followed:
         followed.signal(signal.SIGINT)
         followed.signal(signal.SIGTERM)
         # Its statement would wait for the lock for 30 s.
-        assert followed.ended(within=25) == 128 + signal.SIGTERM, followed.said
+        assert followed.exit_code(within=25) == 128 + signal.SIGTERM, followed.said
         assert followed.deliveries == 1
     assert "could not be kept" not in followed.said
     assert followed.outcomes == ["Stopped"]
 
-    followed.start()
+    followed.start_process()
     followed.wait_for_deliveries(2)
     with followed.held_in_the_commit():
         followed.signal(signal.SIGTERM)
-    assert followed.ended() == 0, followed.said
+    assert followed.exit_code() == 0, followed.said
     assert followed.deliveries == 3, "the batch in flight is delivered"
     assert followed.settled, "and Spark has marked it: there is nothing to repair"
     assert followed.outcomes == ["Stopped", "stopped"]
@@ -234,10 +202,10 @@ def test_a_signal_stops_after_the_whole_batch_and_a_second_one_at_once(followed:
     followed.assert_exactly_once()
 
 
-def test_sluice_stop_waits_for_the_batch_in_flight_and_begins_no_other(followed: Followed) -> None:
+def test_sluice_stop_waits_for_the_batch_in_flight_and_begins_no_other(followed: Landing) -> None:
     home = followed.home
     followed.land()
-    followed.start_here()
+    followed.start()
     followed.wait_for_deliveries(1)
     with followed.held_in_the_commit():
         followed.land()
@@ -252,8 +220,7 @@ def test_sluice_stop_waits_for_the_batch_in_flight_and_begins_no_other(followed:
         assert asking.stderr is not None and "to stop after the batch in flight" in asking.stderr.readline()
     said, _ = asking.communicate(timeout=PATIENCE)
     assert asking.returncode == 0 and "has stopped; all that it began is delivered" in said
-    summary = followed.result()
-    assert isinstance(summary, Summary), summary
+    summary = followed.ended()
     assert (summary.outcome, summary.batches) == ("stopped", 2)
     assert followed.outcomes == ["stopped"]
     [(asked_by,)] = home.ask("SELECT stop_asked_by FROM sluice.run")
@@ -266,7 +233,7 @@ def test_sluice_stop_waits_for_the_batch_in_flight_and_begins_no_other(followed:
     followed.assert_exactly_once()
 
 
-def test_a_run_that_does_not_stay_is_stopped_between_two_batches_too(followed: Followed) -> None:
+def test_a_run_that_does_not_stay_is_stopped_between_two_batches_too(followed: Landing) -> None:
     home = followed.home
     for _ in range(3):
         followed.land()
@@ -288,13 +255,13 @@ def test_a_run_that_does_not_stay_is_stopped_between_two_batches_too(followed: F
 
 
 def test_a_trigger_that_finds_nothing_starts_no_job_of_spark(
-    followed: Followed, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    followed: Landing, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     followed.stay = Stay(every=timedelta(seconds=0.2))
     monkeypatch.setattr(ledger, "HEARTBEAT_SECONDS", 1)
     for day in range(40):  # Spark would list so many by a job
         (followed.home.landing / f"orders/dt={day}").mkdir(parents=True)
-    followed.start_here()
+    followed.start()
     followed.land()
     followed.wait_for_deliveries(1)
     followed.wait_till_it_waits()
@@ -305,21 +272,19 @@ def test_a_trigger_that_finds_nothing_starts_no_job_of_spark(
     followed.land()
     followed.wait_for_deliveries(2)
     assert scheduler.numTotalJobs() > before
-    followed.stay.asked_by = ME
-    assert isinstance(followed.result(), Summary)
+    followed.stop()
     assert spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold") == "32"
 
 
-def test_a_run_that_waits_ends_when_another_has_taken_its_lease(followed: Followed) -> None:
-    followed.start_here()
+def test_a_run_that_waits_ends_when_another_has_taken_its_lease(followed: Landing) -> None:
+    followed.start()
     followed.land()
     followed.wait_for_deliveries(1)
     followed.wait_till_it_waits()
     with session(followed.home.dsn) as cursor:  # as if it had been silent for long
         cursor.execute("UPDATE sluice.run SET seen_at = now() - interval '1 hour'")
         other = ledger.take_lease(cursor, NAME)
-    error = followed.result()
-    assert isinstance(error, Fenced), error
+    assert isinstance(followed.error(), Fenced)
     with session(followed.home.dsn) as cursor:
         ledger.end_run(cursor, other, Ending(outcome="done"))
         ledger.give_lease_back(cursor, other)
