@@ -182,7 +182,7 @@ class Walk:
             return NOTHING
         receipt = done(act.order, on_step)
         if receipt.delivered_before:
-            assert receipt.delivery_id in self.content, self.done
+            assert self._heir(receipt.delivery_id) in self.content, self.done
         else:
             self._settle(act, receipt.delivery_id)
         self._end(act)
