@@ -66,11 +66,16 @@ def run_asked(
     ) as became:
         if asked.release:
             summary = _release(place, pipeline, asked, progress, became)
-        elif (chosen := meant(place, pipeline, asked)) is not None:
-            summary = _replay(place, pipeline, asked, chosen, progress, say, became)
-        else:
+        elif (chosen := meant(place, pipeline, asked)) is None:
             summary = run_stream(place, pipeline, progress=progress, began=became, stay=stay)
-        if summary.run:
+        elif (before := tries.replayed_before(dsn, asked)) is not None:
+            say(
+                f"an earlier try of this run has replayed {chosen.words()}: nothing is left to do but to tell of it"
+            )
+            summary = Summary(pipeline=pipeline.name, stream=before, run=before)
+        else:
+            summary = _replay(place, pipeline, asked, chosen, progress, say, became)
+        if summary.run or asked.release:  # of a release an earlier try may have done all
             found = tries.untold(dsn, pipeline.name, asked)
             summary.unreported, summary.snapshot_id = found.deliveries, found.snapshot_id
             summary.unreported_rows, summary.unreported_quarantined = found.rows, found.quarantined

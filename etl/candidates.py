@@ -57,6 +57,8 @@ def _bounds(name: str, values: pa.ChunkedArray) -> Iterator[BooleanExpression]:
         ends = pc.min_max(values).as_py()
     except (OverflowError, ValueError):  # Python's calendar ends at the year 9999
         return
+    if None in ends.values():  # no key has a value that could be read
+        return
     least, greatest = (one.isoformat() if pa.types.is_temporal(kind) else one for one in ends.values())
     yield from_least(name, least)
     yield to_greatest(name, greatest)

@@ -75,7 +75,7 @@ def _settings() -> sql.Composed:
     """Of one transaction, in one statement to send, whatever the server's or the role's own say."""
     isolation = sql.SQL("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     one = sql.SQL("SET LOCAL {} = {}")
-    found = {**TIMEOUTS, "timezone": "UTC"}
+    found = {**TIMEOUTS, "timezone": "UTC", "extra_float_digits": 1}  # the last: or text loses of a fraction
     return sql.SQL("; ").join(
         [isolation, *(one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items())]
     )

@@ -108,5 +108,5 @@ def _require_all_read(cursor: Cursor, pipeline: str, before: str, name: Name) ->
         raise SetupError(
             f"{pipeline} has not read {unread:,} of the {all_of_them:,} files and partitions that {before} has delivered,"
             f" such as {example}; readers of {name} would miss them",
-            remedy=f"`sluice run {pipeline}` first; or give the name all the same, with --incomplete",
+            remedy=f"`sluice run {pipeline}` first; what is there no longer, or is to be left out, with --incomplete",
         )

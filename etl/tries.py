@@ -65,6 +65,13 @@ def runs_before_clear(dsn: str, asked: AirflowTry) -> tuple[str, ...]:
     return tuple(run_id for run_id, _ in found if run_id) if succeeded else ()
 
 
+def replayed_before(dsn: str, asked: AirflowTry) -> str | None:
+    """The run by which an earlier try has made the replay that is asked for, and died before it could say so."""
+    with session(dsn) as cursor:
+        found = run(cursor, "ledger", "replayed_before", dataclasses.asdict(asked)).fetchone()
+    return None if found is None else str(found[0])
+
+
 def delivered_by(dsn: str, asked: AirflowTry) -> set[int]:
     """The deliveries of all tries of the same task in the same DAG run."""
     with session(dsn) as cursor:

@@ -71,19 +71,26 @@ class Uncovered:
 
         What is staged of a delivery that another replay takes out of force meanwhile is not put back.
         """
-        if self.as_found and not self.tasks:  # for their keys, which the table may not tell
+        if (
+            self.as_found and not self.tasks and self._missing()[1]
+        ):  # for their keys, which the table may not tell
             self.tasks += self.log.stage(self.task, self.log.replaced, None)
-        values = {"pipeline": self.pipeline, "replaced": list(self.replaced)}
         with session(self.dsn) as cursor:
             if self.has_grown(cursor):
                 self.deliveries.clear()
             keys = self._keys(cursor)
-            live = {number for (number,) in run(cursor, "uncovered", "live", values)}
-            values["deliveries"] = sorted(live - self.deliveries)
-            files = [path for (path,) in run(cursor, "uncovered", "files", values)]
+        live, files = self._missing()
         if files and (keys is None or keys.num_rows):
             self.tasks += self.log.stage(self.task, files, keys)
         self.deliveries |= live
+
+    def _missing(self) -> tuple[set[int], list[str]]:
+        """The deliveries that stay in force, and the objects of those that are not staged yet."""
+        values = {"pipeline": self.pipeline, "replaced": list(self.replaced)}
+        with session(self.dsn) as cursor:
+            live = {number for (number,) in run(cursor, "uncovered", "live", values)}
+            values["deliveries"] = sorted(live - self.deliveries)
+            return live, [path for (path,) in run(cursor, "uncovered", "files", values)]
 
     def has_grown(self, cursor: Cursor) -> bool:
         """Whether the change log of keys is needed that it was not asked for; it is to be, in what follows."""

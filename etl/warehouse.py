@@ -256,7 +256,7 @@ class Warehouse:
         """Note which keys need the change log once the `replaced` deliveries' rows are gone; how many are new.
 
         These are keys whose row none of the rows that the `tasks` staged is sure to win over all it had covered; and those
-        of `replaced` rows in the log's staging table of which the table has no row.
+        of `replaced` rows in the log's staging table, where the table is not taken to be right.
         """
         assert isinstance(self.sink, Upsert)
         # A replay may bring the very column, which the table then gains with its commit.
@@ -268,6 +268,9 @@ class Warehouse:
             target=self.target,
             keys=self._keys,
             same_key=self._same_key,
+            whole=sql.SQL(" AND ").join(
+                sql.SQL("{} IS NOT NULL").format(sql.Identifier(key)) for key in self.keys
+            ),
             covered=covered if there else sql.SQL("false"),
             staging=sql.Identifier(tables.data),
             log=sql.Identifier(tables.log or ""),

@@ -342,13 +342,22 @@ WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_i
 -- Deliveries that no successful Airflow try has told of, in commit order, and whose place each took: live ones, and such
 -- as were replaced before anybody was told of them. A try has told of all that was committed when it gathered what
 -- there was to tell. Airflow did not take a try for a success that it tried again. Runs of the DAG for replays tell of
--- their own, and other runs of all others: within each of both they end one after the other.
+-- their own, and other runs of all others: within each of both they end one after the other. Where what was replaced is of
+-- the others, who may not have told of it, so is what that had replaced itself.
+WITH ours AS NOT MATERIALIZED (
+    SELECT d.*, EXISTS (
+        SELECT FROM sluice.airflow_try beside WHERE beside.run_id = d.run_id AND beside.dag_id = %(replays)s
+    ) = (%(dag_id)s = %(replays)s) AS mine
+    FROM sluice.delivery d WHERE pipeline = %(pipeline)s
+)
 SELECT delivery_id, live, delivered, quarantined, snapshot_id, commit_seq, ARRAY(
-    SELECT old.delivery_id FROM sluice.delivery old WHERE old.superseded_by = d.delivery_id ORDER BY 1) AS replaced
-FROM sluice.delivery d
-WHERE pipeline = %(pipeline)s
-  AND EXISTS (SELECT FROM sluice.airflow_try beside WHERE beside.run_id = d.run_id AND beside.dag_id = %(replays)s)
-    = (%(dag_id)s = %(replays)s)
+    WITH RECURSIVE old AS (
+        SELECT o.delivery_id, o.mine FROM ours o WHERE o.superseded_by = d.delivery_id
+        UNION ALL
+        SELECT o.delivery_id, o.mine FROM old JOIN ours o ON o.superseded_by = old.delivery_id WHERE NOT old.mine
+    ) SELECT delivery_id FROM old ORDER BY 1) AS replaced
+FROM ours d
+WHERE mine
   AND commit_seq > coalesce((
     SELECT t.told_to FROM sluice.airflow_try t
     WHERE t.pipeline = %(pipeline)s AND (t.dag_id = %(replays)s) = (%(dag_id)s = %(replays)s)
@@ -363,6 +372,12 @@ ORDER BY commit_seq
 -- Records how far a try tells, should it end well.
 UPDATE sluice.airflow_try SET told_to = %(told_to)s
 WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s AND try_number = %(try_number)s
+
+-- name: replayed_before
+-- The run by which an earlier try of a task, since its DAG run was last cleared, has replayed what was asked for.
+SELECT t.run_id::text FROM sluice.airflow_try t JOIN sluice.delivery d ON d.run_id = t.run_id
+WHERE t.dag_id = %(dag_id)s AND t.dag_run_id = %(dag_run_id)s AND t.task_id = %(task_id)s
+  AND t.clear_number = %(clear_number)s AND t.try_number < %(try_number)s AND d.kind = 'replay' LIMIT 1
 
 -- name: delivered_by_run
 -- What all tries of a task in a DAG run delivered.

@@ -21,26 +21,25 @@ UNION ALL
 SELECT 'the table of pipeline ' || p.name FROM sluice.pipeline p WHERE (p.table_schema, p.table_name) = (%(schema)s, %(name)s)
 
 -- name: unread
--- How many files and partitions of Kafka one pipeline has in force that another has not read, or not as far; of how many;
--- one of them; and whether the two have any in common.
+-- How many files and partitions of Kafka one pipeline has in force that another has not read, or not all of what it read; of
+-- how many; one of them; and whether the two have any in common.
 WITH had AS (
-    SELECT path, NULL::text AS topic_id, NULL::integer AS partition, path AS told, NULL::bigint AS reached
+    SELECT path, path AS told, NULL::text AS topic_id, NULL::integer AS partition, NULL::bigint AS first, NULL::bigint AS last,
+           NULL::numeric AS records
     FROM sluice.delivery_input WHERE pipeline = %(before)s AND live
     UNION ALL
-    SELECT NULL, topic_id, partition, format('kafka://%%s/%%s up to %%s', min(topic), partition, max(end_offset)), max(end_offset)
+    SELECT NULL, format('kafka://%%s/%%s/%%s-%%s', min(topic), partition, min(start_offset), max(end_offset)), topic_id, partition,
+           min(start_offset), max(end_offset), sum(end_offset - start_offset)
     FROM sluice.delivery_range WHERE pipeline = %(before)s AND live GROUP BY topic_id, partition
-    HAVING max(end_offset) > min(start_offset)
-), read AS (
-    SELECT path, NULL::text AS topic_id, NULL::integer AS partition, NULL::bigint AS reached
-    FROM sluice.delivery_input WHERE pipeline = %(pipeline)s AND live
-    UNION ALL
-    SELECT NULL, topic_id, partition, max(end_offset)
-    FROM sluice.delivery_range WHERE pipeline = %(pipeline)s AND live GROUP BY topic_id, partition
+    HAVING sum(end_offset - start_offset) > 0
 ), compared AS (
-    SELECT had.told, files.path IS NOT NULL OR topics.topic_id IS NOT NULL AS common,
-           files.path IS NOT NULL OR coalesce(topics.reached >= had.reached, false) AS done
-    FROM had LEFT JOIN read files ON files.path = had.path
-    LEFT JOIN read topics ON (topics.topic_id, topics.partition) = (had.topic_id, had.partition)
+    SELECT had.told, i.path IS NOT NULL OR range.records IS NOT NULL AS common,
+           i.path IS NOT NULL OR coalesce(range.records >= had.records, false) AS done
+    FROM had LEFT JOIN sluice.delivery_input i ON i.pipeline = %(pipeline)s AND i.path = had.path AND i.live
+    LEFT JOIN LATERAL (
+        SELECT sum(greatest(0, least(r.end_offset, had.last) - greatest(r.start_offset, had.first))) AS records
+        FROM sluice.delivery_range r
+        WHERE r.pipeline = %(pipeline)s AND r.live AND (r.topic_id, r.partition) = (had.topic_id, had.partition)) range ON true
 )
 SELECT count(*) FILTER (WHERE NOT done), count(*), min(told) FILTER (WHERE NOT done), coalesce(bool_or(common), false)
 FROM compared

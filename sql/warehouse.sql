@@ -59,18 +59,18 @@ WHERE s._task = ANY(%(tasks)s) AND NOT EXISTS (SELECT FROM {target} t WHERE {sam
 ORDER BY {staged_keys}, s.{newest} DESC NULLS LAST, d.commit_seq DESC
 
 -- name: ask
--- Notes the keys that lose their row to something that may be older than what the row covers, or that lack one; the row
--- count is how many were not noted before. A replay's own row that is at least as new wins over all that is covered. A
--- row without a version covers nothing for sure.
+-- Notes the keys that lose their row to something that may be older than what the row covers, and all of which replaced rows
+-- are staged here; the row count is how many were not noted before. A replay's own row that is at least as new wins over all
+-- that is covered. A row without a version covers nothing for sure. A key that is not whole, as somebody set it by hand, has
+-- no changes.
 INSERT INTO sluice_stage.{log} ({keys}, _delivery_id, _task)
 SELECT {keys}, 0, {noted} FROM (
     SELECT {keys} FROM {target} t WHERE t._delivery_id = ANY(%(replaced)s) AND NOT EXISTS (
         SELECT FROM sluice_stage.{staging} s WHERE s._task = ANY(%(tasks)s) AND {same_key} AND {covered})
     UNION
-    SELECT {keys} FROM sluice_stage.{log} s WHERE s._delivery_id = ANY(%(replaced)s) AND NOT EXISTS (
-        SELECT FROM {target} t WHERE {same_key})
+    SELECT {keys} FROM sluice_stage.{log} WHERE _delivery_id = ANY(%(replaced)s)
 ) t
-WHERE NOT EXISTS (SELECT FROM sluice_stage.{log} s WHERE s._task = {noted} AND {same_key})
+WHERE {whole} AND NOT EXISTS (SELECT FROM sluice_stage.{log} s WHERE s._task = {noted} AND {same_key})
 
 -- name: delete_all
 -- Empties the table of a replace sink, seen by readers only with the new rows.

@@ -37,7 +37,7 @@ class Ended(RunFailed):
 
 
 class EndedAfterLong(RunFailed):
-    """A run that is to stay up had been up for STEADY at least: it can come up, so its delays begin anew."""
+    """A run that is to stay up had been up for STEADY at least: it can come up, so the next is not waited for for long."""
 
 
 class TryLater(RunFailed):
@@ -73,7 +73,7 @@ STEADY = timedelta(minutes=10)
 
 
 def kept_up(retry_delay: timedelta) -> ExceptionRetryPolicy:
-    """Of a run that is to stay up: its delays grow with each try, but for one that had been up for long."""
+    """Of a run that is to stay up: its delays grow with each try, but for the delay after one that had been up for long."""
     steady = RetryRule(
         exception=f"{__name__}.EndedAfterLong",
         action=RetryAction.RETRY,

@@ -118,6 +118,24 @@ def test_what_was_replaced_before_anybody_was_told_is_named_with_what_it_had_rep
     assert (found.deliveries, found.replaced) == ([new], [old, lost])
 
 
+def test_what_the_other_dag_had_replaced_and_not_told_of_is_named_by_whoever_replaces_it_again(
+    events: Delivering,
+) -> None:
+    old = events.deliver(ROWS).delivery_id
+    assert told(events, "first").deliveries == [old]
+    events.restart()
+    beside = events.deliver(ROWS).delivery_id
+    with tries.recorded(events.dsn, "events", asked("r", "events_replays"), lambda: "Fenced") as became:
+        became(events.session.lease.run_id)
+    events.restart()
+    new = events.deliver(ROWS).delivery_id  # of a replay by the command line
+    replaced = "UPDATE sluice.delivery SET live = false, superseded_by = %s WHERE delivery_id = %s"
+    events.execute(replaced, beside, old)
+    events.execute(replaced, new, beside)
+    found = told(events, "next")
+    assert (found.deliveries, found.replaced) == ([new], [old, beside])
+
+
 def test_a_clear_after_a_clear_that_failed_still_names_what_had_succeeded(events: Delivering) -> None:
     number = events.session.lease.run_id
     told(events, "r")

@@ -76,6 +76,23 @@ def test_a_staged_row_that_is_as_new_as_the_tables_leaves_nothing_to_ask_for(
     assert asked == len(found)
 
 
+def test_a_key_that_somebody_emptied_by_hand_is_asked_for_by_nobody(dsn: str, lake: Lake) -> None:
+    columns = pa.schema([("key", pa.string()), ("at", pa.int64())])
+    run = keyed(dsn, lake, columns)
+    number = delivered(run, 0, rows(columns, ["a", "b"], [1, 1]))
+    tables = StagingTables(dsn=dsn, data="d9_x", quarantine="d9_x_quarantine", log="d9_x_log")
+    with session(dsn) as cursor:
+        run.sinks.warehouse.create_staging(cursor, tables)
+        cursor.execute("UPDATE warehouse.keyed SET key = NULL WHERE key = 'a'")
+        assert run.sinks.warehouse.ask(cursor, tables, [TASK], [number]) == 1
+        assert run.sinks.warehouse.ask(cursor, tables, [TASK], [number]) == 0
+        cursor.execute("SELECT key FROM sluice_stage.d9_x_log")
+        assert cursor.fetchall() == [("b",)]
+        pointer = run.sinks.table.pointer(cursor) or ""
+    nothing = pa.table({"key": pa.array([None], pa.string())})
+    assert candidates(run.sinks.table, pointer, ["s3://one"], nothing) == ["s3://one"]
+
+
 def test_versions_are_compared_by_the_tables_collation_as_the_merge_does(dsn: str, lake: Lake) -> None:
     columns = pa.schema([("key", pa.string()), ("at", pa.string())])
     with psycopg2.connect(dsn) as connection, connection.cursor() as cursor:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from etl import tries
 from etl.airflow_try import AirflowTry
 from etl.asked import run_asked
 from etl.errors import InputsChanged, NeedsPerson, SetupError
+from etl.plan import Chosen as PlanChosen
+from etl.plan import plan
 from etl.quarantine import Chosen, held_rows
 from etl.release import release
+from etl.replay import replay
 from etl.run import Summary
 from etl.stay import Stay
 from tests.spark.runs import DECLARATION, RULES, START, Home, Landed, orders
@@ -102,6 +107,51 @@ def test_a_backfill_with_nothing_to_do_is_on_record_and_tells_what_nobody_has_to
     kept = "SELECT run_id::text, outcome, jsonb_array_length(plan -> 'deliveries') FROM sluice.run WHERE kind = 'replay'"
     assert home.ask(kept) == [(done.run, "done", 0)]
     assert home.ask("SELECT run_id::text, outcome FROM sluice.airflow_try") == [(done.run, "done")]
+
+
+def test_what_a_try_had_done_before_it_died_is_not_done_again_and_is_told_of_by_the_next(home: Home) -> None:
+    home.declare(max_files=1)
+    landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))
+    [number] = home.run().deliveries
+
+    def tried(run: str, attempt: int, **form: str) -> AirflowTry:
+        return asked(dag_id="orders_replays", dag_run_id=run, try_number=attempt, beside=True, **form)
+
+    def died(one: AirflowTry, act: Callable[[Callable[[str], None]], object]) -> None:
+        with tries.recorded(home.dsn, "orders", one) as became:
+            act(became)
+            raise KeyboardInterrupt
+
+    def next_one(one: AirflowTry) -> Summary:
+        return run_asked(home.place, home.pipeline(), one, lambda _: None, lambda _: None, Stay())
+
+    how: dict[str, Any] = {"who": "ada", "spark": home.spark}
+    planned = plan(home.place, home.pipeline(), PlanChosen(deliveries=((number, number),)), spark=home.spark)
+    form = {"deliveries": str(number)}
+    with pytest.raises(KeyboardInterrupt):
+        died(
+            tried("replay", 1, **form),
+            lambda became: replay(home.place, home.pipeline(), planned, began=became, **how),
+        )
+    [(delivery, run)] = home.ask("SELECT delivery_id, run_id::text FROM sluice.delivery WHERE live")
+    again = next_one(tried("replay", 2, **form))
+    assert (again.run, again.batches, again.replaced, again.unreported) == (run, 0, [number], [delivery])
+
+    home.judge(*RULES[1:])
+    [held] = held_rows(home.dsn, "orders", Chosen(status="held"))
+    form = {"release": str(held.quarantine_id), "why": "asked"}
+    with pytest.raises(KeyboardInterrupt):
+        died(
+            tried("release", 1, **form),
+            lambda became: release(home.place, home.pipeline(), [held], {}, why="asked", began=became, **how),
+        )
+    [(delivery,)] = home.ask("SELECT delivery_id FROM sluice.delivery WHERE kind = 'release'")
+    again = next_one(tried("release", 2, **form))
+    assert (again.batches, again.released, again.unreported) == (0, [held.quarantine_id], [delivery])
+    landed.released += [one for one in landed.orders if one.reasons]
+    home.judge(*RULES)
+    home.assert_holds(landed)
+    home.assert_clean()
 
 
 def test_a_form_that_makes_no_sense_is_refused(home: Home) -> None:
