@@ -71,26 +71,30 @@ class Uncovered:
 
         What is staged of a delivery that another replay takes out of force meanwhile is not put back.
         """
-        if (
-            self.as_found and not self.tasks and self._missing()[1]
-        ):  # for their keys, which the table may not tell
-            self.tasks += self.log.stage(self.task, self.log.replaced, None)
+        if self.as_found and not self.tasks:
+            self._stage_replaced()
         with session(self.dsn) as cursor:
             if self.has_grown(cursor):
                 self.deliveries.clear()
             keys = self._keys(cursor)
-        live, files = self._missing()
+            live, files = self._missing(cursor)
         if files and (keys is None or keys.num_rows):
             self.tasks += self.log.stage(self.task, files, keys)
         self.deliveries |= live
 
-    def _missing(self) -> tuple[set[int], list[str]]:
+    def _stage_replaced(self) -> None:
+        """For their keys, which the table may not tell; of no use where nothing else could come back."""
+        with session(self.dsn) as cursor:
+            _, files = self._missing(cursor)
+        if files:
+            self.tasks += self.log.stage(self.task, self.log.replaced, None)
+
+    def _missing(self, cursor: Cursor) -> tuple[set[int], list[str]]:
         """The deliveries that stay in force, and the objects of those that are not staged yet."""
         values = {"pipeline": self.pipeline, "replaced": list(self.replaced)}
-        with session(self.dsn) as cursor:
-            live = {number for (number,) in run(cursor, "uncovered", "live", values)}
-            values["deliveries"] = sorted(live - self.deliveries)
-            return live, [path for (path,) in run(cursor, "uncovered", "files", values)]
+        live = {number for (number,) in run(cursor, "uncovered", "live", values)}
+        values["deliveries"] = sorted(live - self.deliveries)
+        return live, [path for (path,) in run(cursor, "uncovered", "files", values)]
 
     def has_grown(self, cursor: Cursor) -> bool:
         """Whether the change log of keys is needed that it was not asked for; it is to be, in what follows."""
