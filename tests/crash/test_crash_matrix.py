@@ -205,6 +205,16 @@ def wait_until_alone(case: Case) -> None:
     until(lambda: oracle.ask(case.dsn, others) == [(0,)], "all to leave", patience=PATIENCE, every=0.02)
 
 
+def killed_at(launcher: Launcher, case: Case, step: str, batch: int) -> None:
+    """SIGKILL to the driver at the step, then to its workers; PostgreSQL has noticed."""
+    seen = stop_at(launcher, case, step, batch)
+    kill([seen.driver])
+    launcher.follow(seen, until_ended=True)
+    assert seen.ended == -signal.SIGKILL
+    kill(seen.workers)
+    wait_until_alone(case)
+
+
 def run_to_the_end(launcher: Launcher, case: Case) -> None:
     seen = launcher.start(case)
     launcher.follow(seen, until_ended=True)
@@ -264,12 +274,7 @@ def assert_delivered_once(case: Case) -> None:
 
 @pytest.mark.parametrize(("step", "batch"), CASES)
 def test_killed_and_run_again(launcher: Launcher, case: Case, step: str, batch: int) -> None:
-    seen = stop_at(launcher, case, step, batch)
-    kill([seen.driver])
-    launcher.follow(seen, until_ended=True)
-    assert seen.ended == -signal.SIGKILL
-    kill(seen.workers)
-    wait_until_alone(case)
+    killed_at(launcher, case, step, batch)
     run_to_the_end(launcher, case)
     assert_delivered_once(case)
 
@@ -280,11 +285,7 @@ def test_killed_and_run_again_what_was_overwritten_is_the_newest(
 ) -> None:
     """In a batch that overwrites rows of the one before, of an upsert sink."""
     keyed = replace(case, sink="upsert")
-    seen = stop_at(launcher, keyed, step, MIDDLE)
-    kill([seen.driver])
-    launcher.follow(seen, until_ended=True)
-    kill(seen.workers)
-    wait_until_alone(keyed)
+    killed_at(launcher, keyed, step, MIDDLE)
     run_to_the_end(launcher, keyed)
     assert difference(keyed) == ""
     assert_clean(keyed)
@@ -306,11 +307,7 @@ def test_killed_beside_the_stream_nothing_is_changed_or_all_is(
         after = replace(before, delivered=before.delivered + oracle.mended(made[1]))
     eyes = oracle.Reader(dsn=stream.dsn, endpoint=stream.endpoint, region=stream.region, pipeline=PIPELINE)
     beside = replace(stream, act=act)
-    seen = stop_at(launcher, beside, step, FIRST)
-    kill([seen.driver])
-    launcher.follow(seen, until_ended=True)
-    kill(seen.workers)
-    wait_until_alone(stream)
+    killed_at(launcher, beside, step, FIRST)
     committed = step in ("committed", "batch-done")
     assert eyes.difference(after if committed else before) == ""
     run_to_the_end(launcher, beside)
@@ -335,11 +332,7 @@ def test_a_replay_killed_in_its_swap_leaves_each_key_its_newest_row(
     assert {row for row in after.current if row[0] in back} - {*before.current}, "rows that were covered"
     eyes = oracle.Reader(dsn=stream.dsn, endpoint=stream.endpoint, region=stream.region, pipeline=PIPELINE)
     replay = replace(stream, act="replay")
-    seen = stop_at(launcher, replay, step, FIRST)
-    kill([seen.driver])
-    launcher.follow(seen, until_ended=True)
-    kill(seen.workers)
-    wait_until_alone(stream)
+    killed_at(launcher, replay, step, FIRST)
     assert eyes.difference(after if step == "committed" else before) == ""
     run_to_the_end(launcher, replay)
     assert eyes.difference(after) == ""
