@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg2
@@ -202,7 +202,7 @@ class Warehouse:
         return [f"it has {obstacle}" for (obstacle,) in cursor.fetchall()]
 
     def create_staging(self, cursor: Cursor, tables: StagingTables) -> None:
-        columns = _definitions(self.columns)
+        columns = _definitions(self.columns, self._collations(cursor))
         staging = sql.Identifier(tables.data)
         cursor.execute(statement("warehouse", "create_staging", staging=staging, columns=columns))
         staging = sql.Identifier(tables.quarantine)
@@ -210,6 +210,13 @@ class Warehouse:
         if tables.log is not None:
             staging = sql.Identifier(tables.log)
             cursor.execute(statement("warehouse", "create_log_staging", staging=staging, columns=columns))
+
+    def _collations(self, cursor: Cursor) -> dict[str, sql.Identifier]:
+        """Of the table's columns; staged rows of an upsert are to be compared as the table's are."""
+        if not isinstance(self.sink, Upsert):
+            return {}
+        run(cursor, "warehouse", "collations", {"table": self.target.as_string(cursor)})
+        return {column: sql.Identifier(schema, name) for column, schema, name in cursor.fetchall()}
 
     def merge(
         self,
@@ -360,8 +367,9 @@ def _names(names: Sequence[str], *, of: str | None = None) -> sql.Composed:
     return sql.SQL(", ").join(sql.Identifier(*filter(None, (of, name))) for name in names)
 
 
-def _definitions(columns: pa.Schema) -> sql.Composed:
-    return sql.SQL(", ").join(
-        sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(postgres_type(field.type)))
-        for field in columns
-    )
+def _definitions(columns: pa.Schema, collations: Mapping[str, sql.Identifier] = {}) -> sql.Composed:
+    def definition(column: pa.Field) -> sql.Composed:
+        kind = sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(postgres_type(column.type)))
+        return kind + sql.SQL(" COLLATE ") + collations[column.name] if column.name in collations else kind
+
+    return sql.SQL(", ").join(definition(column) for column in columns)

@@ -113,6 +113,13 @@ SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type
 FROM pg_attribute a WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 
+-- name: collations
+-- The columns of a table that a collation of their own compares, and its name.
+SELECT a.attname, n.nspname, c.collname
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid AND t.typcollation <> a.attcollation
+JOIN pg_collation c ON c.oid = a.attcollation JOIN pg_namespace n ON n.oid = c.collnamespace
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped
+
 -- name: obstacles
 -- What could make a merge fail, or change or lose its rows: triggers, constraints that are not ours, no log.
 SELECT 'trigger ' || tgname AS obstacle FROM pg_trigger
@@ -134,6 +141,10 @@ WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped AND 
 UNION ALL
 SELECT 'a value of its own for column ' || attname FROM pg_attribute
 WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped AND (attgenerated <> '' OR attidentity <> '')
+UNION ALL
+SELECT 'a collation to which different texts of key ' || a.attname || ' are the same' FROM pg_attribute a
+JOIN pg_collation c ON c.oid = a.attcollation AND NOT c.collisdeterministic
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = ANY(%(keys)s)
 UNION ALL
 SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = to_regclass(%(table)s)
 UNION ALL

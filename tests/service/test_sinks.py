@@ -20,10 +20,12 @@ from psycopg2.extensions import make_dsn
 from etl.batch import Receipt, Session
 from etl.checksum import MODULUS, checksum
 from etl.columns import common_schema
+from etl.database import session
 from etl.deliver import deliver
 from etl.errors import TableRefused
 from etl.lake import Lake
 from etl.pipeline import Append, Replace, Upsert
+from etl.staging import StagingTables
 from etl.verdict import StageRule
 from tests import oracle
 from tests.arrow_batches import ArrowBatch, pipeline, reader, start
@@ -368,4 +370,42 @@ def test_a_table_that_can_not_be_keyed_is_refused(
     if filled:
         oracle.ask(dsn, f"INSERT INTO warehouse.keyed (key, part) {filled}")
     with pytest.raises(TableRefused, match=f"a unique index of the keys key, part.*{seen}"):
+        start(dsn, lake, pipeline("keyed", Upsert(keys=("key", "part"), newest="at")), columns=KEYED)
+
+
+# Tables whose texts are compared by a collation of their own. The server of the tests has none that orders
+# otherwise than by bytes, nor one to which different texts are the same: so the catalog is asked and edited.
+
+
+def test_staged_rows_of_an_upsert_are_compared_by_the_tables_collations(dsn: str, lake: Lake) -> None:
+    columns = pa.schema([("key", pa.string()), ("at", pa.string()), ("more", pa.string())])
+    oracle.ask(dsn, 'CREATE SCHEMA warehouse; CREATE COLLATION warehouse."its own" FROM "C"')
+    oracle.ask(
+        dsn,
+        'CREATE TABLE warehouse.keyed (key text COLLATE "POSIX", at text COLLATE warehouse."its own", more text,'
+        " _stream_id uuid, _batch_id bigint, _delivery_id bigint)",
+    )
+    run = start(dsn, lake, pipeline("keyed", Upsert(keys=("key",), newest="at")), columns=columns)
+    tables = StagingTables(dsn=dsn, data="d9_x", quarantine="d9_x_quarantine", log="d9_x_log")
+    with session(dsn) as cursor:
+        run.sinks.warehouse.create_staging(cursor, tables)
+    found = {
+        table: oracle.ask(
+            dsn,
+            "SELECT attname, collname FROM pg_attribute JOIN pg_collation c ON c.oid = attcollation"
+            " WHERE attrelid = %s::regclass AND attname IN ('key', 'at', 'more') ORDER BY attnum",
+            (table,),
+        )
+        for table in ("warehouse.keyed", "sluice_stage.d9_x", "sluice_stage.d9_x_log")
+    }
+    assert list(found.values()) == [[("key", "POSIX"), ("at", "its own"), ("more", "default")]] * 3
+
+
+def test_a_key_whose_collation_takes_different_texts_for_the_same_is_refused(dsn: str, lake: Lake) -> None:
+    oracle.ask(dsn, 'CREATE SCHEMA warehouse; CREATE COLLATION warehouse.any_case FROM "C"')
+    superuser = make_dsn(dsn, user="postgres")
+    oracle.ask(superuser, "UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'any_case'")
+    kinds = KEYED_TABLE.replace("key text", "key text COLLATE warehouse.any_case")
+    oracle.ask(dsn, f"CREATE TABLE warehouse.keyed ({kinds})")
+    with pytest.raises(TableRefused, match="different texts of key key are the same"):
         start(dsn, lake, pipeline("keyed", Upsert(keys=("key", "part"), newest="at")), columns=KEYED)
