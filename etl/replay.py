@@ -145,15 +145,18 @@ def refuse(
 
 def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
     """Where an upsert sink finds what the replaced rows had covered."""
-    keys = opened.sinks.warehouse.keys
-    if not keys:
+    if not opened.sinks.warehouse.keys:
         return None
+    replaced = there = sorted(change.files["data"])
+    if change.as_found:
+        there = [uri for uri in replaced if opened.sinks.lake.size(uri) is not None]
     return LakeLog(
         spark=opened.frame.sparkSession,
-        table=opened.sinks.table,
+        sinks=opened.sinks,
         schema=opened.rules.schema,
-        keys=keys,
-        replaced=sorted(change.files["data"]),
+        supersedes=change.supersedes,
+        replaced=there,
+        lost=len(there) < len(replaced),
         connections=place.settings.pg_connections,
     )
 

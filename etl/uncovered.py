@@ -23,6 +23,8 @@ from psycopg2 import sql
 
 from etl.columns import DELIVERY
 from etl.database import Cursor, run, session
+from etl.errors import NeedsPerson
+from etl.spans import written
 from etl.stage import StageTask, conform
 from etl.staging import StagingTables, StagingWriter
 from etl.statements import statement
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from etl.lake import LakeTable
+    from etl.batch import Sinks
 
 Staged = tuple[int, int]  # the number of a winning task, and how many rows it staged
 
@@ -45,10 +47,14 @@ class ChangeLog(Protocol):
 
     @property
     def replaced(self) -> Sequence[str]:
-        """The objects whose rows are taken away."""
+        """The objects whose rows are taken away, as far as they are there."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether some are gone, so that nobody can tell all keys whose rows are taken away."""
 
     def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[Staged]:
-        """Stage all rows of these objects that have one of these keys, or, None, a key of the replaced rows."""
+        """Stage all rows of these objects that have one of these keys, or, None, a key of the replaced rows, or any."""
 
 
 @dataclass(kw_only=True)
@@ -76,7 +82,7 @@ class Uncovered:
         with session(self.dsn) as cursor:
             if self.has_grown(cursor):
                 self.deliveries.clear()
-            keys = self._keys(cursor)
+            keys = None if self.log.lost else self._keys(cursor)
             live, files = self._missing(cursor)
         if files and (keys is None or keys.num_rows):
             self.tasks += self.log.stage(self.task, files, keys)
@@ -153,10 +159,11 @@ class LakeLog:
     """The change log as the pipeline's Parquet files have it, read by Spark."""
 
     spark: SparkSession
-    table: LakeTable
+    sinks: Sinks
     schema: StructType  # of the transform's output
-    keys: tuple[str, ...]
+    supersedes: tuple[int, ...]  # the deliveries that are replaced
     replaced: Sequence[str]
+    lost: bool
     connections: int
 
     def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[Staged]:
@@ -167,23 +174,48 @@ class LakeLog:
 
         if keys is not None:
             with session(task.tables.dsn) as cursor:
-                pointer = self.table.pointer(cursor)
-            files = candidates(self.table, pointer or "", files, keys)
+                pointer = self.sinks.table.pointer(cursor)
+            files = candidates(self.sinks.table, pointer or "", files, keys)
         if not files:
             return []
         logged = StructType([*self.schema.fields, StructField(DELIVERY, LongType())])
-        changes = parquet(self.spark, files, logged)
-        found = changes.join(self._touched(keys), on=list(self.keys), how="left_semi").coalesce(
-            self.connections
-        )
+        changes = self._read(task, files, logged)
+        if not (self.lost and keys is None):
+            changes = changes.join(
+                self._touched(task, keys), on=list(self.sinks.warehouse.keys), how="left_semi"
+            )
         columns = pa.schema([*task.sieve.columns, pa.field(DELIVERY, pa.int64())])
-        staged: list[Staged] = collect(in_tasks(found, partial(stage_log, task.tables, columns)))
+        job = in_tasks(changes.coalesce(self.connections), partial(stage_log, task.tables, columns))
+        staged: list[Staged] = collect(job)
         return staged
 
-    def _touched(self, keys: pa.Table | None) -> DataFrame:
+    def _touched(self, task: StageTask, keys: pa.Table | None) -> DataFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
         if keys is None:
-            return parquet(self.spark, self.replaced, StructType([self.schema[name] for name in self.keys]))
+            columns = StructType([self.schema[name] for name in self.sinks.warehouse.keys])
+            return self._read(task, self.replaced, columns)
         return F.broadcast(self.spark.createDataFrame(keys))
+
+    def _read(self, task: StageTask, files: Sequence[str], columns: StructType) -> DataFrame:
+        from pyspark.errors import AnalysisException
+
+        try:
+            return parquet(self.spark, files, columns)
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            raise self._refused(task, files) from error
+
+    def _refused(self, task: StageTask, files: Sequence[str]) -> NeedsPerson:
+        name, gone = self.sinks.pipeline.name, [uri for uri in files if self.sinks.lake.size(uri) is None]
+        with session(task.tables.dsn) as cursor:
+            run(cursor, "uncovered", "deliveries", {"pipeline": name, "paths": gone})
+            deliveries = {*self.supersedes, *(number for (number,) in cursor.fetchall())}
+        return NeedsPerson(
+            f"{name}, not replayed: what some keys had before can't be told, for {len(gone)} of the objects that"
+            f" may have it are gone from S3, such as {', '.join(gone[:3])}",
+            remedy=f"put them back, or `sluice replay {name} --deliveries {written(deliveries)} --accept-changed` reads"
+            " their inputs again",
+        )

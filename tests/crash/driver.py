@@ -241,6 +241,7 @@ class ArrowLog:
 
     lake: Lake
     replaced: Sequence[str]
+    lost: bool = False
 
     def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[Staged]:
         assert keys is not None and keys.num_rows, "there are few, and it is not asked for none"

@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from etl import uncovered
+from etl.errors import NeedsPerson
 from etl.plan import Chosen, Plan, plan
 from etl.read import catalog_properties
 from etl.replay import replay
@@ -46,8 +47,10 @@ class Levels:
         """The transform leaves all other rows out, as long as this lasts."""
         text = DECLARATION.format(name="levels", schema=SCHEMA, sink=SINK, suite="")
         self.home.declare("levels", text=text.replace("lambda df: df", f"lambda df: df.where({condition!r})"))
-        yield
-        self.home.declare("levels", text=text)
+        try:
+            yield
+        finally:
+            self.home.declare("levels", text=text)
 
     def write(self, batch: int, levels: Sequence[Level]) -> None:
         self.landed[batch] = levels
@@ -220,6 +223,46 @@ def test_a_key_that_the_table_lost_by_hand_is_the_newest_of_all_that_is_left(lev
     levels.write(1, [level("a", 3)])
     levels.replay(second, second, [level("a", 3)])
     levels.assert_rebuilt()
+
+
+def test_an_object_that_is_gone_comes_back_with_its_delivery_and_so_do_keys_that_only_it_could_tell(
+    levels: Levels, read: list[str]
+) -> None:
+    levels.deliver(0, [level("a", 5), level("b", 5)])
+    levels.deliver(1, [level("a", 9), level("c", 9)])
+    [(first, _), (second, _)] = levels.live
+    remove(levels, second)
+    levels.home.ask("DELETE FROM warehouse.levels WHERE article = 'a' RETURNING 1")
+    levels.write(1, [level("c", 9)])
+    levels.replay(second, second, [level("c", 9)])
+    assert read == objects(levels, first)
+    levels.assert_rebuilt()
+
+
+def test_a_replay_that_needs_an_object_that_is_gone_names_the_deliveries_to_be_replayed_with_it(
+    levels: Levels,
+) -> None:
+    levels.deliver(0, [level("a", 5), level("b", 5)])
+    levels.deliver(1, [level("b", 7)])
+    levels.deliver(2, [level("a", 9), level("c", 9)])
+    [(first, brought), (_, _), (third, _)] = levels.live
+    remove(levels, first)
+    with pytest.raises(NeedsPerson, match=r"1 of the objects that may have it are gone from S3") as refused:
+        levels.replay_kept(third, "article = 'c'", [level("c", 9)])
+    assert f"--deliveries {first},{third} --accept-changed" in refused.value.remedy
+    said = plan(
+        levels.home.place,
+        levels.home.pipeline("levels"),
+        Chosen(deliveries=((first, first), (third, third))),
+    )
+    levels.replay_planned(said, [*brought, level("a", 9), level("c", 9)])
+    levels.assert_rebuilt()
+
+
+def remove(levels: Levels, delivery: int) -> None:
+    """By hand, as no tool of the pipeline would."""
+    for path in objects(levels, delivery):
+        levels.home.reader("levels").store.delete_file(path.removeprefix("s3://"))
 
 
 def test_what_a_replaced_row_had_covered_comes_back(levels: Levels) -> None:
