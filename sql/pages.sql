@@ -135,6 +135,7 @@ SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.released_from, d.
        ARRAY(SELECT o.delivery_id FROM sluice.delivery o WHERE o.released_from = d.delivery_id
              ORDER BY o.delivery_id DESC LIMIT 20) AS releases,
        before.delivery_id AS previous, before.suite_digest AS previous_digest, after.delivery_id AS following,
+       (SELECT p.replaces IS TRUE FROM sluice.pipeline p WHERE p.name = d.pipeline) AS replaces,
        r.outcome, r.started_at, r.who, r.why AS run_why, t.dag_id, t.dag_run_id, t.task_id, t.try_number,
        stop.stops, stop.decision, stop.decided_by, stop.why, stop.decided_at
 FROM sluice.delivery d
@@ -225,6 +226,7 @@ SELECT q.quarantine_id, q.delivery_id, q.stream_id::text, q.batch_id, q.status, 
        left(q.raw, %(longest)s) AS raw, length(q.raw) AS raw_length, left(q.row, %(longest)s) AS "row",
        length(q.row) AS row_length, d.committed_at, d.commit_seq, d.live, d.kind,
        q.released_by, q.decided_by, q.why, q.decided_at,
+       (SELECT p.replaces IS TRUE FROM sluice.pipeline p WHERE p.name = q.pipeline) AS replaces,
        CASE WHEN octet_length(v.report) <= %(longest_report)s THEN v.report END AS report
 FROM sluice.quarantine q JOIN sluice.delivery d USING (delivery_id) LEFT JOIN sluice.quality v USING (delivery_id)
 WHERE q.quarantine_id = %(row)s AND q.pipeline = %(pipeline)s

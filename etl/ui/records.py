@@ -243,6 +243,7 @@ class DeliveryRow:
     previous: int | None
     previous_digest: str | None
     following: int | None
+    replaces: bool  # each batch takes the place of all before it
     outcome: str | None
     started_at: dt.datetime | None
     who: str | None  # asked for the replay or the release
@@ -381,6 +382,7 @@ class HeldWhole:
     decided_by: str | None
     why: str | None
     decided_at: dt.datetime | None
+    replaces: bool  # each batch takes the place of all before it
     report: str | None
 
 

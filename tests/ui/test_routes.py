@@ -283,6 +283,22 @@ def test_a_release_takes_the_right_to_trigger_its_dag_and_a_discard_that_to_trig
                 assert server.post(path, user, server.note(path)).status_code == 403
 
 
+def test_nothing_is_offered_to_be_released_into_a_table_that_each_batch_replaces(
+    server: Server, decisions: list[str]
+) -> None:
+    pages = {path.rpartition("/")[0] for path in decisions}
+    mark = "UPDATE sluice.pipeline SET replaces = %s WHERE name = 'feed'"
+    oracle.ask(server.dsn, mark, (True,))
+    try:
+        shown = [server.get(page, "root").text for page in pages]
+    finally:
+        oracle.ask(server.dsn, mark, (None,))
+    for text in shown:
+        assert "/discard" in text and "quarantine discard" in text
+        assert "/release" not in text and "quarantine release" not in text
+        assert "each batch replaces the whole table" in text
+
+
 def test_the_tabs_of_the_dag_for_replays_lead_to_the_pipelines_pages(server: Server) -> None:
     tab, run = "/feed_replays/", "/feed_replays/run?run_id=manual__1%2B2&task_id=run"
     answers = [server.get(path, "ada") for path in (tab, run)]
