@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +17,7 @@ import pytest
 
 from etl.services import Services
 from etl.settings import Settings
+from tests.crash.forked import Forked
 from tests.spark.runs import Home
 
 How = Literal["run", "follow", "replay"]
@@ -32,31 +31,27 @@ class Runs:
     home: Home
     folder: Path
     reached: int  # file descriptor of the FIFO on which a run says that it has come to its step
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    started: list[Forked] = field(default_factory=list)
 
-    def start(
-        self, step: str, passes: int, pipeline: str = "orders", *, how: How = "run"
-    ) -> subprocess.Popen[bytes]:
+    def start(self, step: str, passes: int, pipeline: str = "orders", *, how: How = "run") -> Forked:
         return self._start("spark_run", pipeline, step, str(passes), str(self.folder), how)
 
-    def start_together(self, pipelines: Iterable[str], *, deliveries: int) -> subprocess.Popen[bytes]:
+    def start_together(self, pipelines: Iterable[str], *, deliveries: int) -> Forked:
         """One process for all: each pipeline stops at the step "committed" of so many deliveries."""
         return self._start("side_by_side", str(deliveries), str(self.folder), *pipelines)
 
-    def _start(self, module: str, *words: str) -> subprocess.Popen[bytes]:
-        with (self.folder / "log").open("wb") as log:
-            run = subprocess.Popen(
-                [sys.executable, "-m", f"tests.crash.{module}", *words],
-                env=self.home.environment,
-                cwd=self.home.root,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+    def _start(self, module: str, *words: str) -> Forked:
+        run = Forked.start(
+            f"tests.crash.{module}",
+            words,
+            environment=self.home.environment,
+            folder=self.home.root,
+            log=self.folder / "log",
+        )
         self.started.append(run)
         return run
 
-    def wait_for_step(self, process: subprocess.Popen[bytes], *, patience: float = PATIENCE) -> int:
+    def wait_for_step(self, process: Forked, *, patience: float = PATIENCE) -> int:
         """The pid of the process that has come to its step."""
         deadline = time.monotonic() + patience
         while not select.select([self.reached], [], [], 1)[0]:
@@ -101,7 +96,7 @@ def runs(
         yield found
 
 
-def processes_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def processes_of(run: Forked) -> list[psutil.Process]:
     """All processes of the run's session: the driver while it lives, its JVM, the workers."""
 
     def session(pid: int) -> int | None:
@@ -113,7 +108,7 @@ def processes_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return [one for one in psutil.process_iter() if session(one.pid) == run.pid]
 
 
-def kill(run: subprocess.Popen[bytes], stopped: int) -> None:
+def kill(run: Forked, stopped: int) -> None:
     """SIGKILL to the driver, then to its JVM; none of the run's processes is left."""
     others, java = others_of(run, stopped)
     os.kill(run.pid, signal.SIGKILL)
@@ -124,7 +119,7 @@ def kill(run: subprocess.Popen[bytes], stopped: int) -> None:
     assert_none_left(others)
 
 
-def kill_jvm(run: subprocess.Popen[bytes], stopped: int, runs: Runs) -> None:
+def kill_jvm(run: Forked, stopped: int, runs: Runs) -> None:
     """SIGKILL to the JVM: the driver goes on from its step as far as it can, ends by itself and says why."""
     others, [jvm] = others_of(run, stopped)
     jvm.kill()
@@ -135,9 +130,7 @@ def kill_jvm(run: subprocess.Popen[bytes], stopped: int, runs: Runs) -> None:
     assert_none_left(others)
 
 
-def others_of(
-    run: subprocess.Popen[bytes], stopped: int
-) -> tuple[list[psutil.Process], list[psutil.Process]]:
+def others_of(run: Forked, stopped: int) -> tuple[list[psutil.Process], list[psutil.Process]]:
     """All of the run's processes but the driver, and its JVM, which a run that is at its lease has not yet."""
     others = [one for one in processes_of(run) if one.pid != run.pid]
     named = {one.pid: one.name() for one in others}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
+from tests.crash.forked import Forked
 from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, processes_of
 from tests.spark.runs import Home, Landed, orders
 from tests.waiting import until
@@ -32,7 +31,7 @@ def land(home: Home, number: int) -> Landed:
     return home.land(f"orders/{number}.jsonl", orders(start, 9, negative=[start + 4]), ["{broken"])
 
 
-def wait_for_deliveries(runs: Runs, process: subprocess.Popen[bytes], count: int) -> None:
+def wait_for_deliveries(runs: Runs, process: Forked, count: int) -> None:
     def delivered() -> bool:
         assert process.poll() is None, runs.log
         return runs.home.ask("SELECT count(*) FROM sluice.delivery") == [(count,)]
