@@ -44,25 +44,26 @@ def pytest_configure() -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
 
 
-DAGS = "tests/dags"
+DAGS, KAFKA = "tests/dags", "tests/kafka"
 # of DAGS, with an Airflow of their own or none
 ALONE = ("test_airflow.py", "test_dags.py", "test_process.py")
-BESIDE = "tests/crash/test_followed_runs.py"  # from here on the others take about as long as DAGS
 
 
 class Whole(LoadScopeScheduling):
     """Each process has services and a JVM of its own: files stay whole.
 
     One Airflow serves all of DAGS but ALONE, and its store's keys stay in the environment. So they come last; of several
-    processes one runs them and nothing after them, beginning when only BESIDE is left to the others.
+    processes one begins with them and runs nothing else, for it waits for Airflow most of the time. One broker serves all
+    of KAFKA.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return DAGS if file.startswith(f"{DAGS}/") and not file.endswith(ALONE) else file
+        folder = file.rpartition("/")[0]
+        return folder if folder == KAFKA or (folder == DAGS and not file.endswith(ALONE)) else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if len(self.nodes) > 1 and DAGS in self.workqueue and next(iter(self.workqueue)) == BESIDE:
+        if len(self.nodes) > 1 and DAGS in self.workqueue:
             self.workqueue.move_to_end(DAGS, last=False)
         super()._assign_work_unit(node)
 

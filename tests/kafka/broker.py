@@ -100,7 +100,7 @@ class Broker:
             ("-genkeypair", *made, *store),
             ("-exportcert", "-rfc", "-file", self.certificate, *store),
         ):
-            _done([java().resolve().with_name("keytool"), *words])
+            _done([java().resolve().with_name("keytool"), *(f"-J{option}" for option in JAVA), *words])
 
     @property
     def certificate(self) -> Path:
