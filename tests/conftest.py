@@ -52,7 +52,7 @@ ALONE = ("test_airflow.py", "test_dags.py", "test_process.py")
 class Whole(LoadScopeScheduling):
     """Each process has services and a JVM of its own: files stay whole.
 
-    One Airflow serves all of DAGS but ALONE, and its store's keys stay in the environment. So they come last; of several
+    One Airflow serves all of DAGS but ALONE, and its store's keys stay in the environment. So they come last, or of several
     processes one begins with them and runs nothing else, for it waits for Airflow most of the time. One broker serves all
     of KAFKA.
     """

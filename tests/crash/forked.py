@@ -1,7 +1,7 @@
 """Processes for runs that are killed, forked from one that has imported what a run needs: a quarter of a short run.
 
-A forked run differs from one that was started in nothing else: it has a session, an environment, a folder and an output of
-its own, and children of its own, Spark's JVM first.
+A forked run has a session, an environment, a folder, an output and children of its own, Spark's JVM first. Other
+than one that was started, it ends without what Python does at exit.
 """
 
 from __future__ import annotations

@@ -13,5 +13,6 @@ import pyspark.sql
 
 import etl.opened
 import etl.quality.compile
+import tests.conftest
 import tests.crash.side_by_side
 import tests.crash.spark_run

@@ -79,11 +79,16 @@ def runs_of(home: Home, folder: Path) -> Iterator[Runs]:
     try:
         yield found
     finally:
-        for run in found.started:  # none lives, unless the test failed
-            for process in processes_of(run):
-                process.kill()
-            run.wait(PATIENCE)
-        os.close(reached)
+        try:
+            for run in found.started:  # none lives, unless the test failed
+                others = processes_of(run)
+                run.process.kill()  # which may not have a session of its own yet
+                for process in others:
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+                run.wait(PATIENCE)
+        finally:
+            os.close(reached)
 
 
 @pytest.fixture

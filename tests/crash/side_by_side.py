@@ -1,6 +1,6 @@
 """Runs of several pipelines in one process that can be killed: each stops when its batch is in both sinks.
 
-Started as `python -m tests.crash.side_by_side <deliveries> <folder> <pipeline>...`, with the settings in
+Called as `side_by_side <deliveries> <folder> <pipeline>...`, with the settings in
 the environment as for the command. When every pipeline has so many deliveries, and none of them the mark of
 its last batch, it says so in the FIFO `reached`. Each waits by reading from a FIFO that nobody writes to.
 They share a session. As many come to their step at a time as there are slots: Spark gives a worker ten

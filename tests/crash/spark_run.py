@@ -1,6 +1,6 @@
 """One whole run in a process that can be killed: it stops at a step, says so in a marker file, and waits.
 
-Started as `python -m tests.crash.spark_run <pipeline> <step> <passes> <folder> <run | follow | replay>`, with the settings
+Called as `spark_run <pipeline> <step> <passes> <folder> <run | follow | replay>`, with the settings
 in the environment as for the command; a replay is of deliveries that are in force, all of them. It waits by reading from a
 FIFO that nobody writes to.
 """

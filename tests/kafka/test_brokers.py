@@ -200,7 +200,7 @@ def test_a_broker_that_stays_away_is_an_outage_and_the_next_run_goes_on(
 ) -> None:
     topics = Topics(spark=spark, servers=frail.servers)
     file = tmp_path / "impatient.properties"
-    file.write_text("default.api.timeout.ms=1500\nrequest.timeout.ms=1000\n")
+    file.write_text("default.api.timeout.ms=3000\nrequest.timeout.ms=2000\n")
     mine = changed(home, kafka=frail.servers, kafka_properties=file)
     topic = topics.create()
     declare(mine, topic, max_offsets=10)
