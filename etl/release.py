@@ -110,7 +110,8 @@ def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Correction
     if isinstance(pipeline.sink, Replace):
         raise SetupError(
             f"Each batch of {name} replaces the whole table, so no row can be released into it",
-            remedy="mend the transform or the suite, then run again",
+            remedy=f"mend the transform or the suite, then `sluice replay {name} --deliveries"
+            f" {max(one.delivery_id for one in held)}`; or land the corrected input as new files",
         )
     lost = [one for one in held if one.row is None and one.quarantine_id not in corrections]
     if lost:

@@ -296,7 +296,7 @@ def test_nothing_is_offered_to_be_released_into_a_table_that_each_batch_replaces
     for text in shown:
         assert "/discard" in text and "quarantine discard" in text
         assert "/release" not in text and "quarantine release" not in text
-        assert "each batch replaces the whole table" in text
+        assert "Each batch replaces the whole table" in text and "sluice replay feed --deliveries" in text
 
 
 def test_the_tabs_of_the_dag_for_replays_lead_to_the_pipelines_pages(server: Server) -> None:
