@@ -10,6 +10,7 @@ import json
 import pickle
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -52,6 +53,7 @@ from etl.tableschema import (
 )
 
 CATALOG = "sluice"
+READERS = 8  # objects asked for at a time
 RETAINED_SNAPSHOTS = 20  # a restored pointer brings its own metadata, so the horizon needs no more
 LAST_DELIVERY = "sluice.last-delivery"  # property of a table
 TABLE_PROPERTIES = {
@@ -121,6 +123,11 @@ class Lake:
         """The object's bytes, or None where there is no object."""
         found = self._s3.get_file_info(uri.removeprefix("s3://"))
         return found.size if found.type == FileType.File else None
+
+    def gone(self, uris: Sequence[str]) -> list[str]:
+        """Those of these objects that are not there."""
+        with ThreadPoolExecutor(READERS) as pool:
+            return [uri for uri, size in zip(uris, pool.map(self.size, uris), strict=True) if size is None]
 
     def listing(self, folder: str) -> list[str]:
         """The URIs of all objects below `folder`."""

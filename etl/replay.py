@@ -7,6 +7,7 @@ either sink sees all of the old or all of the new. Nothing of it is seen when it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from etl.opened import Opened
     from etl.run import Place
     from etl.sparkbatch import SparkBatch
+
+log = logging.getLogger("sluice")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,16 +150,22 @@ def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
     """Where an upsert sink finds what the replaced rows had covered."""
     if not opened.sinks.warehouse.keys:
         return None
-    replaced = there = sorted(change.files["data"])
-    if change.as_found:
-        there = [uri for uri in replaced if opened.sinks.lake.size(uri) is not None]
+    replaced = sorted(change.files["data"])
+    gone = opened.sinks.lake.gone(replaced) if change.as_found else []
+    if gone:
+        log.warning(
+            "%s: %s of the objects that are replaced are gone from S3, and with them what keys they had: every key that"
+            " the table lacks gets the newest change that is in force",
+            opened.pipeline.name,
+            len(gone),
+        )
     return LakeLog(
         spark=opened.frame.sparkSession,
         sinks=opened.sinks,
         schema=opened.rules.schema,
         supersedes=change.supersedes,
-        replaced=there,
-        lost=len(there) < len(replaced),
+        replaced=[uri for uri in replaced if uri not in gone],
+        lost=bool(gone),
         connections=place.settings.pg_connections,
     )
 

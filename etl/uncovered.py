@@ -77,10 +77,10 @@ class Uncovered:
 
         What is staged of a delivery that another replay takes out of force meanwhile is not put back.
         """
-        if self.as_found and not self.tasks:
+        if self.as_found and not self.log.lost and not self.tasks:
             self._stage_replaced()
         with session(self.dsn) as cursor:
-            if self.has_grown(cursor):
+            if self.has_grown(cursor) and not self.log.lost:
                 self.deliveries.clear()
             keys = None if self.log.lost else self._keys(cursor)
             live, files = self._missing(cursor)
@@ -167,55 +167,56 @@ class LakeLog:
     connections: int
 
     def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[Staged]:
+        from pyspark.errors import AnalysisException
         from pyspark.sql.types import LongType, StructField, StructType
 
         from etl.candidates import candidates
         from etl.sparkbatch import collect, in_tasks
 
+        may_have = files
         if keys is not None:
             with session(task.tables.dsn) as cursor:
                 pointer = self.sinks.table.pointer(cursor)
-            files = candidates(self.sinks.table, pointer or "", files, keys)
-        if not files:
+            may_have = candidates(self.sinks.table, pointer or "", files, keys)
+        if not may_have:
             return []
         logged = StructType([*self.schema.fields, StructField(DELIVERY, LongType())])
-        changes = self._read(task, files, logged)
-        if not (self.lost and keys is None):
-            changes = changes.join(
-                self._touched(task, keys), on=list(self.sinks.warehouse.keys), how="left_semi"
-            )
+        try:
+            changes = parquet(self.spark, may_have, logged)
+            if not (self.lost and keys is None):
+                touched = self._touched(keys)
+                changes = changes.join(touched, on=list(self.sinks.warehouse.keys), how="left_semi")
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                self._refuse(task, [*files, *self.replaced])
+            raise
         columns = pa.schema([*task.sieve.columns, pa.field(DELIVERY, pa.int64())])
         job = in_tasks(changes.coalesce(self.connections), partial(stage_log, task.tables, columns))
         staged: list[Staged] = collect(job)
         return staged
 
-    def _touched(self, task: StageTask, keys: pa.Table | None) -> DataFrame:
+    def _touched(self, keys: pa.Table | None) -> DataFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
         if keys is None:
             columns = StructType([self.schema[name] for name in self.sinks.warehouse.keys])
-            return self._read(task, self.replaced, columns)
+            return parquet(self.spark, self.replaced, columns)
         return F.broadcast(self.spark.createDataFrame(keys))
 
-    def _read(self, task: StageTask, files: Sequence[str], columns: StructType) -> DataFrame:
-        from pyspark.errors import AnalysisException
-
-        try:
-            return parquet(self.spark, files, columns)
-        except AnalysisException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            raise self._refused(task, files) from error
-
-    def _refused(self, task: StageTask, files: Sequence[str]) -> NeedsPerson:
-        name, gone = self.sinks.pipeline.name, [uri for uri in files if self.sinks.lake.size(uri) is None]
+    def _refuse(self, task: StageTask, files: Sequence[str]) -> None:
+        """Raise NeedsPerson where some of these objects are gone, with the deliveries that bring their rows again."""
+        name, gone = self.sinks.pipeline.name, self.sinks.lake.gone(files)
+        if not gone:
+            return
+        values = {"pipeline": name, "paths": gone, "replaced": list(self.supersedes)}
         with session(task.tables.dsn) as cursor:
-            run(cursor, "uncovered", "deliveries", {"pipeline": name, "paths": gone})
-            deliveries = {*self.supersedes, *(number for (number,) in cursor.fetchall())}
-        return NeedsPerson(
+            found = run(cursor, "uncovered", "origins", values).fetchall()
+        deliveries = written(number for number, is_release in found if not is_release)
+        drop = " --releases drop" if any(is_release for _, is_release in found) else ""
+        raise NeedsPerson(
             f"{name}, not replayed: what some keys had before can't be told, for {len(gone)} of the objects that"
             f" may have it are gone from S3, such as {', '.join(gone[:3])}",
-            remedy=f"put them back, or `sluice replay {name} --deliveries {written(deliveries)} --accept-changed` reads"
+            remedy=f"put them back, or `sluice replay {name} --deliveries {deliveries} --accept-changed{drop}` reads"
             " their inputs again",
         )

@@ -146,6 +146,11 @@ SELECT 'a collation to which different texts of key ' || a.attname || ' are the 
 JOIN pg_collation c ON c.oid = a.attcollation AND NOT c.collisdeterministic
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = ANY(%(keys)s)
 UNION ALL
+SELECT 'a collation of column ' || a.attname || ' in a schema that this role may not use' FROM pg_attribute a
+JOIN pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped AND %(keys)s <> ARRAY[]::text[]
+  AND NOT has_schema_privilege(c.collnamespace, 'USAGE')
+UNION ALL
 SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = to_regclass(%(table)s)
 UNION ALL
 SELECT 'row level security' FROM pg_class WHERE oid = to_regclass(%(table)s) AND relrowsecurity

@@ -409,3 +409,14 @@ def test_a_key_whose_collation_takes_different_texts_for_the_same_is_refused(dsn
     oracle.ask(dsn, f"CREATE TABLE warehouse.keyed ({kinds})")
     with pytest.raises(TableRefused, match="different texts of key key are the same"):
         start(dsn, lake, pipeline("keyed", Upsert(keys=("key", "part"), newest="at")), columns=KEYED)
+
+
+def test_a_collation_that_the_role_may_not_use_is_refused(dsn: str, lake: Lake) -> None:
+    oracle.ask(dsn, 'CREATE SCHEMA warehouse; CREATE SCHEMA own; CREATE COLLATION own.words FROM "C"')
+    kinds = KEYED_TABLE.replace("value text", "value text COLLATE own.words")
+    oracle.ask(dsn, f"CREATE TABLE warehouse.keyed ({kinds})")
+    oracle.ask(make_dsn(dsn, user="postgres"), "ALTER SCHEMA own OWNER TO postgres")
+    with pytest.raises(
+        TableRefused, match="a collation of column value in a schema that this role may not use"
+    ):
+        start(dsn, lake, pipeline("keyed", Upsert(keys=("key", "part"), newest="at")), columns=KEYED)

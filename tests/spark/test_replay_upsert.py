@@ -16,13 +16,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from etl import uncovered
 from etl.errors import NeedsPerson
 from etl.plan import Chosen, Plan, plan
+from etl.quarantine import Chosen as Held
+from etl.quarantine import held_rows
 from etl.read import catalog_properties
+from etl.release import release
 from etl.replay import replay
 from etl.steps import Step
 from tests import oracle
 from tests.crash.test_walk import FAILURES
 from tests.oracle import Rows
-from tests.spark.runs import START, Home, failing_at, once_at
+from tests.spark.runs import START, Home, failing_at, once_at, rule
 from tests.spark.test_sink_modes import LEVEL, Level, assert_clean, declare, land, made_levels
 from tests.spark.test_sink_modes import SINK as DECLARATION
 
@@ -257,6 +260,32 @@ def test_a_replay_that_needs_an_object_that_is_gone_names_the_deliveries_to_be_r
     )
     levels.replay_planned(said, [*brought, level("a", 9), level("c", 9)])
     levels.assert_rebuilt()
+
+
+def test_a_release_of_which_the_object_is_gone_is_replayed_by_what_had_held_its_rows(levels: Levels) -> None:
+    home = levels.home
+    text = DECLARATION.format(name="levels", schema=SCHEMA, sink=SINK, suite='suite="levels",')
+    home.declare("levels", text=text)
+    home.judge(
+        rule("column_values_to_be_between", "left", "warning", column="left", min_value=0), name="levels"
+    )
+    levels.deliver(0, [level("a", 5, -1), level("b", 5)])
+    home.judge(name="levels")
+    [(first, _)] = levels.live
+    pipeline, held = home.pipeline("levels"), held_rows(home.dsn, "levels", Held(status="held"))
+    [released] = release(home.place, pipeline, held, {}, who="tests", why="it may be", spark=home.spark)
+    levels.deliver(1, [level("a", 9), level("c", 9)])
+    last = levels.newest_delivery
+    remove(levels, released.delivery_id)
+    levels.write(1, [level("c", 9)])
+    with pytest.raises(NeedsPerson) as refused:
+        levels.replay(last, last, [])
+    assert f"--deliveries {first},{last} --accept-changed --releases drop" in refused.value.remedy
+    said = plan(home.place, pipeline, Chosen(deliveries=((first, first), (last, last))))
+    replay(home.place, pipeline, said, who="tests", accept_changed=True, releases="drop", spark=home.spark)
+    found = home.reader("levels").in_postgres(system=())
+    assert found == Rows(one.row[:3] for one in (level("a", 5, -1), level("b", 5), level("c", 9)))
+    home.assert_clean("levels")
 
 
 def remove(levels: Levels, delivery: int) -> None:
