@@ -79,6 +79,9 @@ class Stack:
         return self.posted.wait_for(lambda one: about <= one.items() and words in one["text"], PATIENCE)
 
     def wait_for_dag(self, name: str) -> None:
+        if name != NAME:  # of one file with all others, which is read twice a minute by itself
+            token = self.call("GET", f"/dags/{NAME}/details")["file_token"]
+            self.call("PUT", f"/parseDagFile/{token}")
         until(
             lambda: self.api.dag_is_known(name),
             lambda: f"the DAG {name}: {self.api.import_errors()}",
