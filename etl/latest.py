@@ -139,7 +139,7 @@ def _pairs(records: Records) -> Hashes:
 
 
 def _is_unranked(kind: pa.DataType) -> bool:
-    """Texts are ordered by the database's collation, and bytes don't fit a rank's words."""
+    """Texts are ordered by the column's collation, and bytes don't fit a rank's words."""
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 

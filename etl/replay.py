@@ -150,8 +150,8 @@ def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
     """Where an upsert sink finds what the replaced rows had covered."""
     if not opened.sinks.warehouse.keys:
         return None
-    replaced = sorted(change.files["data"])
-    gone = opened.sinks.lake.gone(replaced) if change.as_found else []
+    replaced = change.files["data"]
+    gone = opened.sinks.lake.gone(sorted(replaced)) if change.as_found else []
     if gone:
         log.warning(
             "%s: %s of the objects that are replaced are gone from S3, and with them what keys they had: every key that"
@@ -164,7 +164,7 @@ def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
         sinks=opened.sinks,
         schema=opened.rules.schema,
         supersedes=change.supersedes,
-        replaced=[uri for uri in replaced if uri not in gone],
+        replaced=sorted(replaced.difference(gone)),
         lost=bool(gone),
         connections=place.settings.pg_connections,
     )

@@ -54,7 +54,7 @@ class ChangeLog(Protocol):
         """Whether some are gone, so that nobody can tell all keys whose rows are taken away."""
 
     def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[Staged]:
-        """Stage all rows of these objects that have one of these keys, or, None, a key of the replaced rows, or any."""
+        """Stage all rows of these objects that have one of these keys, or, None, a key of the replaced rows; `lost`: any."""
 
 
 @dataclass(kw_only=True)
@@ -183,7 +183,7 @@ class LakeLog:
         logged = StructType([*self.schema.fields, StructField(DELIVERY, LongType())])
         try:
             changes = parquet(self.spark, may_have, logged)
-            if not (self.lost and keys is None):
+            if not self.lost:
                 touched = self._touched(keys)
                 changes = changes.join(touched, on=list(self.sinks.warehouse.keys), how="left_semi")
         except AnalysisException as error:
@@ -209,14 +209,15 @@ class LakeLog:
         name, gone = self.sinks.pipeline.name, self.sinks.lake.gone(files)
         if not gone:
             return
-        values = {"pipeline": name, "paths": gone, "replaced": list(self.supersedes)}
         with session(task.tables.dsn) as cursor:
-            found = run(cursor, "uncovered", "origins", values).fetchall()
-        deliveries = written(number for number, is_release in found if not is_release)
-        drop = " --releases drop" if any(is_release for _, is_release in found) else ""
+            run(cursor, "uncovered", "deliveries", {"pipeline": name, "paths": gone})
+            named = {*self.supersedes, *(number for (number,) in cursor.fetchall())}
+            run(cursor, "replay", "by_rows", {"deliveries": sorted(named)})
+            origins = {number for (number,) in cursor.fetchall()}
+        drop = "" if named <= origins else " --releases drop"  # else some are releases
         raise NeedsPerson(
             f"{name}, not replayed: what some keys had before can't be told, for {len(gone)} of the objects that"
             f" may have it are gone from S3, such as {', '.join(gone[:3])}",
-            remedy=f"put them back, or `sluice replay {name} --deliveries {deliveries} --accept-changed{drop}` reads"
+            remedy=f"put them back, or `sluice replay {name} --deliveries {written(origins)} --accept-changed{drop}` reads"
             " their inputs again",
         )
