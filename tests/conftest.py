@@ -32,11 +32,15 @@ JARS = REPOSITORY / ".sluice" / "jars"  # kept, so that they are resolved once a
 FOREIGN = ("SLUICE_", "AWS_", "PG")
 
 
-def pytest_configure() -> None:
+def give_main_a_file() -> None:
+    """Where it has none, as in a process of xdist or one that forks: pyspark would take it for a doctest, and leave."""
     main = sys.modules["__main__"]
-    # A process of xdist has none: pyspark would take it for a doctest, and leave.
     if not hasattr(main, "__file__"):
         main.__file__ = __file__
+
+
+def pytest_configure() -> None:
+    give_main_a_file()
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it takes leave after pytest has closed the log
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]

@@ -55,6 +55,10 @@ class JarSet(StrEnum):
     KAFKA = "kafka"  # a broker, for the tests and for trying by hand
 
 
+# Of a JVM whose server is asked little: the second compiler costs it more than it wins, half of all its time.
+SMALL_SERVER = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
 def java() -> Path:
     """The java that Spark would run too: JAVA_HOME's, else the one on PATH; never one that is too old."""
     home = os.environ.get("JAVA_HOME")

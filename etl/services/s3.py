@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 import psutil
 
 from etl.errors import ServiceAway, SetupError
-from etl.services.jarsets import JarSet, jars, java
+from etl.services.jarsets import SMALL_SERVER, JarSet, jars, java
 from etl.services.process import (
     HOST,
     by_no_proxy,
@@ -168,13 +168,7 @@ def _launch(server: S3) -> int:
     text = PROPERTIES.format(host=HOST, port=port, key=key, secret=secret, data=_property(data))
     write_secret(properties, text)
     logback.write_text(LOGBACK.format(log=escape(str(server.log))), encoding="utf-8")
-    # Of a server that is asked little, the JVM's second compiler costs more than it wins: half of all its time.
-    options = (
-        "-Xmx256m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        f"-Dlogback.configurationFile={logback}",
-    )
+    options = (*SMALL_SERVER, f"-Dlogback.configurationFile={logback}")
     with (server.folder / "java.log").open("w") as output:
         child = subprocess.Popen(
             [str(binary), *options, "-cp", f"{classes}/*", MAIN, "--properties", str(properties)],

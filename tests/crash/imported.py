@@ -1,11 +1,9 @@
 """What a run imports: brought into the process that runs are forked from, and nowhere else."""
 
 # ruff: noqa: E402, F401
-import sys
+from tests.conftest import give_main_a_file
 
-main = sys.modules["__main__"]
-if not hasattr(main, "__file__"):  # pyspark would take it for a doctest, and leave
-    main.__file__ = __file__
+give_main_a_file()
 
 import great_expectations.expectations.core
 import great_expectations.expectations.metrics
@@ -13,6 +11,5 @@ import pyspark.sql
 
 import etl.opened
 import etl.quality.compile
-import tests.conftest
 import tests.crash.side_by_side
 import tests.crash.spark_run

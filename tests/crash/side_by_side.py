@@ -95,7 +95,3 @@ def main() -> None:
             print(f"{runs[ended]} failed:\n{traceback.format_exc()}")
         sys.stdout.flush()
         os._exit(1)  # the other threads are at their steps, or in the JVM
-
-
-if __name__ == "__main__":
-    main()

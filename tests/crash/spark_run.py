@@ -58,7 +58,3 @@ def main() -> None:
         replay(place, pipeline, planned, who="tests", on_step=stop)
     else:
         run(place, pipeline, on_step=stop, stay=stay)
-
-
-if __name__ == "__main__":
-    main()

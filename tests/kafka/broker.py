@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from etl.services import JarSet, jars, java, spark_jars
+from etl.services.jarsets import SMALL_SERVER
 from etl.services.process import HOST, tail
 from etl.settings import load_settings
 from tests.waiting import until
 
 PATIENCE = 60  # seconds; nothing is decided by it, a broker that takes longer has failed
 USER, PASSWORD = "reader", "Correct-horse-battery-staple"
-JAVA = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 # The controller admits a killed broker again once the session of its last life is over: after 9 s by default.
 PROPERTIES = """\
@@ -100,7 +100,9 @@ class Broker:
             ("-genkeypair", *made, *store),
             ("-exportcert", "-rfc", "-file", self.certificate, *store),
         ):
-            _done([java().resolve().with_name("keytool"), *(f"-J{option}" for option in JAVA), *words])
+            _done(
+                [java().resolve().with_name("keytool"), *(f"-J{option}" for option in SMALL_SERVER), *words]
+            )
 
     @property
     def certificate(self) -> Path:
@@ -127,7 +129,7 @@ class Broker:
 
     def _command(self, *words: str) -> list[str]:
         [scala] = spark_jars().glob("scala-library-*.jar")
-        return [str(java()), *JAVA, "-cp", f"{self.jars}/*:{scala}", *words]
+        return [str(java()), *SMALL_SERVER, "-cp", f"{self.jars}/*:{scala}", *words]
 
     def run(self, *words: str) -> None:
         """A command of Kafka's own."""
