@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +12,7 @@ import pytest
 from etl.airflow_try import replays_of
 from etl.database import migrate
 from tests.dags.orders_stack import PATIENCE, Stack
-from tests.spark.runs import DECLARATION, RULES, Order, orders
+from tests.spark.runs import DECLARATION, RULES, Landed, Order, orders
 from tests.waiting import until
 
 NAME = "followed"
@@ -27,52 +29,83 @@ TEXT = (
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
-    home, api = stack.home, stack.api
-    migrate(home.dsn)
-    home.declare(NAME, text=TEXT)
-    home.make_folder(NAME)
-    stack.wait_for_dag(NAME)
+@dataclass(kw_only=True)
+class KeptUp:
+    """The pipeline, what has landed for it, and what the ledger says of it."""
 
-    def delivered(count: int) -> bool:
+    stack: Stack
+    landed: Landed = field(default_factory=Landed)
+
+    def land(self, number: int, negative: Sequence[int] = ()) -> None:
+        made = orders(number * 100, 9, negative=negative)
+        self.landed += self.stack.home.land(f"{NAME}/{number}.jsonl", made)
+
+    def delivered(self, count: int) -> bool:
         query = "SELECT count(*) FROM sluice.delivery WHERE pipeline = %s AND live"
-        return home.ask(query, NAME) == [(count,)]
+        return self.stack.home.ask(query, NAME) == [(count,)]
 
-    def outcomes() -> list[str | None]:
+    def outcomes(self) -> list[str | None]:
         query = "SELECT outcome FROM sluice.run WHERE pipeline = %s AND kind = 'stream' ORDER BY started_at"
-        return [one for (one,) in home.ask(query, NAME)]
+        return [one for (one,) in self.stack.home.ask(query, NAME)]
 
-    landed = home.land(f"{NAME}/0.jsonl", orders(0, 9, negative=[4]))
-    api.unpause(NAME)
-    nothing = api.trigger(BESIDE)
-    until(lambda: delivered(1), "a delivery", patience=PATIENCE)
-    [(first, state)] = api.runs(NAME).items()
+    def states(self) -> list[str]:
+        """Of the runs of its DAG."""
+        return sorted(self.stack.api.runs(NAME).values())
+
+
+def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
+    migrate(stack.home.dsn)
+    stack.home.declare(NAME, text=TEXT)
+    stack.home.make_folder(NAME)
+    stack.wait_for_dag(NAME)
+    kept = KeptUp(stack=stack)
+    kept.land(0, negative=[4])
+    stack.api.unpause(NAME)
+    nothing = stack.api.trigger(BESIDE)
+    until(lambda: kept.delivered(1), "a delivery", patience=PATIENCE)
+    [(first, state)] = stack.api.runs(NAME).items()
     assert state == "running"
 
-    # a run of the DAG for replays that asks for nothing fails, and delivers nothing of what has landed
+    assert_refused(stack, nothing)
+    row, released = kill_and_release(kept, first)
+    beside = replay_beside(kept, first, row, released)
+    fail(kept, first)
+    pause_and_stop(kept, beside)
+    break_the_contract(kept)
+
+
+def assert_refused(stack: Stack, nothing: str) -> None:
+    """A run of the DAG for replays that asks for nothing fails, and delivers nothing of what has landed."""
     assert stack.ended(nothing, BESIDE) == "failed"
-    [task] = api.tasks(BESIDE, nothing)
-    assert (task.tries, api.xcom(BESIDE, nothing, "run", "summary")["exit_code"]) == (1, 2)
-    said = "\n".join(api.log(BESIDE, nothing, "run"))
+    [task] = stack.api.tasks(BESIDE, nothing)
+    assert (task.tries, stack.api.xcom(BESIDE, nothing, "run", "summary")["exit_code"]) == (1, 2)
+    said = "\n".join(stack.api.log(BESIDE, nothing, "run"))
     assert 'trigger it with "Replay deliveries" filled in' in said
 
-    # its command killed, the same run has another try, which goes on; a release is made meanwhile
+
+def kill_and_release(kept: KeptUp, first: str) -> tuple[int, str]:
+    """Its command killed, the same run has another try, which goes on; a release is made meanwhile."""
+    stack, home, api = kept.stack, kept.stack.home, kept.stack.api
     stack.command(NAME).kill()
     home.judge(*RULES[1:])
     [(row,)] = home.ask("SELECT quarantine_id FROM sluice.quarantine WHERE pipeline = %s", NAME)
     released = api.trigger(BESIDE, {"release": str(row), "why": "a refund"})
-    landed += home.land(f"{NAME}/1.jsonl", orders(100, 9))
-    until(lambda: delivered(3), "a release and a second delivery", patience=PATIENCE)
-    landed.released += [one for one in landed.orders if one.reasons]
+    kept.land(1)
+    until(lambda: kept.delivered(3), "a release and a second delivery", patience=PATIENCE)
+    kept.landed.released += [one for one in kept.landed.orders if one.reasons]
     [task] = api.tasks(NAME, first)
     assert (task.state, task.tries, list(api.runs(NAME))) == ("running", 2, [first])
     stack.alert("failed", "followed died and will be started again: exit code 137", NAME)
+    return row, released
 
-    # a replay, by its interval, is done beside the run that is up
+
+def replay_beside(kept: KeptUp, first: str, row: int, released: str) -> list[dict[str, Any]]:
+    """A replay, by its interval, is done beside the run that is up; what its event and the release's say."""
+    stack, home, api = kept.stack, kept.stack.home, kept.stack.api
     replayed = api.trigger(BESIDE, {"start": "2020-01-05", "end": "2020-01-06"})
     assert [stack.ended(run, BESIDE) for run in (released, replayed)] == ["success", "success"]
     assert api.state(NAME, first) == "running"
-    assert delivered(3)
+    assert kept.delivered(3)
     home.judge(*RULES)
     streams = "SELECT delivery_id FROM sluice.delivery WHERE pipeline = %s AND kind = 'stream' ORDER BY 1"
     _, (second,) = home.ask(streams, NAME)
@@ -81,18 +114,25 @@ def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
         ("released", [row], []),
         ("replaced", [], [second]),
     ]
+    return beside
 
-    # marked failed, it comes to the end of its batch, and the next run takes its place
+
+def fail(kept: KeptUp, first: str) -> None:
+    """Marked failed, it comes to the end of its batch, and the next run takes its place."""
+    stack = kept.stack
     stack.call("PATCH", f"/dags/{NAME}/dagRuns/{quote(first, safe='')}", state="failed")
-    until(lambda: len(outcomes()) == 3, "a run in its place", patience=PATIENCE)
+    until(lambda: len(kept.outcomes()) == 3, "a run in its place", patience=PATIENCE)
     # the latter where the machine is too busy for it to end within GRACE_SECONDS
-    assert outcomes()[1] in ("stopped", "lost its lease")
-    landed += home.land(f"{NAME}/2.jsonl", orders(200, 9))
-    until(lambda: delivered(4), "a delivery of the next run", patience=PATIENCE)
-    assert sorted(api.runs(NAME).values()) == ["failed", "running"]
-    assert not api.is_paused(NAME)
+    assert kept.outcomes()[1] in ("stopped", "lost its lease")
+    kept.land(2)
+    until(lambda: kept.delivered(4), "a delivery of the next run", patience=PATIENCE)
+    assert kept.states() == ["failed", "running"]
+    assert not stack.api.is_paused(NAME)
 
-    # paused and stopped, it stays down; its event tells of what no success has told before
+
+def pause_and_stop(kept: KeptUp, beside: Sequence[dict[str, Any]]) -> None:
+    """Paused and stopped, it stays down; its event tells of what no success has told before."""
+    stack, home, api = kept.stack, kept.stack.home, kept.stack.api
     [last] = [run for run, state in api.runs(NAME).items() if state == "running"]
     api.pause(NAME)
     assert home.sluice("stop", NAME).returncode == 0
@@ -107,21 +147,20 @@ def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
     assert (killed, stopped) == ((None,), ("done",))
     assert failed != ("done",)
     home.assert_one_history(NAME)
-    assert home.reader(NAME).in_postgres(system=()) == landed.delivered
-    assert home.reader(NAME).on_lake(system=()) == landed.delivered
+    assert home.reader(NAME).in_postgres(system=()) == kept.landed.delivered
+    assert home.reader(NAME).on_lake(system=()) == kept.landed.delivered
 
-    # a broken contract would break the next run in the same second
-    home.land(f"{NAME}/3.jsonl", [Order(id=None)])
+
+def break_the_contract(kept: KeptUp) -> None:
+    """A broken contract would break the next run in the same second: the DAG is paused."""
+    stack, api = kept.stack, kept.stack.api
+    stack.home.land(f"{NAME}/3.jsonl", [Order(id=None)])
     api.unpause(NAME)
     until(lambda: api.is_paused(NAME), "a pause: it is started again and again", patience=PATIENCE)
-    until(
-        lambda: sorted(api.runs(NAME).values()) == ["failed", "failed", "success"],
-        "the ends of all three",
-        patience=PATIENCE,
-    )
-    assert outcomes()[-1] == "ContractBroken"
+    until(lambda: kept.states() == ["failed", "failed", "success"], "the ends of all", patience=PATIENCE)
+    assert kept.outcomes()[-1] == "ContractBroken"
     stack.alert("failed", "followed failed: exit code 3", NAME)
-    assert delivered(4)
+    assert kept.delivered(4)
 
 
 def told_by(stack: Stack, dag: str, run: str) -> dict[str, Any]:
