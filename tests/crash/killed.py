@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +18,7 @@ from etl.services import Services
 from etl.settings import Settings
 from tests.crash.forked import Forked
 from tests.spark.runs import Home
+from tests.waiting import readable
 
 How = Literal["run", "follow", "replay"]
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
@@ -54,14 +54,14 @@ class Runs:
     def wait_for_step(self, process: Forked, *, patience: float = PATIENCE) -> int:
         """The pid of the process that has come to its step."""
         deadline = time.monotonic() + patience
-        while not select.select([self.reached], [], [], 1)[0]:
+        while not readable(self.reached, 1):
             assert process.poll() is None, f"the run ended before its step: {self.log}"
             assert time.monotonic() < deadline, f"the run did not come to its step: {self.log}"
         return int(os.read(self.reached, 4096).split()[0])
 
     def forget(self) -> None:
         """What processes that are dead by now have said after the first one did."""
-        while select.select([self.reached], [], [], 0)[0]:
+        while readable(self.reached, 0):
             os.read(self.reached, 4096)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,7 @@ from tests import oracle
 from tests.arrow_batches import pipeline
 from tests.crash.driver import PIPELINE, SINKS, Case, line_of
 from tests.stores import database_name, new_database
-from tests.waiting import until
+from tests.waiting import readable, until
 
 BATCHES = 3
 PATIENCE = 60  # seconds; nothing is decided by it, a test that waits so long has failed
@@ -102,8 +101,7 @@ class Launcher:
     def _line(self) -> str:
         deadline = time.monotonic() + PATIENCE
         while b"\n" not in self.unread:
-            ready, _, _ = select.select([self.events], [], [], max(0, deadline - time.monotonic()))
-            assert ready, "no process said anything"
+            assert readable(self.events, max(0, deadline - time.monotonic())), "no process said anything"
             self.unread += os.read(self.events, 65536)
         line, _, self.unread = self.unread.partition(b"\n")
         return line.decode()
