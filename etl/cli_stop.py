@@ -65,7 +65,8 @@ def stopped_by_signals(stay: Stay) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def ask(number: int, _frame: FrameType | None) -> None:
-        stay.signalled, stay.asked_by = True, signal.Signals(number).name
+        stay.signalled = True
+        stay.ask(signal.Signals(number).name)
         _put(before)
 
     for number in SIGNALS:

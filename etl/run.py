@@ -269,7 +269,7 @@ def leased(
                         log.warning("this run of %s was given up: it was silent for too long", lease.pipeline)
                         stay.lost = True
                         return
-                    stay.asked_by = stay.asked_by or ledger.stop_asked(cursor, lease)
+                    stay.ask(ledger.stop_asked(cursor, lease))
             except (SluiceError, psycopg2.Error) as error:
                 log.warning("the heartbeat of %s failed: %s", lease.pipeline, error)
 

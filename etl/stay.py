@@ -46,11 +46,16 @@ class Stay:
         """While a query starts that stays up: a trigger lists the landing without a job, however many folders it has."""
         return nullcontext() if self.every is None else setting(spark, _FOLDERS, "1000000")
 
+    def ask(self, by: str | None) -> None:
+        """Who asked first stays; None, that nobody has, takes nothing back."""
+        if by is not None and self.asked_by is None:
+            self.asked_by = by
+
     def refuse_next(self, dsn: str, lease: Lease) -> None:
         """Before a batch begins; raises StopAsked. The heartbeat alone would let short batches pass."""
         if self.asked_by is None:
             with session(dsn) as cursor:
-                self.asked_by = ledger.stop_asked(cursor, lease)
+                self.ask(ledger.stop_asked(cursor, lease))
         if self.asked_by is not None:
             self.heeded = True
             raise StopAsked(f"{lease.pipeline} was asked to stop by {self.asked_by}")

@@ -60,12 +60,12 @@ class Followed:
         return found
 
     def stop(self) -> Summary:
-        self.stay.asked_by = ME
+        self.stay.ask(ME)
         return self.ended()
 
     def leave(self) -> None:
         """End it if it goes on, whatever comes of it."""
-        self.stay.asked_by = ME
+        self.stay.ask(ME)
         if self.thread is not None:
             self.thread.join(PATIENCE)
 
