@@ -148,6 +148,11 @@ class _Drafts(SqlCatalog):
         MetastoreCatalog.__init__(self, CATALOG, **lake.properties())
         self._schema_version = "v1"
         self._name = name
+        self._io = lake.io
+
+    def _load_file_io(self, *_: object, **__: object) -> FileIO:
+        """The lake's own, whose connections are open; pyiceberg would make another for each draft."""
+        return self._io
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
