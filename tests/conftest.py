@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -80,6 +81,13 @@ class Whole(LoadScopeScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     return Whole(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connections_end_with_their_module() -> Iterator[None]:
+    """A client of pyiceberg's holds itself: its connections are open until it is looked for, rarely in so large a heap."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
