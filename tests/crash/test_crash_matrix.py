@@ -25,6 +25,7 @@ from etl.steps import Step
 from tests import oracle
 from tests.arrow_batches import pipeline
 from tests.crash.driver import PIPELINE, SINKS, Case, line_of
+from tests.crash.killed import is_dead
 from tests.stores import database_name, new_database
 from tests.waiting import readable, until
 
@@ -169,18 +170,11 @@ def stream(delivered: Case, services: Services, tmp_path: Path) -> Iterator[Case
 
 
 def kill(pids: list[int]) -> None:
-    """SIGKILL to each process, one by one, and wait until it is dead; whoever has to reap it may take longer."""
+    """SIGKILL to each process, one by one, and wait until it is dead."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     until(lambda: all(map(is_dead, pids)), "the end of a killed process", patience=PATIENCE, every=0.01)
-
-
-def is_dead(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def stop_at(launcher: Launcher, case: Case, step: str, batch: int) -> Seen:
