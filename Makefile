@@ -44,7 +44,7 @@ demo: install  ## land real flights, run them through Airflow to the end, stop e
 	@trap '$(BIN)/sluice down' EXIT; $(BIN)/sluice land flights && $(BIN)/sluice airflow --detach && $(BIN)/sluice trigger flights
 	@echo "make up      brings up Airflow's pages over the same data"
 
-# Two of the processes keep two cores busy; the third is that of Airflow's tests, and waits most of the time.
+# Three processes keep two cores busy: each waits at times, and Airflow's tests most of the time.
 test: programs dev $(GATEWAY)  ## the whole test suite, on three processes; TESTS=… narrows it
 	$(BIN)/pytest -m "not slow" --numprocesses 3 --dist loadscope --no-loadscope-reorder $(TESTS)
 

@@ -50,33 +50,26 @@ def pytest_configure() -> None:
 
 
 DAGS, KAFKA = "tests/dags", "tests/kafka"
-# of DAGS, with an Airflow of their own or none
-ALONE = ("test_airflow.py", "test_dags.py", "test_process.py")
+# of these two, with an Airflow or a broker of their own, or none
+ALONE = ("test_airflow.py", "test_dags.py", "test_process.py", "test_ads.py")
 
 
 class Whole(LoadScopeScheduling):
     """Each process has services and a JVM of its own: files stay whole.
 
-    One Airflow serves all of DAGS but ALONE, and its store's keys stay in the environment. So they come last, or of several
-    processes one begins with them and runs nothing else, for it waits for Airflow most of the time. One broker serves all
-    of KAFKA.
+    One Airflow serves all of DAGS but ALONE, and one broker all of KAFKA. Of several processes one begins with DAGS, for
+    it waits for Airflow most of the time.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         folder = file.rpartition("/")[0]
-        return folder if folder == KAFKA or (folder == DAGS and not file.endswith(ALONE)) else file
+        return folder if folder in (DAGS, KAFKA) and not file.endswith(ALONE) else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         if len(self.nodes) > 1 and DAGS in self.workqueue:
             self.workqueue.move_to_end(DAGS, last=False)
         super()._assign_work_unit(node)
-
-    def _reschedule(self, node: WorkerController) -> None:
-        if len(self.nodes) == 1 or DAGS not in self.assigned_work[node]:
-            super()._reschedule(node)
-        elif not node.shutting_down:
-            node.shutdown()  # once it has run what it has
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:

@@ -147,9 +147,9 @@ class Stack:
         self.home.assert_clean()
 
 
-@pytest.fixture(scope="session", name="stack")
+@pytest.fixture(scope="package", name="stack")
 def orders_stack(services: Services) -> Iterator[Stack]:
-    """Until the end of all tests: until then its store's keys are those of the environment, so these come last."""
+    """Until the end of this folder's tests; its store's keys are those of the environment meanwhile."""
     with pytest.MonkeyPatch.context() as monkeypatch, webhook() as posted, mail() as mailed:
         yield from started(monkeypatch, posted, mailed)
 
