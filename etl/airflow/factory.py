@@ -40,7 +40,7 @@ asks for one of these:
 With nothing filled in the run fails: what has landed since is for the DAG `{name}`, and so are *Backfill* and *Clear* of
 its runs.
 """
-TAG = "sluice"
+TAG, REPLAYS_TAG = "sluice", "sluice-replays"  # to see either kind of DAG alone
 FOR_EVER = 100_000  # restarts of a run that is to stay up; Airflow wants a number
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$"
 
@@ -169,7 +169,7 @@ def replays_dag(pipeline: Pipeline) -> DAG:
         catchup=False,
         max_active_runs=1,
         is_paused_upon_creation=False,  # without a schedule nothing starts that nobody asked for
-        tags={TAG, *pipeline.tags},
+        tags={REPLAYS_TAG, *pipeline.tags},
         params=dict(REPLAYS_FORM),
         default_args=_told_when_failed(pipeline),
     ) as dag:

@@ -139,7 +139,7 @@ def test_replays_have_a_dag_and_a_pool_of_their_own_which_nobody_has_to_unpause(
     assert dag["timetable"]["__type"].endswith("NullTimetable")
     assert (dag["max_active_runs"], dag["catchup"], dag["is_paused_upon_creation"]) == (1, False, False)
     assert not dag.get("deadline")
-    assert set(dag["tags"]) == {"sluice", *PIPELINE.tags}
+    assert set(dag["tags"]) == {"sluice-replays", *PIPELINE.tags}
     [task] = [one["__var"] for one in dag["tasks"]]
     assert (task["pool"], task["retries"], task["owner"]) == ("sluice_flights_replays", 3, PIPELINE.owner)
     assert task["outlets"] == bag["dags"]["flights"]["tasks"][0]["__var"]["outlets"]
