@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from etl.services import Services
 from etl.settings import Settings
-from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, processes_of, runs_of
+from tests.crash.killed import Runs, kill, runs_of
 from tests.kafka.broker import Broker
 from tests.kafka.topics import NEGATIVE, Topics, assert_holds, declare, orders, ranges
 from tests.spark.runs import Home, rule
@@ -30,9 +31,10 @@ def runs(
     services: Services,
     lake_uri: str,
     settings_for: Callable[..., Settings],
+    spark: SparkSession,
     broker: Broker,
 ) -> Iterator[Runs]:
-    home = Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for, kafka=broker.servers)
+    home = Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for, spark, kafka=broker.servers)
     home.judge(rule("column_values_to_be_between", NEGATIVE, "warning", column="amount", min_value=0))
     with runs_of(home, tmp_path) as found:
         yield found
@@ -46,9 +48,7 @@ def killed_and_finished(runs: Runs, kills: tuple[tuple[str, int, int], ...]) -> 
         runs.forget()
         delivered = delivered_then
         assert runs.home.ask("SELECT count(*) FROM sluice.delivery") == [(delivered,)]
-    last = runs.start("none", 0)
-    assert last.wait(PATIENCE * 5) == 0, runs.log
-    assert_none_left(processes_of(last))
+    runs.home.run()
 
 
 @pytest.mark.timeout(900)
