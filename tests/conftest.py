@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import psycopg2
 import pytest
 from psycopg2.extensions import parse_dsn
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parent.parent
 JARS = REPOSITORY / ".sluice" / "jars"  # kept, so that they are resolved once and not in every run
 FOREIGN = ("SLUICE_", "AWS_", "PG")
+MANY_DESCRIPTORS = 300  # of the 1,024 that many a shell allows
 
 
 def give_main_a_file() -> None:
@@ -76,11 +78,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     return Whole(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
-@pytest.fixture(scope="module", autouse=True)
-def connections_end_with_their_module() -> Iterator[None]:
-    """A client of pyiceberg's holds itself: its connections are open until it is looked for, rarely in so large a heap."""
+@pytest.fixture(autouse=True)
+def few_connections_are_left() -> Iterator[None]:
+    """A client of pyiceberg's holds itself: it is closed when it is looked for, seldom in so large a heap."""
     yield
-    gc.collect()
+    if psutil.Process().num_fds() > MANY_DESCRIPTORS:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
