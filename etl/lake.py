@@ -82,14 +82,14 @@ class Lake:
         self.root = root  # s3://bucket[/prefix]
         self.store = store
 
-    def properties(self, *, request_seconds: int = 30) -> dict[str, str]:
+    def properties(self) -> dict[str, str]:
         """pyiceberg's settings for this store; credentials come from the AWS chain."""
         found = {
             "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
             "s3.region": self.store.region,
             "s3.force-virtual-addressing": "false",
             "s3.connect-timeout": "5",
-            "s3.request-timeout": str(request_seconds),
+            "s3.request-timeout": "30",
         }
         return found | ({"s3.endpoint": self.store.endpoint} if self.store.endpoint else {})
 
@@ -145,7 +145,7 @@ class _Drafts(SqlCatalog):
     """A catalog whose commit writes the new metadata and leaves the pointer alone."""
 
     def __init__(self, lake: Lake, name: uuid.UUID) -> None:
-        MetastoreCatalog.__init__(self, CATALOG, **lake.properties())
+        MetastoreCatalog.__init__(self, CATALOG)
         self._schema_version = "v1"
         self._name = name
         self._io = lake.io
