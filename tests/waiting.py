@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import selectors
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -17,13 +16,6 @@ def until(met: Callable[[], T], what: str | Callable[[], str], *, patience: floa
         assert time.monotonic() < deadline, f"waited {patience:g} s for {_said(what)}"
         time.sleep(every)
     return found
-
-
-def readable(descriptor: int, patience: float) -> bool:
-    """Whether there is something to read within so many seconds, however high the descriptor's number is."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(descriptor, selectors.EVENT_READ)
-        return bool(selector.select(patience))
 
 
 def _said(what: str | Callable[[], str]) -> str:

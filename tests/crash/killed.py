@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from etl.services import Services
 from etl.settings import Settings
 from tests.crash.forked import Forked
 from tests.spark.runs import Home
-from tests.waiting import readable, until
+from tests.waiting import until
 
 How = Literal["run", "follow", "replay"]
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
@@ -54,14 +55,14 @@ class Runs:
     def wait_for_step(self, process: Forked, *, patience: float = PATIENCE) -> int:
         """The pid of the process that has come to its step."""
         deadline = time.monotonic() + patience
-        while not readable(self.reached, 1):
+        while not wait([self.reached], 1):
             assert process.poll() is None, f"the run ended before its step: {self.log}"
             assert time.monotonic() < deadline, f"the run did not come to its step: {self.log}"
         return int(os.read(self.reached, 4096).split()[0])
 
     def forget(self) -> None:
         """What processes that are dead by now have said after the first one did."""
-        while readable(self.reached, 0):
+        while wait([self.reached], 0):
             os.read(self.reached, 4096)
 
     @property

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import psutil
@@ -27,7 +28,7 @@ from tests.arrow_batches import pipeline
 from tests.crash.driver import PIPELINE, SINKS, Case, line_of
 from tests.crash.killed import is_dead
 from tests.stores import database_name, new_database
-from tests.waiting import readable, until
+from tests.waiting import until
 
 BATCHES = 3
 PATIENCE = 60  # seconds; nothing is decided by it, a test that waits so long has failed
@@ -102,7 +103,7 @@ class Launcher:
     def _line(self) -> str:
         deadline = time.monotonic() + PATIENCE
         while b"\n" not in self.unread:
-            assert readable(self.events, max(0, deadline - time.monotonic())), "no process said anything"
+            assert wait([self.events], max(0, deadline - time.monotonic())), "no process said anything"
             self.unread += os.read(self.events, 65536)
         line, _, self.unread = self.unread.partition(b"\n")
         return line.decode()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from etl.services import Services
-from etl.settings import Settings
 from tests.crash.killed import Runs, kill, runs_of
-from tests.kafka.broker import Broker
-from tests.kafka.topics import NEGATIVE, Topics, assert_holds, declare, orders, ranges
-from tests.spark.runs import Home, rule
+from tests.kafka.topics import Topics, assert_holds, declare, orders, ranges
+from tests.spark.runs import Home
 
 # (step, in which batch, batches that readers see afterwards): each run goes on from the last
 KILLS = (
@@ -25,17 +21,7 @@ MILLION = 1_000_000
 
 
 @pytest.fixture
-def runs(
-    tmp_path: Path,
-    dsn: str,
-    services: Services,
-    lake_uri: str,
-    settings_for: Callable[..., Settings],
-    spark: SparkSession,
-    broker: Broker,
-) -> Iterator[Runs]:
-    home = Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for, spark, kafka=broker.servers)
-    home.judge(rule("column_values_to_be_between", NEGATIVE, "warning", column="amount", min_value=0))
+def runs(home: Home, tmp_path: Path) -> Iterator[Runs]:
     with runs_of(home, tmp_path) as found:
         yield found
 

@@ -34,6 +34,15 @@ def silence(run: Session) -> None:
     )
 
 
+def waits_for_a_lock(dsn: str) -> bool:
+    """Whether somebody in this database waits for what another holds."""
+    query = (
+        "SELECT 1 FROM pg_stat_activity a JOIN pg_locks l USING (pid)"
+        " WHERE a.datname = current_database() AND a.wait_event_type = 'Lock' AND NOT l.granted"
+    )
+    return bool(oracle.ask(dsn, query))
+
+
 def rob(run: Session, *, clean_up: bool = True) -> Session:
     """Another run takes the lease, as after a long silence, and drops what the fenced attempts staged."""
     silence(run)

@@ -41,6 +41,7 @@ from tests.service.events_run import (
     rob_while_staging,
     silence,
     staged_left,
+    waits_for_a_lock,
 )
 
 # Two runs at once
@@ -137,14 +138,6 @@ def test_a_robber_waits_for_the_commit_under_way(run: Session, made: list[oracle
         deliver(run, of(made[1]))
     deliver(robber, of(made[1]))
     assert_delivered(run, made[:2])
-
-
-def waits_for_a_lock(dsn: str) -> bool:
-    query = (
-        "SELECT 1 FROM pg_stat_activity a JOIN pg_locks l USING (pid)"
-        " WHERE a.datname = current_database() AND a.wait_event_type = 'Lock' AND NOT l.granted"
-    )
-    return bool(oracle.ask(dsn, query))
 
 
 def test_who_waits_too_long_for_a_commit_is_told_so(run: Session, monkeypatch: pytest.MonkeyPatch) -> None:

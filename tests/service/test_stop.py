@@ -5,19 +5,18 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-import psycopg2
 import pytest
 
 from etl import ledger
 from etl.batch import Session
-from etl.database import Cursor, session
+from etl.database import session
 from etl.ending import Ending
 from etl.errors import Busy
 from etl.stay import Stay, StopAsked
 from etl.stop import Ended, stop
 from tests import oracle
 from tests.arrow_batches import start
-from tests.service.events_run import EVENTS, silence
+from tests.service.events_run import EVENTS, silence, waits_for_a_lock
 from tests.waiting import until
 
 NAME = EVENTS.name
@@ -26,13 +25,6 @@ SOON = timedelta(seconds=1)
 
 def asked_by(dsn: str) -> list[str | None]:
     return [one for (one,) in oracle.ask(dsn, "SELECT stop_asked_by FROM sluice.run ORDER BY started_at")]
-
-
-def waiting_for(cursor: Cursor) -> bool:
-    """Whether another session waits for what this one has locked."""
-    cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'sluice.run'::regclass")
-    [(count,)] = cursor.fetchall()
-    return count == 1
 
 
 def test_a_run_in_its_batch_stays_asked_when_nobody_waits_any_longer(run: Session) -> None:
@@ -66,12 +58,12 @@ def test_the_next_run_is_not_asked(run: Session) -> None:
 
 def test_a_signal_is_heeded_that_comes_while_the_ledger_is_asked(run: Session) -> None:
     dsn, stay = run.sinks.dsn, Stay(every=SOON)
-    with psycopg2.connect(dsn) as other, other.cursor() as cursor, ThreadPoolExecutor() as pool:
-        cursor.execute("LOCK TABLE sluice.run IN ACCESS EXCLUSIVE MODE")
-        asking = pool.submit(stay.refuse_next, dsn, run.lease)
-        until(lambda: waiting_for(cursor), "question of the ledger", patience=60)
-        stay.ask("SIGTERM")
-        other.rollback()
+    with ThreadPoolExecutor() as pool:
+        with session(dsn) as holding:
+            holding.execute("LOCK TABLE sluice.run IN ACCESS EXCLUSIVE MODE")
+            asking = pool.submit(stay.refuse_next, dsn, run.lease)
+            until(lambda: waits_for_a_lock(dsn), "question of the ledger", patience=60)
+            stay.ask("SIGTERM")
         with pytest.raises(StopAsked, match="SIGTERM"):
             asking.result(60)
     assert (stay.asked_by, stay.heeded) == ("SIGTERM", True)
