@@ -7,7 +7,6 @@ every start: one that does not is left out, and costs no more than time.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from etl.services import JarSet, java, spark_jars
 from etl.services import jars as resolve
 from etl.services.process import HOST, only_one
 from etl.settings import load_settings
+from etl.sparkhome import digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,12 +51,8 @@ def make(jars: Path) -> None:
 def _archive(jars: Path) -> Path:
     """Its name tells the Java and the class path, and then what stands there now."""
     places = [java().resolve(), spark_jars(), jars.absolute()]
-    where, what = _digest(places), _digest([place.stat().st_mtime_ns for place in places])
+    where, what = digest(places), digest([place.stat().st_mtime_ns for place in places])
     return jars.absolute().parent / f"classes-{where}-{what}.jsa"
-
-
-def _digest(parts: object) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
 def _learn(jars: Path, target: Path) -> None:

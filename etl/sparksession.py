@@ -7,12 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl import classdata
+from etl import classdata, sparkhome
 from etl.checkpoint_files import COMPACTED
 from etl.errors import SetupError
 from etl.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
@@ -123,7 +123,8 @@ def _s3a(services: Services) -> dict[str, str]:
 def start(settings: Settings, services: Services) -> SparkSession:
     """A new session with `configuration`; what its JVM writes goes to `log_file`, not to the terminal."""
     java()  # one line about a missing or old Java, before Spark's own report of it
-    if settings.spark_master.startswith("local"):
+    local = settings.spark_master.startswith("local")
+    if local:
         os.environ.setdefault("SPARK_LOCAL_IP", HOST)
     found = configuration(settings, services)
     # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
@@ -131,7 +132,8 @@ def start(settings: Settings, services: Services) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = python
     log = log_file(settings)
     make_folder(log.parent)
-    return launched(found, log)
+    with sparkhome.lean(settings.home) if local else nullcontext():
+        return launched(found, log)
 
 
 @contextmanager

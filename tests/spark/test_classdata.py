@@ -1,4 +1,4 @@
-"""A driver starts from the archive of Spark's classes, and without one where it doesn't fit."""
+"""A driver starts from the archive of Spark's classes, and without one where it doesn't fit; its Python is compiled."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -61,6 +62,16 @@ def test_a_jvm_that_writes_no_archive_is_told_of_in_one_message(
     assert f"what it said is in {folder}/classes.log\n  next: " in made.stderr
     assert "Traceback" not in made.stderr
     assert list(folder.glob("*.jsa")) == []
+
+
+def test_pythons_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
+    def imported(_: int) -> tuple[str, str | None]:
+        return pyspark.__file__, os.environ.get("SPARK_HOME")
+
+    [(file, home)] = spark.sparkContext.parallelize([0], 1).map(imported).collect()
+    assert file == pyspark.__file__
+    assert home is not None
+    assert "SPARK_HOME" not in os.environ, "what is started otherwise has Spark's own"
 
 
 def driver(spark: SparkSession) -> int:
