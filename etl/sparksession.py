@@ -27,6 +27,7 @@ log = logging.getLogger("sluice")
 
 _COMPACTED = "spark.sql.streaming.fileSource.log.compactInterval"
 LOGGING = Path(__file__).parent / "log4j2.properties"
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 SHUFFLES = "spark.sql.shuffle.partitions"
 ARROW_ROWS = 20_000  # rows of one Arrow batch: bounds a task's memory
 MINIMAL_RETAINED_BATCHES = 100
@@ -68,6 +69,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
     if local:
         cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0] or "1"
         found[SHUFFLES] = cores if cores.isdigit() else str(os.cpu_count() or 1)
+        found[_LISTING_TASKS] = found[SHUFFLES]  # Spark would make a task of each folder
         found |= LOOPBACK
         # on the class path a jar costs nothing; spark.jars would copy each of them
         found["spark.driver.extraClassPath"] = f"{folder}/*"

@@ -23,6 +23,7 @@ from etl.pipelines.flights import PIPELINE as FLIGHTS
 from etl.places import place
 from etl.settings import Settings
 from etl.source import Source, observed, open_source
+from etl.sparksession import SHUFFLES
 from etl.stage import RAW
 
 SCHEMA = (
@@ -357,3 +358,18 @@ def test_every_flight_is_one_row_with_its_departure(spark: SparkSession, tmp_pat
     known = next(row for row in found.rows if row["tailnum"] == "N14228" or row["manufacturer"])
     assert known["airline"] and known["model"] and known["seats"]
     assert {row["airline"] is None for row in found.rows} == {False}
+
+
+def test_many_folders_are_listed_in_as_many_tasks_as_there_are_cores(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for number in range(40):  # beyond 32 Spark lists them in a job
+        folder = tmp_path / f"dt={number}"
+        folder.mkdir()
+        (folder / "one.txt").write_text("a line\n")
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup())
+    spark.readStream.text(f"{tmp_path}/*")
+    [job] = set(tracker.getJobIdsForGroup()) - before
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getJobInfo(job).stageIds]
+    assert [stage.numTasks for stage in stages] == [int(spark.conf.get(SHUFFLES))]
