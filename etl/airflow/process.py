@@ -14,12 +14,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 import psutil
+
+from etl.services.process import have_ended
 
 GRACE_SECONDS = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task itself after 5
 _PR_SET_PDEATHSIG = 1
@@ -63,11 +64,12 @@ class Command:
             return
         family = _family(self._process.pid)
         self._process.terminate()
-        if not _wait(family):
+        # The command itself is left to be reaped by `run`, which this may interrupt: its exit code is for that alone.
+        if not have_ended(family, within=GRACE_SECONDS):
             for process in family:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            _wait(family)
+            have_ended(family, within=GRACE_SECONDS)
 
 
 def _start(
@@ -109,26 +111,6 @@ def _family(pid: int) -> list[psutil.Process]:
         return [head, *head.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def _wait(family: Sequence[psutil.Process]) -> bool:
-    """Whether all of them end in time.
-
-    The command itself is left to be reaped by `run`, which this may interrupt: its exit code is for that alone.
-    """
-    deadline = time.monotonic() + GRACE_SECONDS
-    while any(_lives(process) for process in family):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _json(text: str) -> Any:

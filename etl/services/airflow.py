@@ -37,7 +37,16 @@ from etl.services.airflow_environment import (
     environment,
     write_secrets,
 )
-from etl.services.process import HOST, choose_port, make_folder, only_one, recall, remember, tail
+from etl.services.process import (
+    HOST,
+    choose_port,
+    have_ended,
+    make_folder,
+    only_one,
+    recall,
+    remember,
+    tail,
+)
 from etl.settings import Settings
 
 COMPONENTS = {  # name: its command
@@ -297,9 +306,7 @@ def _end_supervisor(folder: Path) -> None:
         return
     with contextlib.suppress(psutil.NoSuchProcess):
         found[0].terminate()
-        try:
-            found[0].wait(SUPERVISOR_ENDS_WITHIN)
-        except psutil.TimeoutExpired:
+        if not have_ended([found[0]], within=SUPERVISOR_ENDS_WITHIN):
             found[0].kill()
 
 
@@ -311,11 +318,11 @@ def _stop(folder: Path) -> bool:
     if scheduler is not None:  # first: while its tasks end, they report to the api-server
         with contextlib.suppress(ProcessLookupError):
             os.killpg(scheduler.pid, signal.SIGTERM)
-        psutil.wait_procs([scheduler], timeout=TASKS_END_WITHIN)
+        have_ended([scheduler], within=TASKS_END_WITHIN)
     for process in live.values():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.terminate()
-    psutil.wait_procs(list(live.values()), timeout=ENDS_WITHIN)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+    have_ended(live.values(), within=ENDS_WITHIN)
     killed = _kill_the_rest(folder)
     for component in (*COMPONENTS, SUPERVISOR):
         _note(folder, component).unlink(missing_ok=True)
@@ -330,7 +337,7 @@ def _kill_the_rest(folder: Path) -> bool:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(left, timeout=1)
+        have_ended(left, within=1)
         if time.monotonic() > deadline:
             raise ServiceAway(
                 f"processes of Airflow do not end: {', '.join(str(process.pid) for process in left)}",

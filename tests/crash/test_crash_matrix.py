@@ -21,12 +21,12 @@ import pytest
 from etl.audit import audit
 from etl.run import Place
 from etl.services import Services
+from etl.services.process import have_ended
 from etl.settings import Settings
 from etl.steps import Step
 from tests import oracle
 from tests.arrow_batches import pipeline
 from tests.crash.driver import PIPELINE, SINKS, Case, line_of
-from tests.crash.killed import is_dead
 from tests.stores import database_name, new_database
 from tests.waiting import until
 
@@ -172,10 +172,12 @@ def stream(delivered: Case, services: Services, tmp_path: Path) -> Iterator[Case
 
 def kill(pids: list[int]) -> None:
     """SIGKILL to each process, one by one, and wait until it is dead."""
+    killed = []
     for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    until(lambda: all(map(is_dead, pids)), "the end of a killed process", patience=PATIENCE, every=0.01)
+        with suppress(psutil.NoSuchProcess):
+            killed.append(psutil.Process(pid))
+            killed[-1].kill()
+    assert have_ended(killed, PATIENCE), killed
 
 
 def stop_at(launcher: Launcher, case: Case, step: str, batch: int) -> Seen:
