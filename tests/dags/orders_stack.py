@@ -79,15 +79,19 @@ class Stack:
         return self.posted.wait_for(lambda one: about <= one.items() and words in one["text"], PATIENCE)
 
     def wait_for_dag(self, name: str) -> None:
-        if name != NAME:  # of one file with all others, which is read twice a minute by itself
-            token = self.call("GET", f"/dags/{NAME}/details")["file_token"]
-            self.call("PUT", f"/parseDagFile/{token}")
+        if name != NAME:
+            self.read_dags()
         until(
             lambda: self.api.dag_is_known(name),
             lambda: f"the DAG {name}: {self.api.import_errors()}",
             patience=PATIENCE,
             every=0.5,
         )
+
+    def read_dags(self) -> None:
+        """All pipelines' are of one file, which is read twice a minute by itself."""
+        token = self.call("GET", f"/dags/{NAME}/details")["file_token"]
+        self.call("PUT", f"/parseDagFile/{token}")
 
     def airflow(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Airflow's own command, as somebody at this machine types it: nothing of Airflow's is in the environment."""

@@ -121,6 +121,8 @@ def fail(kept: KeptUp, first: str) -> None:
     """Marked failed, it comes to the end of its batch, and the next run takes its place."""
     stack = kept.stack
     stack.call("PATCH", f"/dags/{NAME}/dagRuns/{quote(first, safe='')}", state="failed")
+    until(lambda: kept.outcomes()[1] is not None, "its end", patience=PATIENCE)
+    stack.read_dags()  # where somebody has ended a run by hand, Airflow makes the next one when it reads its DAG
     until(lambda: len(kept.outcomes()) == 3, "a run in its place", patience=PATIENCE)
     # the latter where the machine is too busy for it to end within GRACE_SECONDS
     assert kept.outcomes()[1] in ("stopped", "lost its lease")
