@@ -153,18 +153,10 @@ class Broker:
         return False
 
     def kill(self) -> None:
-        """SIGKILL, as a machine that fails."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PATIENCE)
-
-    def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.kill()
+        """SIGKILL, as a machine that fails; where it runs."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(PATIENCE)
 
 
 def _done(command: Sequence[str | Path]) -> None:
@@ -193,7 +185,7 @@ def a_broker(jar_folder: Path) -> Iterator[Broker]:
             found.start()
             yield found
         finally:
-            found.stop()
+            found.kill()
 
 
 if __name__ == "__main__":
