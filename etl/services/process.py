@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import psutil
@@ -122,7 +122,7 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
-def have_ended(processes: Iterable[psutil.Process], within: float) -> bool:
+def have_ended(processes: Collection[psutil.Process], within: float) -> bool:
     """Wait until none of them lives; False when one still does after so many seconds."""
     deadline = time.monotonic() + within
     while any(lives(process) for process in processes):

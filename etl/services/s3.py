@@ -135,7 +135,11 @@ def stop(server: S3) -> bool:
     if not have_ended([process], within=20):
         # it keeps nothing in memory that a client was promised
         process.kill()
-        have_ended([process], within=20)
+        if not have_ended([process], within=20):
+            raise ServiceAway(
+                f"the embedded S3 server (pid {process.pid}) does not end; its log is {server.log}",
+                remedy="sluice down again",
+            )
     server.note.unlink(missing_ok=True)
     return True
 
