@@ -53,14 +53,14 @@ def pytest_configure() -> None:
 
 DAGS, KAFKA = "tests/dags", "tests/kafka"
 # of these two, with an Airflow or a broker of their own, or none
-ALONE = ("test_airflow.py", "test_dags.py", "test_process.py", "test_ads.py")
+ALONE = ("test_airflow.py", "test_dags.py", "test_process.py", "test_ads.py", "test_brokers_away.py")
 
 
 class Whole(LoadScopeScheduling):
     """Each process has services and a JVM of its own: files stay whole.
 
-    One Airflow serves all of DAGS but ALONE, and one broker all of KAFKA. Of several processes one begins with DAGS, for
-    it waits for Airflow most of the time.
+    One Airflow serves all of DAGS but ALONE, and one broker all of KAFKA: of several processes one begins with DAGS, for
+    it waits for Airflow most of the time, and one with KAFKA, so that nobody is waited for in the end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -69,8 +69,10 @@ class Whole(LoadScopeScheduling):
         return folder if folder in (DAGS, KAFKA) and not file.endswith(ALONE) else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if len(self.nodes) > 1 and DAGS in self.workqueue:
-            self.workqueue.move_to_end(DAGS, last=False)
+        if len(self.nodes) > 1:
+            for long in (KAFKA, DAGS):
+                if long in self.workqueue:
+                    self.workqueue.move_to_end(long, last=False)
         super()._assign_work_unit(node)
 
 

@@ -12,7 +12,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from etl.services import JarSet, jars, java, spark_jars
 from etl.services.jarsets import SMALL_SERVER
@@ -33,8 +41,8 @@ listeners=PLAINTEXT://{host}:{plain},SASL_SSL://{host}:{sasl},FAR://{host}:{far}
 advertised.listeners=PLAINTEXT://{host}:{plain},SASL_SSL://{host}:{sasl},FAR://{host}:{proxy}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
-ssl.keystore.location={folder}/broker.p12
-ssl.keystore.password={password}
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/keystore.pem
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_ssl.plain.sasl.jaas.config=\
 org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
@@ -94,15 +102,24 @@ class Broker:
 
     def certify(self) -> None:
         """Give it a key, and whoever is to trust it a certificate."""
-        store = ("-alias", "broker", "-keystore", self.folder / "broker.p12", "-storepass", PASSWORD)
-        made = ("-keyalg", "EC", "-dname", "CN=broker", "-ext", f"SAN=IP:{HOST}", "-validity", "2")
-        for words in (
-            ("-genkeypair", *made, *store),
-            ("-exportcert", "-rfc", "-file", self.certificate, *store),
-        ):
-            _done(
-                [java().resolve().with_name("keytool"), *(f"-J{option}" for option in SMALL_SERVER), *words]
-            )
+        key = ec.generate_private_key(ec.SECP256R1())
+        name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")]), datetime.now(UTC)
+        certificate = (
+            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(HOST))]), critical=False)
+            .sign(key, SHA256())
+            .public_bytes(Encoding.PEM)
+        )
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        self.keystore.write_bytes(private + certificate)
+        self.certificate.write_bytes(certificate)
+
+    @property
+    def keystore(self) -> Path:
+        """In PEM: its key and its certificate."""
+        return self.folder / "keystore.pem"
 
     @property
     def certificate(self) -> Path:

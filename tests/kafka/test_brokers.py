@@ -1,24 +1,21 @@
-"""Brokers that are guarded, that take transactions back, that fail; and groups that are not ours."""
+"""Brokers that are guarded, that take transactions back, that are far away; and groups that are not ours."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.errors import ServiceAway, SetupError
+from etl.errors import SetupError
 from etl.services.process import HOST
 from etl.settings import Settings
 from etl.sparksession import log_file
-from etl.steps import Step
 from tests.kafka import proxy
-from tests.kafka.broker import PASSWORD, USER, Broker, a_broker
-from tests.kafka.topics import NAME, Record, Sent, Topics, assert_holds, changed, declare, orders
-from tests.spark.runs import Home, once_at
+from tests.kafka.broker import PASSWORD, USER, Broker
+from tests.kafka.topics import Record, Sent, Topics, assert_holds, changed, declare, orders
+from tests.spark.runs import Home
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required username={user} password={password};"
 
@@ -164,55 +161,6 @@ def test_groups_of_others_stay_as_they_are_and_none_is_left_behind(home: Home, t
     assert topics.groups() == before
     assert consumer.committed({place})[place].offset() == 3
     consumer.close()
-
-
-@pytest.fixture
-def frail(settings: Settings) -> Iterator[Broker]:
-    """A broker of one test's own, to be killed."""
-    with a_broker(settings.jars) as found:
-        yield found
-
-
-def test_a_broker_that_is_killed_and_comes_back_within_a_run(
-    home: Home, frail: Broker, spark: SparkSession
-) -> None:
-    topics = Topics(spark=spark, servers=frail.servers)
-    mine = changed(home, kafka=frail.servers)
-    topic = topics.create()
-    declare(mine, topic, max_offsets=10)
-    topics.send(topic, orders(0, 40))
-
-    back = threading.Thread(target=frail.start)
-
-    def fail() -> None:
-        frail.kill()
-        back.start()  # it is away when the batch asks whose its topic is, and when the next one is read
-
-    with once_at(Step.STAGED, fail):
-        done = mine.run()
-    back.join()
-    assert (done.batches, done.records) == (4, 40)
-    assert_holds(mine, topics.sent)
-
-
-def test_a_broker_that_stays_away_is_an_outage_and_the_next_run_goes_on(
-    home: Home, frail: Broker, spark: SparkSession, tmp_path: Path
-) -> None:
-    topics = Topics(spark=spark, servers=frail.servers)
-    file = tmp_path / "impatient.properties"
-    file.write_text("default.api.timeout.ms=3000\nrequest.timeout.ms=2000\n")
-    mine = changed(home, kafka=frail.servers, kafka_properties=file)
-    topic = topics.create()
-    declare(mine, topic, max_offsets=10)
-    topics.send(topic, orders(0, 40))
-    with once_at(Step.COMMITTED, frail.kill), pytest.raises(ServiceAway, match=f"sluice run {NAME}"):
-        mine.run()
-    with pytest.raises(ServiceAway):
-        mine.run()
-    frail.start()
-    patient = changed(mine, kafka_properties=None)
-    assert patient.run().records == 30
-    assert_holds(patient, topics.sent)
 
 
 def test_what_comes_over_a_network_that_cuts_and_delays_is_whole(
