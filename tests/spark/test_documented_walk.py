@@ -19,11 +19,14 @@ MARK = "=== the next block ==="
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    (tmp_path / ".venv").symlink_to(sys.prefix)
-    (tmp_path / "sluice.toml").touch()  # so that none further up is found
-    yield tmp_path
-    bash("PATH=.venv/bin sluice down", tmp_path, {})
+def folder(short_home: Path) -> Iterator[Path]:
+    """One that PostgreSQL's system user may enter: its data stays within, and is gone with it."""
+    found = short_home / "walk"
+    found.mkdir(mode=0o711)
+    (found / ".venv").symlink_to(sys.prefix)
+    (found / "sluice.toml").touch()  # so that none further up is found
+    yield found
+    bash("PATH=.venv/bin sluice down", found, {})
 
 
 @pytest.mark.timeout(600)
