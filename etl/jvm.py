@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl.services.process import HOST
 
@@ -36,3 +36,8 @@ def launched(configuration: Mapping[str, str], log: Path) -> SparkSession:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)  # the context puts one of its own in its place
     return SparkSession.builder.getOrCreate()
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """By its whole name: along a path, py4j would ask for each package, and the JVM look through all jars for it."""
+    return getattr(spark.sparkContext._jvm, name)

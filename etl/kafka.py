@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.ending import in_short
 from etl.errors import ServiceAway, SetupError
+from etl.jvm import java_class
 from etl.offsets import Gap, Range, Reached
 from etl.settings import Settings
 
@@ -44,7 +45,7 @@ class Cluster:
 
     servers: str
     properties: Mapping[str, str] = field(repr=False)
-    jvm: Any = field(repr=False)
+    spark: SparkSession = field(repr=False)
 
     @property
     def options(self) -> dict[str, str]:
@@ -67,8 +68,13 @@ class Cluster:
         """These topics with the offsets that can be read now; raises as `topic_ids`."""
         with self._admin() as admin:
             told = self._told(admin, names)
-            places = [(name, one.partition()) for name, found in told.items() for one in found.partitions()]
-            spec = self.jvm.org.apache.kafka.clients.admin.OffsetSpec
+            # An array, for the end of a Java iterator is an exception, which takes PySpark 20 ms to make out.
+            places = [
+                (name, one.partition())
+                for name, found in told.items()
+                for one in found.partitions().toArray()
+            ]
+            spec = self._kafka("clients.admin.OffsetSpec")
             earliest = self._offsets(admin, places, spec.earliest())
             latest = self._offsets(admin, places, spec.latest())
         return {
@@ -78,16 +84,19 @@ class Cluster:
 
     def compacted(self, names: Sequence[str]) -> list[str]:
         """Those that lose records which have a newer one of their key; raises as `topic_ids`."""
-        config = self.jvm.org.apache.kafka.common.config
-        asked = {name: config.ConfigResource(config.ConfigResource.Type.TOPIC, name) for name in names}
+        resource = self._kafka("common.config.ConfigResource")
+        asked = {name: resource(resource.Type.TOPIC, name) for name in names}
         with self._admin() as admin:
             answers = admin.describeConfigs(list(asked.values())).values()
             found = {name: self._answer(answers[one], f"topic {name}") for name, one in asked.items()}
         return [name for name, told in found.items() if "compact" in str(told.get("cleanup.policy").value())]
 
+    def _kafka(self, name: str) -> Any:
+        return java_class(self.spark, f"org.apache.kafka.{name}")
+
     def _id(self, name: str, told: Any) -> str:
         """Who the topic is. Brokers without ids say zero of each, and one that is made anew would be taken for the old."""
-        if told.topicId().equals(self.jvm.org.apache.kafka.common.Uuid.ZERO_UUID):
+        if told.topicId().equals(self._kafka("common.Uuid").ZERO_UUID):
             raise SetupError(
                 f"Kafka ({self.servers}) gives topic {name} no id; topics have ids since Kafka 2.8",
                 remedy="read it from brokers that give ids, such as a newer release with an up-to-date metadata version",
@@ -95,11 +104,12 @@ class Cluster:
         return str(told.topicId().toString())
 
     def _told(self, admin: Any, names: Iterable[str]) -> dict[str, Any]:
-        answers = admin.describeTopics(list(names)).topicNameValues()
-        return {str(name): self._answer(answers[name], f"topic {name}") for name in answers}
+        asked = list(names)
+        answers = admin.describeTopics(asked).topicNameValues()
+        return {name: self._answer(answers[name], f"topic {name}") for name in asked}
 
     def _offsets(self, admin: Any, places: Sequence[tuple[str, int]], spec: Any) -> dict[str, dict[int, int]]:
-        partition = self.jvm.org.apache.kafka.common.TopicPartition
+        partition = self._kafka("common.TopicPartition")
         asked = {(name, number): partition(name, number) for name, number in places}
         answer = admin.listOffsets(dict.fromkeys(asked.values(), spec))
         found: dict[str, dict[int, int]] = {}
@@ -136,7 +146,7 @@ class Cluster:
         from py4j.protocol import Py4JJavaError
 
         try:
-            return self.jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+            return self._kafka("clients.admin.AdminClient").create(settings)
         except Py4JJavaError as error:
             cause = error.java_exception.getCause() or error.java_exception
             raise SetupError(
@@ -167,15 +177,14 @@ def open_cluster(spark: SparkSession, settings: Settings, pipeline: str) -> Clus
             f"Pipeline {pipeline} reads topics, and no broker is named",
             remedy="set SLUICE_KAFKA=host:port, and SLUICE_KAFKA_PROPERTIES where it asks for TLS or a password",
         )
-    jvm: Any = spark.sparkContext._jvm
-    return Cluster(servers=settings.kafka, properties=_properties(settings, jvm), jvm=jvm)
+    return Cluster(servers=settings.kafka, properties=_properties(settings, spark), spark=spark)
 
 
-def _properties(settings: Settings, jvm: Any) -> dict[str, str]:
+def _properties(settings: Settings, spark: SparkSession) -> dict[str, str]:
     """The file's content, as Java reads it."""
     if settings.kafka_properties is None:
         return {}
-    found = _loaded(settings.kafka_properties, jvm)
+    found = _loaded(settings.kafka_properties, spark)
     if refused := sorted(name for name in found if not (name.startswith(_PREFIXES) or name in _NAMES)):
         raise SetupError(
             f"{settings.kafka_properties} sets {', '.join(refused)}, which is not about how to reach the brokers",
@@ -184,12 +193,12 @@ def _properties(settings: Settings, jvm: Any) -> dict[str, str]:
     return found
 
 
-def _loaded(path: Path, jvm: Any) -> dict[str, str]:
+def _loaded(path: Path, spark: SparkSession) -> dict[str, str]:
     from pyspark.errors import IllegalArgumentException
 
-    file = jvm.java.io.FileReader(str(path))
+    file = java_class(spark, "java.io.FileReader")(str(path))
     try:
-        read = jvm.java.util.Properties()
+        read = java_class(spark, "java.util.Properties")()
         read.load(file)
     except IllegalArgumentException as error:
         raise SetupError(
@@ -198,7 +207,7 @@ def _loaded(path: Path, jvm: Any) -> dict[str, str]:
         ) from error
     finally:
         file.close()
-    return {str(name): str(read[name]) for name in read}
+    return {str(name): str(read[name]) for name in read.keySet().toArray()}
 
 
 def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.declaration import Rate, Socket
 from etl.errors import SetupError
+from etl.jvm import java_class
 from etl.reader import (
     MALFORMED,
     SOURCE_NUMBER,
@@ -50,8 +51,7 @@ class LiveSource(FilelessSource):
         source = self.pipeline.live
         if not isinstance(source, Socket):
             return False
-        jvm: Any = self.spark.sparkContext._jvm
-        threads = jvm.java.lang.Thread.getAllStackTraces().keySet().toString()
+        threads = java_class(self.spark, "java.lang.Thread").getAllStackTraces().keySet().toString()
         return f"TextSocketSource({source.host}, {source.port})" not in threads
 
     def below(self, folder: str) -> DataFrame:  # noqa: ARG002 - of files alone
@@ -102,12 +102,11 @@ def _refuse_more_than_rows(pipeline: str, frame: DataFrame) -> None:
             " again: the state could not be made anew",
             remedy="land files or send to a topic of Kafka what is to be aggregated, joined or freed of doubles",
         )
-    jvm: Any = frame.sparkSession.sparkContext._jvm
-    sql = jvm.org.apache.spark.sql
+    spark = frame.sparkSession
+    checker = java_class(spark, "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker")
+    append = java_class(spark, "org.apache.spark.sql.streaming.OutputMode").Append()
     try:
-        sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
-            frame._jdf.queryExecution().analyzed(), sql.streaming.OutputMode.Append()
-        )
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), append)
     except AnalysisException as error:
         raise SetupError(
             f"Spark can't run the transform of {pipeline} as a stream: {str(error).strip().splitlines()[0]}",

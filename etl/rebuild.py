@@ -23,6 +23,7 @@ from etl.checkpoint_topics import TopicCheckpoint
 from etl.database import Cursor, session
 from etl.errors import Fenced, InputsChanged
 from etl.inputs import Input
+from etl.jvm import java_class
 from etl.kafka import Topic, still_there
 from etl.late import set_watermark
 from etl.ledger import Lease, StreamState
@@ -250,7 +251,6 @@ def _refuse_gone(source: TopicSource, now: Mapping[str, Topic], batches: Iterabl
 
 def _pinned(spark: SparkSession) -> dict[str, Any]:
     """The settings that Spark writes into a new checkpoint and keeps to: the state's format depends on them."""
-    jvm: Any = spark.sparkContext._jvm
-    metadata = jvm.org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
+    metadata = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata")
     found: dict[str, Any] = json.loads(metadata.apply(0, 0, spark._jsparkSession.conf()).json())["conf"]
     return {**found, SHUFFLES: spark.conf.get(SHUFFLES)}

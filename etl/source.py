@@ -20,6 +20,7 @@ from etl.declaration import Pipeline
 from etl.ending import in_short
 from etl.errors import InputsChanged, ServiceAway, SetupError, SluiceError
 from etl.inputs import Input, changed, path_of
+from etl.jvm import java_class
 from etl.landed import listed_path, source_of
 from etl.late import BEHIND, LATE, is_behind, is_late
 from etl.lookups import LookupsChanged, read_lookup, version
@@ -425,8 +426,8 @@ def observed(frame: DataFrame, name: str) -> dict[str, Any]:
         raise KeyError(f"nothing was observed as {name!r}: no job was run on this frame")
     from pyspark.serializers import CPickleSerializer
 
-    jvm: Any = frame.sparkSession.sparkContext._jvm
-    pickled = jvm.org.apache.spark.sql.api.python.PythonSQLUtils.toPyRow(metrics.apply(name))
+    made = java_class(frame.sparkSession, "org.apache.spark.sql.api.python.PythonSQLUtils")
+    pickled = made.toPyRow(metrics.apply(name))
     return dict(CPickleSerializer().loads(pickled).asDict())  # type: ignore[no-untyped-call]
 
 

@@ -22,6 +22,7 @@ from etl.settings import Settings
 from tests import oracle
 from tests.oracle import Row, Rows
 from tests.spark.runs import MALFORMED, Home
+from tests.waiting import until
 
 NAME = "orders"
 COLUMNS = pa.schema(
@@ -174,8 +175,12 @@ class Topics:
         with self.admin() as admin:
             admin.deleteTopics([topic]).all().get()
             new = self.clients.clients.admin.NewTopic(topic, partitions, 1)
-            while topic in set(admin.listTopics().names().get()):
-                pass
+            until(
+                lambda: topic not in admin.listTopics().names().get(),
+                f"the end of {topic}",
+                patience=30,
+                every=0.01,
+            )
             admin.createTopics([new]).all().get()
         for number in range(partitions):
             self.ends[topic, number] = 0
