@@ -53,7 +53,14 @@ def pytest_configure() -> None:
 
 DAGS, KAFKA = "tests/dags", "tests/kafka"
 # of these two, with an Airflow or a broker of their own, or none
-ALONE = ("test_airflow.py", "test_dags.py", "test_process.py", "test_ads.py", "test_brokers_away.py")
+ALONE = (
+    "test_airflow.py",
+    "test_dags.py",
+    "test_process.py",
+    "test_ads.py",
+    "test_brokers_away.py",
+    "test_kills.py",
+)
 
 
 class Whole(LoadScopeScheduling):
