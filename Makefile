@@ -72,8 +72,8 @@ check: dev  ## ruff and mypy
 model: dev  ## the long form of the protocol's model
 	$(BIN)/python -m tests.model
 
-walks: dev  ## long walks over deliveries, replays and releases: 800 steps; state killed at every step
-	$(BIN)/pytest -m slow tests/crash tests/spark/test_replay_upsert.py
+walks: dev  ## long walks over deliveries, replays and releases: 800 steps; state killed at every step; a million records
+	$(BIN)/pytest -m slow tests/crash tests/spark/test_replay_upsert.py tests/kafka
 
 year: programs dev  ## a year of flights by Airflow, and its March backfilled in a browser
 	$(BIN)/pytest -m slow tests/dags/test_year.py

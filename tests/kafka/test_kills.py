@@ -13,11 +13,13 @@ from tests.crash.killed import Runs, kill, runs_of
 from tests.kafka.topics import NEGATIVE, Topics, declare, ranges
 from tests.spark.runs import MALFORMED, Home
 
+Kills = tuple[tuple[str, int, int], ...]
 # (step, in which batch, batches that readers see afterwards): each run goes on from the last
 KILLS = (
     ("pointer-swapped", 2, 2),  # its transaction is under way
     ("committed", 5, 6),  # batch 5 is delivered, and Spark has not marked it as done
 )
+MORE_KILLS = (("rows-copied", 0, 0), ("committed", 3, 4), ("judged", 6, 6), ("inputs-inserted", 8, 8))
 MILLION = 1_000_000
 BATCHES, PARTITIONS = 10, 4
 VALUE = """
@@ -33,9 +35,9 @@ def runs(home: Home, tmp_path: Path) -> Iterator[Runs]:
         yield found
 
 
-def killed_and_finished(runs: Runs) -> None:
+def killed_and_finished(runs: Runs, kills: Kills) -> None:
     delivered = 0
-    for step, batch, delivered_then in KILLS:
+    for step, batch, delivered_then in kills:
         process = runs.start(step, batch - delivered)
         kill(process, runs.wait_for_step(process))
         runs.forget()
@@ -45,14 +47,19 @@ def killed_and_finished(runs: Runs) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_million_records_with_kills_are_counted_exactly_in_both_sinks(runs: Runs, topics: Topics) -> None:
+@pytest.mark.parametrize(
+    "kills", [KILLS, pytest.param(MORE_KILLS, marks=pytest.mark.slow)], ids=["two", "four"]
+)
+def test_a_million_records_with_kills_are_counted_exactly_in_both_sinks(
+    runs: Runs, topics: Topics, kills: Kills
+) -> None:
     home, topic = runs.home, topics.create(partitions=PARTITIONS)
     declare(home, topic, max_offsets=MILLION // BATCHES)
     made = topics.spark.range(MILLION).selectExpr(
         "cast(id as string) AS key", f"{VALUE} AS value", f"cast(id % {PARTITIONS} as int) AS partition"
     )
     made.write.format("kafka").options(**{"kafka.bootstrap.servers": topics.servers, "topic": topic}).save()
-    killed_and_finished(runs)
+    killed_and_finished(runs, kills)
 
     eyes, kept = home.reader(), MILLION - sum(HELD.values())
     counted = "count(*), count(DISTINCT id), count(DISTINCT (part, place))"
