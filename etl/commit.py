@@ -382,7 +382,7 @@ def report_text(verdict: Verdict, decision: Decision | None = None) -> str:
         "success": verdict.success,
         "suite_digest": verdict.suite_digest,
         "stops": list(verdict.stops),
-        "decision": decision.__dict__ if decision else None,
+        "decision": decision.json() if decision else None,
         "results": [result.result for result in verdict.results],
     }
     return json.dumps(content, default=str)

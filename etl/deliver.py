@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import psycopg2
@@ -23,6 +24,7 @@ from etl.batch import Batch, Receipt, Session, Sinks
 from etl.columns import sink_problems
 from etl.commit import commit, report_text
 from etl.database import Cursor, session
+from etl.decided import Ruling, beyond, changed_since, seen_of
 from etl.errors import (
     CommitUnknown,
     ContractBroken,
@@ -41,7 +43,7 @@ from etl.stage import RAW, REASONS, SOURCE_PATH, Hold, Sieve, StageTask
 from etl.staging import StagingTables
 from etl.steps import Step, phases_ms, reached
 from etl.tableschema import arrow_schema
-from etl.verdict import SHARE_STOP, Severity, Verdict
+from etl.verdict import Seen, Severity, Verdict
 from etl.warehouse import Warehouse
 
 log = logging.getLogger("sluice")
@@ -138,7 +140,9 @@ def deliver(run: Session, batch: Batch) -> Receipt:
         # Before anything is written: in a ledger that went back in time the attempt's number may be an old one.
         ledger.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
         decision = ledger.decision(cursor, run.stream_id, batch.batch_id)
-    return _attempt_twice(run, batch, decision, started)
+    if decision is not None and (changes := changed_since(decision, run)):
+        return _attempt_twice(run, batch, _lapse(run, batch, decision, changes), started)
+    return _attempt_twice(run, batch, Ruling.of(run.rules, decision), started)
 
 
 def deliver_apart(run: Session, batch: Batch) -> Receipt:
@@ -147,13 +151,13 @@ def deliver_apart(run: Session, batch: Batch) -> Receipt:
     started = time.monotonic()
     with session(run.sinks.dsn) as cursor:
         apart.require_in_force(cursor, run.apart, run.lease.pipeline)
-    return _attempt_twice(run, batch, None, started)
+    return _attempt_twice(run, batch, Ruling.of(run.rules, None), started)
 
 
-def _attempt_twice(run: Session, batch: Batch, decision: Decision | None, started: float) -> Receipt:
+def _attempt_twice(run: Session, batch: Batch, ruling: Ruling, started: float) -> Receipt:
     for staging in range(STAGINGS):
         try:
-            receipt = _attempt(run, batch, _hold(run, decision), decision)
+            receipt = _attempt(run, batch, ruling)
         except StagingLost:
             if staging == STAGINGS - 1:
                 raise
@@ -190,24 +194,18 @@ def _is_fenced(run: Session) -> bool:
         return False
 
 
-def _hold(run: Session, decision: Decision | None) -> Hold:
-    if decision and decision.action == "accept":
-        return Hold(rules=())
-    return Hold.by(run.rules)
-
-
-def _attempt(run: Session, batch: Batch, hold: Hold, decision: Decision | None) -> Receipt:
-    task = _open_attempt(run, batch, hold)
+def _attempt(run: Session, batch: Batch, ruling: Ruling) -> Receipt:
+    task = _open_attempt(run, batch, ruling.hold)
     try:
         staged = batch.stage(task)
         reached(Step.STAGED)
         counts = staged.counts(run.words)
         verdict = batch.judge(counts, staged)
         reached(Step.JUDGED)
-        whole = _decided(run, batch, hold, verdict, decision)
-        if whole is None:
+        again = _decided(run, batch, ruling, verdict, seen_of(run, counts, verdict))
+        if again is None:
             _refuse_changed(run, batch)
-            return commit(run, batch, task, staged, counts, verdict, decision)
+            return commit(run, batch, task, staged, counts, verdict, ruling.decision)
     except Exception as error:
         if not isinstance(error, CommitUnknown):
             _give_up_after(run, task, error)
@@ -217,7 +215,7 @@ def _attempt(run: Session, batch: Batch, hold: Hold, decision: Decision | None) 
             raise (Fenced.beside(pipeline, task.delivery_id) if run.apart else Fenced.of(pipeline)) from error
         raise
     _give_up(run, task, "stopped")
-    return _attempt(run, batch, whole, decision)
+    return _attempt(run, batch, again)
 
 
 def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
@@ -262,14 +260,17 @@ def staging_tables(dsn: str, delivery_id: int, run_id: str, *, log: bool) -> Sta
     )
 
 
-def _decided(
-    run: Session, batch: Batch, hold: Hold, verdict: Verdict, decision: Decision | None
-) -> Hold | None:
-    """None: commit what is staged. A Hold: stage again, with every row held. Raises ContractBroken."""
-    if not verdict.stops or hold.whole is not None:
+def _decided(run: Session, batch: Batch, ruling: Ruling, verdict: Verdict, seen: Seen) -> Ruling | None:
+    """None: commit what is staged. A Ruling: stage again by it. Raises ContractBroken."""
+    hold, decision = ruling.hold, ruling.decision
+    if hold.whole is not None:
         return None
-    if decision is None or not all(_is_covered(stop, decision) for stop in verdict.stops):
-        raise _stop(run, batch, verdict)
+    if decision is not None and (more := beyond(decision, verdict, seen)):
+        return _lapse(run, batch, decision, more)
+    if not verdict.stops:
+        return None
+    if decision is None:
+        raise _stop(run, batch, verdict, seen, ruling.lapsed)
     # The rows that break such a rule, if it is about rows at all, are not known one by one.
     known = {rule.number for rule in hold.rules}
     about_all = [
@@ -280,17 +281,21 @@ def _decided(
         and (result.unexpected_count is None or result.number not in known)
     ]
     if decision.action == "quarantine-all" and about_all:
-        return replace(hold, whole=about_all[0])
+        return replace(ruling, hold=replace(hold, whole=about_all[0]))
     return None
 
 
-def _is_covered(stop: str, decision: Decision) -> bool:
-    """Whether the decision was on this stop; of rows held, fewer are counted once the suite's are let through."""
-    of_share = SHARE_STOP in stop and any(SHARE_STOP in one for one in decision.stops)
-    return of_share or stop in decision.stops
+def _lapse(run: Session, batch: Batch, decision: Decision, changes: Sequence[str]) -> Ruling:
+    """Forget a decision that does not cover what the batch now is, and go by the suite alone."""
+    with session(run.sinks.dsn) as cursor:
+        ledger.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
+        ledger.undecide(cursor, run.stream_id, batch.batch_id)
+    lapsed = f"{decision.who}'s decision {decision.action} no longer holds: {'; '.join(changes)}"
+    log.warning("batch %s of %s: %s", batch.batch_id, run.lease.pipeline, lapsed)
+    return replace(Ruling.of(run.rules, None), lapsed=lapsed)
 
 
-def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
+def _stop(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> ContractBroken:
     pipeline = run.lease.pipeline
     if run.apart is not None:
         return ContractBroken(
@@ -303,7 +308,14 @@ def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
         # A run that was fenced stops nothing: its stream may be one of the past.
         ledger.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
         ledger.record_stop(
-            cursor, pipeline, run.stream_id, batch.batch_id, verdict.stops, report_text(verdict)
+            cursor,
+            pipeline,
+            run.stream_id,
+            batch.batch_id,
+            verdict.stops,
+            report_text(verdict),
+            seen=seen,
+            lapsed=lapsed,
         )
     again = (
         f', or `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all --why "…"` (or --accept)'
@@ -312,7 +324,7 @@ def _stop(run: Session, batch: Batch, verdict: Verdict) -> ContractBroken:
         again = ", or raise max_quarantine_share; what this batch had read can't be read again"
     return ContractBroken(
         f"Batch {batch.batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
-        + "; ".join(verdict.stops)
+        + "; ".join([*verdict.stops, *([lapsed] if lapsed else [])])
         + "\n  evidence: the whole report is in sluice.stopped_batch",
         remedy=f"mend the suite and run again{again}",
     )

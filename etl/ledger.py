@@ -20,6 +20,7 @@ from etl.database import TIMEOUTS, Cursor, constraint_of, row, rows, run
 from etl.ending import Ending
 from etl.errors import Busy, Fenced, LedgerBehind, TableRefused
 from etl.inputs import Input
+from etl.verdict import Seen
 
 HEARTBEAT_SECONDS = 5
 SILENCE = "30 seconds"  # a holder that was not seen for so long may be robbed; safety does not depend on it
@@ -81,6 +82,11 @@ class Decision:
     who: str
     why: str
     stops: tuple[str, ...]  # what was decided on
+    seen: Seen | None  # likewise; None: the batch stopped before that was kept
+
+    def json(self) -> dict[str, Any]:
+        """Return what is kept of it with the batch."""
+        return {"action": self.action, "who": self.who, "why": self.why, "stops": self.stops}
 
 
 def holder() -> str:
@@ -396,7 +402,15 @@ def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int)
 
 
 def record_stop(
-    cursor: Cursor, pipeline: str, stream_id: str, batch_id: int, stops: Sequence[str], report: str
+    cursor: Cursor,
+    pipeline: str,
+    stream_id: str,
+    batch_id: int,
+    stops: Sequence[str],
+    report: str,
+    *,
+    seen: Seen,
+    lapsed: str,
 ) -> None:
     values = {
         "pipeline": pipeline,
@@ -404,6 +418,11 @@ def record_stop(
         "batch": batch_id,
         "stops": list(stops),
         "report": report,
+        "suite_digest": seen.suite_digest,
+        "lookups": Json(seen.lookups),
+        "share": seen.share,
+        "broken": Json(seen.broken),
+        "lapsed": lapsed or None,
     }
     run(cursor, "ledger", "record_stop", values)
 
@@ -412,6 +431,16 @@ def decision(cursor: Cursor, stream_id: str, batch_id: int) -> Decision | None:
     found = row(run(cursor, "ledger", "decision", {"stream": stream_id, "batch": batch_id}))
     if found is None:
         return None
+    kept = {name: found[name] for name in ("suite_digest", "lookups", "share", "broken")}
     return Decision(
-        action=found["decision"], who=found["decided_by"], why=found["why"], stops=tuple(found["stops"])
+        action=found["decision"],
+        who=found["decided_by"],
+        why=found["why"],
+        stops=tuple(found["stops"]),
+        seen=None if kept["suite_digest"] is None else Seen(**kept),
     )
+
+
+def undecide(cursor: Cursor, stream_id: str, batch_id: int) -> None:
+    """Forget the decision on a stopped batch, which stays stopped."""
+    run(cursor, "ledger", "undecide", {"stream": stream_id, "batch": batch_id})

@@ -89,3 +89,14 @@ class Verdict:
     quarantined: int  # rows held back, malformed records included
     suite_digest: str
     columns: tuple[ColumnMetrics, ...] = ()  # what the columns looked like that the pipeline names
+    share: float | None = None  # of the records that is held back; None: there is none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a batch was judged by, and what came of it: all that a decision on its stop is about."""
+
+    suite_digest: str
+    lookups: Mapping[str, Any]  # name -> evidence of its files, or of its model
+    share: float | None  # of the records that was to be held back; None: there was none
+    broken: Mapping[str, int]  # reason of a rule that holds rows back -> rows that broke it

@@ -198,20 +198,29 @@ INSERT INTO sluice.column_metric (delivery_id, column_name, number, rows_seen, n
     mean, deviation, earliest, latest, distinct_estimate, p05, p50, p95, distinct_sketch, quantile_sketch) VALUES %s
 
 -- name: record_stop
--- Records a batch that broke its contract; an earlier decision stays only while it was on all of these stops.
-INSERT INTO sluice.stopped_batch AS s (stream_id, batch_id, pipeline, stops, report)
-VALUES (%(stream)s, %(batch)s, %(pipeline)s, %(stops)s, %(report)s)
+-- Records a batch that broke its contract; a decision of meanwhile stays only where it was on this very stop.
+INSERT INTO sluice.stopped_batch AS s (stream_id, batch_id, pipeline, stops, report, suite_digest, lookups, share, broken,
+                                       lapsed)
+VALUES (%(stream)s, %(batch)s, %(pipeline)s, %(stops)s, %(report)s, %(suite_digest)s, %(lookups)s::jsonb, %(share)s,
+        %(broken)s::jsonb, %(lapsed)s)
 ON CONFLICT (stream_id, batch_id) DO UPDATE
-SET stops = excluded.stops, report = excluded.report, stopped_at = now(),
-    decision = CASE WHEN excluded.stops <@ s.stops THEN s.decision END,
-    decided_by = CASE WHEN excluded.stops <@ s.stops THEN s.decided_by END,
-    why = CASE WHEN excluded.stops <@ s.stops THEN s.why END,
-    decided_at = CASE WHEN excluded.stops <@ s.stops THEN s.decided_at END
+SET stops = excluded.stops, report = excluded.report, stopped_at = now(), suite_digest = excluded.suite_digest,
+    lookups = excluded.lookups, share = excluded.share, broken = excluded.broken, lapsed = excluded.lapsed,
+    (decision, decided_by, why, decided_at) = (
+        SELECT s.decision, s.decided_by, s.why, s.decided_at
+        WHERE excluded.stops <@ s.stops
+          AND (excluded.suite_digest, excluded.lookups, excluded.share, excluded.broken)
+              IS NOT DISTINCT FROM (s.suite_digest, s.lookups, s.share, s.broken))
 
 -- name: decision
 -- What a person decided on a stopped batch, if anything.
-SELECT decision, decided_by, why, stops FROM sluice.stopped_batch
+SELECT decision, decided_by, why, stops, suite_digest, lookups, share, broken FROM sluice.stopped_batch
 WHERE stream_id = %(stream)s AND batch_id = %(batch)s AND decision IS NOT NULL
+
+-- name: undecide
+-- Forgets the decision on a stopped batch, which stays stopped.
+UPDATE sluice.stopped_batch SET decision = NULL, decided_by = NULL, why = NULL, decided_at = NULL
+WHERE stream_id = %(stream)s AND batch_id = %(batch)s
 
 -- name: decide
 -- Records a decision on a stopped batch that was not delivered; returns the one of before. Changes no row when there is none.

@@ -57,6 +57,7 @@ def judge(
         results=results,
         quarantined=quarantined,
         suite_digest=suite.digest,
+        share=quarantined / records if records else None,
     )
 
 

@@ -271,6 +271,7 @@ class StopRow:
     decided_by: str | None
     why: str | None
     decided_at: dt.datetime | None
+    lapsed: str | None  # which decision on an earlier stop of it no longer held, and why
     report: str | None
 
 

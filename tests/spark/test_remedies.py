@@ -25,7 +25,7 @@ from etl.run import Place
 from etl.steps import Step
 from tests import oracle
 from tests.oracle import Rows
-from tests.spark.runs import NEGATIVE, RULES, UNIQUE, Home, Landed, Order, once_at, orders, rule
+from tests.spark.runs import NEGATIVE, NO_CITY, RULES, UNIQUE, Home, Landed, Order, once_at, orders, rule
 
 SECOND = 1_000_000_000  # nanoseconds
 
@@ -127,6 +127,26 @@ def test_a_batch_of_too_many_held_is_accepted_once_though_malformed_records_stay
     assert home.sluice("decide", "orders", "--batch", "0", "--accept", "--why", "seen").returncode == 0
     done = home.run()
     assert (done.delivered, done.quarantined, done.malformed) == (20, 3, 3)
+
+
+def test_a_decision_does_not_outlive_the_lookup_that_it_was_made_with(home: Home) -> None:
+    known = rule("column_values_to_not_be_null", NO_CITY, "warning", column="city")
+    home.declare(share=0.05)
+    home.judge(*RULES[:2], known)
+    home.land("orders/a.jsonl", orders(0, 19, negative=[3, 4]))
+    with pytest.raises(ContractBroken, match=r"amount is not negative \(2\)"):
+        home.run()
+    words = ("decide", "orders", "--batch", "0", "--accept", "--why", "seen by hand")
+    assert home.sluice(*words).returncode == 0
+    home.write("reference/shops.csv", "shop,city\n")
+    with pytest.raises(
+        ContractBroken, match="decision accept no longer holds: the lookup shops has changed"
+    ) as stop:
+        home.run()
+    assert "19 of 19 records would be quarantined" in stop.value.seen
+    home.assert_holds(Landed())
+    assert home.sluice(*words).returncode == 0
+    assert home.run().delivered == 19
 
 
 def test_the_command_exits_3_at_a_broken_contract_and_0_once_it_is_decided_on(home: Home) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,23 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
     with reading(at.dsn) as cursor:
         page = pages.batch(cursor, "events", Frame(up="../"), delivery=stands(at).delivery_id or 0)
     assert "<b>Ada</b> decided <b>accept</b>" in page.html
+
+
+def test_the_page_of_a_batch_that_stops_once_more_says_why_its_decision_no_longer_holds(
+    at: Delivering,
+) -> None:
+    critical = failed(Severity.CRITICAL, about_rows=True)
+    with pytest.raises(ContractBroken):
+        at.deliver(ROWS, (1,), judged=critical)
+    decided: dict[str, Any] = {"batch": 0, "stream": at.session.stream_id, "why": "known"}
+    record_decision(at.place, at.pipeline, **decided, action="accept", who="Ada")
+    at.session = replace(at.session, suite_digest="another")
+    with pytest.raises(ContractBroken):
+        at.deliver(ROWS, (1,), judged=critical)
+    with reading(at.dsn) as cursor:
+        page = pages.stopped(cursor, "events", Frame())
+    assert "It has stopped once more: Ada&#39;s decision accept no longer holds: the suite" in page.html
+    assert "sluice decide events --batch 0 --accept" in page.html
 
 
 @pytest.mark.parametrize("outcome", ["InputsDoubled", "OffsetsGone", "CommitTooLong"])

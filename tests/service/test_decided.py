@@ -1,0 +1,175 @@
+"""A decision on a stopped batch is on what was seen of it then: on no more rows, and on no other rule, lookup or suite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from etl import database
+from etl.batch import Receipt, Session
+from etl.database import session
+from etl.deliver import deliver
+from etl.errors import ContractBroken
+from etl.verdict import SHARE_STOP, Counts, Verdict
+from tests import oracle
+from tests.arrow_batches import ArrowBatch
+from tests.oracle import NEGATIVE, ODD, REASONS, UNNAMED
+
+ROWS = 40
+LIMIT = 0.05
+SHOPS = {"shops": [{"path": "reference/shops.csv", "size": 20, "mtime_ms": 1, "etag": None}]}
+OTHER_SHOPS = {"shops": [{"path": "reference/shops.csv", "size": 7, "mtime_ms": 2, "etag": None}]}
+
+
+@pytest.fixture
+def run(run: Session) -> Session:
+    return replace(run, lookups=SHOPS)
+
+
+def batch(broken: Mapping[str, Sequence[int]]) -> ArrowBatch:
+    """Forty rows; of each rule, those numbered break it."""
+    flags = [
+        sum(1 << REASONS.index(rule) for rule, rows in broken.items() if row in rows) for row in range(ROWS)
+    ]
+    rows = {
+        name: pa.nulls(ROWS, kind)
+        for name, kind in zip(oracle.COLUMNS.names, oracle.COLUMNS.types, strict=True)
+    }
+    rows |= {"id": pa.array(range(ROWS), pa.int64()), "_flags0": pa.array(flags, pa.int64())}
+    return ArrowBatch(batch_id=0, parts=[[pa.RecordBatch.from_pydict(rows)]], judged=judged)
+
+
+def judged(counts: Counts) -> Verdict:
+    share = counts.held / counts.rows
+    stops = (f"{counts.held} of {counts.rows} records would be quarantined ({share:.2%}), {SHARE_STOP}",)
+    return Verdict(
+        success=not counts.held,
+        stops=stops if share > LIMIT else (),
+        results=(),
+        quarantined=counts.held,
+        suite_digest="digest",
+        share=share,
+    )
+
+
+def stops(run: Session, broken: Mapping[str, Sequence[int]]) -> str:
+    with pytest.raises(ContractBroken) as stop:
+        deliver(run, batch(broken))
+    assert oracle.ask(run.sinks.dsn, "SELECT count(*) FROM warehouse.events") == [(0,)]
+    return stop.value.seen
+
+
+def decide(run: Session, action: str) -> None:
+    values = {"pipeline": "events", "stream": run.stream_id, "batch": 0, "who": "Ada", "why": "so"}
+    with session(run.sinks.dsn) as cursor:
+        assert database.run(cursor, "ledger", "decide", values | {"decision": action}).rowcount == 1
+
+
+def decision(run: Session) -> list[tuple[Any, ...]]:
+    return oracle.ask(run.sinks.dsn, "SELECT decision, lapsed FROM sluice.stopped_batch")
+
+
+def held(run: Session, receipt: Receipt) -> list[int]:
+    """The rows in quarantine; all others are in the table."""
+    query = "SELECT (row::jsonb->>'id')::int FROM sluice.quarantine ORDER BY 1"
+    rows = [number for (number,) in oracle.ask(run.sinks.dsn, query)]
+    assert (receipt.delivered, receipt.quarantined) == (ROWS - len(rows), len(rows))
+    return rows
+
+
+@pytest.mark.parametrize(("action", "left"), [("quarantine-all", [3, 4, 5]), ("accept", [])])
+def test_what_is_as_it_was_when_it_was_decided_on_goes_through(
+    run: Session, action: str, left: list[int]
+) -> None:
+    assert "7.50%" in stops(run, {NEGATIVE: [3, 4, 5]})
+    decide(run, action)
+    assert held(run, deliver(run, batch({NEGATIVE: [3, 4, 5]}))) == left
+    assert decision(run) == [(action, None)]
+
+
+@pytest.mark.parametrize("action", ["quarantine-all", "accept"])
+def test_no_decision_covers_more_rows_than_it_was_on(run: Session, action: str) -> None:
+    stops(run, {NEGATIVE: [3, 4, 5]})
+    decide(run, action)
+    seen = stops(run, {NEGATIVE: range(1, ROWS)})
+    assert "39 of 40 records would be quarantined (97.50%)" in seen
+    assert f"Ada's decision {action} no longer holds" in seen
+    assert stops(run, {NEGATIVE: range(1, ROWS)}) != seen  # nothing is decided any more
+    decide(run, action)
+    assert deliver(run, batch({NEGATIVE: range(1, ROWS)})).rows_in == ROWS
+
+
+@pytest.mark.parametrize("action", ["quarantine-all", "accept"])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"suite_digest": "another"}, "the suite has changed since"),
+        ({"lookups": OTHER_SHOPS}, "the lookup shops has changed since"),
+        ({"lookups": SHOPS | {"planes": []}}, "the lookup planes has changed since"),
+    ],
+)
+def test_no_decision_outlives_the_suite_and_the_lookups_that_it_was_made_with(
+    run: Session, action: str, change: dict[str, Any], told: str
+) -> None:
+    stops(run, {NEGATIVE: [3, 4, 5]})
+    decide(run, action)
+    after = replace(run, **change)
+    assert f"Ada's decision {action} no longer holds: {told}" in stops(after, {NEGATIVE: [3, 4, 5]})
+    [(nothing, lapsed)] = decision(run)
+    assert nothing is None
+    assert told in lapsed
+    decide(run, action)
+    assert deliver(after, batch({NEGATIVE: [3, 4, 5]})).rows_in == ROWS
+    assert decision(run) == [(action, lapsed)]
+
+
+def test_a_model_that_was_trained_since_is_named_as_one(run: Session) -> None:
+    with_model = replace(run.sinks.pipeline, models={"scorer": object()})  # type: ignore[dict-item]
+    run = replace(
+        run, sinks=replace(run.sinks, pipeline=with_model), lookups={"scorer": [{"path": "version 1"}]}
+    )
+    stops(run, {NEGATIVE: [3, 4, 5]})
+    decide(run, "accept")
+    after = replace(run, lookups={"scorer": [{"path": "version 2"}]})
+    assert "the model scorer has changed since" in stops(after, {NEGATIVE: [3, 4, 5]})
+
+
+def test_an_accepted_batch_lets_no_rule_pass_that_broke_nothing_then(run: Session) -> None:
+    stops(run, {NEGATIVE: [3, 4, 5]})
+    decide(run, "accept")
+    receipt = deliver(run, batch({NEGATIVE: [3, 4, 5], UNNAMED: [5, 6], ODD: [1, 7]}))
+    assert held(run, receipt) == [5, 6]  # ODD never holds a row
+    assert dict(receipt.reasons) == {UNNAMED: 2}
+
+
+def test_an_accepted_batch_stops_where_others_of_its_rules_hold_too_much(run: Session) -> None:
+    stops(run, {NEGATIVE: [3, 4, 5]})
+    decide(run, "accept")
+    seen = stops(run, {NEGATIVE: [3, 4, 5], UNNAMED: range(20, 40)})
+    assert (
+        "23 of 40 records" in seen
+    )  # all that the suite holds, and not what is beside the accepted rows alone
+
+
+def test_a_suite_that_was_mended_needs_no_decision_any_more(run: Session) -> None:
+    stops(run, {NEGATIVE: [3, 4, 5]})
+    decide(run, "accept")
+    receipt = deliver(replace(run, suite_digest="mended"), batch({NEGATIVE: [3]}))
+    assert held(run, receipt) == [3]
+    assert oracle.ask(run.sinks.dsn, "SELECT state FROM sluice.quality") == [("held",)]
+
+
+def test_a_stop_of_before_evidence_was_kept_is_told_once_more(run: Session) -> None:
+    stops(run, {NEGATIVE: [3, 4, 5]})
+    oracle.ask(
+        run.sinks.dsn,
+        "UPDATE sluice.stopped_batch SET suite_digest = NULL, lookups = NULL, share = NULL, broken = NULL",
+    )
+    decide(run, "accept")
+    assert "an earlier version of Sluice" in stops(run, {NEGATIVE: [3, 4, 5]})
+    decide(run, "accept")
+    assert held(run, deliver(run, batch({NEGATIVE: [3, 4, 5]}))) == []
