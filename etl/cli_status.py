@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from etl.command import shown
-from etl.phrases import counted
+from etl.phrases import counted, left_out
 from etl.steps import PHASES
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def show(out: Console, states: Sequence[State]) -> None:
     if len(states) == 1:
         out.print(shown(f"delivers to {states[0].table}"))
     for state in states:
-        for line in (*_promise(state), *_runs(state), *_ended(state)):
+        for line in (*_promise(state), *_left_out(state), *_runs(state), *_ended(state)):
             out.print(shown(line))
         if state.batches:
             _show_batches(out, state.batches)
 
 
 def _delivered(states: Sequence[State]) -> Table:
-    table = _table("pipeline", "deliveries", "rows", "quarantined", "last delivery")
+    table = _table("pipeline", "deliveries", "rows", "quarantined", "left out", "last delivery")
     table.columns[0].justify = "left"
     for state in states:
         table.add_row(*state.cells())
@@ -45,6 +45,17 @@ def _delivered(states: Sequence[State]) -> Table:
 def _promise(state: State) -> Iterator[str]:
     if state.promise:
         yield state.promise
+
+
+def _left_out(state: State) -> Iterator[str]:
+    if state.last_dropped is None:
+        return
+    newest = (
+        "in its last delivery, too"
+        if state.last_dropped == state.last
+        else f"last {_moment(state.last_dropped)}"
+    )
+    yield f"of {state.pipeline} {left_out(state.dropped)}: {newest}"
 
 
 def _runs(state: State) -> Iterator[str]:

@@ -10,6 +10,13 @@ def counted(count: int, one: str, more: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
+def left_out(count: int) -> str:
+    """Say what Spark's operators left out; of an aggregate each may be a group of many records."""
+    one = count == 1
+    rows, are = ("row, or group of rows,", "is") if one else ("rows, or groups of rows,", "are")
+    return f"{count:,} {rows} came behind the watermark and {are} in neither sink"
+
+
 def some(items: Sequence[str], most: int = 5) -> str:
     """The first of them in one sentence, and how many more there are."""
     return "; ".join(items[:most]) + (f"; and {len(items) - most:,} more" if len(items) > most else "")

@@ -21,7 +21,7 @@ from etl.batch import Receipt
 from etl.before import takes
 from etl.database import migrate, session
 from etl.landed import landed
-from etl.phrases import counted
+from etl.phrases import counted, left_out
 from etl.pipeline import Pipeline
 from etl.quarantine import by_reason
 from etl.run import STOPPED, Place, Summary
@@ -43,13 +43,14 @@ def line(pipeline: str, receipt: Receipt) -> str:
     if receipt.delivered_before:
         return f"{pipeline} batch {receipt.batch_id}: delivered before, as delivery {receipt.delivery_id}"
     held = f", {receipt.quarantined:,} quarantined" if receipt.quarantined else ""
+    left = f"; {left_out(receipt.dropped)}" if receipt.dropped else ""
     count = len(receipt.failed)
     failed = f"; {count} expectation{'s' if count > 1 else ''} failed" if count else ""
     rate = receipt.records / receipt.seconds if receipt.seconds else 0
     what = f"batch {receipt.batch_id}" if receipt.kind == "stream" else receipt.kind
     return (
         f"{pipeline} {what}: {receipt.delivered:,} rows delivered{held}"
-        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}"
+        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{left}"
     )
 
 
@@ -127,8 +128,6 @@ def files_left(place: Place, pipeline: Pipeline) -> int:
 def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterator[str]:
     """What a run did, why rows were held, where the rows are, and what to do next."""
     yield from done_lines(pipeline, summary)
-    if summary.dropped:
-        yield f"{summary.dropped:,} rows, or groups of them, came behind the watermark and are in neither sink"
     held = by_reason(place.services.postgres, summary.pipeline)
     if summary.failed:
         yield "expectations that failed, by batches:"
@@ -149,11 +148,24 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
     """What a run delivered, or why it delivered nothing."""
     if summary.batches:
         rate = summary.records / summary.seconds if summary.seconds else 0
+        apart = summary.records != summary.rows_in  # what was read, of a transform that keeps state
+        rows = (
+            f"{summary.records:,} records read; {summary.rows_in:,} rows out"
+            if apart
+            else f"{summary.rows_in:,} rows in"
+        )
         yield (
             f"{summary.pipeline}: {counted(summary.batches, 'batch', 'batches')} in {summary.seconds:.1f} s"
             f" ({rate:,.0f} rows/s);"
-            f" {summary.rows_in:,} rows in = {summary.delivered:,} delivered + {summary.quarantined:,} quarantined"
+            f" {rows} = {summary.delivered:,} delivered + {summary.quarantined:,} quarantined"
         )
+        if summary.dropped:
+            hold = (
+                ""
+                if pipeline.tells_late
+                else "; `late=` in the declaration holds such records (docs/state.md)"
+            )
+            yield left_out(summary.dropped) + hold
         if summary.outcome == STOPPED:
             yield "it was asked to stop, and all that it began is delivered"
     elif summary.outcome == STOPPED:

@@ -22,6 +22,7 @@ from etl.late import LATE
 from etl.offsets import Range
 from etl.outage import outage
 from etl.phrases import counted as in_words
+from etl.phrases import left_out
 from etl.pipeline import Pipeline
 from etl.settings import Settings
 from etl.stage import MALFORMED, RAW, SOURCE_PATH, WHY, StageTask, TaskReport, dump, load, stage
@@ -256,10 +257,10 @@ class SparkBatch:
         count = dropped(execution) if execution is not None else 0
         if count:
             log.warning(
-                "batch %s of %s: %s rows, or groups of them, came behind the watermark and are in neither sink%s%s",
+                "batch %s of %s: %s%s%s",
                 self.batch_id,
                 self.rules.pipeline.name,
-                f"{count:,}",
+                left_out(count),
                 "" if late is None else f" (late, as they were read: {in_words(late, 'record')})",
                 "" if self.rules.pipeline.tells_late else "; `late=` in the declaration holds such records",
             )

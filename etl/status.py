@@ -30,7 +30,9 @@ class State:
     deliveries: int
     delivered: int
     quarantined: int
+    dropped: int  # rows, or groups of them, left out behind the watermark, of all deliveries in force
     last: dt.datetime | None
+    last_dropped: dt.datetime | None  # when the last of these deliveries was
     state: str  # new, idle, running, stopped, or the last run's error
     next: str  # the command that comes next
     running: Sequence[Running]  # runs that have not ended: where, since when, how far
@@ -45,7 +47,12 @@ class State:
     def cells(self) -> list[str]:
         """What was delivered, and when last."""
         last = self.last.astimezone().strftime("%Y-%m-%d %H:%M") if self.last else "-"
-        figures = [f"{self.deliveries:,}", f"{self.delivered:,}", f"{self.quarantined:,}"]
+        figures = [
+            f"{self.deliveries:,}",
+            f"{self.delivered:,}",
+            f"{self.quarantined:,}",
+            f"{self.dropped:,}",
+        ]
         return [self.pipeline, *figures, last]
 
 
@@ -73,7 +80,9 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
         deliveries=totals["deliveries"],
         delivered=totals["delivered"],
         quarantined=totals["quarantined"],
+        dropped=totals["dropped"],
         last=totals["last"],
+        last_dropped=totals["last_dropped"],
         state=found.state,
         next=found.next,
         promise=None if pipeline.replayable else promise(pipeline),

@@ -177,6 +177,7 @@ INSERT INTO sluice.delivery_file (delivery_id, kind, path, rows, bytes) VALUES %
 -- The verdict on a delivery, and what it means for whoever reads the rows; its rules are there already.
 INSERT INTO sluice.quality (delivery_id, success, report, pipeline, commit_seq, state)
 SELECT d.delivery_id, %(success)s, %(report)s, d.pipeline, d.commit_seq, CASE
+        WHEN d.dropped > 0 THEN 'partial'
         WHEN d.delivered > 0 AND (
             EXISTS (SELECT FROM sluice.quality_rule r WHERE r.delivery_id = d.delivery_id AND NOT r.success
                     AND r.severity <> 'info' AND r.unexpected_count IS NULL)
@@ -325,7 +326,8 @@ ORDER BY started_at DESC LIMIT 1
 -- name: totals
 -- What a pipeline has delivered so far.
 SELECT count(*) AS deliveries, coalesce(sum(delivered), 0)::bigint AS delivered,
-       coalesce(sum(quarantined), 0)::bigint AS quarantined, max(committed_at) AS last
+       coalesce(sum(quarantined), 0)::bigint AS quarantined, max(committed_at) AS last,
+       coalesce(sum(dropped), 0)::bigint AS dropped, max(committed_at) FILTER (WHERE dropped > 0) AS last_dropped
 FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live
 
 -- name: begin_airflow_try

@@ -12,7 +12,7 @@ SELECT name FROM sluice.pipeline ORDER BY name
 -- Held rows are counted up to a limit.
 SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.anew, now() AS now,
        s.delivery_id, s.batch_id, d.kind, s.committed_at, s.state, s.state_since,
-       d.rows_in, d.delivered, d.quarantined, d.malformed,
+       d.rows_in, d.delivered, d.quarantined, d.malformed, d.records, d.dropped,
        (SELECT count(*) FROM (SELECT FROM sluice.quarantine q WHERE q.pipeline = p.name AND q.status = 'held'
                               LIMIT %(most)s + 1) AS counted) AS held,
        lease.holder, coalesce(lease.fresh, false) AS running, ended.outcome, left(ended.message, 500) AS message,
@@ -45,7 +45,7 @@ ORDER BY p.name, b.commit_seq DESC
 -- name: batches
 -- Live batches before a place in the order of commits, newest first.
 SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
-       d.malformed, d.suite_digest, q.state, q.success
+       d.malformed, d.dropped, d.suite_digest, q.state, q.success
 FROM sluice.delivery d LEFT JOIN sluice.quality q USING (delivery_id)
 WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
 
@@ -76,7 +76,7 @@ SELECT CASE WHEN count(*) > %(limit)s THEN min(d.commit_seq) + 1 END FROM (
 -- name: batches_of_run
 -- What an Airflow run delivered, newest first; superseded batches too.
 SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
-       d.malformed, d.suite_digest, q.state, q.success
+       d.malformed, d.dropped, d.suite_digest, q.state, q.success
 FROM (SELECT DISTINCT t.run_id FROM sluice.airflow_try t
       WHERE t.pipeline = %(pipeline)s AND t.dag_id = %(dag)s AND t.dag_run_id = %(dag_run)s AND t.run_id IS NOT NULL) t
 JOIN sluice.delivery d ON d.run_id = t.run_id
@@ -127,7 +127,7 @@ ORDER BY d.commit_seq DESC
 -- name: delivery
 -- One delivery whole, its neighbours, and the delivery that is live in its place.
 SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.released_from, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered,
-       d.quarantined, d.malformed, d.suite_digest, d.manifest, d.snapshot_id, q.state, q.success,
+       d.quarantined, d.malformed, d.records, d.late, d.dropped, d.suite_digest, d.manifest, d.snapshot_id, q.state, q.success,
        CASE WHEN octet_length(q.report) <= %(longest)s THEN q.report END AS report, octet_length(q.report) AS report_bytes,
        d.superseded_by,
        ARRAY(SELECT o.delivery_id FROM sluice.delivery o WHERE o.superseded_by = d.delivery_id

@@ -140,6 +140,8 @@ class ArrowBatch:
     run_task: StagePart = here
     changes: Sequence[str] = ()
     read: Sequence[Range] = ()  # of Kafka
+    records: int | None = None  # of a transform that keeps state: that were read
+    dropped: int | None = None  # likewise: left out behind the watermark
     staged: list[StageTask] = field(default_factory=list)  # the attempts that were staged
 
     @property
@@ -156,7 +158,7 @@ class ArrowBatch:
         self.staged.append(task)
         reports = [self.run_task(task, part, partition) for partition, part in enumerate(self.parts)]
         malformed = [self.run_task(task, self.malformed, len(self.parts))] if self.malformed else []
-        return Staged(reports=reports, malformed=malformed)
+        return Staged(reports=reports, malformed=malformed, records=self.records, dropped=self.dropped)
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
         return self.judged(counts)

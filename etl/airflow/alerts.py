@@ -29,6 +29,7 @@ FAILED = "{{ dag.dag_id }} failed: " + _WHY
 RESTARTED = "{{ dag.dag_id }} died and will be started again: " + _WHY
 TASK_FAILED = "{{ task.task_id }} failed: " + _WHY
 QUARANTINE = "{pipeline} holds {share:.2%} of a run's records in quarantine, more than {limit:.2%}"
+DROPPED = "{pipeline}: of what a run read {left_out}"
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"
 
 
@@ -39,7 +40,7 @@ class WebhookNotifier(BaseNotifier):
 
     def __init__(self, *, kind: str, pipeline: str, text: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.kind = kind  # failed, quarantine or deadline
+        self.kind = kind  # failed, quarantine, dropped or deadline
         self.pipeline = pipeline
         self.text = text
 

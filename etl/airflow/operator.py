@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule
 from airflow.sdk.exceptions import AirflowException
 
-from etl.airflow.alerts import QUARANTINE, notifiers
+from etl.airflow.alerts import DROPPED, QUARANTINE, notifiers
 from etl.airflow.links import QualityLink
 from etl.airflow.process import Command, Finished
 from etl.airflow_try import AirflowTry
+from etl.phrases import left_out
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -196,11 +197,16 @@ class SluiceRunOperator(BaseOperator):
         if limit is None or not summary:
             return
         share = summary["quarantined"] / max(summary["rows_in"], summary["records"], 1)
-        if share <= limit:
-            return
-        text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
+        if share > limit:
+            text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
+            self._tell("quarantine", text, context)
+        if summary["dropped"]:
+            text = DROPPED.format(pipeline=self.pipeline, left_out=left_out(summary["dropped"]))
+            self._tell("dropped", text, context)
+
+    def _tell(self, kind: str, text: str, context: Context) -> None:
         self.log.warning(text)
-        for notifier in notifiers("quarantine", self.pipeline, text):
+        for notifier in notifiers(kind, self.pipeline, text):
             try:
                 notifier(context)
             except Exception:

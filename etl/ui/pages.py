@@ -60,7 +60,7 @@ LONGEST_ROW = 4_000  # characters of a quarantined row that a list reads
 LONGEST_WHOLE = 60_000  # and its own page
 DECISIONS = 5  # the last ones on a batch's page
 
-WORST_FIRST = ("stopped", "flawed", "held", "new", "noted", "good")
+WORST_FIRST = ("stopped", "partial", "flawed", "held", "new", "noted", "good")
 
 
 @dataclass(frozen=True, kw_only=True)

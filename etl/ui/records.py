@@ -33,12 +33,14 @@ class PipelineRow:
     batch_id: int | None
     kind: str | None
     committed_at: dt.datetime | None
-    state: str | None  # of that batch: good, noted, held, flawed; None: nothing has judged it
+    state: str | None  # of that batch: good, noted, held, flawed, partial; None: nothing has judged it
     state_since: dt.datetime | None
     rows_in: int | None
     delivered: int | None
     quarantined: int | None
     malformed: int | None
+    records: int | None  # that were read, where the transform keeps state
+    dropped: int | None  # rows, or groups of them, left out behind the watermark
     held: int  # rows in quarantine now, counted up to MOST_COUNTED
     holder: str | None
     running: bool
@@ -102,9 +104,14 @@ class BatchRow:
     delivered: int
     quarantined: int
     malformed: int
+    dropped: int | None  # rows, or groups of them, left out behind the watermark
     suite_digest: str
     state: str | None
     success: bool | None
+
+    @property
+    def left_out(self) -> int:
+        return self.dropped or 0
 
     @property
     def held_share(self) -> float | None:
@@ -230,6 +237,9 @@ class DeliveryRow:
     delivered: int
     quarantined: int
     malformed: int
+    records: int | None  # that were read, where the transform keeps state
+    late: int | None  # of them, behind the watermark as they were read
+    dropped: int | None  # rows, or groups of them, left out behind the watermark
     suite_digest: str
     manifest: str
     snapshot_id: int | None

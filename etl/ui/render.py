@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from etl.airflow_try import replays_of
 from etl.database import Cursor
+from etl.phrases import left_out
 from etl.ui import words
 from etl.ui.records import MOST_COUNTED, PipelineRow, standings
 
@@ -25,6 +26,7 @@ STATES = {  # state: its mark and what it says
     "noted": ("✓", "Good, with remarks"),
     "held": ("◐", "Good, with rows held"),
     "flawed": ("▲", "Delivered with a broken rule"),
+    "partial": ("△", "Delivered, with rows left out"),
     "stopped": ("■", "Stopped"),
     "new": ("○", "Nothing delivered yet"),
 }
@@ -77,6 +79,7 @@ def _environment() -> Environment:
     )
     for name in ("number", "share", "moment", "day", "span", "briefly", "size", "cut", "as_json"):
         environment.filters[name] = getattr(words, name)
+    environment.filters["left_out"] = left_out
     environment.globals["name_of"] = words.name_of
     environment.globals["titled"] = words.titled
     environment.globals["replays_of"] = replays_of

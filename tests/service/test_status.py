@@ -84,6 +84,18 @@ def tell(events: Delivering, batch: int, **changes: Any) -> None:
     events.execute(f"INSERT INTO sluice.batch_progress ({names}) VALUES ({marks})", *values.values())
 
 
+def test_what_was_left_out_behind_the_watermark_is_told_of_every_pipeline(events: Delivering) -> None:
+    assert state(events).dropped == 0
+    assert "behind the watermark" not in said(events)
+    events.deliver(ROWS, records=1186, dropped=200)
+    told = "of events 200 rows, or groups of rows, came behind the watermark and are in neither sink: "
+    for name in (None, "events"):
+        assert f"{told}in its last delivery, too" in said(events, name)
+    events.deliver(ROWS, records=1186, dropped=0)
+    assert f"{told}last 20" in said(events, None)
+    assert state(events).json()["dropped"] == 200
+
+
 def test_a_run_is_told_with_its_host_its_process_and_the_batch_at_work(events: Delivering) -> None:
     with session(events.dsn) as cursor:
         ledger.open_attempt(cursor, events.session.lease, events.session.stream_id, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from etl.statements import SQL_FOLDER
 from etl.status import record_decision
 from etl.ui import pages
 from etl.ui.records import PipelineRow, reading, standings
-from etl.ui.render import Frame
+from etl.ui.render import STATES, Frame
 from etl.verdict import Counts, RuleResult, Severity, Verdict
 from tests import oracle
 from tests.service.delivering import Delivering
@@ -81,6 +81,43 @@ def test_a_batch_says_whether_its_delivered_rows_are_good(
 ) -> None:
     at.deliver(ROWS, bad, **({"judged": judged} if judged else {}))
     assert stands(at).shown == state
+
+
+@pytest.mark.parametrize("bad", [(), (3,), range(10)])
+def test_a_batch_of_which_rows_were_left_out_is_not_good_and_no_page_says_that_all_is_accounted_for(
+    at: Delivering, bad: Sequence[int]
+) -> None:
+    at.deliver(ROWS, bad, records=1186, dropped=200)
+    row, number = stands(at), stands(at).delivery_id or 0
+    assert (row.shown, STATES[row.shown][1]) == ("partial", "Delivered, with rows left out")
+    with reading(at.dsn) as cursor:
+        whole = pages.batch(cursor, "events", Frame(up="../"), delivery=number).html
+        one = pages.pipeline(cursor, "events", Frame()).html
+        every = pages.overview(cursor, list, Frame()).html
+    said = "200 rows, or groups of rows, came behind the watermark and are in neither sink"
+    assert [said in whole, said in one] == [True, True]
+    assert "Every row is accounted for" not in whole
+    assert "<b>1,186</b> records read; <b>10</b> rows out" in whole
+    assert "Delivered, with rows left out" in every
+    assert oracle.ask(at.dsn, "SELECT records, dropped, state FROM sluice.quality_batch") == [
+        (1186, 200, "partial")
+    ]
+
+
+def test_what_a_transform_with_state_left_out_nothing_of_is_accounted_for(at: Delivering) -> None:
+    at.deliver(ROWS, records=1186, dropped=0)
+    assert stands(at).shown == "good"
+    with reading(at.dsn) as cursor:
+        page = pages.batch(cursor, "events", Frame(up="../"), delivery=stands(at).delivery_id or 0)
+    assert "Every row is accounted for" in page.html
+    assert "<b>1,186</b> records read; <b>10</b> rows out" in page.html
+
+
+def test_a_ledger_that_had_counted_what_was_left_out_says_so_after_the_migration(at: Delivering) -> None:
+    at.deliver(ROWS, records=1186, dropped=200)
+    oracle.ask(at.dsn, "UPDATE sluice.quality SET state = 'good'")
+    oracle.ask(at.dsn, (SQL_FOLDER / "migrations" / "0024.partial.sql").read_text())
+    assert stands(at).shown == "partial"
 
 
 def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: Delivering) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from etl.batch import Receipt
 from etl.pipeline import Append, Files, Pipeline, Rate
-from etl.progress import done_lines
+from etl.progress import done_lines, line
 from etl.run import STOPPED, Summary
 
 FILES, RATE = Files("orders/*.jsonl"), Rate(rows_per_second=5)
@@ -35,6 +38,22 @@ def test_a_run_that_delivered_nothing_says_why(
     pipeline = Pipeline(name="orders", sources=(source,), schema="id bigint", transform=same, sink=Append())
     summary = Summary(pipeline="orders", stream="s", run="r", batches=batches, outcome=outcome)
     assert list(done_lines(pipeline, summary)) == said
+
+
+def test_a_run_tells_what_it_read_beside_what_came_out_and_what_was_left_out() -> None:
+    windows = Pipeline(name="hours", sources=(FILES,), schema="at timestamp", transform=same, sink=Append())
+    figures = {"rows_in": 7, "records": 1186, "delivered": 1, "quarantined": 6, "dropped": 200}
+    summary = Summary(pipeline="hours", stream="s", run="r", batches=1, **figures)
+    said = list(done_lines(windows, summary))
+    assert said[0].endswith("; 1,186 records read; 7 rows out = 1 delivered + 6 quarantined")
+    assert said[1].startswith(
+        "200 rows, or groups of rows, came behind the watermark and are in neither sink; `late=`"
+    )
+    assert "late=" not in list(done_lines(replace(windows, late="at"), summary))[1]
+    receipt = Receipt(batch_id=6, delivery_id=9, delivered=1, dropped=1)
+    assert "1 row, or group of rows, came behind the watermark and is in neither sink" in line(
+        "hours", receipt
+    )
 
 
 def same(df: object, **lookups: object) -> object:
