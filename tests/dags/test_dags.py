@@ -15,10 +15,12 @@ import pytest
 from jinja2 import Environment, StrictUndefined
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED
+from etl.airflow.operator import SluiceRunOperator
 from etl.airflow_try import replays_of
 from etl.declaration_checks import SHIPPED_DAGS
 from etl.pipeline import load_pipelines
 from etl.pipelines.flights import PIPELINE
+from tests.dags.listeners import webhook
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the folder may load beside the standard library and Airflow itself.
@@ -303,3 +305,17 @@ def test_an_alert_comes_of_a_worker_that_was_lost(words: str) -> None:
     template = Environment(undefined=StrictUndefined, autoescape=True).from_string(words)
     assert template.render(named).endswith(": its worker was lost")
     assert template.render(named, exception="exit code 3").endswith(": exit code 3")
+
+
+def test_rows_that_a_run_left_out_behind_the_watermark_are_alerted_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=0.5)
+    figures = {"quarantined": 6, "rows_in": 7, "records": 1186}
+    with webhook() as inbox:
+        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
+        task._alert({**figures, "dropped": 0}, {})  # type: ignore[typeddict-item]
+        task._alert({**figures, "dropped": 200}, {})  # type: ignore[typeddict-item]
+    left = "200 rows, or groups of rows, came behind the watermark and are in neither sink"
+    text = f"hours: of what a run read {left}"
+    assert inbox.found == [{"kind": "dropped", "pipeline": "hours", "text": text}]

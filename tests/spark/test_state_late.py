@@ -94,6 +94,8 @@ def test_what_is_not_held_is_said(home: Home, caplog: pytest.LogCaptureFixture) 
     kept = dict(home.ask("SELECT batch_id, dropped FROM sluice.delivery WHERE dropped <> 0"))
     assert kept.keys() == {4, 7}
     assert summary.dropped == sum(kept.values()) > 0
+    partial = home.ask("SELECT batch_id FROM sluice.quality_batch WHERE state = 'partial'")
+    assert {batch for (batch,) in partial} == {4, 7}
     assert in_force(home) == hourly(flat(IN_TIME))
 
 
