@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +29,9 @@ LOGGING = Path(__file__).parent / "log4j2.properties"
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 SHUFFLES = "spark.sql.shuffle.partitions"
 ARROW_ROWS = 20_000  # rows of one Arrow batch: bounds a task's memory
-MINIMAL_RETAINED_BATCHES = 100
-
-
-def retained_batches(horizon: timedelta) -> int:
-    """How many batches Spark keeps in a checkpoint: one a minute of the backup horizon, at least 100."""
-    return max(MINIMAL_RETAINED_BATCHES, int(horizon.total_seconds() // 60))
+# Batches whose logs and versions of state Spark keeps. Recovery needs the last two, for what is older comes from the ledger;
+# `sluice state` reads a version of state beside a run. Each tenth entry of a log of files has all files ever read.
+RETAINED_BATCHES = 100
 
 
 def configuration(settings: Settings, services: Services) -> dict[str, str]:
@@ -57,7 +53,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         # Spark's first choice asks for links by a process of `readlink`, thirty times for each batch of a local checkpoint.
         "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager",
-        "spark.sql.streaming.minBatchesToRetain": str(retained_batches(settings.backup_horizon)),
+        "spark.sql.streaming.minBatchesToRetain": str(RETAINED_BATCHES),
         _COMPACTED: str(COMPACTED),  # `recover` writes such logs, and expects them
         **ROCKSDB,
         # A batch writes what it changed of what a transform keeps.

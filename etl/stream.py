@@ -20,7 +20,7 @@ from etl.pipeline import Pipeline
 from etl.preflight import nothing_new, require_same, require_state
 from etl.stay import Stay, StopAsked
 from etl.steps import Listener
-from etl.watch import Watch
+from etl.watch import Watch, kept_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +59,6 @@ class StreamRun:
         from etl.lookups import LookupsChanged
         from etl.opened import open_pipeline
         from etl.query import to_its_end
-        from etl.sparksession import retained_batches
         from etl.state import its_batches, output_mode, tell_of_history, tell_of_pinned
 
         opened = open_pipeline(self.place, self.pipeline, spark)
@@ -73,7 +72,7 @@ class StreamRun:
                 tell_of_history(self.pipeline)
             if stream.closes and checkpoint.owes:
                 checkpoint.plan_owed(time_ms=int(time.time() * 1000))
-        keep = retained_batches(self.place.settings.backup_horizon)
+        keep = kept_batches(self.place.settings.backup_horizon)
         watch = Watch(self._dsn, self.lease, self.stream_id, keep=keep)
         failure: list[BaseException] = []
         on_batch = _keeping(failure, self._on_batch(opened, stream, watch))

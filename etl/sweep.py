@@ -144,7 +144,7 @@ def sweep(place: Place, pipeline: Pipeline, *, dry_run: bool = False) -> SweepRe
 def _forget_progress(dsn: str, pipeline: Pipeline, horizon: dt.timedelta, *, dry_run: bool) -> int:
     """Take out how batches ran of streams that are no longer the pipeline's; how many of them there were.
 
-    Of the current stream, the run keeps as many as its checkpoint does.
+    Of the current stream, the run keeps the newest.
     """
     values = {"pipeline": pipeline.name, "horizon": horizon}
     with session(dsn) as cursor:

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from psycopg2.extras import Json
@@ -31,6 +32,14 @@ Told = Mapping[str, Any]  # one StreamingQueryProgress, as its JSON
 SECONDS = 2  # between two looks
 LONGEST = 300  # characters of a source's name and end
 _NO_WATERMARK = "1970-01-01T00:00:00.000Z"  # what Spark begins with
+
+
+LEAST_KEPT = 100  # batches
+
+
+def kept_batches(horizon: timedelta) -> int:
+    """How many batches of a stream stay in the ledger: one a minute of the backup horizon, at least 100."""
+    return max(LEAST_KEPT, int(horizon.total_seconds() // 60))
 
 
 class Watch:

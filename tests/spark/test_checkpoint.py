@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.checkpoint import Checkpoint, LoggedFile, open_checkpoint
+from etl.checkpoint_files import About, commit_text
 from etl.errors import CheckpointDamaged
 from etl.inputs import look
 from etl.places import place
@@ -241,3 +245,36 @@ def test_a_listed_and_unplanned_file_is_no_damage(copy: Stream) -> None:
     (copy.checkpoint / "sources/0/12").write_text("v1\n" + json.dumps(entry))
     assert copy.open().damage() == []
     assert [file.uri for file in copy.open().logged()][-4] == "file:///new.jsonl"
+
+
+def planned_and_done(checkpoint: Checkpoint, batches: int) -> None:
+    """As Spark leaves a stream of one file a batch that has run for long, and of which nothing was ever removed."""
+    checkpoint.create("5f0b9d1c-9a52-4f43-9a42-8d2f4a3f4a11")
+    for batch in range(batches):
+        file = LoggedFile(
+            uri=f"file:///gone/{batch}.jsonl", mtime_ms=1_600_000_000_000, source=0, entry=batch
+        )
+        read = SimpleNamespace(files=[file], ranges=())
+        checkpoint = open_checkpoint(checkpoint.uri, sources=checkpoint.sources)
+        checkpoint.plan(batch, read, times=1, about=About(watermark_ms=0, time_ms=1_600_000_000_000))
+        checkpoint.folder.write(f"commits/{batch}", commit_text())
+
+
+def test_few_copies_of_the_list_of_all_files_stay_and_older_ones_go_with_the_next_run(stream: Stream) -> None:
+    planned_and_done(stream.open(), 300)
+    logs = stream.checkpoint / "sources" / "0"
+    assert len([*logs.glob("*.compact")]) == 30
+    hours_ago = time.time() - 7200  # Spark leaves what is younger than ten minutes
+    for file in logs.iterdir():
+        os.utime(file, (hours_ago, hours_ago))
+    stream.land(*(f"{n}.jsonl" for n in range(10)))
+    stream.run()
+    found = stream.open()
+    assert found.damage() == []
+    assert found.offsets[-1] == 309
+    assert len(found.logged()) == 310
+    assert len([*logs.glob("*.compact")]) <= 11
+    assert len(found.offsets) <= 101
+    stream.land("last.jsonl")
+    stream.run()
+    assert stream.read[310] == [str(stream.landing / "last.jsonl")]

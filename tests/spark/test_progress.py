@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from etl import sparksession, watch
+from etl import stream as streams
+from etl import watch
 from etl.batch import Receipt
 from etl.errors import ContractBroken
 from etl.status import states
@@ -106,10 +107,8 @@ def test_what_a_run_has_done_is_told_while_it_goes_on(home: Home) -> None:
     assert (ran.run_id, ran.outcome, ran.deliveries, ran.first, ran.last) == (done.run, "done", 3, 1, 3)
 
 
-def test_the_ledger_keeps_as_many_batches_as_the_checkpoint(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sparksession, "retained_batches", lambda _: 2)
+def test_the_ledger_keeps_the_newest_batches(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "kept_batches", lambda _: 2)
     home.declare(max_files=1)
     for number in range(3):
         home.land(f"orders/{number}.jsonl", orders(number * 10, 10))
