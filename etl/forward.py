@@ -28,9 +28,9 @@ from etl.commit import commit
 from etl.database import Cursor, session
 from etl.deliver import open_sinks, stage_task
 from etl.errors import NeedsPerson
-from etl.inputs import Input, look
+from etl.inputs import Input
 from etl.lake import Lake
-from etl.ledger import Lease
+from etl.ledger import KnownAttempt, Lease
 from etl.metrics import ColumnMetrics
 from etl.objects import FileSpec, StagedFile, split
 from etl.offsets import Range
@@ -51,6 +51,12 @@ class Lost:
 
     manifest: Manifest
     uri: str
+    whole: bool  # all of its objects are there
+    taken: bool = False  # its number was given to another run since: after a restore a sequence starts over
+    known: bool = (
+        False  # PostgreSQL knows the attempt: put back before, or nothing says that it was ever committed
+    )
+    committed: bool = False  # a later one says so
 
     @property
     def delivery_id(self) -> int:
@@ -68,34 +74,49 @@ class Lost:
     def batch_id(self) -> int:
         return int(self.manifest["batch_id"])
 
+    @property
+    def inputs(self) -> list[Input]:
+        return [Input(**one) for one in self.manifest["inputs"]]
 
-def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline) -> list[Lost]:
-    """Manifests that PostgreSQL knows no attempt of, whose objects are all there; in the order to commit them.
+    @property
+    def ranges(self) -> list[Range]:
+        return [Range(**one) for one in self.manifest.get("ranges", ())]
 
-    An attempt that PostgreSQL knows and has not committed is not lost: it failed or was fenced.
+
+@dataclass(frozen=True, kw_only=True)
+class OnLake:
+    """What the lake has that the ledger has not delivered."""
+
+    lost: Sequence[Lost]  # can be put back; in the order to commit them
+    left: Sequence[Lost]  # can't be
+
+
+def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline) -> OnLake:
+    """Manifests of what PostgreSQL has not delivered; those whose objects are all there can be put back.
+
+    An attempt that PostgreSQL knows failed or was fenced, unless a later manifest says that it was delivered.
     """
     manifests = _manifests(lake, pipeline)
     numbers = [number for number, _ in manifests.values()]
     with session(dsn) as cursor:
         if numbers:
             ledger.skip_numbers(cursor, max(numbers))
-        known = ledger.known_attempts(cursor, numbers)
-    unsure = [uri for uri, (number, run) in manifests.items() if not known.get(number, "").startswith(run)]
-    # A database that was emptied lost all of them: no transaction waits for S3, which is asked by several at once.
-    with ThreadPoolExecutor(READERS) as readers:
-        found = [
-            Lost(manifest=json.loads(text), uri=uri)
-            for uri, text in zip(unsure, readers.map(lake.read_text, unsure), strict=True)
-        ]
-        _refuse_taken(pipeline, [one for one in found if _is_taken(one, known)])
-        new = [one for one in found if one.delivery_id not in known]
-        whole = readers.map(lambda one: _is_whole(lake, one.manifest), new)
-        unknown = [one for one, is_whole in zip(new, whole, strict=True) if is_whole]
+        known = ledger.known_attempts(cursor, pipeline.name, numbers)
+    unsure = [uri for uri, (number, run) in manifests.items() if not _is_delivered(known.get(number), run)]
+    found = _read(lake, unsure)
     with session(dsn) as cursor:
         last = ledger.last_delivery(cursor, pipeline.name)
-        streams = {one.stream_id: one for one in unknown}
+    told = {one.manifest["previous"] for one in found}
+    judged = [
+        _judged(replace(one, committed=one.delivery_id in told), known.get(one.delivery_id)) for one in found
+    ]
+    able = [one for one in judged if one.whole and not one.taken and not one.known]
+    with session(dsn) as cursor:
+        streams = {one.stream_id: one for one in able}
         following = {stream_id: _next_batch(cursor, one) for stream_id, one in streams.items()}
-    return _chain(unknown, last, following)
+    chain = _chain(able, last, following)
+    put = {one.uri for one in chain}
+    return OnLake(lost=chain, left=[one for one in judged if one.uri not in put])
 
 
 def _manifests(lake: Lake, pipeline: Pipeline) -> dict[str, tuple[int, str]]:
@@ -110,32 +131,29 @@ def _manifests(lake: Lake, pipeline: Pipeline) -> dict[str, tuple[int, str]]:
     return {uri: (int(name[1]), name[2]) for uri, name in found.items() if name}
 
 
-def _is_taken(one: Lost, known: Mapping[int, str]) -> bool:
-    """Whether its number was given to another run since: after a restore a sequence starts over."""
-    run_id: str = one.manifest["run_id"]
-    return known.get(one.delivery_id, run_id) != run_id
+def _is_delivered(known: KnownAttempt | None, run: str) -> bool:
+    return known is not None and known.delivered and known.run_id.startswith(run)
 
 
-def _refuse_taken(pipeline: Pipeline, taken: Sequence[Lost]) -> None:
-    """A lost delivery whose number is another's can't be put back; its files must be there to be read again."""
-    for one in taken:
-        if one.of_the_stream and one.manifest.get("ranges"):
-            raise NeedsPerson(
-                f"Delivery {one.delivery_id} of {pipeline.name} was lost, its number was given to another run since,"
-                f" and what it had read of its topics would be taken for unread: {one.uri} and the objects it names have"
-                " its rows",
-                remedy="restore PostgreSQL to a moment after that delivery; or take the rows from its objects, remove"
-                f" its manifest, and `sluice recover {pipeline.name}`",
-            )
-        inputs = [Input(**known) for known in one.manifest["inputs"]]
-        landing = inputs[0].uri.removesuffix(inputs[0].path) if inputs else ""
-        if len(look([file.uri for file in inputs], landing=landing)) < len(inputs):
-            raise NeedsPerson(
-                f"Delivery {one.delivery_id} of {pipeline.name} was lost, its number was given to another run since,"
-                f" and some of its {len(inputs)} input files are gone: only {one.uri} and the objects it names have"
-                " its rows",
-                remedy="land its input files again, then `sluice recover` again",
-            )
+def _read(lake: Lake, uris: Sequence[str]) -> list[Lost]:
+    """The manifests, by several requests at once: a database that was emptied lost all of them."""
+
+    def one(uri: str) -> Lost:
+        manifest = json.loads(lake.read_text(uri))
+        return Lost(manifest=manifest, uri=uri, whole=_is_whole(lake, manifest))
+
+    with ThreadPoolExecutor(READERS) as readers:
+        return list(readers.map(one, uris))
+
+
+def _judged(one: Lost, known: KnownAttempt | None) -> Lost:
+    if known is None:
+        return one
+    if known.adopted:
+        return replace(one, known=True)
+    if known.run_id != one.manifest["run_id"]:
+        return replace(one, taken=True)
+    return replace(one, known=not one.committed)
 
 
 def _is_whole(lake: Lake, manifest: Manifest) -> bool:
@@ -190,13 +208,26 @@ def again(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[str]) -> str:
     return f"replay {number}: {'; '.join(told) or 'it had replaced what is lost as well'}"
 
 
+def is_missed(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[int], holding: AbstractSet[int]) -> bool:
+    """Whether a replay or a release was lost and what it had changed is as before it: live again, or held again."""
+    if one.of_the_stream or one.known:
+        return False
+    in_force = live if one.manifest["supersedes"] else holding
+    return bool(in_force & {found for before in _before(one) for found in _in_force(before, lost)})
+
+
+def _before(one: Lost) -> list[int]:
+    """The deliveries that a replay or a release had changed."""
+    found = one.manifest["supersedes"] or [one.manifest.get("released_from")]
+    return [number for number in found if number is not None]
+
+
 def _in_force(number: int, lost: Mapping[int, Lost]) -> set[int]:
     """What is in force in the place of a delivery: itself, or what it had taken the place of, or come from."""
     one = lost.get(number)
     if one is None or one.of_the_stream:
         return {number}
-    before = one.manifest["supersedes"] or [one.manifest.get("released_from")]
-    return {found for each in before if each is not None for found in _in_force(each, lost)}
+    return {found for each in _before(one) for found in _in_force(each, lost)}
 
 
 def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost) -> Receipt:
@@ -225,23 +256,19 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
             first_batch=run.first_batch,
             state=run.state,
         )
-        ledger.adopt_attempt(cursor, lease, lost.delivery_id, stream_id, batch_id)
-        offsets.accept_skipped(cursor, pipeline.name, _ranges(manifest))
+        ledger.adopt_attempt(cursor, lease, lost.delivery_id, stream_id, batch_id, was=manifest["run_id"])
+        offsets.accept_skipped(cursor, pipeline.name, lost.ranges)
         task = stage_task(cursor, run, batch_id, lost.delivery_id, Hold(rules=()))
     batch = _LakeBatch(
         batch_id=batch_id,
-        inputs=[Input(**one) for one in manifest["inputs"]],
-        ranges=_ranges(manifest),
+        inputs=lost.inputs,
+        ranges=lost.ranges,
         lake=lake,
         lost=lost,
     )
     staged = batch.stage(task)
     counts = replace(staged.counts(0), malformed=manifest["malformed"])
     return commit(run, batch, task, staged, counts, batch.judge(counts, staged), None)
-
-
-def _ranges(manifest: Manifest) -> list[Range]:
-    return [Range(**one) for one in manifest.get("ranges", ())]
 
 
 def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: Manifest) -> pa.Schema:

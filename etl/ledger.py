@@ -75,6 +75,15 @@ class Newest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownAttempt:
+    """The attempt that a delivery's number was given to."""
+
+    run_id: str
+    delivered: bool
+    adopted: bool  # of the pipeline that asks, and put back by that run
+
+
+@dataclass(frozen=True, kw_only=True)
 class Decision:
     """What a person decided on a stopped batch."""
 
@@ -265,6 +274,16 @@ def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | Non
     return run(cursor, "ledger", "batches_in_force", {"pipeline": pipeline}).fetchall()
 
 
+def live_deliveries(cursor: Cursor, pipeline: str) -> set[int]:
+    """The deliveries of the pipeline that no later one has taken the place of."""
+    return {number for (number,) in run(cursor, "ledger", "live_deliveries", {"pipeline": pipeline})}
+
+
+def holding(cursor: Cursor, pipeline: str) -> set[int]:
+    """The deliveries of the pipeline of whose rows some are held."""
+    return {number for (number,) in run(cursor, "ledger", "holding", {"pipeline": pipeline})}
+
+
 def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:
     found = row(run(cursor, "ledger", "stream_row", {"stream": stream_id}))
     return None if found is None else StreamState(**found)
@@ -285,9 +304,14 @@ def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) ->
     return int(number[0])
 
 
-def adopt_attempt(cursor: Cursor, lease: Lease, delivery_id: int, stream_id: str, batch_id: int) -> None:
-    """Make a lost attempt known again, under the number that its rows carry; Busy if it was given out meanwhile."""
-    values = {**_of(lease), "delivery": delivery_id, "stream": stream_id, "batch": batch_id}
+def adopt_attempt(
+    cursor: Cursor, lease: Lease, delivery_id: int, stream_id: str, batch_id: int, *, was: str
+) -> None:
+    """Make a lost attempt of run `was` known again, under the number that its rows carry.
+
+    Busy if the number was given out meanwhile.
+    """
+    values = {**_of(lease), "delivery": delivery_id, "stream": stream_id, "batch": batch_id, "was": was}
     if run(cursor, "ledger", "adopt_attempt", values).rowcount != 1:
         raise Busy(
             f"Delivery {delivery_id} of {lease.pipeline} was lost, and its number was given to another run just now",
@@ -295,10 +319,10 @@ def adopt_attempt(cursor: Cursor, lease: Lease, delivery_id: int, stream_id: str
         )
 
 
-def known_attempts(cursor: Cursor, deliveries: Sequence[int]) -> dict[int, str]:
-    """Which of these numbers PostgreSQL knows, and the run that each was given to."""
-    run(cursor, "ledger", "known_attempts", {"deliveries": list(deliveries)})
-    return dict(cursor.fetchall())
+def known_attempts(cursor: Cursor, pipeline: str, deliveries: Sequence[int]) -> dict[int, KnownAttempt]:
+    """The attempts, of any pipeline, that these numbers were given to as far as PostgreSQL knows."""
+    run(cursor, "ledger", "known_attempts", {"pipeline": pipeline, "deliveries": list(deliveries)})
+    return {one.pop("delivery_id"): KnownAttempt(**one) for one in rows(cursor)}
 
 
 def known_streams(cursor: Cursor, streams: Sequence[str]) -> set[str]:

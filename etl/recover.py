@@ -17,7 +17,7 @@ from etl.batch import Receipt
 from etl.checkpoint import Checkpoint
 from etl.database import Cursor, session
 from etl.errors import NeedsPerson
-from etl.forward import again, lost_deliveries, put_back
+from etl.forward import again, is_missed, lost_deliveries, put_back
 from etl.ledger import Lease
 from etl.live import new_stream, went_back
 from etl.pipeline import Pipeline
@@ -26,6 +26,7 @@ from etl.rebuild import Told, rebuilt_stream, rebuilt_topics
 from etl.run import Place, a_session, claim, leased
 from etl.seeds import Accepted, moved_on, seeded_topics
 from etl.standing import NEED_ANOTHER_CHECKPOINT
+from etl.stranded import refuse_stranded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,15 +83,19 @@ def _recover(
 def _mended(place: Place, pipeline: Pipeline, lease: Lease, problem: str) -> Recovered:
     """The deliveries that only the lake still had are put back; of replays and releases, how to have each again."""
     dsn = place.services.postgres
-    lost = lost_deliveries(dsn, place.lake, pipeline)
-    receipts = tuple(put_back(dsn, place.lake, pipeline, lease, one) for one in lost if one.of_the_stream)
+    found = lost_deliveries(dsn, place.lake, pipeline)
+    receipts = tuple(
+        put_back(dsn, place.lake, pipeline, lease, one) for one in found.lost if one.of_the_stream
+    )
+    refuse_stranded(dsn, pipeline, found.left, place.settings.landing)
     mended = Recovered(pipeline=pipeline.name, problem=problem, put_back=receipts)
-    beside = [one for one in lost if not one.of_the_stream]
-    if not beside:
-        return mended
+    everything = [*found.lost, *found.left]
+    known = {one.delivery_id: one for one in everything if not one.known}
     with session(dsn) as cursor:
         live = {one.path for one in ledger.live_inputs(cursor, pipeline.name)}
-    known = {one.delivery_id: one for one in lost}
+        live_ones, holding = (f(cursor, pipeline.name) for f in (ledger.live_deliveries, ledger.holding))
+    beside = [one for one in found.lost if not one.of_the_stream]
+    beside += [one for one in found.left if is_missed(one, known, live_ones, holding)]
     return replace(mended, again=tuple(again(one, known, live) for one in beside))
 
 

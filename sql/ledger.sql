@@ -144,6 +144,14 @@ ORDER BY path
 SELECT i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source
 FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live ORDER BY i.path
 
+-- name: live_deliveries
+-- The live deliveries of a pipeline.
+SELECT delivery_id FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live
+
+-- name: holding
+-- The deliveries of a pipeline that hold rows.
+SELECT DISTINCT delivery_id FROM sluice.quarantine WHERE pipeline = %(pipeline)s AND status = 'held'
+
 -- name: batches_in_force
 -- The live deliveries of batches, in the order of their commits, with what each began with.
 SELECT d.delivery_id, d.watermark_ms, coalesce(d.time_ms, (extract(epoch FROM d.committed_at) * 1000)::bigint)
@@ -284,11 +292,13 @@ WITH swapped AS (
 SELECT FROM swapped
 
 -- name: adopt_attempt
--- Makes an attempt known again under the number that its rows carry; changes no row where it is another's.
+-- Makes an attempt known again under the number that its rows carry; changes no row where it is another's, or delivered.
 INSERT INTO sluice.attempt (delivery_id, pipeline, stream_id, batch_id, lease_token, adopted)
 VALUES (%(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, %(run)s, true)
-ON CONFLICT (delivery_id) DO UPDATE SET lease_token = excluded.lease_token, closed_at = NULL, outcome = NULL
-WHERE attempt.adopted AND attempt.pipeline = excluded.pipeline
+ON CONFLICT (delivery_id) DO UPDATE
+SET lease_token = excluded.lease_token, closed_at = NULL, outcome = NULL, adopted = true
+WHERE attempt.pipeline = excluded.pipeline AND (attempt.adopted OR attempt.lease_token = %(was)s)
+  AND attempt.outcome IS DISTINCT FROM 'delivered'
 
 -- name: newest
 -- The pipeline's newest delivery, and where it left the metadata of its table and of its quarantine.
@@ -302,7 +312,9 @@ SELECT stream_id::text FROM sluice.stream WHERE stream_id = ANY(%(streams)s::uui
 -- name: known_attempts
 -- Which of these delivery numbers PostgreSQL knows, of any pipeline, and the runs that were given them; not those
 -- that an interrupted recover left.
-SELECT delivery_id, lease_token::text FROM sluice.attempt
+SELECT delivery_id, lease_token::text AS run_id, outcome IS NOT DISTINCT FROM 'delivered' AS delivered,
+       adopted AND pipeline = %(pipeline)s AS adopted
+FROM sluice.attempt
 WHERE delivery_id = ANY(%(deliveries)s) AND (NOT adopted OR outcome = 'delivered')
 
 -- name: skip_numbers

@@ -1,0 +1,147 @@
+"""What the lake has of deliveries that PostgreSQL lost: put back, or named; none is left out without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from etl import ledger
+from etl.database import session
+from etl.ending import Ending
+from etl.errors import NeedsPerson
+from etl.lake import Lake
+from etl.pipeline import Append, Files
+from etl.recover import Recovered, recover
+from etl.retained import bucket_of, s3_client, stored
+from etl.services import Services
+from etl.steps import Step
+from tests.service.delivering import Delivering
+from tests.spark.backups import Backup
+from tests.stores import database_name, drop
+
+pytestmark = pytest.mark.long
+
+COLUMNS = pa.schema([("id", pa.int64())])
+
+
+def rows(start: int) -> pa.Table:
+    return pa.table([pa.array(range(start, start + 10), pa.int64())], schema=COLUMNS)
+
+
+@pytest.fixture
+def backup(services: Services, dsn: str) -> Iterator[Backup]:
+    database = database_name(dsn)
+    found = Backup(server=services.postgres, database=database, name=f"{database}_backup")
+    yield found
+    drop(services.postgres, found.name)
+
+
+@pytest.fixture
+def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
+    """A pipeline that has delivered a batch."""
+    return begun(services, dsn, lake, tmp_path, "events")
+
+
+@pytest.fixture
+def others(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
+    """Another pipeline on the same PostgreSQL."""
+    return begun(services, dsn, lake, tmp_path, "others")
+
+
+def begun(services: Services, dsn: str, lake: Lake, folder: Path, name: str) -> Delivering:
+    new = Delivering.start(services, dsn, lake, folder / name, COLUMNS, Append(), name)
+    new.pipeline = replace(new.pipeline, sources=(Files("*.jsonl"),))
+    new.deliver(rows(0))
+    return new
+
+
+def recovered(events: Delivering) -> Recovered:
+    """What `recover` does once the run is over."""
+    with session(events.dsn) as cursor:
+        ledger.end_run(cursor, events.session.lease, Ending(outcome="died"))
+        ledger.give_lease_back(cursor, events.session.lease)
+    return recover(events.place, events.pipeline)
+
+
+def in_table(events: Delivering) -> list[int]:
+    return [number for (number,) in events.execute("SELECT id FROM {t} ORDER BY id")]
+
+
+def remove(events: Delivering, part: str) -> None:
+    """Remove the objects below the pipeline's table whose names have this part."""
+    client = s3_client(events.place.lake.store)
+    named = [one.uri for one in stored(client, events.table.location) if part in one.uri]
+    assert named
+    for uri in named:
+        bucket, key = bucket_of(uri)
+        client.delete_object(Bucket=bucket, Key=key)
+
+
+def test_lost_deliveries_behind_a_number_that_another_pipeline_was_given_are_named(
+    events: Delivering, others: Delivering, backup: Backup
+) -> None:
+    backup.take()
+    first, second = (events.deliver(rows(start)).delivery_id for start in (10, 20))
+    backup.restore()
+    assert others.deliver(rows(10)).delivery_id == first
+    pruned = events.landing / "2.jsonl"
+    content = pruned.read_bytes()
+    pruned.unlink()
+    with pytest.raises(NeedsPerson) as stop:
+        recovered(events)
+    assert f"Delivery {second} of events was lost" in stop.value.seen
+    assert f"the one before it, {first}, was not put back" in stop.value.seen
+    assert f"2.jsonl: only {events.table.location}/deliveries/{second}-" in stop.value.seen
+    assert f"Delivery {first} " not in stop.value.seen, "its file is there, and is read again"
+    pruned.write_bytes(content)
+    done = recover(events.place, events.pipeline)
+    assert done.seen == 1
+    assert done.put_back == ()
+
+
+def test_a_lost_delivery_behind_one_that_is_not_whole_is_named(events: Delivering, backup: Backup) -> None:
+    backup.take()
+    first, second = (events.deliver(rows(start)).delivery_id for start in (10, 20))
+    backup.restore()
+    remove(events, f"/batch=1/{first}-")
+    for batch in (1, 2):
+        (events.landing / f"{batch}.jsonl").unlink()
+    with pytest.raises(NeedsPerson) as stop:
+        recovered(events)
+    assert f"Delivery {first} of events was lost, it can't be put back because not all" in stop.value.seen
+    assert f"Delivery {second} of events was lost" in stop.value.seen
+
+
+def test_a_delivery_whose_attempt_is_in_the_backup_is_put_back(events: Delivering, backup: Backup) -> None:
+    """A busy stream has an attempt open at nearly any moment."""
+
+    def at(step: Step) -> None:
+        if step is Step.JUDGED:
+            events.on_step = None
+            backup.take()
+
+    events.on_step = at
+    events.deliver(rows(10))
+    events.deliver(rows(20))
+    backup.restore()
+    for batch in (1, 2):
+        (events.landing / f"{batch}.jsonl").unlink()
+    assert len(recovered(events).put_back) == 2
+    assert in_table(events) == list(range(30))
+
+
+def test_an_attempt_that_failed_after_its_manifest_needs_nobody(events: Delivering) -> None:
+    def fail(step: Step) -> None:
+        if step is Step.POINTER_DRAFTED:
+            raise RuntimeError
+
+    events.on_step = fail
+    with pytest.raises(RuntimeError):
+        events.deliver(rows(10))
+    events.on_step = None
+    done = recovered(events)
+    assert (done.put_back, done.seen) == ((), 1)
