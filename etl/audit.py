@@ -39,6 +39,7 @@ from etl.held import recount_held_lake, recount_held_table
 from etl.inputs import Input
 from etl.lake import Lake, LakeTable
 from etl.latest import Latest, LatestPerKey
+from etl.marker import marker_of
 from etl.phrases import counted
 from etl.pipeline import Pipeline, Replace, Upsert
 from etl.recount import Recount, Unreadable, recount_lake, table_rows
@@ -371,7 +372,7 @@ def _orphans(
 
     What was committed after `seen`, the last commit that the audit knows, is not looked at.
     """
-    needed = set(known)
+    needed = {marker_of(table) for table in tables} | known
     for table, retained in zip(tables, pointers, strict=True):
         needed |= set(referenced(table, retained))
     left = {uri: owner_of(uri) for uri in listed if uri not in needed}

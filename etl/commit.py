@@ -25,6 +25,7 @@ from etl.entry import Entry, insert_delivery, insert_files, insert_inputs, inser
 from etl.errors import Busy, CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway
 from etl.lake import Draft, LakeTable, manifest_text
 from etl.ledger import Decision
+from etl.marker import Newest, tell
 from etl.objects import StagedFile
 from etl.offsets import insert_ranges, next_ranges
 from etl.pipeline import Replace
@@ -120,6 +121,8 @@ def commit(
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
             reached(Step.COMMITTED)
+            mine = Newest(delivery_id=task.delivery_id, run_id=run.lease.run_id)
+            tell(run.sinks.dsn, run.sinks.table, run.lease.pipeline, mine)
             return _receipt(it)
     raise ServiceAway(
         f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while its commit was drafted: another run of"

@@ -36,6 +36,7 @@ from etl.errors import (
 )
 from etl.lake import Lake
 from etl.ledger import Decision
+from etl.marker import keep_numbers_unique
 from etl.offsets import ranges_of
 from etl.phrases import some
 from etl.pipeline import Pipeline
@@ -221,6 +222,7 @@ def _attempt(run: Session, batch: Batch, ruling: Ruling) -> Receipt:
 def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
     """Reserve the delivery's number and make its staging tables, before anything is written elsewhere."""
     with session(run.sinks.dsn) as cursor:
+        keep_numbers_unique(cursor, run.sinks.lake)
         number = ledger.open_attempt(cursor, run.lease, run.stream_id, batch.batch_id)
         task = stage_task(cursor, run, batch.batch_id, number, hold)
     reached(Step.ATTEMPT_OPENED)

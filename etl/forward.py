@@ -31,6 +31,7 @@ from etl.errors import NeedsPerson
 from etl.inputs import Input
 from etl.lake import Lake
 from etl.ledger import KnownAttempt, Lease
+from etl.marker import Newest
 from etl.metrics import ColumnMetrics
 from etl.objects import FileSpec, StagedFile, split
 from etl.offsets import Range
@@ -56,7 +57,7 @@ class Lost:
     known: bool = (
         False  # PostgreSQL knows the attempt: put back before, or nothing says that it was ever committed
     )
-    committed: bool = False  # a later one says so
+    committed: bool = False  # a later one says so, or the marker
 
     @property
     def delivery_id(self) -> int:
@@ -91,10 +92,11 @@ class OnLake:
     left: Sequence[Lost]  # can't be
 
 
-def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline) -> OnLake:
+def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | None) -> OnLake:
     """Manifests of what PostgreSQL has not delivered; those whose objects are all there can be put back.
 
-    An attempt that PostgreSQL knows failed or was fenced, unless a later manifest says that it was delivered.
+    An attempt that PostgreSQL knows failed or was fenced, unless a later manifest says that it was delivered, or it is
+    the `newest` that the lake's marker names.
     """
     manifests = _manifests(lake, pipeline)
     numbers = [number for number, _ in manifests.values()]
@@ -107,9 +109,12 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline) -> OnLake:
     with session(dsn) as cursor:
         last = ledger.last_delivery(cursor, pipeline.name)
     told = {one.manifest["previous"] for one in found}
-    judged = [
-        _judged(replace(one, committed=one.delivery_id in told), known.get(one.delivery_id)) for one in found
+    marked = newest and (newest.delivery_id, newest.run_id)
+    said = [
+        replace(one, committed=one.delivery_id in told or (one.delivery_id, one.manifest["run_id"]) == marked)
+        for one in found
     ]
+    judged = [_judged(one, known.get(one.delivery_id)) for one in said]
     able = [one for one in judged if one.whole and not one.taken and not one.known]
     with session(dsn) as cursor:
         streams = {one.stream_id: one for one in able}

@@ -325,10 +325,18 @@ def known_attempts(cursor: Cursor, pipeline: str, deliveries: Sequence[int]) -> 
     return {one.pop("delivery_id"): KnownAttempt(**one) for one in rows(cursor)}
 
 
-def known_streams(cursor: Cursor, streams: Sequence[str]) -> set[str]:
-    """Which of these PostgreSQL knows."""
+def unknown_streams(cursor: Cursor, streams: Sequence[str]) -> list[str]:
+    """Which of these PostgreSQL does not know."""
     run(cursor, "ledger", "known_streams", {"streams": list(streams)})
-    return {stream for (stream,) in cursor.fetchall()}
+    known = {stream for (stream,) in cursor.fetchall()}
+    return [one for one in streams if one not in known]
+
+
+def know_stream(cursor: Cursor, pipeline: str, stream_id: str, *, checkpoint: str) -> None:
+    """Make a stream known that is no longer the pipeline's current one."""
+    run(
+        cursor, "ledger", "know_stream", {"pipeline": pipeline, "stream": stream_id, "checkpoint": checkpoint}
+    )
 
 
 def skip_numbers(cursor: Cursor, number: int) -> None:

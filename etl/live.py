@@ -8,17 +8,15 @@ every run begins a stream of its own: what a checkpoint says of such a source me
 from __future__ import annotations
 
 import uuid
-from contextlib import suppress
 
 from etl import ledger
 from etl.checkpoint import Checkpoint
-from etl.database import Cursor, session
+from etl.database import session
 from etl.declaration import Socket
 from etl.errors import LedgerBehind, SetupError
 from etl.ledger import StreamState
-from etl.phrases import some
 from etl.pipeline import Pipeline
-from etl.preflight import Checkpoints
+from etl.preflight import Checkpoints, know_streams, unknown_streams
 from etl.stay import Stay
 
 
@@ -61,27 +59,22 @@ def begun_stream(dsn: str, checkpoints: Checkpoints) -> str:
 def new_stream(dsn: str, checkpoints: Checkpoints) -> str:
     """The same without a look; streams that the ledger has lost are known again, and behind it."""
     stream_id = str(uuid.uuid4())
+    know_streams(dsn, checkpoints)
     with session(dsn) as cursor:
-        for one in (*_unknown(cursor, checkpoints), stream_id):
-            uri = checkpoints.of(one).uri
-            ledger.register_stream(cursor, checkpoints.pipeline, one, checkpoint=uri, first_batch=0)
+        uri = checkpoints.of(stream_id).uri
+        ledger.register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=uri, first_batch=0)
     checkpoints.of(stream_id).create(stream_id)
     return stream_id
 
 
 def went_back(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
     """Whether PostgreSQL went back in time: the lake may have deliveries that it has lost."""
+    if problem := unknown_streams(dsn, checkpoints):
+        return problem
     with session(dsn) as cursor:
         known = ledger.current_stream(cursor, checkpoints.pipeline)
-        unknown = _unknown(cursor, checkpoints)
-    remedy = f"`sluice recover {checkpoints.pipeline}`, which puts back what the lake still has"
-    if unknown:
-        return LedgerBehind(
-            f"There are checkpoints of streams of {checkpoints.pipeline} that the ledger does not know:"
-            f" {some(unknown)}: PostgreSQL went back in time, or it is another one",
-            remedy=remedy,
-        )
     if known and (ahead := _ahead(known, checkpoints.of(known.stream_id))):
+        remedy = f"`sluice recover {checkpoints.pipeline}`, which puts back what the lake still has"
         return LedgerBehind(ahead, remedy=remedy)
     return None
 
@@ -94,16 +87,3 @@ def _ahead(known: StreamState, checkpoint: Checkpoint) -> str | None:
         f"Checkpoint {checkpoint.uri} of {known.pipeline} has finished batch {done}; the ledger's next is"
         f" {known.next_batch}: PostgreSQL went back in time"
     )
-
-
-def _unknown(cursor: Cursor, checkpoints: Checkpoints) -> list[str]:
-    """The streams that have a checkpoint, and no row in the ledger; each has its row before its folder is made."""
-    streams = list(filter(_is_stream, checkpoints.present()))
-    known = ledger.known_streams(cursor, streams)
-    return [one for one in streams if one not in known]
-
-
-def _is_stream(folder: str) -> bool:
-    with suppress(ValueError):
-        return str(uuid.UUID(folder)) == folder
-    return False

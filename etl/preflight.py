@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from etl import ledger, offsets
@@ -113,6 +114,34 @@ def _refuse_unknown(checkpoints: Checkpoints) -> None:
             f" {some(present)}: PostgreSQL went back in time, or it is another one",
             remedy=f"put the right SLUICE_POSTGRES in place, or `sluice recover {checkpoints.pipeline}`",
         )
+
+
+def unknown_streams(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
+    """Whether PostgreSQL lost a stream: each has its row before its folder is made."""
+    streams = list(filter(_is_stream, checkpoints.present()))
+    with session(dsn) as cursor:
+        unknown = ledger.unknown_streams(cursor, streams)
+    if not unknown:
+        return None
+    return LedgerBehind(
+        f"There are checkpoints of streams of {checkpoints.pipeline} that the ledger does not know:"
+        f" {some(unknown)}: PostgreSQL went back in time, or it is another one",
+        remedy=f"`sluice recover {checkpoints.pipeline}`, which puts back what the lake still has",
+    )
+
+
+def know_streams(dsn: str, checkpoints: Checkpoints) -> None:
+    """Make streams that the ledger has lost known again, and behind it: their folders say no more that it lost them."""
+    streams = list(filter(_is_stream, checkpoints.present()))
+    with session(dsn) as cursor:
+        for one in ledger.unknown_streams(cursor, streams):
+            ledger.know_stream(cursor, checkpoints.pipeline, one, checkpoint=checkpoints.of(one).uri)
+
+
+def _is_stream(folder: str) -> bool:
+    with suppress(ValueError):
+        return str(uuid.UUID(folder)) == folder
+    return False
 
 
 def require_same(checkpoint: Checkpoint, stream_id: str, pipeline: str) -> None:

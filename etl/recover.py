@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from etl import ledger, offsets
+from etl import ledger, marker, offsets
 from etl.batch import Receipt
 from etl.checkpoint import Checkpoint
 from etl.database import Cursor, session
@@ -21,7 +21,7 @@ from etl.forward import again, is_missed, lost_deliveries, put_back
 from etl.ledger import Lease
 from etl.live import new_stream, went_back
 from etl.pipeline import Pipeline
-from etl.preflight import mismatch, seeded_stream
+from etl.preflight import know_streams, mismatch, seeded_stream, unknown_streams
 from etl.rebuild import Told, rebuilt_stream, rebuilt_topics
 from etl.run import Place, a_session, claim, leased
 from etl.seeds import Accepted, moved_on, seeded_topics
@@ -82,12 +82,14 @@ def _recover(
 
 def _mended(place: Place, pipeline: Pipeline, lease: Lease, problem: str) -> Recovered:
     """The deliveries that only the lake still had are put back; of replays and releases, how to have each again."""
-    dsn = place.services.postgres
-    found = lost_deliveries(dsn, place.lake, pipeline)
+    dsn, table = place.services.postgres, place.lake.table(pipeline.table)
+    found = lost_deliveries(dsn, place.lake, pipeline, marker.read(table))
     receipts = tuple(
         put_back(dsn, place.lake, pipeline, lease, one) for one in found.lost if one.of_the_stream
     )
     refuse_stranded(dsn, pipeline, found.left, place.settings.landing)
+    know_streams(dsn, place.checkpoints(pipeline))
+    marker.settle(dsn, table, pipeline.name)
     mended = Recovered(pipeline=pipeline.name, problem=problem, put_back=receipts)
     everything = [*found.lost, *found.left]
     known = {one.delivery_id: one for one in everything if not one.known}
@@ -178,6 +180,8 @@ def _next_stream(
 def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
     dsn = place.services.postgres
     checkpoints = place.checkpoints(pipeline)
+    if lost := marker.went_back(dsn, place.lake, pipeline):
+        return lost.seen
     if not pipeline.replayable:
         found = went_back(dsn, checkpoints)
         return found.seen if found else None
@@ -187,6 +191,8 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
     if known is None:
         present = checkpoints.present()
         return f"the ledger never saw the streams {', '.join(present)} run" if present else None
+    if unknown := unknown_streams(dsn, checkpoints):
+        return unknown.seen
     checkpoint: Checkpoint = checkpoints.of(known.stream_id)
     if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
         return None

@@ -27,7 +27,7 @@ from etl.inputs import Input
 from etl.offsets import Range
 from etl.pipeline import Pipeline, Replace
 from etl.quarantine import HeldRow
-from etl.run import Progress, a_session, leased, require_sink
+from etl.run import Progress, a_session, leased, refuse_lost, require_sink
 from etl.stage import StageTask
 from etl.steps import Listener
 from etl.verdict import Counts, Verdict
@@ -62,6 +62,7 @@ def release(
     """
     _refuse(pipeline, held, corrections)
     dsn = place.services.postgres
+    refuse_lost(place, pipeline)
     with session(dsn) as cursor:
         require_sink(cursor, pipeline)
         lease = apart.begin(cursor, pipeline.name, "release", who=who, why=why)

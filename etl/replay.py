@@ -22,7 +22,7 @@ from etl.inputs import Input
 from etl.offsets import Range
 from etl.pipeline import Pipeline, Replace
 from etl.plan import SHOWN, Plan, Releases
-from etl.run import a_session, leased, make_known
+from etl.run import a_session, leased, make_known, refuse_lost
 from etl.stage import StageTask
 from etl.state import refuse_replay
 from etl.steps import Listener
@@ -84,6 +84,7 @@ def replay(
     if planned.newest is None and not planned.history:
         return Replayed(plan=planned, receipt=None)
     dsn = place.services.postgres
+    refuse_lost(place, pipeline)
     with session(dsn) as cursor:
         make_known(cursor, pipeline)  # history may come before the first run
         lease = apart.begin(cursor, pipeline.name, "replay", who=who, why=why, plan=planned.json())

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg2
 from pyarrow import fs
 
-from etl import ledger, warehouse
+from etl import ledger, marker, warehouse
 from etl.batch import Receipt
 from etl.bucket import ensure_bucket
 from etl.checkpoint import Checkpoint, FilelessCheckpoint, open_checkpoint
@@ -36,7 +36,7 @@ from etl.objects import ObjectStore
 from etl.outage import outages_told
 from etl.pipeline import Pipeline, Replace
 from etl.places import filesystem
-from etl.preflight import Checkpoints, ready_stream
+from etl.preflight import Checkpoints, ready_stream, unknown_streams
 from etl.services import Services
 from etl.settings import Settings
 from etl.stay import Stay
@@ -209,11 +209,20 @@ def _deliver_all(
 def _stream_of_run(place: Place, pipeline: Pipeline) -> str:
     """The one to go on with; where what was read can't be read again, a new one, and it is said what that means."""
     dsn, checkpoints = place.services.postgres, place.checkpoints(pipeline)
+    refuse_lost(place, pipeline)
     if pipeline.replayable:
+        if problem := unknown_streams(dsn, checkpoints):
+            raise problem
         return ready_stream(dsn, checkpoints, pipeline, place.settings.landing)
     stream_id = begun_stream(dsn, checkpoints)
     log.warning("%s. This run begins stream %s", promise(pipeline), stream_id)
     return stream_id
+
+
+def refuse_lost(place: Place, pipeline: Pipeline) -> None:
+    """LedgerBehind where the lake has a delivery that PostgreSQL has lost: what comes next would be built on less."""
+    if problem := marker.went_back(place.services.postgres, place.lake, pipeline):
+        raise problem
 
 
 def _ended(summary: Summary, started: float) -> Summary:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from etl import ledger
+from etl import ledger, marker
 from etl.database import Cursor, migrate, rows, run, session
 from etl.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
 from etl.lake import CATALOG, Lake, LakeTable
@@ -123,6 +123,8 @@ def sweep(place: Place, pipeline: Pipeline, *, dry_run: bool = False) -> SweepRe
     migrate(dsn)
 
     def checkpoint(cursor: Cursor) -> SluiceError | None:
+        if lost := marker.went_back(dsn, place.lake, pipeline):
+            return lost
         if not pipeline.replayable:
             return went_back(dsn, place.checkpoints(pipeline))
         known = ledger.current_stream(cursor, pipeline.name)
@@ -266,7 +268,7 @@ def _choose(
     decided: _Decided,
 ) -> tuple[list[Removed], dict[str, int]]:
     """What to remove; and of the rest that no metadata needs, how much is left and why."""
-    needed = set(decided.manifests)
+    needed = {marker.marker_of(table) for table in tables} | decided.manifests
     for table, pointers, current in zip(tables, decided.pointers, decided.current, strict=True):
         needed |= _needed(table, pointers, current)
     doomed: list[Removed] = []

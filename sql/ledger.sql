@@ -90,6 +90,11 @@ WITH known AS (
 )
 UPDATE sluice.pipeline SET current_stream = %(stream)s WHERE name = %(pipeline)s
 
+-- name: know_stream
+-- Makes a stream known that was, and is no more, the pipeline's current one.
+INSERT INTO sluice.stream (stream_id, pipeline, checkpoint, first_batch)
+VALUES (%(stream)s, %(pipeline)s, %(checkpoint)s, 0) ON CONFLICT (stream_id) DO NOTHING
+
 -- name: run_on_stream
 -- Notes which stream a run works on.
 UPDATE sluice.run SET stream_id = %(stream)s WHERE run_id = %(run)s
@@ -319,7 +324,37 @@ WHERE delivery_id = ANY(%(deliveries)s) AND (NOT adopted OR outcome = 'delivered
 
 -- name: skip_numbers
 -- Makes sure that numbers up to this one are never given out again.
-SELECT setval('sluice.delivery_number', greatest(%(number)s, (SELECT last_value FROM sluice.delivery_number)))
+SELECT setval('sluice.delivery_number', %(number)s) FROM sluice.delivery_number
+WHERE last_value < %(number)s OR NOT is_called
+
+-- name: same_server
+-- Whether the last number was given out here.
+SELECT k.server = t.server FROM sluice.number_server k, sluice.this_server t
+
+-- name: lock_server
+-- Lets one at a time find out which numbers are free here.
+SELECT FROM sluice.number_server FOR UPDATE
+
+-- name: keep_server
+-- Notes that numbers are given out here.
+UPDATE sluice.number_server SET server = t.server FROM sluice.this_server t
+
+-- name: pipeline_tables
+-- The table of each pipeline.
+SELECT table_schema || '.' || table_name FROM sluice.pipeline
+
+-- name: newest_delivery
+-- The pipeline's newest delivery, and the run that made it.
+SELECT delivery_id, run_id::text FROM sluice.delivery WHERE pipeline = %(pipeline)s ORDER BY commit_seq DESC LIMIT 1
+
+-- name: newest_if_delivered
+-- The same, if this one is delivered: by that run, or put back by another.
+SELECT delivery_id, run_id::text FROM sluice.delivery
+WHERE pipeline = %(pipeline)s AND EXISTS (
+    SELECT FROM sluice.delivery d JOIN sluice.attempt a USING (delivery_id)
+    WHERE d.delivery_id = %(delivery_id)s AND d.pipeline = %(pipeline)s
+      AND (d.run_id::text = %(run_id)s OR a.adopted))
+ORDER BY commit_seq DESC LIMIT 1
 
 -- name: pending_outcomes
 -- How the pipeline's runs ended since the last of them that came to its own end.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,16 +11,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from etl import ledger
+from etl import ledger, marker
+from etl.audit import audit
 from etl.database import session
 from etl.ending import Ending
-from etl.errors import NeedsPerson
+from etl.errors import LedgerBehind, NeedsPerson
 from etl.lake import Lake
+from etl.marker import read, tell, went_back
 from etl.pipeline import Append, Files
 from etl.recover import Recovered, recover
 from etl.retained import bucket_of, s3_client, stored
+from etl.run import run
 from etl.services import Services
 from etl.steps import Step
+from etl.sweep import sweep, sweep_lake
 from tests.service.delivering import Delivering
 from tests.spark.backups import Backup
 from tests.stores import database_name, drop
@@ -59,11 +65,15 @@ def begun(services: Services, dsn: str, lake: Lake, folder: Path, name: str) -> 
     return new
 
 
-def recovered(events: Delivering) -> Recovered:
-    """What `recover` does once the run is over."""
+def end(events: Delivering) -> None:
     with session(events.dsn) as cursor:
         ledger.end_run(cursor, events.session.lease, Ending(outcome="died"))
         ledger.give_lease_back(cursor, events.session.lease)
+
+
+def recovered(events: Delivering) -> Recovered:
+    """What `recover` does once the run is over."""
+    end(events)
     return recover(events.place, events.pipeline)
 
 
@@ -86,6 +96,7 @@ def test_lost_deliveries_behind_a_number_that_another_pipeline_was_given_are_nam
 ) -> None:
     backup.take()
     first, second = (events.deliver(rows(start)).delivery_id for start in (10, 20))
+    remove(events, "/deliveries/LAST")  # as after deliveries of an older version
     backup.restore()
     assert others.deliver(rows(10)).delivery_id == first
     pruned = events.landing / "2.jsonl"
@@ -145,3 +156,100 @@ def test_an_attempt_that_failed_after_its_manifest_needs_nobody(events: Deliveri
     events.on_step = None
     done = recovered(events)
     assert (done.put_back, done.seen) == ((), 1)
+
+
+def test_a_number_that_was_lost_is_given_to_nobody_else(
+    events: Delivering, others: Delivering, backup: Backup
+) -> None:
+    backup.take()
+    lost = [events.deliver(rows(start)).delivery_id for start in (10, 20)]
+    backup.restore()
+    assert others.deliver(rows(10)).delivery_id > max(lost)
+    for batch in (1, 2):
+        (events.landing / f"{batch}.jsonl").unlink()
+    assert [one.delivery_id for one in recovered(events).put_back] == lost
+    assert in_table(events) == list(range(30))
+
+
+def test_a_restored_database_is_noticed_without_a_checkpoint(events: Delivering, backup: Backup) -> None:
+    """As where PostgreSQL and the checkpoint were restored together, from one snapshot of their volume."""
+    end(events)
+    backup.take()
+    events.restart()
+    lost = events.deliver(rows(10)).delivery_id
+    backup.restore()
+    (events.landing / "1.jsonl").unlink()
+    for refused in (run, sweep):
+        with pytest.raises(
+            LedgerBehind, match=f"Delivery {lost} of events was committed, says .*/LAST"
+        ) as stop:
+            refused(events.place, events.pipeline)
+        assert "`sluice recover events`" in stop.value.remedy
+    assert [one.delivery_id for one in recover(events.place, events.pipeline).put_back] == [lost]
+    assert in_table(events) == list(range(20))
+    assert went_back(events.dsn, events.place.lake, events.pipeline) is None
+    assert recover(events.place, events.pipeline).problem is None
+
+
+def test_what_can_not_be_put_back_and_lands_again_is_told_once(events: Delivering, backup: Backup) -> None:
+    backup.take()
+    lost = events.deliver(rows(10)).delivery_id
+    backup.restore()
+    remove(events, f"/deliveries/{lost}-")
+    end(events)
+    with pytest.raises(LedgerBehind):
+        run(events.place, events.pipeline)
+    assert recover(events.place, events.pipeline).put_back == ()
+    assert recover(events.place, events.pipeline).problem is None
+
+
+def test_a_stream_that_the_ledger_lost_is_noticed_and_known_again(events: Delivering) -> None:
+    """As where PostgreSQL was restored to before a recover, which had begun the stream."""
+    assert recovered(events).stream
+    there = Path(events.place.settings.checkpoints, "events")
+    lost = there / str(uuid.uuid4())
+    lost.mkdir()
+    with pytest.raises(LedgerBehind, match=f"the ledger does not know: {lost.name}"):
+        run(events.place, events.pipeline)
+    assert recover(events.place, events.pipeline).problem is not None
+    assert recover(events.place, events.pipeline).problem is None
+
+
+def test_the_slower_of_two_writers_hides_no_newer_delivery(events: Delivering) -> None:
+    older = read(events.table)
+    newer = events.deliver(rows(10)).delivery_id
+    assert older is not None and older.delivery_id < newer
+    tell(events.dsn, events.table, "events", older)
+    assert (now := read(events.table)) is not None and now.delivery_id == newer
+
+
+def test_a_writer_whose_delivery_was_lost_meanwhile_leaves_what_tells_of_it(
+    events: Delivering, backup: Backup
+) -> None:
+    backup.take()
+    events.deliver(rows(10))
+    lost = read(events.table)
+    assert lost is not None
+    backup.restore()
+    tell(events.dsn, events.table, "events", lost)
+    assert read(events.table) == lost
+
+
+def test_a_marker_that_was_not_written_fails_no_batch_and_is_made_up_for(
+    events: Delivering, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = read(events.table)
+    with monkeypatch.context() as patch:
+        patch.setattr(marker, "marker_of", lambda _: "s3://no-such-bucket-of-ours/LAST")
+        number = events.deliver(rows(10)).delivery_id
+    assert f"delivery {number} of events is committed, and its marker could not be written" in caplog.text
+    assert read(events.table) == before
+    assert went_back(events.dsn, events.place.lake, events.pipeline) is None
+    assert (now := read(events.table)) is not None and now.delivery_id == number
+
+
+def test_the_marker_is_no_orphan_and_is_not_swept(events: Delivering) -> None:
+    assert audit(events.place, events.pipeline).orphans == []
+    report = sweep_lake(events.dsn, events.place.lake, events.pipeline, horizon=dt.timedelta(0))
+    assert (report.objects, report.kept) == ([], {})
+    assert read(events.table) is not None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,7 +98,8 @@ def test_deliveries_that_nobody_has_any_more_are_read_again(home: Home, backup: 
 def remove_manifests(home: Home, deliveries: list[int]) -> None:
     store, folder = home.reader().store, home.place.lake.table("warehouse.orders").location
     found = store.get_file_info(fs.FileSelector(f"{folder.removeprefix('s3://')}/deliveries"))
-    named = [one.path for one in found if int(one.base_name.partition("-")[0]) in deliveries]
+    names = re.compile(r"([0-9]+)-[0-9a-f]+\.json")
+    named = [one.path for one in found if (name := names.match(one.base_name)) and int(name[1]) in deliveries]
     assert len(named) == len(deliveries)
     for path in named:
         store.delete_file(path)
@@ -106,7 +110,7 @@ def test_a_database_from_before_the_first_run_gets_all_of_it_back(home: Home, ba
     landed, _ = delivered_in_two_batches(home)
     before = home.ask(DELIVERIES)
     backup.restore()
-    with pytest.raises(LedgerBehind, match="has never seen pipeline orders run"):
+    with pytest.raises(LedgerBehind, match="Delivery 2 of orders was committed, says"):
         home.run()
     assert len(home.recover().put_back) == 2
     assert home.ask(DELIVERIES) == before
@@ -114,6 +118,36 @@ def test_a_database_from_before_the_first_run_gets_all_of_it_back(home: Home, ba
     late = home.land("orders/late.csv", orders(60, 5))
     home.run()
     home.assert_holds(landed + late)
+
+
+def test_a_database_that_went_back_together_with_the_checkpoint_is_noticed(
+    home: Home, backup: Backup, tmp_path: Path
+) -> None:
+    """As from a snapshot of the volume that both are on: they agree with each other, and files may be pruned."""
+    home.declare(max_files=1)
+    kept = home.land("orders/a.jsonl", orders(0, 6, negative=[2]))
+    home.run()
+    checkpoints = Path(home.place.settings.checkpoints)
+    shutil.copytree(checkpoints, tmp_path / "snapshot")
+    backup.take()
+    lost = home.land("orders/b.jsonl", orders(10, 6)) + home.land("orders/c.jsonl", orders(20, 6))
+    home.run()
+    for name in ("b", "c"):
+        (home.landing / "orders" / f"{name}.jsonl").unlink()
+    shutil.rmtree(checkpoints)
+    shutil.copytree(tmp_path / "snapshot", checkpoints)
+    backup.restore()
+    refused = home.sluice("run", "orders")
+    assert refused.returncode == 4, refused.stderr
+    assert "next: `sluice recover orders`" in refused.stderr
+    chosen = plan(home.place, home.pipeline(), Chosen(batches=(0, 0)))
+    with pytest.raises(LedgerBehind):
+        replay(home.place, home.pipeline(), chosen, who="tests", spark=home.spark)
+    assert len(home.recover().put_back) == 2
+    home.assert_holds(kept + lost)
+    late = home.land("orders/late.csv", orders(60, 5))
+    home.run()
+    home.assert_holds(kept + lost + late)
 
 
 @dataclass(frozen=True, kw_only=True)
