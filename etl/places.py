@@ -7,6 +7,7 @@ decoding it again would name another file, so the two are kept apart.
 from __future__ import annotations
 
 import os
+import unicodedata
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,10 +37,14 @@ def place(uri: str) -> str:
 
 
 def uri_of(place: str) -> str:
-    """The URI of a place, percent-encoded as java.net.URI does it: letters beyond ASCII stay as they are."""
+    """The URI of a place, percent-encoded as java.net.URI does it: beyond ASCII, spaces and controls alone."""
     scheme = "s3a://" if place.startswith("s3a://") else "file://"
     path = place.removeprefix("s3a://")
-    return scheme + "".join(quote(char, safe=_UNQUOTED) if char.isascii() else char for char in path)
+    return scheme + "".join(quote(char, safe=_UNQUOTED) if _is_quoted(char) else char for char in path)
+
+
+def _is_quoted(char: str) -> bool:
+    return char.isascii() or unicodedata.category(char) in ("Zs", "Zl", "Zp", "Cc")
 
 
 def spark_path(folder: str | Path) -> str:

@@ -143,8 +143,9 @@ def test_a_batch_that_failed_is_planned_and_not_done(stream: Stream) -> None:
 
 @pytest.mark.parametrize("more", [2, 12])
 def test_a_seeded_checkpoint_goes_on_with_exactly_the_other_files(stream: Stream, more: int) -> None:
-    stream.land("1.jsonl", "2.jsonl", "1.txt")
-    paths = [str(stream.landing / name) for name in ("1.jsonl", "2.jsonl")]
+    spaced = "2 \u202f\u3000\u00a0.jsonl"
+    stream.land("1.jsonl", spaced, "1.txt")
+    paths = [str(stream.landing / name) for name in ("1.jsonl", spaced)]
     seeded = look(paths, landing=str(stream.landing), source=0)
     seeded += look([str(stream.landing / "1.txt")], landing=str(stream.landing), source=1)
     stream.open().seed(seeded, stream_id="8a2d0b8e-0b0c-4a8d-b6c1-2a1b6fb0a001")

@@ -97,3 +97,24 @@ def test_a_changed_input_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["/a b/%20/ü+&=.json", "s3a://bucket/a b/{x}[1].json"])
 def test_a_place_and_its_uri_are_two_names_of_one_file(name: str) -> None:
     assert place(uri_of(name)) == name
+
+
+# By `new URI("file", "", "/l/" + name, null, null)` of Java 17.
+BY_JAVA = {
+    "Screenshot 10.00\u202fAM.csv": "Screenshot%2010.00%E2%80%AFAM.csv",
+    "a\u3000b.jsonl": "a%E3%80%80b.jsonl",
+    "caf\u00e9\u00a0.csv": "caf\u00e9%C2%A0.csv",
+    "a\u0085\u2028\u2029b": "a%C2%85%E2%80%A8%E2%80%A9b",
+    "\u1680\u2000\u200a\u205f": "%E1%9A%80%E2%80%80%E2%80%8A%E2%81%9F",
+    "nl\n\u007f\u0080\u009f": "nl%0A%7F%C2%80%C2%9F",
+    "zero\u200bwidth\ufeff\u180e": "zero\u200bwidth\ufeff\u180e",
+    "em\U0001f600ji": "em\U0001f600ji",
+    'q"<>\\^`{|}#?%[]': "q%22%3C%3E%5C%5E%60%7B%7C%7D%23%3F%25%5B%5D",
+    "a+b;c=d@e&f$g,h!i~j*k'(l)": "a+b;c=d@e&f$g,h!i~j*k'(l)",
+}
+
+
+@pytest.mark.parametrize("name", BY_JAVA)
+def test_a_name_is_encoded_as_java_encodes_it(name: str) -> None:
+    assert uri_of(f"/l/{name}") == f"file:///l/{BY_JAVA[name]}"
+    assert place(f"file:///l/{BY_JAVA[name]}") == f"/l/{name}"
