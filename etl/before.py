@@ -16,8 +16,7 @@ from etl.declaration import Pipeline
 from etl.inputs import Input, look, uri_at
 from etl.intervals import PathTemplate, is_template, moment_of
 from etl.landed import landed, source_of
-from etl.patterns import split_pattern
-from etl.places import landing_place
+from etl.places import is_utf8, landing_place, require_utf8
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -94,14 +93,8 @@ def left_out(
             continue
         if interval is not None and not before.template.overlaps(path, interval):
             continue
-        if not _is_hidden(path.removeprefix(split_pattern(pipeline.files[source].pattern).folder)):
+        if interval is not None:
+            require_utf8([path])
+        if is_utf8(path):  # Spark does not find another, so there is nothing to keep it from
             found.setdefault(source, []).append(uri_at(path, landing))
     return [one for source in found for one in look(found[source], landing=landing, source=source)]
-
-
-def _is_hidden(path: str) -> bool:
-    """Whether Spark passes over a file for its name, or for that of a folder."""
-    return any(
-        part.startswith(".") or part.endswith("._COPYING_") or (part.startswith("_") and "=" not in part)
-        for part in path.split("/")
-    )

@@ -6,8 +6,8 @@ from pyarrow import fs
 
 from etl.declaration import Files, Lookup, Pipeline
 from etl.errors import ServiceAway, SetupError
-from etl.patterns import Pattern, fits, is_glob, split_pattern
-from etl.places import filesystem, landing_place
+from etl.patterns import Pattern, fits, is_glob, is_hidden, split_pattern
+from etl.places import filesystem, is_utf8, landing_place
 
 # Which data set of ours lands the folder.
 _LANDS = {"reference": "flights", "weather": "flights"} | {
@@ -18,7 +18,7 @@ _LANDS = {"reference": "flights", "weather": "flights"} | {
 def landed(pipeline: Pipeline, landing: str) -> set[str]:
     """The identities of all files that the sources' patterns mean: paths below the landing, or places.
 
-    A folder that is not there has none. May name a file that Spark passes over, and misses none that it reads.
+    A folder that is not there has none. Names that are no UTF-8 are among them, which Spark can't read.
     """
     return set[str]().union(*(files_there(source.pattern, landing) for source in pipeline.files))
 
@@ -48,7 +48,7 @@ def source_of(pipeline: Pipeline, path: str) -> int | None:
 
 
 def files_there(pattern: str, landing: str) -> set[str]:
-    """The identities of the files that a pattern means, those that Spark passes over for their names included."""
+    """The identities of the files that a pattern means, without those that Spark passes over for names with _ or a dot."""
     outside = pattern.startswith(("/", "s3a://"))
     root = "" if outside else landing_place(landing).rstrip("/") + "/"
     prefix = "s3a://" if (root or pattern).startswith("s3a://") else ""
@@ -56,12 +56,43 @@ def files_there(pattern: str, landing: str) -> set[str]:
     store, place = filesystem(root + fixed)
     deep = "/" in pattern.removeprefix(fixed).lstrip("/")
     selector = fs.FileSelector(place, recursive=deep, allow_not_found=True)
+
+    def meant(listing: list[fs.FileInfo], kind: fs.FileType) -> set[str]:
+        paths = ((prefix + _path(one)).removeprefix(root) for one in listing if one.type == kind)
+        return {path for path in paths if fits(pattern, path) and not is_hidden(pattern, path)}
+
     try:
         listing = store.get_file_info(selector if is_glob(pattern) else [place])
+        found = meant(listing, fs.FileType.File)
+        for folder in meant(listing, fs.FileType.Directory) if not deep else ():
+            if not is_utf8(folder):
+                found.add(folder)  # by itself: it can't be listed
+                continue
+            within = fs.FileSelector(
+                (root + folder).removeprefix(prefix), recursive=True, allow_not_found=True
+            )
+            found |= meant(store.get_file_info(within), fs.FileType.File)
     except OSError as error:
         raise ServiceAway(f"{root}{fixed} can't be listed: {error}", remedy="run again") from error
-    paths = ((prefix + one.path).removeprefix(root) for one in listing if one.type == fs.FileType.File)
-    return {path for path in paths if fits(pattern, path)}
+    return found
+
+
+def _path(one: fs.FileInfo) -> str:
+    """Its path, with lone surrogates for bytes that are no UTF-8, as Python itself names such a file."""
+    try:
+        return str(one.path)
+    except UnicodeDecodeError as error:
+        return bytes(error.object).decode("utf-8", "surrogateescape")
+
+
+def is_listed_by_log(files: Files, landing: str) -> bool:
+    """Whether Spark reads what the log of its own file sink names there, and nothing that lies beside it."""
+    split = split_pattern(files.pattern)
+    if not split.recursive or is_glob(split.path):
+        return False
+    folder, _ = _below_landing(split, landing)
+    store, place = filesystem(f"{folder}/_spark_metadata")
+    return bool(store.get_file_info(place).type == fs.FileType.Directory)
 
 
 def listed_path(files: Files | Lookup, landing: str, where: str) -> str:

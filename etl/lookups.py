@@ -9,6 +9,7 @@ from etl.declaration import Lookup, Pipeline
 from etl.errors import NeedsPerson, ServiceAway, SetupError
 from etl.inputs import LOOKUP_SOURCE, Input, changed, look, uri_at
 from etl.landed import files_there, listed_path
+from etl.places import require_utf8
 from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def version(lookup: Lookup, landing: str) -> tuple[Input, ...]:
     """The lookup's files as they are now; like Spark, without names that begin with _ or a dot, of folders too."""
     paths = sorted(files_there(lookup.pattern, landing))
     seen = [path for path in paths if not any(part.startswith(("_", ".")) for part in path.split("/"))]
+    require_utf8(seen)
     uris = [uri_at(path, landing) for path in seen]
     return tuple(look(uris, landing=landing, source=LOOKUP_SOURCE))
 

@@ -1,7 +1,8 @@
 """Which files a pattern means, in the terms of Spark's file source.
 
 `flights/**/*.jsonl` is a folder, read at any depth, and a glob for the file's name. Without `**` the whole
-pattern is a glob of single levels. Files and folders whose name starts with `_` or `.` are never input.
+pattern is a glob of single levels; a folder that it means is read whole, at any depth, whatever the names in it.
+What is below the folder that Spark lists and has a name that starts with `_` or `.` is never input.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Pattern:
 
     folder: str  # the part before the first glob character, without a trailing slash; "" = the landing
     path: str  # what Spark lists: `folder`, or a glob of single levels
-    name: str  # glob for the file's name
+    name: str  # glob for the file's name, which Spark asks of each file that it finds below `path`
     recursive: bool  # at any depth below `path`
 
 
@@ -50,7 +51,7 @@ def split_pattern(pattern: str) -> Pattern:
     else:
         # Spark takes a path without a glob for a folder; braces make a glob that only this file matches.
         path = "/".join([*above, "{" + name + "}"])
-    return Pattern(folder="/".join(fixed), path=path, name=name, recursive=recursive)
+    return Pattern(folder="/".join(fixed), path=path, name=name if recursive else "*", recursive=recursive)
 
 
 def pattern_problems(pattern: object) -> list[str]:
@@ -86,11 +87,22 @@ def is_glob(path: str) -> bool:
 def fits(pattern: str, path: str) -> bool:
     """Whether the pattern means the file at `path`, with Hadoop's globs; both from the same root."""
     split = split_pattern(pattern)
-    whole = _regex(pattern)
+    whole = f"(?:{_regex(pattern)})(?:/.*)?"
     if split.recursive:
         above = f"{_regex(split.path)}/" if split.path else ""
         whole = f"{above}(?:.*/)?{_regex(split.name)}"
     return re.fullmatch(whole, path, re.DOTALL) is not None
+
+
+def is_hidden(pattern: str, path: str) -> bool:
+    """Whether Spark passes over a file that the pattern means: for its name, or a folder's below what Spark lists."""
+    listed = split_pattern(pattern).path
+    parts = path.split("/")
+    below = parts[len(listed.split("/")) :] if listed else parts
+    return any(
+        part.startswith(".") or part.endswith("._COPYING_") or (part.startswith("_") and "=" not in part)
+        for part in below or parts[-1:]
+    )
 
 
 def _regex(glob: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from urllib.parse import quote, unquote
 from pyarrow import fs
 
 from etl.errors import SetupError
+from etl.phrases import some
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -45,6 +47,24 @@ def uri_of(place: str) -> str:
 
 def _is_quoted(char: str) -> bool:
     return char.isascii() or unicodedata.category(char) in ("Zs", "Zl", "Zp", "Cc")
+
+
+def is_utf8(path: str) -> bool:
+    """Whether Java can name it: what is no UTF-8 in the name of a local file is a lone surrogate in Python."""
+    return shown(path) == path
+
+
+def require_utf8(paths: Iterable[str]) -> None:
+    """Raises SetupError when Java can't name one of them."""
+    if unnamed := [shown(path) for path in paths if not is_utf8(path)]:
+        raise SetupError(
+            f"Java can't read a file whose name is no UTF-8: {some(unnamed)}", remedy="rename it"
+        )
+
+
+def shown(path: str) -> str:
+    """A path as text, with bytes that are no UTF-8 as `\\xNN`."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def spark_path(folder: str | Path) -> str:

@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from etl.checkpoint import open_checkpoint
 from etl.declaration import Append, Files, Lookup, Pipeline
 from etl.errors import InputsChanged, NeedsPerson, SetupError
+from etl.inputs import uri_at
+from etl.landed import landed
 from etl.landing import land_flights, parse_days
 from etl.pipelines.flights import PIPELINE as FLIGHTS
 from etl.places import place
@@ -239,6 +241,28 @@ def test_files_of_all_ages_and_depths_are_read_once(spark: SparkSession, tmp_pat
     assert {row["dt"] is None for row in found.rows if row["id"] < 5} == {True}
     write(tmp_path / "in/c.csv", "id,dt\n10,\n")
     assert [row["id"] for row in read(spark, declared, tmp_path, tmp_path / "ck").rows] == [10]
+
+
+@pytest.mark.parametrize("pattern", ["in/*.csv", "in/d*.csv", "in/d.csv", "*/d.csv", "in/**/*.csv"])
+def test_what_is_told_to_have_landed_is_what_spark_reads(
+    spark: SparkSession, tmp_path: Path, pattern: str
+) -> None:
+    names = ["in/a.csv", "in/_b.csv", "in/d.csv/part-0", "in/d.csv/y/part-1.csv", "in/e/f.csv", "_z/d.csv"]
+    names += [
+        "in/d.csv/_SUCCESS",
+        "in/d.csv/.part-0.crc",
+        "in/d.csv/_temporary/0/part-2.csv",
+        "in/c\u3000.csv",
+    ]
+    for number, name in enumerate(names):
+        write(tmp_path / name, f"id\n{number}\n")
+    declared = pipeline(Files(pattern, format="csv"), schema="id int")
+    there = landed(declared, str(tmp_path))
+    found = read(spark, declared, tmp_path, tmp_path / "ck")
+    assert sorted(names[row["id"]] for row in found.rows) == sorted(there) != []
+    write(tmp_path / min(there), "id\nwrong\n")
+    uris = [uri_at(path, str(tmp_path)) for path in sorted(there)]
+    assert [row._raw for row in found.source.malformed(uris).collect()] == ["wrong"]
 
 
 def test_a_batch_can_be_limited_by_bytes(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from etl.errors import SetupError
-from etl.inputs import changed, look
+from etl.inputs import changed, look, uri_at
+from etl.landed import files_there
 from etl.landing import land_flights, parse_days
-from etl.places import place, uri_of
+from etl.places import place, shown, uri_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,3 +119,36 @@ BY_JAVA = {
 def test_a_name_is_encoded_as_java_encodes_it(name: str) -> None:
     assert uri_of(f"/l/{name}") == f"file:///l/{BY_JAVA[name]}"
     assert place(f"file:///l/{BY_JAVA[name]}") == f"/l/{name}"
+
+
+def put(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("x/*.csv", {"x/a.csv", "x/d.csv/part-0", "x/d.csv/y/part-1.csv"}),
+        ("x/d*.csv", {"x/d.csv/part-0", "x/d.csv/y/part-1.csv"}),
+        ("x/d.csv", {"x/d.csv/part-0", "x/d.csv/y/part-1.csv"}),
+        ("*/*.csv", {"x/a.csv", "x/d.csv/part-0", "x/d.csv/y/part-1.csv", "_z/b.csv"}),
+        ("x/**/*.csv", {"x/a.csv", "x/d.csv/y/part-1.csv"}),
+        ("**/*.csv", {"x/a.csv", "x/d.csv/y/part-1.csv"}),
+    ],
+)
+def test_a_folder_that_a_pattern_means_is_read_whole(tmp_path: Path, pattern: str, meant: set[str]) -> None:
+    put(tmp_path, "x/a.csv", "x/d.csv/part-0", "x/d.csv/y/part-1.csv", "x/e/other", "_z/b.csv")
+    put(tmp_path, "x/_b.csv", "x/d.csv/_SUCCESS", "x/d.csv/.part-0.crc", "x/d.csv/_temporary/0/part-2.csv")
+    assert files_there(pattern, str(tmp_path)) == meant
+
+
+def test_names_that_are_no_utf_8_are_told_and_keep_no_other_from_being_found(tmp_path: Path) -> None:
+    put(tmp_path, "x/ok.csv", "x/caf\udce9.csv", "x/caf\udce9.txt", "x/d\udce9.csv/a", "x/e\udce9/a.csv")
+    shallow = {"x/ok.csv", "x/caf\udce9.csv", "x/d\udce9.csv"}
+    assert files_there("x/*.csv", str(tmp_path)) == shallow
+    assert files_there("x/**/*.csv", str(tmp_path)) == {"x/ok.csv", "x/caf\udce9.csv", "x/e\udce9/a.csv"}
+    found = look((uri_at(path, str(tmp_path)) for path in shallow), landing=str(tmp_path))
+    assert {one.path for one in found} == shallow
+    assert shown("x/caf\udce9.csv") == "x/caf\\xe9.csv"

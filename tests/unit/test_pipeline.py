@@ -240,13 +240,13 @@ def test_an_encoding_is_for_csv_alone() -> None:
     ("pattern", "folder", "path", "name", "recursive"),
     [
         ("flights/**/*.jsonl", "flights", "flights", "*.jsonl", True),
-        ("flights/*.csv", "flights", "flights/*.csv", "*.csv", False),
+        ("flights/*.csv", "flights", "flights/*.csv", "*", False),
         ("a/dt=*/**/x-*.csv.gz", "a", "a/dt=*", "x-*.csv.gz", True),
-        ("a/*/data.json", "a", "a/*/data.json", "data.json", False),
-        ("reference/planes.csv", "reference", "reference/{planes.csv}", "planes.csv", False),
+        ("a/*/data.json", "a", "a/*/data.json", "*", False),
+        ("reference/planes.csv", "reference", "reference/{planes.csv}", "*", False),
         ("**/*.json", "", "", "*.json", True),
         ("s3a://bucket/a/**/*.json", "s3a://bucket/a", "s3a://bucket/a", "*.json", True),
-        ("/srv/a/*.json", "/srv/a", "/srv/a/*.json", "*.json", False),
+        ("/srv/a/*.json", "/srv/a", "/srv/a/*.json", "*", False),
     ],
 )
 def test_a_pattern_is_a_folder_and_a_glob(
@@ -274,6 +274,12 @@ def test_a_pattern_spark_would_read_otherwise_is_refused(pattern: object) -> Non
         ("in/[x!]*.jsonl", ["in/x.jsonl", "in/!.jsonl"], ["in/a.jsonl"]),
         ("in/a[!b]c.csv", ["in/axc.csv"], ["in/abc.csv", "in/a/c.csv"]),
         ("in/**/[!a-c]{1,2}.csv", ["in/d1.csv", "in/x/y/d2.csv"], ["in/a1.csv", "in/d3.csv"]),
+        (
+            "in/d*.csv",
+            ["in/d.csv", "in/d.csv/part-0", "in/d2.csv/x/y.gz"],
+            ["in/d.json", "in/x/d.csv", "in/d.csv2/a"],
+        ),
+        ("in/{a,b}.csv", ["in/a.csv", "in/b.csv/c"], ["in/a", "in/a.csvc"]),
     ],
 )
 def test_a_pattern_means_what_hadoop_means(pattern: str, meant: list[str], others: list[str]) -> None:
