@@ -94,6 +94,10 @@ class StateChanged(NeedsPerson):
         )
 
 
+class FilesUnread(NeedsPerson):
+    """Files had landed before the run began, and Spark has passed over them; what it did not is delivered."""
+
+
 class VerdictUnknown(NeedsPerson):
     """The suite could not be evaluated: that is no verdict, so nothing was delivered."""
 

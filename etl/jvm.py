@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ def launched(configuration: Mapping[str, str], log: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     conf = SparkConf().setAll(list(configuration.items()))
+    os.environ["LC_ALL"] = "C.UTF-8"  # by which Java reads the names of files, and passes over those it can't
     with log.open("w") as out:
         gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
     handler = signal.getsignal(signal.SIGINT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ from etl.errors import (
     SluiceError,
     StateChanged,
 )
-from etl.inputs import Input, path_of, uri_at
+from etl.inputs import Input, look, path_of, uri_at
 from etl.landed import landed, source_of
 from etl.ledger import Lease, StreamState
 from etl.phrases import some
@@ -280,7 +281,9 @@ def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy:
     return None
 
 
-def nothing_new(pipeline: Pipeline, known: StreamState, checkpoint: Checkpoint, landing: str) -> bool:
+def nothing_new(
+    pipeline: Pipeline, known: StreamState, checkpoint: Checkpoint, awaited: AbstractSet[str]
+) -> bool:
     """Whether there is no batch to finish, none that is owed and no file to read; then Spark need not be started.
 
     What there is on a topic is known through Spark alone.
@@ -289,5 +292,22 @@ def nothing_new(pipeline: Pipeline, known: StreamState, checkpoint: Checkpoint, 
         return False
     if known.closes and checkpoint.owes:
         return False
+    return not awaited
+
+
+def awaited_files(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> set[str]:
+    """The landed files, by their paths, that the stream takes and no batch has that Spark has planned."""
+    return _unplanned(checkpoint, set(filter(takes(pipeline), landed(pipeline, landing))), landing)
+
+
+def passed_over(checkpoint: Checkpoint, awaited: AbstractSet[str], landing: str) -> list[str]:
+    """Those of the `awaited` files that no batch has yet, though they are still there."""
+    left = _unplanned(checkpoint, awaited, landing)
+    return sorted(one.path for one in look((uri_at(path, landing) for path in left), landing=landing))
+
+
+def _unplanned(checkpoint: Checkpoint, paths: AbstractSet[str], landing: str) -> set[str]:
+    if not paths or not checkpoint.offsets:
+        return {*paths}
     behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
-    return all(path in behind for path in filter(takes(pipeline), landed(pipeline, landing)))
+    return {path for path in paths if path not in behind}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl.errors import CheckpointDamaged, RecordsMissing, ServiceAway, SetupError, SluiceError, StateChanged
 from etl.source import STORAGE_AWAY, causes, messages
@@ -51,12 +51,14 @@ def to_its_end(
     settled: Callable[[], bool] = lambda: True,
     exhausted: Callable[[], bool] = lambda: False,
     watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
+    caught_up: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the query over all that is there, or as long as it is to `stay`, or `once`: the batch that is planned alone.
 
     An error of a batch, left in `failure`, is raised as itself. `settled` says whether every batch that Spark has
-    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `kafka`,
-    of topics, is the command that goes on when Kafka did not give what was asked for.
+    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `caught_up`
+    is called once of a run that stays, when it has read all that Spark found; `kafka`, of topics, is the command that
+    goes on when Kafka did not give what was asked for.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
@@ -65,7 +67,7 @@ def to_its_end(
     query = _started(writer, pipeline, stay, once=once)
     try:
         with watched(query):
-            _await(query, pipeline, stay, settled, exhausted)
+            _await(query, pipeline, stay, settled, exhausted, caught_up)
     except (OSError, Py4JError) as error:
         raise SluiceError(
             f"Spark's JVM is gone: {error}", remedy="see logs/spark.log in SLUICE_HOME; then run again"
@@ -90,6 +92,7 @@ def _await(
     stay: Stay,
     settled: Callable[[], bool],
     exhausted: Callable[[], bool],
+    caught_up: Callable[[], None],
 ) -> None:
     """Spark's `stop` breaks into a batch, so it comes between two; a batch that begins meanwhile refuses itself."""
     if stay.every is None:
@@ -102,7 +105,11 @@ def _await(
         pipeline,
     )
     while not query.awaitTermination(LOOK_SECONDS):  # type: ignore[arg-type] # seconds may be a fraction
-        stay.waiting = not query.status["isTriggerActive"]
+        status = query.status
+        stay.waiting = not status["isTriggerActive"]
+        if stay.waiting and not stay.caught_up and _found_nothing(status):
+            stay.caught_up = True
+            caught_up()
         # Not by `waiting`: a listing that takes longer than `every` leaves no moment of it.
         if stay.over and settled():
             query.stop()
@@ -112,6 +119,11 @@ def _await(
             log.info("%s: what it reads has ended, and so does the run when all of it is delivered", pipeline)
             query.processAllAvailable()
             query.stop()
+
+
+def _found_nothing(status: Mapping[str, Any]) -> bool:
+    """Whether the trigger that has ended, if one has, found nothing to read."""
+    return not status["isDataAvailable"] and str(status["message"]).startswith("Waiting")
 
 
 def _started(writer: DataStreamWriter, pipeline: str, stay: Stay, *, once: bool) -> StreamingQuery:

@@ -74,8 +74,8 @@ def read_stream(
         # Without it Spark would make columns of folders such as dt=2013-01-01.
         "recursiveFileLookup": "true",
         "pathGlobFilter": name,
-        # A file older than the newest by more than this would be skipped silently.
-        "maxFileAge": "36500d",
+        # A file older than the newest by more than this would be skipped silently: there is no more than this.
+        "maxFileAge": f"{2**63 - 1}ms",
         "latestFirst": "false",
         "cleanSource": "off",
     }

@@ -36,7 +36,7 @@ from etl.objects import ObjectStore
 from etl.outage import outages_told
 from etl.pipeline import Pipeline, Replace
 from etl.places import filesystem
-from etl.preflight import Checkpoints, ready_stream, unknown_streams
+from etl.preflight import Checkpoints, awaited_files, ready_stream, unknown_streams
 from etl.services import Services
 from etl.settings import Settings
 from etl.stay import Stay
@@ -190,12 +190,14 @@ def _deliver_all(
         received=received,
         on_step=on_step,
         stay=stay,
+        awaited=awaited_files(pipeline, place.checkpoints(pipeline).of(stream_id), place.settings.landing),
     )
     if stay.every is None and stream.nothing_new():
         return _ended(summary, started)
     try:
         with outages_told(), a_session(place, spark) as found:
             stream.to_its_end(found)
+            stream.require_read()
     except SluiceError as error:
         summary.outcome = type(error).__name__
         error.done = _ended(summary, started)

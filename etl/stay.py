@@ -36,6 +36,7 @@ class Stay:
     signalled: bool = False  # and by a signal
     lost: bool = False  # another run has taken its lease
     waiting: bool = False  # it has no batch in flight
+    caught_up: bool = False  # it has found once that nothing more was there to read
     heeded: bool = False  # it has ended because it was asked to
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,10 +15,13 @@ from etl.batch import Receipt
 from etl.checkpoint import Checkpoint
 from etl.database import session
 from etl.deliver import deliver
-from etl.errors import RecordsMissing
+from etl.errors import FilesUnread, RecordsMissing
+from etl.landed import is_listed_by_log, source_of
 from etl.ledger import Lease, StreamState
+from etl.phrases import counted, some
 from etl.pipeline import Pipeline
-from etl.preflight import nothing_new, require_same, require_state
+from etl.places import shown
+from etl.preflight import nothing_new, passed_over, require_same, require_state
 from etl.stay import Stay, StopAsked
 from etl.steps import Listener
 from etl.watch import Watch, kept_batches
@@ -44,10 +48,43 @@ class StreamRun:
     received: Callable[[Receipt], None]  # told of every batch
     on_step: Listener | None
     stay: Stay
+    awaited: AbstractSet[str]  # the paths of files that had landed before it began, and are to be read
 
     def nothing_new(self) -> bool:
         """Whether there is nothing to deliver, so that Spark need not be started."""
-        return nothing_new(self.pipeline, self._stream(), self._checkpoint(), self.place.settings.landing)
+        return nothing_new(self.pipeline, self._stream(), self._checkpoint(), self.awaited)
+
+    def require_read(self) -> None:
+        """FilesUnread names what had landed before the run and was not read, unless it was stopped before it was due."""
+        if self.stay.heeded and not self.stay.caught_up:
+            return
+        if unread := self._unread():
+            raise unread
+
+    def _unread(self) -> FilesUnread | None:
+        landing, name = self.place.settings.landing, self.pipeline.name
+        left = passed_over(self._checkpoint(), self.awaited, landing)
+        by_log = [
+            n for n, files in enumerate(self.pipeline.files) if left and is_listed_by_log(files, landing)
+        ]
+        beside = [path for path in left if source_of(self.pipeline, path) in by_log]
+        if beside:
+            log.warning(
+                "%s: Spark reads what the log _spark_metadata names there, and not %s",
+                name,
+                some([shown(path) for path in beside]),
+            )
+        if not (lost := [shown(path) for path in left if path not in beside]):
+            return None
+        return FilesUnread(
+            f"{counted(len(lost), 'file')} below {landing} had landed before this run of {name} began, and Spark has"
+            f" passed over {'it' if len(lost) == 1 else 'them'}: {some(lost)}",
+            remedy=f"land each anew under another name, in UTF-8 and without control characters, then `sluice run {name}`",
+        )
+
+    def _tell_unread(self) -> None:
+        if unread := self._unread():
+            log.warning("%s. The run goes on", unread.seen)
 
     def to_its_end(self, spark: SparkSession) -> None:
         """Deliver every batch that there is, or that comes for as long as the run is to stay."""
@@ -90,6 +127,7 @@ class StreamRun:
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
                     watched=watch.over,
+                    caught_up=self._tell_unread,
                 )
         except RecordsMissing:
             self._require_readable(opened)  # tells what is gone

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from etl import ledger
 from etl.database import session
 from etl.ending import Ending
-from etl.errors import Fenced
+from etl.errors import Fenced, FilesUnread
 from etl.stay import Stay
 from etl.steps import Step
 from etl.stop import Ended, stop
@@ -169,6 +169,22 @@ def test_what_lands_meanwhile_is_delivered_with_its_lookups_as_they_are_then(
     assert "Y,Ystad" not in said and "goes on with its lookups and models as they are now" in said
     summary = followed.stop()
     assert (summary.outcome, summary.batches, summary.rows_in) == ("stopped", 3, 25)
+    followed.assert_exactly_once()
+
+
+def test_a_run_that_stays_up_names_what_spark_passes_over_and_goes_on(
+    followed: Landing, caplog: pytest.LogCaptureFixture
+) -> None:
+    (followed.home.landing / "orders/caf\udce9.jsonl").write_text("{}")
+    followed.land()
+    followed.start()
+    followed.wait(lambda: r"orders/caf\xe9.jsonl. The run goes on" in caplog.text, "warning")
+    assert followed.deliveries == 1, "it is known once all is read"
+    followed.land()
+    followed.wait_for_deliveries(2)
+    followed.stay.ask(ME)
+    assert isinstance(followed.error(), FilesUnread)
+    assert followed.outcomes == ["FilesUnread"]
     followed.assert_exactly_once()
 
 

@@ -9,12 +9,25 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from etl.batch import Receipt
-from etl.errors import Busy, NeedsPerson, SetupError
+from etl.errors import Busy, FilesUnread, NeedsPerson, SetupError
 from etl.run import Summary, run
 from tests import oracle
-from tests.spark.runs import NEGATIVE, NO_CITY, REPOSITORY, RULES, UNIQUE, Home, orders, rule
+from tests.spark.runs import (
+    DECLARATION,
+    NAME,
+    NEGATIVE,
+    NO_CITY,
+    REPOSITORY,
+    RULES,
+    UNIQUE,
+    Home,
+    Landed,
+    orders,
+    rule,
+)
 
 CONTRACT = {
     "pipeline",
@@ -57,6 +70,54 @@ def test_all_that_landed_is_in_both_sinks_and_a_second_run_changes_nothing(home:
     assert (again.batches, again.deliveries, again.rows_in) == (0, [], 0)
     assert again.stream == done.stream
     assert home.history() == before
+
+
+def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: Home) -> None:
+    """Java can't name a file whose name is no UTF-8."""
+    landed = home.land("orders/a.jsonl", orders(0, 10))
+    home.write("orders/caf\udce9.jsonl", orders(10, 1)[0].json)
+    home.write("orders/_hidden.jsonl", "")
+    for batches in (1, 0, 1):
+        with pytest.raises(
+            FilesUnread, match=r"1 file below .* passed over it: orders/caf\\xe9\.jsonl"
+        ) as told:
+            home.run()
+        done = told.value.done
+        assert isinstance(done, Summary) and (done.batches, done.outcome) == (batches, "FilesUnread")
+        home.assert_holds(landed)
+        if not batches:
+            landed += home.land("orders/b.jsonl", orders(20, 10))
+    (home.landing / "orders/caf\udce9.jsonl").rename(home.landing / "orders/caf\u00e9.jsonl")
+    assert home.run().delivered == 1
+    assert home.run().outcome == "done"
+
+
+def test_what_the_log_of_a_file_sink_does_not_name_is_told(
+    home: Home, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = orders(0, 10)
+    (home.root / "from").mkdir()
+    (home.root / "from/a").write_text("\n".join(order.json for order in made))
+    sink = spark.readStream.text(str(home.root / "from")).writeStream.format("text")
+    sink = sink.option("checkpointLocation", str(home.root / "sink")).option("path", str(home.landing / NAME))
+    sink.trigger(availableNow=True).start().awaitTermination()
+    home.declare(
+        text=DECLARATION.format(name=NAME, max_files=2, share=1).replace('*.jsonl"', '*.txt", format="json"')
+    )
+    home.write("orders/beside.txt", orders(20, 1)[0].json)
+    assert (home.run().delivered, home.run().outcome) == (10, "done")
+    assert caplog.text.count("_spark_metadata names there, and not orders/beside.txt") == 2
+    home.assert_holds(Landed(orders=made))
+
+
+def test_names_beyond_ascii_are_read_whatever_the_locale(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    landed = home.land("orders/caf\u00e9.jsonl", orders(0, 10))
+    landed += home.land("orders/\u65e5\u672c\u3000\u8a9e.jsonl", orders(10, 5))
+    home.make_folder("orders")
+    done = home.sluice("run", NAME)
+    assert done.returncode == 0, done.stderr
+    home.assert_holds(landed)
 
 
 def test_no_more_tasks_write_than_may_connect(home: Home) -> None:

@@ -243,6 +243,14 @@ def test_files_of_all_ages_and_depths_are_read_once(spark: SparkSession, tmp_pat
     assert [row["id"] for row in read(spark, declared, tmp_path, tmp_path / "ck").rows] == [10]
 
 
+def test_a_file_of_the_far_future_hides_no_later_one(spark: SparkSession, tmp_path: Path) -> None:
+    declared = pipeline(Files("in/*.jsonl"), schema="id int")
+    far = dt.datetime(2242, 3, 16, tzinfo=dt.UTC).timestamp()
+    for n, at in enumerate((far, 0, -(10**9), far + 10**9, 10**9)):
+        os.utime(write(tmp_path / f"in/{n}.jsonl", f'{{"id":{n}}}\n'), (at, at))
+        assert [row["id"] for row in read(spark, declared, tmp_path, tmp_path / "ck").rows] == [n]
+
+
 @pytest.mark.parametrize("pattern", ["in/*.csv", "in/d*.csv", "in/d.csv", "*/d.csv", "in/**/*.csv"])
 def test_what_is_told_to_have_landed_is_what_spark_reads(
     spark: SparkSession, tmp_path: Path, pattern: str
