@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 FORMATS = ("json", "csv", "parquet", "text")
 
@@ -35,6 +36,7 @@ class Pattern:
     recursive: bool  # at any depth below `path`
 
 
+@lru_cache  # asked for each file that has landed
 def split_pattern(pattern: str) -> Pattern:
     """The parts of a pattern in which `pattern_problems` finds nothing wrong."""
     *above, name = pattern.split("/")
@@ -105,6 +107,7 @@ def is_hidden(pattern: str, path: str) -> bool:
     )
 
 
+@lru_cache
 def _regex(glob: str) -> str:
     out, braces, escaped, bracket = "", 0, False, False
     for char in glob:

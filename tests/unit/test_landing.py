@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import json
 import re
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from etl.before import left_out
+from etl.declaration import Append, Files, Pipeline
 from etl.errors import SetupError
 from etl.inputs import changed, look, uri_at
 from etl.landed import files_there
@@ -152,3 +155,23 @@ def test_names_that_are_no_utf_8_are_told_and_keep_no_other_from_being_found(tmp
     found = look((uri_at(path, str(tmp_path)) for path in shallow), landing=str(tmp_path))
     assert {one.path for one in found} == shallow
     assert shown("x/caf\udce9.csv") == "x/caf\\xe9.csv"
+
+
+def test_a_replay_of_history_refuses_a_name_that_is_no_utf_8_and_a_first_run_needs_not(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path, "x/dt=2013-01-01/a.csv", "x/dt=2013-01-01/caf\udce9.csv", "x/dt=2013-01-03/b\udce9.csv")
+    declared = Pipeline(
+        name="x",
+        sources=(Files("x/**/*.csv"),),
+        schema="id int",
+        transform=lambda df: df,
+        sink=Append(),
+        interval="dt={interval:%Y-%m-%d}",
+        start=dt.date(2013, 1, 3),
+    )
+    assert [one.path for one in left_out(declared, str(tmp_path))] == ["x/dt=2013-01-01/a.csv"]
+    first, second, third = (dt.datetime(2013, 1, day, tzinfo=dt.UTC) for day in (1, 2, 3))
+    with pytest.raises(SetupError, match=r"no UTF-8: x/dt=2013-01-01/caf\\xe9\.csv"):
+        left_out(declared, str(tmp_path), (first, second))
+    assert left_out(declared, str(tmp_path), (second, third)) == []
