@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from etl.damage import STORAGE_AWAY
 from etl.errors import CheckpointDamaged, RecordsMissing, ServiceAway, SetupError, SluiceError, StateChanged
-from etl.source import STORAGE_AWAY, causes, messages
+from etl.source import causes, messages
 from etl.stay import Stay
 
 if TYPE_CHECKING:

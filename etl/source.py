@@ -6,6 +6,7 @@ transform can lose it, and can be had as its raw text afterwards. Blank lines ar
 
 from __future__ import annotations
 
+import re
 import tempfile
 import traceback
 from collections import Counter
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.before import BeforeStart
 from etl.columns import NESTED, output, quoted
+from etl.damage import is_away, is_damage
 from etl.declaration import Pipeline
 from etl.ending import in_short
 from etl.errors import InputsChanged, ServiceAway, SetupError, SluiceError
@@ -43,15 +45,9 @@ if TYPE_CHECKING:
     from etl.offsets import Range
 
 OBSERVATION = "source"  # observed with `rows` (all of them), `malformed` (what is held of them) and `late`, if that is told
+_OBJECT = re.compile(r"@[0-9a-f]{4,16}\b")  # Java's number of an object
+LONGEST_REASON = 300  # characters of why a file can't be read
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name
-
-STORAGE_AWAY = (
-    "java.net.",
-    "software.amazon.awssdk.",
-    "org.apache.hadoop.fs.s3a.",
-    "java.nio.file.AccessDenied",
-)
-_UNNAMEABLE = "java.net.URISyntaxException"  # of a local file with a colon in its name, and it has it forever
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +106,17 @@ class Source:
         return self._stream([spark_path(folder)] * len(self.pipeline.sources), anything=True)
 
     def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
-        """As `streamed`, of the given files alone and not streaming; of the `broken` ones what can be read."""
-        return self._put_out(self._static(uris, broken))
+        """As `streamed`, of the given files alone and not streaming; of the `broken` ones what can be read.
+
+        With `broken` ones among others it is to be counted by `count`. Each record becomes rows by itself, so the transform
+        is asked for those of either kind apart: of their union it would have no `_metadata`.
+        """
+        known, uris = set(broken), list(uris)
+        whole, torn = ([one for one in uris if (one in known) is damaged] for damaged in (False, True))
+        if not (whole and torn):
+            return self._put_out(self._static(uris, torn))
+        parts = (self._static(whole, ()), self._static(torn, torn))
+        return union([self._put_out(part, counted=False) for part in parts])
 
     def by_source(self, uris: Iterable[str]) -> dict[int, list[str]]:
         """Which source reads which file: the first whose pattern means it; `anywhere`, or else of its format."""
@@ -216,8 +221,8 @@ class Source:
             for name, some in frames.items()
         }
 
-    def _put_out(self, records: Records) -> DataFrame:
-        good = {name: self._good(name, frame) for name, frame in records.items()}
+    def _put_out(self, records: Records, *, counted: bool = True) -> DataFrame:
+        good = {name: self._good(name, frame, counted=counted) for name, frame in records.items()}
         made = self._made(good)
         if made.isStreaming and self._finds_late(good, made):
             made = self._made({name: self._good(name, frame) for name, frame in records.items()})
@@ -248,13 +253,14 @@ class Source:
                 )
         return len(self.late_by) > before
 
-    def _good(self, name: str | None, records: DataFrame) -> DataFrame:
+    def _good(self, name: str | None, records: DataFrame, *, counted: bool = True) -> DataFrame:
         """The records that are neither malformed nor late; all are counted first, those apart."""
         from pyspark.sql import functions as F
 
         told = self._told_apart(name, records)
-        counted = told.observe(self._observations[name], *self._counts(name))
-        return counted.where(F.col(MALFORMED).isNull()).drop(MALFORMED, SOURCE_PATH, WHY, BEHIND)
+        if counted:
+            told = told.observe(self._observations[name], *self._counts(name))
+        return told.where(F.col(MALFORMED).isNull()).drop(MALFORMED, SOURCE_PATH, WHY, BEHIND)
 
     def _counts(self, name: str | None) -> tuple[Column, ...]:
         from pyspark.sql import functions as F
@@ -330,11 +336,14 @@ class Source:
             text = " ".join(chain)
             if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
                 raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
-            if any(cause.startswith(STORAGE_AWAY) and not cause.startswith(_UNNAMEABLE) for cause in chain):
-                raise ServiceAway(f"{uri} can't be read now: {chain[-1]}", remedy="run again") from error
-            if "FAILED_READ_FILE" not in text:
+            if is_damage(chain):
+                return _said(error)
+            if "FAILED_READ_FILE" not in text and not is_away(chain):
                 raise
-            return chain[-1]
+            raise ServiceAway(
+                f"{uri} can't be read now: {chain[-1]}",
+                remedy="see that its storage is there, then run again; where that is all well, put the file there anew",
+            ) from error
         return None
 
 
@@ -479,6 +488,12 @@ def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]
 def causes(error: Any) -> Iterator[str]:
     """The first line of each Java exception, from the outermost to the cause of all."""
     return (message.splitlines()[0] for message in messages(error))
+
+
+def _said(error: Any) -> str:
+    """All that the cause of all says, in one line, without what differs each time; the file that it names is known."""
+    *_, last = messages(error)
+    return " ".join(_OBJECT.sub("", last.partition("CSV file: ")[0]).split())[:LONGEST_REASON]
 
 
 def messages(error: Any) -> Iterator[str]:
