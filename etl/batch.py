@@ -76,6 +76,9 @@ class Staged:
     malformed: Sequence[TaskReport] = ()  # of records that never became rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)
     records: int | None = None  # that were read, where the rows are not of them alone
+    stops: tuple[
+        str, ...
+    ] = ()  # of files that can't be read to their end, why nothing of it may be delivered
     late: int | None = None  # records behind the watermark as they were read, where that is told
     dropped: int | None = None  # behind the watermark, by an operator that keeps state
     about: About | None = None  # of a stream that keeps state: what the batch began with

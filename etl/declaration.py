@@ -16,6 +16,7 @@ from etl.patterns import inferred_format
 
 PartitionKind = Literal["identity", "hour", "day", "month"]
 OutputMode = Literal["append", "update", "complete"]
+Unreadable = Literal["stop", "hold"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,6 +248,8 @@ class Pipeline:
     late: str | None = None  # the schema's column of event time: what is behind the watermark is held
     metrics: tuple[str, ...] = ()  # columns of the output whose metrics are kept with each batch
     max_quarantine_share: float = 0.05  # of a batch's records, from 0 to 1; beyond it the batch stops
+    # Where a file can't be read to its end: "stop"; or "hold" what is missing of it, as one record, and deliver the rest.
+    unreadable: Unreadable = "stop"
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
     deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
     retries: int = 3  # of a run that failed by an outage or a crash; unless `follow` keeps it up

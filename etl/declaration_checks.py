@@ -18,6 +18,7 @@ from etl.declaration import (
     Partition,
     Replace,
     Stream,
+    Unreadable,
     Upsert,
 )
 from etl.intervals import PathTemplate, is_template
@@ -67,6 +68,8 @@ def problems(pipeline: Any) -> list[str]:
         found.append(
             f"output_mode: {pipeline.output_mode!r} must be one of {', '.join(get_args(OutputMode))}"
         )
+    if pipeline.unreadable not in get_args(Unreadable):
+        found.append(f"unreadable: {pipeline.unreadable!r} must be one of {', '.join(get_args(Unreadable))}")
     if pipeline.late is not None:
         found += _column_problems("late", pipeline.late)
     if isinstance(pipeline.metrics, tuple):
@@ -120,6 +123,11 @@ def _is_tag(tag: object) -> bool:
 
 def ddl_columns(schema: str) -> list[str]:
     """The top-level column names of a Spark DDL schema, without parsing the types."""
+    return [name for name, _ in ddl_parts(schema)]
+
+
+def ddl_parts(schema: str) -> list[tuple[str, str]]:
+    """The top-level columns of a Spark DDL schema: the name, and what is written after it."""
     columns, depth, start, quote = [], 0, 0, ""
     for at, char in enumerate(schema):
         if quote:
@@ -135,7 +143,11 @@ def ddl_columns(schema: str) -> list[str]:
             start = at + 1
     columns.append(schema[start:])
     named = (re.match(r"\s*(?:`((?:[^`]|``)*)`|([^\s:`]+))", column) for column in columns)
-    return [m[1].replace("``", "`") if m[1] is not None else m[2] for m in named if m]
+    return [
+        (m[1].replace("``", "`") if m[1] is not None else m[2], m.string[m.end() :].strip(" \t\r\n:"))
+        for m in named
+        if m
+    ]
 
 
 def ddl_problems(schema: object) -> list[str]:

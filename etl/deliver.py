@@ -20,7 +20,7 @@ import psycopg2
 import pyarrow as pa
 
 from etl import apart, ledger, warehouse
-from etl.batch import Batch, Receipt, Session, Sinks
+from etl.batch import Batch, Receipt, Session, Sinks, Staged
 from etl.columns import sink_problems
 from etl.commit import commit, report_text
 from etl.database import Cursor, session
@@ -30,6 +30,7 @@ from etl.errors import (
     ContractBroken,
     Fenced,
     InputsChanged,
+    InputsUnreadable,
     SluiceError,
     StagingLost,
     TableRefused,
@@ -44,7 +45,7 @@ from etl.stage import RAW, REASONS, SOURCE_PATH, Hold, Sieve, StageTask
 from etl.staging import StagingTables
 from etl.steps import Step, phases_ms, reached
 from etl.tableschema import arrow_schema
-from etl.verdict import Seen, Severity, Verdict
+from etl.verdict import UNREADABLE_STOP, Counts, Seen, Severity, Verdict
 from etl.warehouse import Warehouse
 
 log = logging.getLogger("sluice")
@@ -198,10 +199,10 @@ def _is_fenced(run: Session) -> bool:
 def _attempt(run: Session, batch: Batch, ruling: Ruling) -> Receipt:
     task = _open_attempt(run, batch, ruling.hold)
     try:
-        staged = batch.stage(task)
+        staged = _staged(run, batch, task)
         reached(Step.STAGED)
         counts = staged.counts(run.words)
-        verdict = batch.judge(counts, staged)
+        verdict = _judged(batch, counts, staged)
         reached(Step.JUDGED)
         again = _decided(run, batch, ruling, verdict, seen_of(run, counts, verdict))
         if again is None:
@@ -217,6 +218,25 @@ def _attempt(run: Session, batch: Batch, ruling: Ruling) -> Receipt:
         raise
     _give_up(run, task, "stopped")
     return _attempt(run, batch, again)
+
+
+def _staged(run: Session, batch: Batch, task: StageTask) -> Staged:
+    try:
+        return batch.stage(task)
+    except InputsUnreadable as error:  # of a transform that keeps state: there is nothing to be judged
+        none = Verdict(
+            success=False, stops=error.stops, results=(), quarantined=0, suite_digest=run.suite_digest
+        )
+        if run.apart is None:
+            seen = Seen(suite_digest=run.suite_digest, lookups=run.lookups, share=None, broken={})
+            _record_stop(run, batch, none, seen, "")
+        raise
+
+
+def _judged(batch: Batch, counts: Counts, staged: Staged) -> Verdict:
+    """The suite's verdict, and what else stops the batch: one decision is on all of it."""
+    verdict = batch.judge(counts, staged)
+    return replace(verdict, stops=(*staged.stops, *verdict.stops))
 
 
 def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
@@ -263,7 +283,7 @@ def staging_tables(dsn: str, delivery_id: int, run_id: str, *, log: bool) -> Sta
 
 
 def _decided(run: Session, batch: Batch, ruling: Ruling, verdict: Verdict, seen: Seen) -> Ruling | None:
-    """None: commit what is staged. A Ruling: stage again by it. Raises ContractBroken."""
+    """None: commit what is staged. A Ruling: stage again by it. Raises ContractBroken, or InputsUnreadable."""
     hold, decision = ruling.hold, ruling.decision
     if hold.whole is not None:
         return None
@@ -297,8 +317,12 @@ def _lapse(run: Session, batch: Batch, decision: Decision, changes: Sequence[str
     return replace(Ruling.of(run.rules, None), lapsed=lapsed)
 
 
-def _stop(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> ContractBroken:
+def _stop(
+    run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str
+) -> ContractBroken | InputsUnreadable:
     pipeline = run.lease.pipeline
+    if any(UNREADABLE_STOP in stop for stop in verdict.stops):
+        return _unreadable(run, batch, replace(verdict, success=False), seen, lapsed)
     if run.apart is not None:
         return ContractBroken(
             f"The {run.apart.kind} of {pipeline} broke its contract, and nothing was changed: "
@@ -306,19 +330,7 @@ def _stop(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str)
             remedy=f"mend the suite or the transform, then the same command again (`sluice whatif {pipeline}`"
             " shows what a suite would do)",
         )
-    with session(run.sinks.dsn) as cursor:
-        # A run that was fenced stops nothing: its stream may be one of the past.
-        ledger.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
-        ledger.record_stop(
-            cursor,
-            pipeline,
-            run.stream_id,
-            batch.batch_id,
-            verdict.stops,
-            report_text(verdict),
-            seen=seen,
-            lapsed=lapsed,
-        )
+    _record_stop(run, batch, verdict, seen, lapsed)
     again = (
         f', or `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all --why "…"` (or --accept)'
     )
@@ -330,6 +342,44 @@ def _stop(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str)
         + "\n  evidence: the whole report is in sluice.stopped_batch",
         remedy=f"mend the suite and run again{again}",
     )
+
+
+def _unreadable(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> InputsUnreadable:
+    _refuse_changed(run, batch)  # such as a file that is still being written
+    pipeline, stops = run.lease.pipeline, verdict.stops
+    if run.apart is not None:
+        return InputsUnreadable(
+            f"The {run.apart.kind} of {pipeline} changed nothing, for not all of its inputs can be read: {some(stops)}",
+            remedy="put whole files in their place, or the schema back as it was, then the same again",
+            stops=stops,
+        )
+    _record_stop(run, batch, verdict, seen, lapsed)
+    told = [some(stops), *([lapsed] if lapsed else [])]
+    return InputsUnreadable(
+        f"Batch {batch.batch_id} of {pipeline}, not delivered, for not all of it can be read: {'; '.join(told)}"
+        "\n  evidence: the whole report is in sluice.stopped_batch",
+        remedy=f"put whole files in their place, then `sluice recover {pipeline}` and `sluice run {pipeline}`. Or deliver"
+        " what can be read and hold the rest, one row for each file: of this batch by"
+        f' `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all --why "…"`, of every batch by'
+        ' unreadable="hold" in the declaration; then run again',
+        stops=stops,
+    )
+
+
+def _record_stop(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> None:
+    with session(run.sinks.dsn) as cursor:
+        # A run that was fenced stops nothing: its stream may be one of the past.
+        ledger.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
+        ledger.record_stop(
+            cursor,
+            run.lease.pipeline,
+            run.stream_id,
+            batch.batch_id,
+            verdict.stops,
+            report_text(verdict),
+            seen=seen,
+            lapsed=lapsed,
+        )
 
 
 def _refuse_changed(run: Session, batch: Batch) -> None:
@@ -359,6 +409,6 @@ def _give_up(run: Session, task: StageTask, outcome: str) -> None:
 def _give_up_after(run: Session, task: StageTask, error: Exception) -> None:
     """As `_give_up`; `error` must not be hidden: what can't be closed now, the next run fences."""
     try:
-        _give_up(run, task, "stopped" if isinstance(error, ContractBroken) else "failed")
+        _give_up(run, task, "stopped" if isinstance(error, ContractBroken | InputsUnreadable) else "failed")
     except (SluiceError, psycopg2.Error) as second:
         error.add_note(f"Attempt {task.delivery_id} could not be closed: {second}")

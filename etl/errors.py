@@ -4,6 +4,7 @@ against what limit, where the evidence is, and which command comes next."""
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from typing import Self
 
 
@@ -68,6 +69,14 @@ class LedgerAhead(NeedsPerson):
 
 class InputsChanged(NeedsPerson):
     """The same batch id with other inputs, or an input that changed after it was listed."""
+
+
+class InputsUnreadable(NeedsPerson):
+    """A file that can't be read to its end, or as declared; nothing of its batch was delivered."""
+
+    def __init__(self, seen: str, *, remedy: str, stops: Sequence[str]) -> None:
+        super().__init__(seen, remedy=remedy)
+        self.stops = tuple(stops)  # a sentence for each file, with the reason
 
 
 class OffsetsGone(NeedsPerson):

@@ -16,19 +16,30 @@ from etl import measure
 from etl.batch import Staged
 from etl.before import takes
 from etl.checkpoint_files import About
-from etl.errors import InputsChanged, InputsDoubled, SetupError, VerdictUnknown
+from etl.errors import InputsChanged, InputsDoubled, InputsUnreadable, SetupError, VerdictUnknown
 from etl.inputs import Input
 from etl.late import LATE
 from etl.offsets import Range
 from etl.outage import outage
 from etl.phrases import counted as in_words
-from etl.phrases import left_out
+from etl.phrases import left_out, some
 from etl.pipeline import Pipeline
 from etl.settings import Settings
-from etl.stage import MALFORMED, RAW, SOURCE_PATH, WHY, StageTask, TaskReport, dump, load, stage
+from etl.stage import (
+    MALFORMED,
+    RAW,
+    SOURCE_PATH,
+    UNREADABLE_RAW,
+    WHY,
+    StageTask,
+    TaskReport,
+    dump,
+    load,
+    stage,
+)
 from etl.state import dropped
 from etl.stored import parquet
-from etl.verdict import Counts, StageRule, Verdict
+from etl.verdict import STATE_STOP, UNREADABLE_STOP, Counts, StageRule, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -145,6 +156,9 @@ class SparkBatch:
     stale: Sequence[str]  # inputs that are not as Spark listed them, in words
     state: Sequence[str] = ()  # what the transform keeps between batches
     about: About | None = None  # where it keeps state: what the batch began with
+    holds: Callable[[str, str], bool] | None = (
+        None  # whether a file that can't be read, for this reason, stops nothing
+    )
     source: Source
     rules: Rules
     settings: Settings
@@ -201,13 +215,14 @@ class SparkBatch:
             job = self._job(self.source.again(uris, broken=unreadable), task)
             reports = collect(job)
         malformed: list[TaskReport] = []
-        counted = self._counted(job) or self.source.count(uris, broken=unreadable)
+        counted = (not unreadable and self._counted(job)) or self.source.count(uris, broken=unreadable)
         told = {**misfits, **unreadable}
         if told or counted["malformed"]:
             malformed = collect(self._staging(self._malformed(uris, told), task))
             self._require_all(malformed, counted["malformed"], told)
             self._tell(told)
         return Staged(
+            stops=self._stops(told),
             reports=reports,
             malformed=malformed,
             aggregates=self.rules.aggregates(job),
@@ -287,19 +302,25 @@ class SparkBatch:
         """With state the batch can't be made of what can be read of its files: its state would be of all of them."""
         if self.state and unreadable:
             name = self.rules.pipeline.name
-            some = "; ".join(f"{uri}: {why}" for uri, why in unreadable.items())
-            raise InputsChanged(
-                f"Batch {self.batch_id} of {name}, not delivered: its transform keeps state, and not every file can be"
-                f" read to its end: {some}",
-                remedy=f"put whole files in their place, then `sluice recover {name}`",
+            stops = _sentences(unreadable)
+            raise InputsUnreadable(
+                f"Batch {self.batch_id} of {name}, not delivered: {STATE_STOP}, and not all of these can be read:"
+                f" {some(stops)}",
+                remedy=f"put whole files in their place, then `sluice recover {name}` and `sluice run {name}`",
+                stops=[*stops, STATE_STOP],
             )
 
+    def _stops(self, unreadable: Mapping[str, str]) -> tuple[str, ...]:
+        """Why it may not be delivered of what can be read of its files; none: such files are held."""
+        holds = self.holds or (lambda _uri, _why: self.rules.pipeline.unreadable == "hold")
+        return _sentences({uri: why for uri, why in unreadable.items() if not holds(uri, why)})
+
     def _tell(self, unreadable: Mapping[str, str]) -> None:
-        """Each such file is one held row: what of it could not be read is in neither sink."""
+        """Where it is delivered, each such file is one held row: what of it could not be read is in neither sink."""
         for uri, why in unreadable.items():
             log.warning(
-                "batch %s of %s: not all of %s could be read, which is held as malformed: %s. When a whole one is in its"
-                " place, `sluice replay` of this delivery with --accept-changed reads it again",
+                "batch %s of %s: not all of %s can be read: %s. Where that is held as malformed, and a whole file is in its"
+                " place later, `sluice replay` of this delivery with --accept-changed reads it again",
                 self.batch_id,
                 self.rules.pipeline.name,
                 uri,
@@ -332,7 +353,7 @@ class SparkBatch:
         records = self.source.malformed(uris, broken=unreadable)
         if unreadable:
             session = records.sparkSession
-            rows = [(f"unreadable file: {why}", uri, MALFORMED) for uri, why in unreadable.items()]
+            rows = [(f"{UNREADABLE_RAW}{why}", uri, MALFORMED) for uri, why in unreadable.items()]
             kind = f"{RAW} string, {SOURCE_PATH} string, {WHY} string"
             records = records.unionAll(session.createDataFrame(rows, kind))
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
@@ -353,6 +374,10 @@ class SparkBatch:
         self.source.require_same_topics(self.ranges)
         now = evidence.look_again(self.inputs, landing=self.settings.landing)
         return evidence.changed(self.inputs, now)
+
+
+def _sentences(unreadable: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{uri}{UNREADABLE_STOP}{why}" for uri, why in unreadable.items())
 
 
 def _refuse_doubled(logged: Sequence[LoggedFile], pipeline: Pipeline) -> None:

@@ -28,6 +28,7 @@ from etl.steps import Step
 from etl.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, StageRule
 
 MALFORMED = "malformed"
+UNREADABLE_RAW = "unreadable file: "  # begins what is held in the place of a record, before the reason
 RAW, SOURCE_PATH, REASONS = "_raw", "_source_path", "_reasons"
 WHY = "_why"  # of a record that never became a row: the one reason
 

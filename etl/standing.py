@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from etl.verdict import STATE_STOP, UNREADABLE_STOP
+
 # Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
 NEED_ANOTHER_CHECKPOINT = frozenset(
     {
@@ -12,6 +14,7 @@ NEED_ANOTHER_CHECKPOINT = frozenset(
         "CommitTooLong",
         "InputsChanged",
         "InputsDoubled",
+        "InputsUnreadable",
         "RecordsMissing",
         "StateChanged",
     }
@@ -27,6 +30,23 @@ class Stop:
     stops: Sequence[str]  # why, one sentence each
     decision: str | None  # quarantine-all or accept; None: nobody has decided yet
     stream: str | None = None  # named in the command where it is not the current one
+
+    @property
+    def unreadable(self) -> bool:
+        """Files of it can't be read: mended, they are taken up by `sluice recover`."""
+        return any(UNREADABLE_STOP in one for one in self.stops)
+
+    @property
+    def decidable(self) -> bool:
+        """Whether it can be delivered in spite of it."""
+        return STATE_STOP not in self.stops
+
+    def next(self, pipeline: str) -> str:
+        """The command that leads on."""
+        if self.unreadable:
+            return f"sluice recover {pipeline}"
+        stream = f" --stream {self.stream}" if self.stream else ""
+        return f"sluice decide {pipeline} --batch {self.batch_id}{stream} …"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +74,8 @@ def standing(
         state = f"batch {stop.batch_id} stopped, decided: {stop.decision}"
         return Standing(state=state, next=run)
     if stop is not None:
-        stream = f" --stream {stop.stream}" if stop.stream else ""
-        decide = f"sluice decide {pipeline} --batch {stop.batch_id}{stream} …"
-        return Standing(state=f"batch {stop.batch_id} stopped: {'; '.join(stop.stops)}", next=anew or decide)
+        state = f"batch {stop.batch_id} stopped: {'; '.join(stop.stops)}"
+        return Standing(state=state, next=anew or stop.next(pipeline))
     if silent is not None:
         return Standing(state=f"killed or cut off ({silent})", next=run)
     if outcome is None:

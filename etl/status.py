@@ -16,6 +16,7 @@ from etl.pipeline import Pipeline, load_pipeline, loadable
 from etl.run import Place
 from etl.runs import Ended, Progress, Run, Running
 from etl.standing import Standing, Stop, standing
+from etl.verdict import STATE_STOP
 
 BATCHES = 10  # of a pipeline that is looked at by itself
 
@@ -139,9 +140,18 @@ def record_decision(
                 f"Batch {batch} of stream {stream_id} of {pipeline.name} is not stopped; stopped are: {ids}",
                 remedy=f"`sluice status {pipeline.name}` shows what it waits for",
             )
+        if STATE_STOP in found[0]:
+            raise SetupError(
+                f"Batch {batch} of {pipeline.name} can't be delivered without what is missing of its files: {STATE_STOP}",
+                remedy=f"put whole files in their place, then `sluice recover {pipeline.name}` and"
+                f" `sluice run {pipeline.name}`",
+            )
     will = "its failing rows are delivered" if action == "accept" else "its failing rows are held"
     if action == "quarantine-all":
         will += ", or all of its rows where a rule about the whole table failed"
+    stop = Stop(batch_id=batch, stops=found[0], decision=action)
+    if stop.unreadable:
+        will += "; what can be read of its files is delivered, and the rest held, one row for each file"
     stops, before, by = "; ".join(found[0]), found[1], found[2]
     instead = f", which takes the place of {before} by {by}" if before else ""
     return f"batch {batch} ({stops}): {will}{instead}\nnext: `sluice run {pipeline.name}`"

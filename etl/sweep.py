@@ -36,6 +36,7 @@ from etl.retained import (
     translated,
     unfinished,
 )
+from etl.standing import Stop
 from etl.warehouse import drop_staging_left, staging_left
 
 if TYPE_CHECKING:
@@ -241,9 +242,8 @@ def _refuse(cursor: Cursor, pipeline: Pipeline, tables: Sequence[LakeTable], che
     name = pipeline.name
     if stops := rows(run(cursor, "ledger", "open_stops", {"pipeline": name})):
         batches = ", ".join(str(stop["batch_id"]) for stop in stops)
-        decide = (
-            f"`sluice decide {name} --batch {stops[0]['batch_id']} …`, then " if pipeline.replayable else ""
-        )
+        first = Stop(batch_id=stops[0]["batch_id"], stops=stops[0]["stops"], decision=None)
+        decide = f"`{first.next(name)}`, then " if pipeline.replayable else ""
         raise NeedsPerson(
             f"Pipeline {name} is stopped at batch {batches}; nothing is swept while a stop is open",
             remedy=f"{decide}`{run_command(pipeline)}`",

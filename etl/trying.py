@@ -204,7 +204,7 @@ def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
         some = "; ".join(f"{uri}: {why}" for uri, why in misfits.items())
         raise SetupError(
             f"Not every file has the types that are declared: {some}",
-            remedy="declare these; a run would hold such a file as malformed, or stop where the transform keeps state",
+            remedy='declare these; a run would stop, or hold such a file as malformed where unreadable="hold" is declared',
         )
     try:
         yield
@@ -212,8 +212,8 @@ def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
         some = "; ".join(f"{uri}: {why}" for uri, why in source.to_blame(error, uris).items())
         raise SetupError(
             f"Not every file can be read to its end: {some}",
-            remedy="mend it; a run would deliver what can be read of it, and hold it as malformed, or stop where the"
-            " transform keeps state",
+            remedy="mend it; a run would stop, or deliver what can be read of it and hold the rest as malformed where"
+            ' unreadable="hold" is declared',
         ) from error
 
 

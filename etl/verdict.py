@@ -15,6 +15,10 @@ from etl.metrics import ColumnMetrics
 
 FLAGS_PER_WORD = 63
 SHARE_STOP = "more than max_quarantine_share allows"  # in the stop of a batch with too many rows held
+UNREADABLE_STOP = " can't be read: "  # in the stop of a batch, between a file and the reason
+STATE_STOP = (
+    "its transform keeps state, which can't be made of a part of its files"  # and so nobody can decide on it
+)
 SAMPLES_PER_RULE = 20
 
 Where = Literal["pass", "gx", "reader"]

@@ -66,16 +66,17 @@ class PipelineRow:
         return "stopped" if self.stopped else self.state or "new"
 
     @property
+    def stop(self) -> Stop | None:
+        if self.stop_batch is None:
+            return None
+        stream = None if self.stop_is_current else self.stop_stream
+        return Stop(batch_id=self.stop_batch, stops=self.stops or (), decision=self.decision, stream=stream)
+
+    @property
     def standing(self) -> Standing:
-        stop = None
-        if self.stop_batch is not None:
-            stream = None if self.stop_is_current else self.stop_stream
-            stop = Stop(
-                batch_id=self.stop_batch, stops=self.stops or (), decision=self.decision, stream=stream
-            )
         holder, silent = (self.holder, None) if self.running else (None, self.holder)
         return standing(
-            self.pipeline, holder=holder, silent=silent, stop=stop, outcome=self.outcome, anew=self.anew
+            self.pipeline, holder=holder, silent=silent, stop=self.stop, outcome=self.outcome, anew=self.anew
         )
 
 

@@ -1,4 +1,4 @@
-"""Whatever lands, every record is delivered or held with its reason, and no file makes a run fail again."""
+"""Whatever lands, every record is delivered or held with its reason; a file that can't be read stops it, or is held."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from etl.errors import InputsUnreadable
+from etl.status import states
 from tests import oracle
 from tests.oracle import Row, Rows
 from tests.spark.runs import CITIES, MALFORMED, Home, rule, uri
@@ -49,6 +52,19 @@ PIPELINE = Pipeline(
     suite="mixed",
     sink=Append(),
     max_quarantine_share=1.0,
+    unreadable="hold",
+)
+"""
+READINGS = """
+from etl.pipeline import Append, Files, Pipeline
+
+def readings(df):
+    from pyspark.sql import functions as F
+    return df.select("sensor", "value", F.substring_index("_metadata.file_path", "/", -1).alias("file"))
+
+PIPELINE = Pipeline(
+    name="readings", sources=(Files("readings/*.csv"),), schema="sensor int, value double", transform=readings,
+    sink=Append(), {more}
 )
 """
 HEADER = "id,n,amount,name,at,day,shop"
@@ -228,6 +244,81 @@ def test_every_record_is_delivered_or_held_with_its_reason(home: Home) -> None:
     before = home.history()
     assert home.run("mixed").batches == 0
     assert home.history() == before
+
+
+def a_good_and_an_other_file(home: Home, more: str = "") -> None:
+    """A hundred readings in each of two files of one batch, one of which has a column more."""
+    home.declare("readings", text=READINGS.format(more=more))
+    home.write("readings/good.csv", "sensor,value\n" + "".join(f"{n},0.5\n" for n in range(100)))
+    home.write("readings/other.csv", "sensor,value,unit\n" + "".join(f"{n},0.5,C\n" for n in range(100)))
+
+
+def delivered(home: Home) -> dict[str, int]:
+    """The rows in both sinks by their file; none where no table is there yet."""
+    home.columns = pa.schema([("sensor", pa.int32()), ("value", pa.float64()), ("file", pa.string())])
+    eyes = home.reader("readings")
+    rows = eyes.in_postgres(system=())
+    assert rows == eyes.on_lake(system=())
+    found: Counter[str] = Counter()
+    for (*_, file), count in rows.items():
+        found[file] += count
+    return dict(found)
+
+
+def test_a_file_that_can_not_be_read_stops_the_batch_and_is_named_until_it_is_whole(home: Home) -> None:
+    a_good_and_an_other_file(home)
+    said = r"readings/other\.csv can't be read: .*CSV header.* Header length: 3, schema size: 2"
+    with pytest.raises(InputsUnreadable, match=said) as stopped:
+        home.run("readings")
+    assert stopped.value.exit_code == 4
+    for way in ("`sluice recover readings`", "sluice decide readings --batch 0", 'unreadable="hold"'):
+        assert way in stopped.value.remedy
+    [(stops, report)] = home.ask("SELECT stops, report::json FROM sluice.stopped_batch")
+    assert [stop.partition(" can't")[0] for stop in stops] == [home.uri("readings/other.csv")]
+    assert (report["stops"], report["success"]) == (stops, False)
+    [state] = states(home.place, "readings")
+    assert ("other.csv can't be read: " in state.state, state.next) == (True, "sluice recover readings")
+    with pytest.raises(InputsUnreadable):
+        home.run("readings")
+    assert delivered(home) == {}
+
+    home.write("readings/other.csv", "sensor,value\n" + "".join(f"{n},0.5\n" for n in range(100)))
+    home.recover("readings")
+    home.run("readings")
+    assert delivered(home) == {"good.csv": 100, "other.csv": 100}
+    assert home.ask("SELECT count(*) FROM sluice.stopped_batch") == [(0,)]
+    home.assert_one_history("readings")
+
+
+def test_what_can_be_read_is_delivered_once_a_person_says_so(home: Home) -> None:
+    a_good_and_an_other_file(home, more="max_quarantine_share=0.0")
+    with pytest.raises(
+        InputsUnreadable, match="max_quarantine_share"
+    ):  # one decision is on all that stops it
+        home.run("readings")
+    decided = home.sluice("decide", "readings", "--batch", "0", "--quarantine-all", "--why", "a test device")
+    assert decided.returncode == 0, decided.stderr
+    assert "one row for each file" in decided.stdout
+    assert home.run("readings").rows_in == 101
+    assert_other_is_held(home)
+    home.write("readings/third.csv", "a,b\n1,2\n")
+    with pytest.raises(InputsUnreadable, match=r"third\.csv"):
+        home.run("readings")
+
+
+def test_what_can_be_read_is_delivered_where_the_declaration_says_so(home: Home) -> None:
+    a_good_and_an_other_file(home, more='unreadable="hold"')
+    assert home.run("readings").rows_in == 101
+    assert_other_is_held(home)
+
+
+def assert_other_is_held(home: Home) -> None:
+    assert delivered(home) == {"good.csv": 100}
+    [(file, raw, reasons)] = home.ask("SELECT source_path, raw, reasons FROM sluice.quarantine")
+    assert (file, reasons) == (home.uri("readings/other.csv"), [MALFORMED])
+    assert raw.startswith("unreadable file: ")
+    assert "Header length: 3, schema size: 2" in raw
+    home.assert_one_history("readings")
 
 
 def assert_fates(home: Home, fates: Fates) -> None:

@@ -10,11 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from etl.errors import CheckpointDamaged, CheckpointLost, InputsChanged, LedgerBehind, StateChanged
+from etl.errors import (
+    CheckpointDamaged,
+    CheckpointLost,
+    InputsChanged,
+    InputsUnreadable,
+    LedgerBehind,
+    StateChanged,
+)
 from etl.recover import Recovered, recover
 from tests.spark import taps
 from tests.spark.backups import Backup
-from tests.spark.runs import Home
+from tests.spark.runs import Home, uri
 from tests.spark.taps import (
     NAME,
     assert_clean,
@@ -199,8 +206,13 @@ def test_a_file_that_can_not_be_read_to_its_end_stops_until_it_is_whole(home: Ho
     home.declare(NAME, text=declared.replace('"taps/*.jsonl"', '"taps/*.jsonl*", format="json"'))
     whole = gzip.compress(text.encode())
     file = home.write(f"{NAME}/002.jsonl.gz", whole[: len(whole) // 2])
-    with pytest.raises(InputsChanged, match=r"keeps state.*002.jsonl.gz"):
+    with pytest.raises(InputsUnreadable, match=r"keeps state.*002.jsonl.gz can't be read: .*Unexpected end"):
         home.run(NAME)
+    [(stops,)] = home.ask("SELECT stops FROM sluice.stopped_batch")
+    assert stops[0].startswith(f"{uri(file)} can't be read: ")
+    decided = home.sluice("decide", NAME, "--batch", "2", "--quarantine-all", "--why", "never mind")
+    assert (decided.returncode, "`sluice recover taps`" in decided.stderr) == (2, True), decided.stderr
+    assert home.ask("SELECT decision FROM sluice.stopped_batch") == [(None,)]
     file.unlink()
     home.write(f"{NAME}/002.jsonl.gz", whole)
     mend(home)

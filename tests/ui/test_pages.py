@@ -17,6 +17,7 @@ from etl.ui import columns, pages, words
 from etl.ui.pages import Wanted
 from etl.ui.records import LAST, PipelineRow, found, reading
 from etl.ui.render import Frame, NotThere, Page
+from etl.verdict import STATE_STOP
 from tests import oracle
 from tests.stores import new_database
 from tests.ui.drawn import BELOW, TRANSACTION, Make, draw, shown
@@ -287,6 +288,30 @@ def test_the_links_of_a_rule_with_a_long_name_lead_to_it(history: str) -> None:
         row = pages.held_row(cursor, "wide", BELOW, number=int(number))
     assert '<td class="bad">' in rows
     assert keys(row, r"rule\?name") >= {key}
+
+
+FILE = "s3a://landing/in/part-7.csv.gz can't be read: java.io.EOFException: Unexpected end of input stream"
+
+
+@pytest.mark.parametrize("keeps_state", [False, True])
+def test_the_page_of_a_batch_with_a_file_that_can_not_be_read_names_it_and_the_ways_on(
+    history: str, keeps_state: bool
+) -> None:
+    stops = [FILE, STATE_STOP] if keeps_state else [FILE]
+    stop = """INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report)
+              SELECT stream_id, 99999, 'feed', ARRAY[{}], '{{}}' FROM sluice.delivery
+              WHERE pipeline = 'feed' LIMIT 1"""
+    said = ", ".join("'" + one.replace("'", "''") + "'" for one in stops)
+    with changed(history, stop.format(said)) as cursor:
+        page, whole = (make(cursor, "feed", Frame()) for make in (pages.stopped, pages.pipeline))
+    for html in (page.html, whole.html):
+        assert "part-7.csv.gz" in html
+        assert "Unexpected end of input stream" in html
+        assert "sluice recover feed" in html
+        assert "Correct the suite" not in html
+        assert "--accept" not in html
+    assert ("--quarantine-all" in page.html) is not keeps_state
+    assert ("unreadable=" in page.html) is not keeps_state
 
 
 def test_what_is_another_pipelines_is_not_there(history: str) -> None:

@@ -90,6 +90,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         max_quarantine_share=1.5,
         metrics=("_id",),
         output_mode="upsert",
+        unreadable="skip",
         late="_at",
         retries=-1,
         retry_delay=60,
@@ -100,7 +101,8 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         "sources[1]: max_files and max_bytes",
         "sources[2].max_files:", "schema: column '_batch_id'", "schema: column 'id' is there twice",
         "sink.keys:", "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
-        "max_quarantine_share:", "metrics:", "output_mode:", "late:", "retries:", "retry_delay:",
+        "max_quarantine_share:", "metrics:", "output_mode:", "unreadable:", "late:", "retries:",
+        "retry_delay:",
     ):  # fmt: skip
         assert field in text
 
