@@ -41,6 +41,7 @@ class AirflowTry:
     end: str | None = None  # exclusive
     releases: str | None = None  # keep or drop, of rows that were released since, as the form says
     accept_changed: bool = False  # inputs that changed are taken as they are, as the form says
+    accept_unreadable: bool = False  # so is what can be read of files, and the rest held, as the form says
     release: str | None = None  # held rows to be released, such as 17,18, as the form says
     why: str | None = None  # the reason that the form gives
     who: str | None = None  # the user who triggered it

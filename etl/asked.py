@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 WHO = "airflow"
 # What the form calls its fields, and Airflow's form of a backfill the box without which it sends none of them.
 DELIVERIES, RELEASES, CHANGED = "Replay deliveries", "Rows released since", "Take changed inputs"
+UNREADABLE = "Hold what can't be read"
 START, END = "Replay an interval: its start", "Replay an interval: its end"
 RELEASE = "Release held rows"
 OVERRIDE = "Override parameters on existing runs"
@@ -104,6 +105,7 @@ def _replay(
         who=asked.who or WHO,
         why=_why(asked),
         accept_changed=asked.accept_changed,
+        accept_unreadable=asked.accept_unreadable,
         releases=keep_or_drop("releases", asked.releases),
         remedies=_in_the_form(pipeline, asked, chosen, planned),
         began=became,
@@ -130,9 +132,12 @@ def _in_the_form(pipeline: Pipeline, asked: AirflowTry, chosen: Chosen, planned:
     if asked.run_type == "backfill":
         form += f', or create the backfill again with that ("{OVERRIDE}" ticked)'
     changed = form.format(CHANGED, "ticked")
+    unreadable = form.format(UNREADABLE, "ticked")
     releases = form.format(RELEASES, "keep, which leaves them as they are, or drop, which takes them out")
     return Remedies(
         changed=f"take them as they are now: {changed}, {command.format('--accept-changed')}",
+        unreadable=f"deliver what can be read of them, and hold the rest: {unreadable},"
+        f" {command.format('--accept-unreadable')} with the reason in --why",
         releases=f"{releases}, {command.format('--releases keep|drop')}",
     )
 
@@ -167,7 +172,8 @@ def _release(
 
 
 def _numbers(asked: AirflowTry) -> tuple[int, ...]:
-    if any((asked.deliveries, asked.start, asked.end, asked.releases, asked.accept_changed)):
+    how = (asked.releases, asked.accept_changed, asked.accept_unreadable)
+    if any((asked.deliveries, asked.start, asked.end, *how)):
         raise SetupError(
             "The form asks for a replay and names rows to be released", remedy="ask for one at a time"
         )
@@ -187,7 +193,7 @@ def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
     runs = tries.runs_before_clear(place.services.postgres, asked) if asked.clear_number else ()
     if runs:
         return Chosen(runs=runs)
-    if asked.releases or asked.accept_changed:
+    if asked.releases or asked.accept_changed or asked.accept_unreadable:
         raise SetupError(
             "The form says how to replay, and names nothing that is to be replayed",
             remedy=f'trigger {_dag(pipeline)} with "{DELIVERIES}" filled in; the Data quality pages list them',

@@ -43,6 +43,13 @@ def replay(
             help="Take inputs, and rows of the table, that have changed or are gone, as they are.",
         ),
     ] = False,
+    accept_unreadable: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unreadable",
+            help="Deliver what can be read of files that can't be read to their end, and hold the rest; with --why.",
+        ),
+    ] = False,
     releases: Annotated[
         str | None, typer.Option(metavar="keep|drop", help="What becomes of rows that were released since.")
     ] = None,
@@ -71,6 +78,7 @@ def replay(
         who=who(),
         why=why,
         accept_changed=accept_changed,
+        accept_unreadable=accept_unreadable,
         releases=kept,
     )
     _say(done, as_json=as_json)

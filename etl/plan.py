@@ -14,6 +14,7 @@ from etl.apart import Apart
 from etl.before import left_out
 from etl.database import Cursor, migrate, rows, run, session
 from etl.errors import SetupError
+from etl.foretold import foretold
 from etl.inputs import Input
 from etl.intervals import PathTemplate, is_template
 from etl.landed import require_replayable
@@ -21,6 +22,7 @@ from etl.offsets import Range, joined, ranges_of
 from etl.phrases import counted
 from etl.pipeline import Pipeline, Replace, Upsert
 from etl.spans import Span, written
+from etl.stage import UNREADABLE_RAW
 from etl.within import rows_within
 
 if TYPE_CHECKING:
@@ -77,6 +79,10 @@ class Plan:
     ranges: Sequence[Range]  # of Kafka, as they were read
     there: Sequence[Range]  # what Kafka still has of them
     besides: Mapping[str, int]  # of these deliveries outside of the interval: rows, held ones too, or files
+    foretold: Mapping[
+        str, str
+    ]  # files that will not be read, as their headers and footers tell, with the reason
+    unread: frozenset[tuple[str, str]]  # files that these deliveries had held as unreadable, with the reason
     history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
     files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
 
@@ -92,6 +98,10 @@ class Plan:
     @property
     def held(self) -> int:
         return sum(one["quarantined"] for one in self.deliveries)
+
+    def had_held(self, uri: str, why: str) -> bool:
+        """Whether what can't be read of this file was in neither sink before, or it was never delivered."""
+        return (uri, why) in self.unread or any(one.uri == uri for one in self.history)
 
     def leaving(self, kind: str, deliveries: Sequence[Mapping[str, Any]]) -> frozenset[str]:
         """The objects of these deliveries: data, or quarantine."""
@@ -116,6 +126,7 @@ class Plan:
 
     def json(self) -> dict[str, Any]:
         found = asdict(self)
+        found["unread"] = [list(one) for one in sorted(self.unread)]
         found["deliveries"] = [
             {**one, "committed_at": one["committed_at"].isoformat()} for one in self.deliveries
         ]
@@ -150,6 +161,9 @@ class Plan:
             if count:
                 yield f"    {counted(count, what)} of these outside of the interval, which come again as well"
         yield from (f"    {one}" for one in self.changed[:SHOWN])
+        if self.foretold:
+            yield f"  unreadable {counted(len(self.foretold), 'file')}, as headers and footers tell; the replay will stop"
+            yield from (f"    {uri}: {why}" for uri, why in list(self.foretold.items())[:SHOWN])
         for one in self.releases[:SHOWN]:
             number, rows, origin = one["delivery_id"], one["delivered"], one["released_from"]
             yield f"  release    delivery {number}: {rows:,} rows that delivery {origin} had held"
@@ -180,6 +194,7 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen, *, spark: SparkSessio
         values: dict[str, Any] = {"deliveries": [one["delivery_id"] for one in deliveries]}
         releases = rows(run(cursor, "replay", "releases", values))
         recorded = [Input(**one) for one in rows(run(cursor, "replay", "inputs", values))]
+        unread = frozenset(run(cursor, "replay", "unread", {**values, "prefix": UNREADABLE_RAW}).fetchall())
         ranges = joined(ranges_of(cursor, values["deliveries"]))
         values["deliveries"] += [one["delivery_id"] for one in releases]
         files = run(cursor, "replay", "files", values).fetchall()
@@ -205,6 +220,8 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen, *, spark: SparkSessio
         ranges=ranges,
         there=there,
         besides=_besides(pipeline, chosen, deliveries, within, recorded),
+        foretold=foretold(pipeline, [*now, *history]),
+        unread=unread,
         history=history,
         files=files,
     )

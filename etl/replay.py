@@ -17,7 +17,7 @@ from etl.apart import Apart
 from etl.batch import Receipt, Staged
 from etl.database import session
 from etl.deliver import deliver_apart
-from etl.errors import InputsChanged, NeedsPerson, SetupError
+from etl.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
 from etl.inputs import Input
 from etl.offsets import Range
 from etl.pipeline import Pipeline, Replace
@@ -44,6 +44,7 @@ class Remedies:
     """How a person says, where the replay was asked for, what it must not guess."""
 
     changed: str = "take them as they are now with --accept-changed"
+    unreadable: str = "deliver what can be read of them, and hold the rest, with --accept-unreadable and the reason in --why"
     releases: str = "--releases keep leaves them as they are; --releases drop takes them out with the rest"
 
 
@@ -68,6 +69,7 @@ def replay(
     who: str,
     why: str | None = None,
     accept_changed: bool = False,
+    accept_unreadable: bool = False,
     releases: Releases | None = None,
     remedies: Remedies = Remedies(),
     spark: SparkSession | None = None,
@@ -81,6 +83,8 @@ def replay(
     The run is on record, with its plan and how it ended, also where it is refused or there is nothing to do; save of a
     pipeline that has delivered nothing. `began` is told its id.
     """
+    if accept_unreadable and not (why or "").strip():
+        raise SetupError("To replay without what can't be read needs its reason", remedy='add --why "…"')
     if planned.newest is None and not planned.history:
         return Replayed(plan=planned, receipt=None)
     dsn = place.services.postgres
@@ -100,13 +104,18 @@ def replay(
             refuse_replay(pipeline.name, opened.state)
             change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
             batch = ReplayBatch(
-                micro=_static(opened, planned, place), gone=planned.gone, ranges=planned.ranges
+                micro=_static(opened, planned, place, accept_unreadable=accept_unreadable),
+                gone=planned.gone,
+                ranges=planned.ranges,
             )
             session_ = replace(
                 opened.session_apart(lease, change, on_step), change_log=_change_log(opened, change, place)
             )
             try:
                 receipt = deliver_apart(session_, batch)
+            except InputsUnreadable as error:
+                instead = f"{error.remedy}; or {remedies.unreadable}"
+                raise InputsUnreadable(error.seen, remedy=instead, stops=error.stops) from error
             except Exception as error:
                 if planned.ranges:
                     refuse_kafka(pipeline.name, [error], "the same command again")
@@ -171,8 +180,13 @@ def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
     )
 
 
-def _static(opened: Opened, planned: Plan, place: Place) -> SparkBatch:
+def _static(opened: Opened, planned: Plan, place: Place, *, accept_unreadable: bool) -> SparkBatch:
     from etl.sparkbatch import SparkBatch
+
+    def holds(uri: str, why: str) -> bool:
+        """What a person accepts; else only what was held in the same way, so that no delivered row is taken out."""
+        declared = opened.pipeline.unreadable == "hold"
+        return accept_unreadable or (declared and planned.had_held(uri, why))
 
     uris = [one.uri for one in planned.inputs] + [one.uri for one in planned.there]
     return SparkBatch(
@@ -181,6 +195,7 @@ def _static(opened: Opened, planned: Plan, place: Place) -> SparkBatch:
         inputs=planned.inputs,
         ranges=planned.there,
         stale=(),
+        holds=holds,
         source=opened.source,
         rules=opened.rules,
         settings=place.settings,

@@ -54,6 +54,11 @@ ORDER BY d.delivery_id
 SELECT path, uri, size, mtime_ms, etag, source FROM sluice.delivery_input
 WHERE delivery_id = ANY(%(deliveries)s) ORDER BY path
 
+-- name: unread
+-- The files of which these deliveries had held what could not be read, each with the reason.
+SELECT source_path, substr(raw, length(%(prefix)s) + 1) FROM sluice.quarantine
+WHERE delivery_id = ANY(%(deliveries)s) AND starts_with(raw, %(prefix)s) AND source_path IS NOT NULL AND row IS NULL
+
 -- name: files
 -- The objects of these deliveries.
 SELECT delivery_id, kind, path FROM sluice.delivery_file WHERE delivery_id = ANY(%(deliveries)s)

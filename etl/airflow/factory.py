@@ -73,6 +73,13 @@ FORM: dict[str, Param] = {  # what a person may fill in on triggering a run; emp
         title="Take changed inputs",
         description="Of a replay or a backfill: inputs that have changed, or are gone, are taken as they are now.",
     ),
+    "accept_unreadable": Param(
+        False,
+        type="boolean",
+        title="Hold what can't be read",
+        description="Of a replay or a backfill: of files that can't be read to their end what can be read is delivered, and"
+        " the rest held.",
+    ),
     "release": _text(
         "Release held rows",
         "Their numbers in quarantine, such as 17,18: judged again, and delivered where they pass.",
@@ -94,7 +101,10 @@ REPLAYS_FORM: dict[str, Param] = {  # one of deliveries, interval and held rows;
         pattern=_MOMENT,
     ),
     "end": _text("Replay an interval: its end", "Exclusive, such as 2013-04-01.", pattern=_MOMENT),
-    **{name: FORM[name] for name in ("releases", "accept_changed", "release", "why", "driver_memory")},
+    **{
+        name: FORM[name]
+        for name in ("releases", "accept_changed", "accept_unreadable", "release", "why", "driver_memory")
+    },
 }
 
 

@@ -96,9 +96,9 @@ class SluiceRunOperator(BaseOperator):
     """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
 
     A backfill, the clear of a run that had succeeded, and deliveries or an interval named in the form are replays, which
-    the form may tell what becomes of released rows and of changed inputs; rows named in it are released from quarantine
-    (etl/asked.py). A backfill brings a form of its own, a clear none: it has the one of the run. With `beside` it does
-    these alone, and fails where none is asked for.
+    the form may tell what becomes of released rows and of changed or unreadable inputs; rows named in it are released from
+    quarantine (etl/asked.py). A backfill brings a form of its own, a clear none: it has the one of the run. With `beside` it
+    does these alone, and fails where none is asked for.
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last one.
@@ -114,6 +114,7 @@ class SluiceRunOperator(BaseOperator):
         "end",
         "releases",
         "accept_changed",
+        "accept_unreadable",
         "release",
         "why",
     )
@@ -130,6 +131,7 @@ class SluiceRunOperator(BaseOperator):
         end: str | None = None,
         releases: str | None = None,
         accept_changed: str | None = None,  # any text but an empty one: yes
+        accept_unreadable: str | None = None,  # likewise
         release: str | None = None,
         why: str | None = None,
         alert_quarantine_share: float | None = None,
@@ -148,6 +150,7 @@ class SluiceRunOperator(BaseOperator):
         self.end = end
         self.releases = releases
         self.accept_changed = accept_changed
+        self.accept_unreadable = accept_unreadable
         self.release = release
         self.why = why
         self._command: Command | None = None
@@ -189,7 +192,8 @@ class SluiceRunOperator(BaseOperator):
         """What it says, in the terms of AirflowTry."""
         names = ("deliveries", "start", "end", "releases", "release", "why")
         texts = {name: getattr(self, name) or None for name in names}
-        return {**texts, "accept_changed": bool(self.accept_changed)}
+        accepted = ("accept_changed", "accept_unreadable")
+        return {**texts, **{name: bool(getattr(self, name)) for name in accepted}}
 
     def _alert(self, summary: dict[str, Any], context: Context) -> None:
         """Of what this try delivered, however it ended. An alert that can't be sent fails no run that has delivered."""

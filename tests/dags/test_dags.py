@@ -208,7 +208,8 @@ def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
     params = bag["dags"]["flights"]["params"]
     schemas = {name: param["schema"]["__var"] for name, param in params}
     assert schemas.pop("why")["maxLength"] == 2000
-    assert schemas.pop("accept_changed")["type"] == "boolean"
+    for name in ("accept_changed", "accept_unreadable"):
+        assert schemas.pop(name)["type"] == "boolean"
     assert schemas.pop("releases")["enum"] == [None, "keep", "drop"]
     assert {name: schema["pattern"] for name, schema in schemas.items()} == {
         "driver_memory": "^[1-9][0-9]*[mg]$",
@@ -233,9 +234,9 @@ print("\\n" + json.dumps(found))
 
 
 def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: Path) -> None:
-    given = {"releases": "drop", "accept_changed": True, "deliveries": "4..7"}
+    given = {"releases": "drop", "accept_changed": True, "accept_unreadable": True, "deliveries": "4..7"}
     nothing = dict.fromkeys(("deliveries", "start", "end", "releases", "release", "why"))
-    nothing |= {"accept_changed": False}
+    nothing |= {"accept_changed": False, "accept_unreadable": False}
     found = asked(FILLED_IN, str(ROOT / "dags"), "flights", json.dumps([None, given]), home=tmp_path)
     assert found == [nothing, nothing | given]
     march = {"start": "2013-03-01", "end": "2013-04-01T00:00:00Z", "releases": "keep"}
@@ -245,7 +246,7 @@ def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: P
 
 
 def test_a_stopped_replay_calls_the_forms_fields_by_their_titles(bag: Any) -> None:
-    from etl.asked import CHANGED, DELIVERIES, END, RELEASE, RELEASES, START
+    from etl.asked import CHANGED, DELIVERIES, END, RELEASE, RELEASES, START, UNREADABLE
 
     titles = {
         name: param["schema"]["__var"]["title"] for name, param in bag["dags"]["flights_replays"]["params"]
@@ -256,6 +257,7 @@ def test_a_stopped_replay_calls_the_forms_fields_by_their_titles(bag: Any) -> No
         ("end", END),
         ("releases", RELEASES),
         ("accept_changed", CHANGED),
+        ("accept_unreadable", UNREADABLE),
         ("release", RELEASE),
     }
 

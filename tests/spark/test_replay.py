@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.batch import Receipt
-from etl.errors import InputsChanged, NeedsPerson, SetupError
+from etl.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
 from etl.plan import Chosen, Plan, plan
 from etl.quarantine import Chosen as Rows
 from etl.quarantine import discard, held_rows
@@ -162,6 +163,72 @@ def test_a_changed_or_vanished_input_stops_a_replay_until_it_is_accepted(home: H
         again(home, Chosen(batches=(0, 2)), accept_changed=True)
     assert "the same replay again" in caught.value.remedy
     home.assert_holds(landed)
+    home.assert_clean()
+
+
+DRIFT = """
+from etl.pipeline import Append, Files, Pipeline
+
+PIPELINE = Pipeline(
+    name="orders", sources=(Files("g/*.csv", max_files=1),), schema="{schema}", transform=lambda df: df, sink=Append(),
+    unreadable="{unreadable}",
+)
+"""
+
+
+def drifted(home: Home) -> Counter[Any]:
+    """Two deliveries of 500 rows; the schema gained a column between them, so the first file's header is another."""
+    for number, (schema, header) in enumerate((("a int, b int", "a,b"), ("a int, b int, d int", "a,b,d"))):
+        home.declare(text=DRIFT.format(schema=schema, unreadable="stop"))
+        row = ",".join(["1"] * len(header.split(",")))
+        home.write(f"g/{number}.csv", "\n".join([header, *[row] * 500]) + "\n")
+        home.run()
+    return counts(home)
+
+
+def counts(home: Home) -> Counter[Any]:
+    """The rows of both sinks, without the column that the first objects lack."""
+    home.columns = pa.schema([(name, pa.int32()) for name in "ab"])
+    eyes = home.reader()
+    found = eyes.in_postgres(system=())
+    assert found == eyes.on_lake(system=())
+    return found
+
+
+def test_a_replay_whose_inputs_can_not_all_be_read_takes_no_row_out_of_a_sink(home: Home) -> None:
+    before, history, chosen = drifted(home), home.history(), Chosen(batches=(0, 1))
+    assert before.total() == 1000
+    old = home.uri("g/0.csv")
+    said = planned(home, chosen)
+    assert dict(said.foretold) == {old: "its CSV header is a, b; the schema is a, b, d"}
+    assert any(f"{old}: its CSV header is a, b" in line for line in said.lines())
+    assert any("unreadable 1 file" in line for line in said.lines())
+    for unreadable in ("stop", "hold"):  # what was delivered before is not held without a word
+        home.declare(text=DRIFT.format(schema="a int, b int, d int", unreadable=unreadable))
+        with pytest.raises(
+            InputsUnreadable, match=r"changed nothing.*g/0\.csv can't be read: .*CSV header"
+        ) as stop:
+            again(home, chosen)
+        assert "--accept-unreadable" in stop.value.remedy
+        assert counts(home) == before
+    assert home.history()["delivery"] == history["delivery"]
+    with pytest.raises(SetupError, match="needs its reason"):
+        again(home, chosen, accept_unreadable=True)
+
+    done = again(home, chosen, accept_unreadable=True, why="the old half is of no use").receipt
+    assert done is not None
+    assert (done.delivered, done.quarantined) == (500, 1)
+    assert home.ask("SELECT why FROM sluice.run WHERE outcome = 'done' AND kind = 'replay'") == [
+        ("the old half is of no use",)
+    ]
+    assert counts(home).total() == 500
+    repeated = again(home, chosen).receipt  # held as before, and it is declared that such files are
+    assert repeated is not None
+    assert (repeated.delivered, repeated.quarantined) == (500, 1)
+    home.declare(text=DRIFT.format(schema="a int, b int, d int", unreadable="stop"))
+    with pytest.raises(InputsUnreadable):
+        again(home, chosen)
+    home.assert_one_history()
     home.assert_clean()
 
 

@@ -1,0 +1,66 @@
+"""A plan names the files that today's declaration will not read, and no other."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl.declaration import Append, Files, Pipeline
+from etl.foretold import foretold
+from etl.inputs import look
+
+
+def told(root: Path, files: Files, schema: str) -> dict[str, str]:
+    """By the name of the file."""
+    declared = Pipeline(name="p", sources=(files,), schema=schema, transform=lambda df: df, sink=Append())
+    uris = [path.as_uri() for path in sorted(root.iterdir())]
+    found = foretold(declared, look(uris, landing=str(root)))
+    return {uri.rpartition("/")[2]: why for uri, why in found.items()}
+
+
+def test_a_csv_header_of_other_columns(tmp_path: Path) -> None:
+    other = "its CSV header is a, b; the schema is a, b, d"
+    files = {
+        "fewer.csv": b"a,b\n1,2\n",
+        "fewer.csv.gz": gzip.compress(b"a,b\n1,2\n"),
+        "swapped.csv": b"\nb,a,d\r\n1,2,3\r\n",
+        "good.csv": b'\xef\xbb\xbfA,"b",D\n1,2,3\n',
+        "good.csv.gz": gzip.compress(b"a,b,d\n"),
+        "empty.csv": b"",
+        "torn.csv.gz": b"\x1f\x8b no gzip",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    schema = "a int, `b` decimal(5,2), d string"
+    assert told(tmp_path, Files("*.csv*", format="csv"), schema) == {
+        "fewer.csv": other,
+        "fewer.csv.gz": other,
+        "swapped.csv": "its CSV header is b, a, d; the schema is a, b, d",
+    }
+    assert told(tmp_path, Files("*.csv*", format="csv", header=False), schema) == {}
+    (tmp_path / "latin.csv").write_bytes("a;b;ü\n1;2;3\n".encode("latin-1"))
+    options = {"sep": ";", "encoding": "ISO-8859-1"}
+    found = told(tmp_path, Files("*.csv*", format="csv", options=options), "a int, b int, ü int")
+    assert "latin.csv" not in found
+    assert found["fewer.csv"] == "its CSV header is a,b; the schema is a, b, ü"
+
+
+def test_a_parquet_footer_of_other_types(tmp_path: Path) -> None:
+    kinds = {
+        "text": pa.string(),
+        "wider": pa.int64(),
+        "good": pa.int16(),
+    }
+    for name, kind in kinds.items():
+        pq.write_table(pa.table({"ID": pa.array([1], pa.int16()).cast(kind)}), tmp_path / f"{name}.parquet")
+    pq.write_table(pa.table({"other": [1]}), tmp_path / "lacking.parquet")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
+    found = told(tmp_path, Files("*.parquet"), "id integer comment 'a number', s string")
+    assert found.pop("torn.parquet").startswith("Parquet magic bytes not found")
+    assert found == {
+        "text.parquet": "id is string, declared integer comment 'a number'",
+        "wider.parquet": "id is int64, declared int",
+    }
