@@ -208,9 +208,9 @@ def test_a_file_that_can_not_be_read_to_its_end_stops_until_it_is_whole(home: Ho
     file = home.write(f"{NAME}/002.jsonl.gz", whole[: len(whole) // 2])
     with pytest.raises(InputsUnreadable, match=r"keeps state.*002.jsonl.gz can't be read: .*Unexpected end"):
         home.run(NAME)
-    [(stops,)] = home.ask("SELECT stops FROM sluice.stopped_batch")
+    [(batch, stops)] = home.ask("SELECT batch_id, stops FROM sluice.stopped_batch")
     assert stops[0].startswith(f"{uri(file)} can't be read: ")
-    decided = home.sluice("decide", NAME, "--batch", "2", "--quarantine-all", "--why", "never mind")
+    decided = home.sluice("decide", NAME, "--batch", str(batch), "--quarantine-all", "--why", "never mind")
     assert (decided.returncode, "`sluice recover taps`" in decided.stderr) == (2, True), decided.stderr
     assert home.ask("SELECT decision FROM sluice.stopped_batch") == [(None,)]
     file.unlink()
