@@ -139,10 +139,14 @@ class Planner:
                 raise Refused(f"{regex!r} is no regular expression of Java: {in_short(wrong)}") from wrong
 
     def require_values(self, rule: DeclaredRule) -> None:
-        """Refused when the rule's arguments and its column's type would make Spark fail in mid-batch."""
+        """Refused when the rule's arguments and its column's type would make Spark fail in mid-batch, or judge no row."""
         from pyspark.sql.types import CharType, StringType, VarcharType
 
-        if rule.kind in IN_SET and _mixes(getattr(rule.expectation, "value_set", None)):
+        values = getattr(rule.expectation, "value_set", None)
+        if None in (values or ()):
+            # Spark's IN is null where no value is found and one is null: such a rule would hold for every row.
+            raise Refused("its value_set has null, and nulls are judged by no set: leave it out")
+        if rule.kind in IN_SET and _mixes(values):
             raise Refused(
                 "its value_set has texts and others, which Spark makes numbers of: write all of them as the"
                 " column has them"
@@ -325,5 +329,5 @@ def _shape(kwargs: Mapping[str, Any]) -> Shape:
 
 
 def _mixes(values: Any) -> bool:
-    """Texts beside others that are not null."""
-    return len({isinstance(one, str) for one in values or () if one is not None}) > 1
+    """Tell whether texts are beside others."""
+    return len({isinstance(one, str) for one in values or ()}) > 1

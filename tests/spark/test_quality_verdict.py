@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -300,7 +301,7 @@ MISTAKES: list[tuple[Rule, str]] = [
     (
         {
             "type": "expect_column_values_to_be_in_set",
-            "kwargs": {"column": "id", "value_set": [1, "abc", None]},
+            "kwargs": {"column": "id", "value_set": [1, "abc"]},
         },
         "its value_set has texts and others",
     ),
@@ -336,6 +337,19 @@ def test_every_mistake_of_a_suite_is_told_at_once(frame: DataFrame) -> None:
 def test_each_mistake_alone_refuses_the_suite(frame: DataFrame, mistake: Rule) -> None:
     with pytest.raises(SetupError):
         compile_suite(suite(mistake), frame.schema, frame.sparkSession)
+
+
+def test_a_null_in_a_value_set_refuses_the_suite(frame: DataFrame) -> None:
+    """Spark's IN would be null for every value that is not found, and so no row would break the rule."""
+    import great_expectations.expectations.core as types
+
+    kinds = [kind for kind in vars(types).values() if "value_set" in getattr(kind, "__fields__", ())]
+    rules = [kind(column="id", value_set=["A", None]).configuration.to_json_dict() for kind in kinds]
+    named = [{**rule, "meta": {"name": f"rule {at}"}} for at, rule in enumerate(rules)]
+    with pytest.raises(SetupError) as refused:
+        compile_suite(suite(*named), frame.schema, frame.sparkSession)
+    told = re.findall(r"expectation \d+ rule (\d+): its value_set has null", refused.value.seen)
+    assert len(kinds) > 5 and told == [str(at) for at in range(len(kinds))], refused.value.seen
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"name": "n"}', '{"expectations": []}'])
