@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from etl.declaration import Lookup, Pipeline
@@ -15,6 +17,7 @@ from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class LookupsChanged(Exception):
@@ -33,7 +36,7 @@ def read_lookup(
     if not before:
         listed_path(lookup, landing, where)  # which says so where not even the folder is there
         raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")
-    rows = read_files(spark, lookup, fields, [one.uri for one in before]).toArrow()
+    rows = _rows(spark, lookup, fields, [one.uri for one in before], where)
     if changes := changed(before, version(lookup, landing)):
         raise ServiceAway(f"The {where} changed while it was read: {'; '.join(changes)}", remedy="run again")
     bad = [text for text in rows.column(MALFORMED).to_pylist() if text is not None]
@@ -43,6 +46,33 @@ def read_lookup(
     _refuse_doubled(rows, lookup, where)
     held = spark.createDataFrame(rows.drop_columns([MALFORMED, SOURCE_PATH]), fields)
     return F.broadcast(held), before
+
+
+def _rows(
+    spark: SparkSession, lookup: Lookup, fields: StructType, uris: Sequence[str], where: str
+) -> pa.Table:
+    """Read all of the files; SetupError names those that can't be read, or only as other values."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    from etl.parquet_types import misfits
+    from etl.source import reading_fails
+
+    wrong = misfits(uris, fields) if lookup.kind == "parquet" else {}
+    try:
+        if not wrong:
+            return read_files(spark, lookup, fields, uris).toArrow()
+    except (PySparkException, Py4JJavaError):
+        for uri in uris:
+            if (why := reading_fails(uri, partial(read_files, spark, lookup, fields, [uri]))) is not None:
+                wrong[uri] = why
+        if not wrong:
+            raise
+    some = "; ".join(f"{uri}: {why}" for uri, why in wrong.items())
+    raise SetupError(
+        f"The {where} can't be read as declared: {some}",
+        remedy=f"correct {lookup.pattern}, or the lookup's schema in the declaration",
+    )
 
 
 def version(lookup: Lookup, landing: str) -> tuple[Input, ...]:

@@ -1,7 +1,7 @@
 """Parquet files whose columns are of other types than declared, told by their footers.
 
-Spark's reader takes the bits of a whole number for another whole number, a date or a decimal's digits, and says nothing:
-an int32 of 300 becomes a tinyint of 44 (Spark 4.3, tried).
+Spark's reader takes the bits of a whole number for another whole number, a date, a span of time or a decimal's digits, and
+says nothing: an int32 of 300 becomes a tinyint of 44, a decimal of 12.34 a double of 1234 (Spark 4.3, tried).
 """
 
 from __future__ import annotations
@@ -19,15 +19,21 @@ from etl.places import REQUESTS, filesystem, place
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-# Where one of these is declared, what a file may have that is kept as a number: whole ones of the same width, or of less.
-_NUMBERS: dict[str, set[pa.DataType]] = {
+_WHOLE = {pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()}  # each fits in an int
+# Where one of these is declared, what a file may have of the types that are kept as a number or as the bytes of one.
+_TAKEN: dict[str, set[pa.DataType]] = {
     "tinyint": {pa.int8()},
     "smallint": {pa.int8(), pa.int16(), pa.uint8()},
-    "int": {pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()},
-    "bigint": {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()},
+    "int": _WHOLE,
+    "bigint": {*_WHOLE, pa.int64(), pa.uint32()},
+    "float": {pa.float32()},
+    "double": {*_WHOLE, pa.float32(), pa.float64()},
     "date": {pa.date32(), pa.date64()},
+    "interval day to second": {pa.int64(), pa.duration("us")},
+    "string": set(),
     "binary": set(),
 }
+_LISTS = pa.ListType | pa.LargeListType | pa.FixedSizeListType
 
 
 def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
@@ -65,9 +71,13 @@ def _of_struct(found: Mapping[str, pa.DataType], declared: StructType, within: s
 def _of_type(found: pa.DataType, declared: DataType, name: str) -> str | None:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
+    if isinstance(found, pa.BaseExtensionType):
+        found = found.storage_type
+    if isinstance(found, pa.DictionaryType):
+        found = found.value_type
     if isinstance(declared, StructType) and pa.types.is_struct(found):
         return _of_struct({one.name.lower(): one.type for one in found.fields}, declared, f"{name}.")
-    if isinstance(declared, ArrayType) and isinstance(found, pa.ListType | pa.LargeListType):
+    if isinstance(declared, ArrayType) and isinstance(found, _LISTS):
         return _of_type(found.value_type, declared.elementType, f"{name}[]")
     if isinstance(declared, MapType) and isinstance(found, pa.MapType):
         of_keys = _of_type(found.key_type, declared.keyType, f"{name}.key")
@@ -77,11 +87,13 @@ def _of_type(found: pa.DataType, declared: DataType, name: str) -> str | None:
 
 
 def _fits(found: pa.DataType, declared: str) -> bool:
-    """Whether Spark reads the values as they are, or refuses them by itself."""
-    return declared not in _NUMBERS or found in _NUMBERS[declared] or not _is_number(found)
+    """Tell whether Spark reads the values as they are, or refuses them by itself."""
+    if declared.startswith("decimal"):
+        return not pa.types.is_temporal(found)
+    return declared not in _TAKEN or found in _TAKEN[declared] or not _is_number(found)
 
 
 def _is_number(found: pa.DataType) -> bool:
-    """Kept in a file as a whole number, or as bytes that are one."""
-    kinds = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_temporal)
+    """Tell whether a file keeps the type as a number, or as bytes that are one."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal)
     return any(is_one(found) for is_one in kinds)

@@ -10,7 +10,7 @@ import re
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
@@ -323,28 +323,9 @@ class Source:
         return [(uri, why) for uri in uris if (why := self._reading_fails(uri)) is not None]
 
     def _reading_fails(self, uri: str) -> str | None:
-        """Why reading all of a file fails; None: it does not."""
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
-        try:
-            [number] = self.by_source([uri])
-            frame = self._static([uri], ())[self.pipeline.sources[number].stream]
-            frame.write.format("noop").mode("overwrite").save()
-        except (PySparkException, Py4JJavaError) as error:
-            chain = list(causes(error))
-            text = " ".join(chain)
-            if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
-                raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
-            if is_damage(chain):
-                return _said(error)
-            if "FAILED_READ_FILE" not in text and not is_away(chain):
-                raise
-            raise ServiceAway(
-                f"{uri} can't be read now: {chain[-1]}",
-                remedy="see that its storage is there, then run again; where that is all well, put the file there anew",
-            ) from error
-        return None
+        """Tell why reading all of a file fails; None: it does not."""
+        [number] = self.by_source([uri])
+        return reading_fails(uri, lambda: self._static([uri], ())[self.pipeline.sources[number].stream])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,6 +380,32 @@ def open_source(
     from etl.topics import TopicSource
 
     return TopicSource(**vars(source), cluster=open_cluster(spark, settings, pipeline.name))
+
+
+def reading_fails(uri: str, read: Callable[[], DataFrame]) -> str | None:
+    """Tell why a file can't be read to its end, all of which `read` gives; None: it can.
+
+    Raises InputsChanged for a file that is gone and ServiceAway when the storage did not answer.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        read().write.format("noop").mode("overwrite").save()
+    except (PySparkException, Py4JJavaError) as error:
+        chain = list(causes(error))
+        text = " ".join(chain)
+        if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
+            raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
+        if is_damage(chain):
+            return _said(error)
+        if "FAILED_READ_FILE" not in text and not is_away(chain):
+            raise
+        raise ServiceAway(
+            f"{uri} can't be read now: {chain[-1]}",
+            remedy="see that its storage is there, then run again; where that is all well, put the file there anew",
+        ) from error
+    return None
 
 
 def _counted(malformed: Column) -> tuple[Column, Column]:

@@ -99,6 +99,9 @@ KEEP_EVERYTHING = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.csv.parser.columnPruning.enabled": "false",
+    # Parquet's other reader rounds decimals, or makes nulls of them, and cuts whole numbers, where a file's type is wider.
+    "spark.sql.parquet.enableVectorizedReader": "true",
+    "spark.sql.parquet.enableNestedColumnVectorizedReader": "true",
     "spark.python.worker.reuse": "true",
 }
 
