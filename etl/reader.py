@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, cast
 
 from etl.columns import quoted
+from etl.decimals import decimal_of, has_no_decimal, no_decimal, spelled
 from etl.declaration import Files, Lookup
 from etl.errors import SetupError
 from etl.places import place
@@ -41,6 +44,7 @@ _CSV = {
     "escape": '"',
     "multiLine": "false",
 }
+_WITH_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 
 
 def ddl_fields(schema: str, where: str) -> StructType:
@@ -113,8 +117,10 @@ def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | l
         return frame.select(*fields, F.lit(None).cast("string").alias(MALFORMED), source)
     if files.kind == "csv":
         options = {**_COMMON, **_CSV, "header": str(files.header).lower(), **files.options}
-        frame = reader.schema(_with_malformed(schema)).options(**options).format("csv").load(paths)
-        return frame.select(*fields, _raw_csv(schema), source)
+        read_as = spelled(schema, options)
+        frame = reader.schema(_with_malformed(read_as)).options(**options).format("csv").load(paths)
+        fields = [decimal_of(F.col(quoted(one.name)), one, options).alias(one.name) for one in schema]
+        return frame.select(*fields, _raw_csv(schema, options), source)
     lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
     if files.kind == "text":
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
@@ -126,13 +132,17 @@ def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -
     """One row for each `value`, a line of CSV without a header, beside its other columns; or it is malformed."""
     from pyspark.sql import functions as F
 
-    columns = (f"{quoted(field.name)} {field.dataType.simpleString()}" for field in _with_malformed(schema))
+    read_as = _with_malformed(spelled(schema, options))
+    columns = (f"{quoted(field.name)} {field.dataType.simpleString()}" for field in read_as)
     parsed = F.from_csv("value", ", ".join(columns), {**_COMMON, **_CSV, **options})
     beside = [name for name in lines.columns if name != "value"]
     record = F.col("_parsed")
-    fields = [record[field.name].alias(field.name) for field in schema.fields]
-    malformed = record[MALFORMED].alias(MALFORMED)
-    return lines.select(parsed.alias("_parsed"), *beside).select(*fields, malformed, *beside)
+    fields = [decimal_of(record[one.name], one, options).alias(one.name) for one in schema.fields]
+    bad = [no_decimal(record[one.name], one, options) for one in schema.fields]
+    raw = F.coalesce(record[MALFORMED], F.when(reduce(or_, bad), F.col("value")))
+    return lines.select(parsed.alias("_parsed"), "value", *beside).select(
+        *fields, raw.alias(MALFORMED), *beside
+    )
 
 
 def json_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -184,7 +194,9 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
     whole = StructType([*parsed_as, StructField(_END, IntegerType()), StructField(MALFORMED, StringType())])
     value = F.col("value")
     # With options set Spark does not narrow the parser's schema to the fields that are used later.
-    parsed = F.from_json(_ended(value), whole, dict(options))
+    ended = _ended(value)
+    odd = has_no_decimal(value, ended, schema, options, MALFORMED)
+    parsed = F.from_json(F.when(odd, F.lit("no decimal")).otherwise(ended), whole, dict(options))
     beside = [name for name in lines.columns if name != "value"]
     rows = lines.select("value", *beside, parsed.alias("_parsed"))
     record = F.col("_parsed")
@@ -221,14 +233,19 @@ def _with_last_member(text: Column) -> Column:
     return F.concat(opened, F.lit(f',"{_END}":1}}').cast("binary")).cast("string")
 
 
-def _raw_csv(schema: StructType) -> Column:
-    """The malformed record. It needs every field: Spark does not check one that nobody uses."""
+def _raw_csv(schema: StructType, options: Mapping[str, str]) -> Column:
+    """The malformed record. It needs every field: Spark does not check one that nobody uses.
+
+    Where a decimal alone is wrong, Spark has the record's fields and not its text: they are written as CSV anew.
+    """
     from pyspark.sql import functions as F
 
-    fields = [F.col(quoted(field.name)).cast("string") for field in schema.fields]
-    nothing = F.substring(F.concat_ws("", *fields), 1, 0)
+    fields = [F.col(quoted(field.name)) for field in schema.fields]
+    nothing = F.substring(F.concat_ws("", *(field.cast("string") for field in fields)), 1, 0)
     raw = F.col(MALFORMED)
-    return F.when(raw.isNotNull(), F.concat(raw, nothing)).alias(MALFORMED)
+    bad = [no_decimal(text, field, options) for text, field in zip(fields, schema.fields, strict=True)]
+    anew = F.when(reduce(or_, bad), F.to_csv(F.struct(*fields), {**options, **_WITH_BLANKS}))
+    return F.when(raw.isNotNull(), F.concat(raw, nothing)).otherwise(anew).alias(MALFORMED)
 
 
 def _with_malformed(schema: StructType) -> StructType:

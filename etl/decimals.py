@@ -1,0 +1,101 @@
+"""Decimals that are written as text, looked at before Spark takes them.
+
+Spark's parser drops all commas of a decimal, so that 12,50 would be 1250.00; and where an exponent is of millions it writes
+every zero, for which one value keeps a core busy for minutes (Spark 4.3, tried). Such a text is no decimal here, and its
+record is malformed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructField, StructType
+
+_PLAIN = r"^(?=.{1,1000}\z)[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?\z"
+_HUGE = r"[eE][-+]?+[0-9]{4}"
+_STRINGS = r'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+"'
+_OF_NUMBER = r"[-+.0-9eE\P{ASCII}]"
+# What a line of JSON has that may have such a decimal, and then what the decimals alone have: strings of JSON, no names.
+_MAY_BE = rf'{_HUGE}|\\u00|"{_OF_NUMBER}{{1001}}'
+_MAY_HAVE_COMMA = rf'|"(?:{_OF_NUMBER}++,|,{_OF_NUMBER})(?:{_OF_NUMBER}|,)*+"'
+_IS = rf'(?<=[:\[,])"[^"]*{_HUGE}[^"]*"(?!:)|"[^"]{{1001}}'
+_HAS_COMMA = r'|(?<=[:\[,])"[^"]*,[^"]*"(?!:)'
+
+
+def spelled(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """Declare the decimals of CSV as texts; `decimal_of` makes decimals of them."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType(
+        [StructField(one.name, StringType()) if _is_spelled(one, options) else one for one in schema.fields]
+    )
+
+
+def decimal_of(text: Column, field: StructField, options: Mapping[str, str]) -> Column:
+    """Make a decimal of what `spelled` declares as text: null where it is none. Other fields stay as they are."""
+    from pyspark.sql import functions as F
+
+    return F.when(text.rlike(_PLAIN), text.try_cast(field.dataType)) if _is_spelled(field, options) else text
+
+
+def no_decimal(text: Column, field: StructField, options: Mapping[str, str]) -> Column:
+    """Tell whether `decimal_of` makes a null of a text."""
+    from pyspark.sql import functions as F
+
+    if not _is_spelled(field, options):
+        return F.lit(False)
+    return text.isNotNull() & decimal_of(text, field, options).isNull()
+
+
+def has_no_decimal(
+    line: Column, ended: Column, schema: StructType, options: Mapping[str, str], malformed: str
+) -> Column:
+    """Tell of a line of JSON whether a decimal of it is written as none, or with an exponent of four digits or more.
+
+    A number with such an exponent is taken for a decimal, whichever its field. The parser is given the line as `ended`, and
+    `malformed` is its column of the record. Only the few lines that may have such a decimal are parsed for it.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    texts = _texts(schema)
+    if not isinstance(texts, StructType):
+        return F.lit(False)
+    commas = not _has_locale(options)
+    whole = StructType([*texts.fields, StructField(malformed, StringType())])
+    parsed = F.to_json(F.from_json(ended, whole, dict(options)))
+    outside = F.regexp_replace(line, F.lit(_STRINGS), F.lit(""))
+    wrong = rf'"{malformed}":|{_IS}{_HAS_COMMA if commas else ""}'
+    found = outside.rlike(_HUGE) | F.coalesce(parsed.rlike(wrong), F.lit(False))
+    # A CASE, for both sides of an AND may be evaluated for every line.
+    return F.when(line.rlike(_MAY_BE + (_MAY_HAVE_COMMA if commas else "")), found).otherwise(F.lit(False))
+
+
+def _texts(kind: DataType) -> DataType | None:
+    """Leave of a type what holds decimals, these as texts; None: nothing does."""
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructField, StructType
+
+    if isinstance(kind, DecimalType):
+        return StringType()
+    if isinstance(kind, ArrayType):
+        return (inner := _texts(kind.elementType)) and ArrayType(inner)
+    if isinstance(kind, MapType):
+        return (inner := _texts(kind.valueType)) and MapType(kind.keyType, inner)
+    if not isinstance(kind, StructType):
+        return None
+    fields = [StructField(one.name, found) for one in kind.fields if (found := _texts(one.dataType))]
+    return StructType(fields) if fields else None
+
+
+def _is_spelled(field: StructField, options: Mapping[str, str]) -> bool:
+    from pyspark.sql.types import DecimalType
+
+    return isinstance(field.dataType, DecimalType) and not _has_locale(options)
+
+
+def _has_locale(options: Mapping[str, str]) -> bool:
+    """Tell whether Spark reads a decimal as another country writes it: by another parser, which drops no comma."""
+    return options.get("locale", "en-US") != "en-US"
