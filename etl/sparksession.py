@@ -55,6 +55,8 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         ".FileSystemBasedCheckpointFileManager",
         "spark.sql.streaming.minBatchesToRetain": str(RETAINED_BATCHES),
         _COMPACTED: str(COMPACTED),  # `recover` writes such logs, and expects them
+        # A regular expression may need more stack than there is: that ends the job, which names the rule, and not the JVM.
+        "spark.executor.killOnFatalError.depth": "0",
         **ROCKSDB,
         # A batch writes what it changed of what a transform keeps.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",

@@ -49,6 +49,8 @@ def _why(wrong: Exception) -> str:
     """What Spark says of it in a line; of an error in GX's own Python, that error."""
     # Within foreachBatch it may come as py4j's own error, which has Spark's behind a line of its own.
     text = str(getattr(wrong, "java_exception", None) or wrong)
+    if "java.lang.StackOverflowError" in text:
+        return "a text is too long for a group that repeats in a regular expression: java.lang.StackOverflowError"
     said = [line for line in text.splitlines() if line.strip()]
     traceback = next(
         (at for at, line in enumerate(said) if "Traceback (most recent call last)" in line), None

@@ -222,10 +222,18 @@ NO_NUMBER: Rule = {
     "kwargs": {"column": "n", "value_set": ["1", "a"]},
 }
 
+DEEP: Rule = {
+    "type": "expect_column_values_to_match_regex",
+    "kwargs": {"column": "long", "regex": r"^(\w+[ ,.]*)*$"},
+}
 
-@pytest.mark.parametrize(("rule", "told"), [(NO_JSON, "JSONDecodeError"), (NO_NUMBER, "'a' of the type")])
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [(NO_JSON, "JSONDecodeError"), (NO_NUMBER, "'a' of the type"), (DEEP, "a group that repeats")],
+)
 def test_a_rule_that_fails_over_the_rows_is_named(spark: SparkSession, rule: Rule, told: str) -> None:
-    frame = spark.createDataFrame([(2, "no JSON")], "n int, t string")
+    frame = spark.createDataFrame([(2, "no JSON", "word, " * 5000)], "n int, t string, long string")
     good = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "t"}}
     mean = {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "n", "max_value": 9}}
     compiled = compile_suite(suite(good, mean, rule, good | {"meta": {"name": "last"}}), frame.schema, spark)
