@@ -202,15 +202,20 @@ FAIL_IN_THE_PASS = [
         rule("column_values_to_be_in_set", "tried", "info", column="id", value_set=["x"]),
         "[CAST_INVALID_INPUT]",
     ),
+    (
+        rule("column_values_to_match_regex", "tried", "info", column="shop", regex=r"^(\w+[ ,.]*)*$"),
+        "a text is too long for a group that repeats",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("failing", "told"), FAIL_IN_THE_PASS, ids=["in Python", "in Spark"])
+@pytest.mark.parametrize(("failing", "told"), FAIL_IN_THE_PASS, ids=["in Python", "in Spark", "in Java"])
 def test_a_rule_that_fails_in_the_pass_is_no_verdict_and_is_named(
     home: Home, failing: dict[str, Any], told: str
 ) -> None:
     home.judge(*RULES, failing)
-    landed = home.land("orders/a.jsonl", orders(0, 6))
+    [long] = orders(6, 1)
+    landed = home.land("orders/a.jsonl", [*orders(0, 6), replace(long, shop="word, " * 5000)])
     with pytest.raises(VerdictUnknown, match="expectation 3 tried could not be evaluated") as stop:
         home.run()
     assert stop.value.seen.rpartition("evaluated: ")[2].startswith(told)
