@@ -25,7 +25,17 @@ from etl import (
     cli_stop,
     cli_suites,
 )
-from etl.command import AsJson, PipelineName, duration, here, load, print_json, who
+from etl.command import (
+    AsJson,
+    PipelineName,
+    duration,
+    here,
+    load,
+    print_json,
+    print_result,
+    result_apart,
+    who,
+)
 from etl.ending import in_short
 from etl.errors import SluiceError, Stopped
 from etl.outage import outages_told
@@ -274,13 +284,13 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
     """List exactly the committed Parquet files of live deliveries."""
     from etl.read import committed_files
 
+    result_apart(True)
     place = here()
     found = committed_files(place, load(name, place.settings))
     if as_json:
         print_json(found.json())
-        return
-    for file in found.files:
-        out.print(file.path, markup=False)
+    else:
+        print_result("".join(f"{file.path}\n" for file in found.files))
 
 
 @app.command()

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from etl.command import AsJson, PipelineName, here, load, print_json, shown, who
+from etl.command import AsJson, PipelineName, here, load, print_json, print_result, result_apart, shown, who
 from etl.errors import SetupError
 from etl.spans import MOST
 
@@ -120,10 +120,11 @@ def export(
     """Write rows as JSON Lines, which can be corrected and released."""
     from etl.quarantine import held_rows
 
+    result_apart(output is None)
     found = held_rows(_place(name).services.postgres, name, _chosen(ids, delivery, reason, status))
     lines = "".join(json.dumps(one.export()) + "\n" for one in found)
     if output is None:
-        typer.echo(lines, nl=False)
+        print_result(lines)
         return
     try:
         with output.open("x") as file:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from etl.command import AsJson, PipelineName, here, load, print_json, shown
+from etl.command import AsJson, PipelineName, here, load, print_json, print_result, result_apart, shown
 from etl.errors import ContractBroken, SetupError
 from etl.intervals import moment
 
@@ -125,10 +125,11 @@ def suggest(
 
     if output is not None and output.exists() and not force:
         raise exists(output)
+    result_apart(output is None)
     place = here()
     found = draw(place, load(name, place.settings), last=last)
     if output is None:
-        typer.echo(found.text, nl=False)
+        print_result(found.text)
         return
     write(found, output, force=force)
     rules = len(found.suite["expectations"])

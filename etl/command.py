@@ -8,8 +8,9 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -22,7 +23,27 @@ if TYPE_CHECKING:
     from etl.run import Place
 
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The declared name.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+_result: IO[str] | None = None  # where the result goes, once it goes apart
+
+
+def result_apart(wanted: bool) -> bool:
+    """Send all but the result to standard error from here on: what a pipeline's file, a library or a child prints, too."""
+    global _result
+    if wanted and _result is None:
+        sys.stdout.flush()
+        _result = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+        os.dup2(2, 1)
+    return wanted
+
+
+def print_result(text: str) -> None:
+    """Print the command's result to standard output, which has nothing else where it goes apart."""
+    typer.echo(text, nl=False, file=_result)
+
+
+AsJson = Annotated[
+    bool, typer.Option("--json", callback=result_apart, help="Print one JSON document instead.")
+]
 
 
 def here(settings: Settings | None = None) -> Place:
@@ -56,7 +77,7 @@ def duration(option: str, text: str) -> dt.timedelta:
 
 def print_json(content: Any) -> None:
     """One JSON document; NaN and the infinities, which JSON does not have, as text."""
-    typer.echo(json.dumps(_finite(content), indent=2, default=str, allow_nan=False))
+    print_result(json.dumps(_finite(content), indent=2, default=str, allow_nan=False) + "\n")
 
 
 def _finite(content: Any) -> Any:

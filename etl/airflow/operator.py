@@ -33,6 +33,10 @@ class NeedsPerson(RunFailed):
     """State that the software must not guess about (exit 4), or a set-up to correct (exit 2)."""
 
 
+class NoSummary(RunFailed):
+    """The command ended with 0 and without its summary: nobody knows what it did, and another try would end so too."""
+
+
 class Ended(RunFailed):
     """Airflow ended the try: marked failed, cleared, timed out, or its worker went down."""
 
@@ -57,6 +61,11 @@ _BY_A_PERSON = [
         exception=f"{__name__}.NeedsPerson",
         action=RetryAction.FAIL,
         reason="a person is needed; the log says which command comes next",
+    ),
+    RetryRule(
+        exception=f"{__name__}.NoSummary",
+        action=RetryAction.FAIL,
+        reason="the command ended without its summary; `sluice status` says what was delivered",
     ),
 ]
 RETRIES = ExceptionRetryPolicy(
@@ -172,6 +181,12 @@ class SluiceRunOperator(BaseOperator):
             context["ti"].xcom_push(key=SUMMARY, value={**summary, "exit_code": done.exit_code})
             self._alert(summary, context)
             raise failure(done, up=up)
+        if not summary:
+            raise NoSummary(
+                f"`sluice {' '.join(words[:3])}` ended with exit code 0 and without its summary. It printed"
+                f" {done.printed[:200]!r}; `sluice status {self.pipeline}` says what was delivered. Does the pipeline's"
+                " file, or a library, end the process?"
+            )
         context["ti"].xcom_push(key=SUMMARY, value=summary)
         self._alert(summary, context)
         if self._killed:  # it came to a good end, but no success is to be told of

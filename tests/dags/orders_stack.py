@@ -39,6 +39,8 @@ WATCHED = (
         "    alert_quarantine_share=0.15, deadline=timedelta(seconds=20),\n"
         "    retry_delay=timedelta(seconds=5),\n    max_quarantine_share",
     )
+    .replace("    return", '    print("so many columns:", len(df.columns))\n    df.printSchema()\n    return')
+    + 'print("a banner")\n'
 )
 
 

@@ -8,6 +8,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import psycopg2
@@ -76,3 +80,86 @@ def test_a_command_ends_with_a_task_that_is_killed(
     process.wait(PATIENCE)
     _, left = psutil.wait_procs([command], GONE_WITHIN)
     assert left == []
+
+
+# What a pipeline's file does while the operator's command loads it, which is all of it where nothing has landed
+
+DECLARATION = """
+import os
+
+from etl.pipeline import Append, Files, Pipeline
+
+{first}
+PIPELINE = Pipeline(
+    name="events",
+    sources=(Files("events/*.jsonl"),),
+    schema="id bigint",
+    transform=lambda frame: frame,
+    sink=Append(),
+)
+"""
+
+
+@pytest.fixture
+def declared(
+    database: str, services: Services, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The file that declares the pipeline, in the settings of this process."""
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "landing" / "events").mkdir(parents=True)
+    given = {
+        "HOME": str(settings.home),
+        "POSTGRES": database,
+        "LAKE": services.lake,
+        "S3_ENDPOINT": str(services.s3_endpoint),
+        "PIPELINES": str(tmp_path / "pipelines"),
+        "LANDING": str(tmp_path / "landing"),
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(f"SLUICE_{name}", value)
+    return tmp_path / "pipelines" / "events.py"
+
+
+def executed() -> tuple[Any, dict[str, Any]]:
+    """What the operator returns or raises, and the XComs that it pushed."""
+    from etl.airflow.operator import SluiceRunOperator
+
+    pushed: dict[str, Any] = {}
+    ti = SimpleNamespace(
+        dag_id="events",
+        run_id="manual",
+        task_id="run",
+        try_number=1,
+        xcom_push=lambda key, value: pushed.update({key: value}),
+    )
+    dag_run = SimpleNamespace(
+        data_interval_start=None,
+        data_interval_end=None,
+        run_type="manual",
+        clear_number=0,
+        triggering_user_name=None,
+    )
+    operator: Any = SluiceRunOperator(task_id="run", pipeline="events")
+    try:
+        return operator.execute({"ti": ti, "dag_run": dag_run}), pushed
+    except Exception as error:  # noqa: BLE001 - is what the test looks at
+        return error, pushed
+
+
+def test_what_a_pipelines_file_prints_is_no_part_of_its_summary(declared: Path) -> None:
+    noise = 'print("a banner")\nos.write(1, b"a library\\n")\nos.system("echo a child")'
+    declared.write_text(DECLARATION.format(first=noise))
+    summary, pushed = executed()
+    assert (summary["pipeline"], summary["outcome"]) == ("events", "done"), summary
+    assert pushed == {"summary": summary}
+
+
+def test_an_end_without_a_summary_is_told_and_not_tried_again(declared: Path) -> None:
+    from etl.airflow.operator import RETRIES, kept_up
+
+    declared.write_text(DECLARATION.format(first='os.write(1, b"so long")\nos._exit(0)'))
+    error, pushed = executed()
+    assert "`sluice run events --json` ended with exit code 0 and without its summary" in str(error)
+    assert pushed == {}
+    for policy in (RETRIES, kept_up(timedelta(seconds=1))):
+        assert policy.evaluate(error, 1, 3).action.value == "fail"

@@ -394,6 +394,27 @@ def test_the_reports_of_a_clean_place(events: Delivering, shell: Shell) -> None:
     assert audited.startswith("events: clean: both sinks hold what was delivered\n")
 
 
+def test_what_a_pipelines_file_or_a_library_prints_is_no_part_of_a_result(
+    events: Delivering, shell: Shell
+) -> None:
+    noise = 'import os\nprint("a banner")\nos.write(1, b"a library\\n")\nos.system("echo a child")\n'
+    (events.place.settings.home / "pipelines" / "noisy.py").write_text(
+        noise + DECLARATION.replace('name="events"', 'name="noisy"')
+    )
+    reports = ("status --json", "audit events --json", "files events --json", "columns events --json")
+    for command in (*reports, "quarantine list events --json", "quarantine show events 1 --json"):
+        done = shell.sluice(*command.split())
+        assert done.code == 0, done
+        assert isinstance(json.loads(done.out), dict | list), command
+        for said in ("a banner", "a library", "a child"):
+            assert said in done.said, command
+    paths = shell.sluice("files", "events")
+    assert paths.out.splitlines() == committed_paths(events)
+    rows = shell.sluice("quarantine", "export", "events").out.splitlines()
+    assert [json.loads(row)["quarantine_id"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert "a banner" in shell.sluice("audit", "events").out, "what is for people may be mixed"
+
+
 def test_a_name_for_readers_is_given_and_withdrawn(shell: Shell) -> None:
     name = "reports.events"
     for command, printed in (
