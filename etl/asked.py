@@ -21,15 +21,14 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from etl import tries
+from etl import release, replay, tries
 from etl.airflow_try import AirflowTry, replays_of
 from etl.errors import SetupError
 from etl.intervals import named_interval
 from etl.plan import Chosen, Plan, keep_or_drop, plan
 from etl.quarantine import Chosen as Rows
 from etl.quarantine import held_rows, require_held
-from etl.release import release
-from etl.replay import Remedies, replay
+from etl.replay import Remedies
 from etl.run import STOPPED, Place, Progress, Summary
 from etl.run import run as run_stream
 from etl.spans import spans, written
@@ -63,10 +62,11 @@ def run_asked(
         return run_stream(place, pipeline, progress=progress, stay=stay)
     dsn = place.services.postgres
     with tries.recorded(
-        dsn, pipeline.name, asked, lambda: STOPPED if stay.signalled else tries.DONE
+        dsn, pipeline.name, asked, lambda: STOPPED if stay.by_signal else tries.DONE
     ) as became:
         if asked.release:
-            summary = _release(place, pipeline, asked, progress, became)
+            stay.beside = release.GIVEN_UP
+            summary = _release(place, pipeline, asked, progress, became, stay)
         elif (chosen := meant(place, pipeline, asked)) is None:
             summary = run_stream(place, pipeline, progress=progress, began=became, stay=stay)
         elif (before := tries.replayed_before(dsn, asked)) is not None:
@@ -75,6 +75,7 @@ def run_asked(
             )
             summary = Summary(pipeline=pipeline.name, stream=before, run=before)
         else:
+            stay.beside = replay.GIVEN_UP
             summary = _replay(place, pipeline, asked, chosen, progress, say, became)
         if summary.run or asked.release:  # of a release an earlier try may have done all
             found = tries.untold(dsn, pipeline.name, asked)
@@ -98,7 +99,7 @@ def _replay(
     planned = plan(place, pipeline, chosen)
     for line in planned.lines():
         say(line)
-    done = replay(
+    done = replay.replay(
         place,
         pipeline,
         planned,
@@ -148,7 +149,7 @@ def _dag(pipeline: Pipeline) -> str:
 
 
 def _release(
-    place: Place, pipeline: Pipeline, asked: AirflowTry, progress: Progress, became: Became
+    place: Place, pipeline: Pipeline, asked: AirflowTry, progress: Progress, became: Became, stay: Stay
 ) -> Summary:
     """Release the rows that the form names, each once: what an earlier try of the same run released is done."""
     started, dsn, ids = time.monotonic(), place.services.postgres, _numbers(asked)
@@ -165,7 +166,10 @@ def _release(
     require_held(left, pipeline.name, [number for number in ids if number not in done])
     if left:
         who, why = asked.who or WHO, asked.why or _why(asked)
-        for receipt in release(place, pipeline, left, {}, who=who, why=why, progress=progress, began=began):
+        released = release.release(
+            place, pipeline, left, {}, who=who, why=why, progress=progress, began=began, stay=stay
+        )
+        for receipt in released:
             summary.add(receipt)
     summary.seconds = round(time.monotonic() - started, 3)
     return summary

@@ -6,9 +6,7 @@ import logging
 import shlex
 import signal
 import sys
-from contextlib import nullcontext
 from functools import partial
-from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
@@ -40,6 +38,7 @@ from etl.ending import in_short
 from etl.errors import SluiceError, Stopped
 from etl.outage import outages_told
 from etl.settings import load_settings, with_spark_conf
+from etl.signals import SIGNALS, heeded, stop_at_once
 
 app = typer.Typer(
     help="Exactly-once micro-batch ETL: each batch is judged, then lands in S3 Parquet and PostgreSQL together.",
@@ -58,36 +57,36 @@ def main() -> NoReturn:
     logging.getLogger("py4j").setLevel(
         logging.CRITICAL
     )  # it reports a batch's error, which we report ourselves
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+    for number in SIGNALS:
+        signal.signal(number, stop_at_once)
     try:
         with outages_told():
             app(standalone_mode=True)
-    except SluiceError as error:
-        err.print(f"sluice: {error}", style="red", markup=False)
-        for note in getattr(error, "__notes__", []):
-            err.print(f"  {note}", markup=False)
-        sys.exit(error.exit_code)
-    except Stopped as stopped:
-        err.print(f"sluice: stopped by {stopped}; the next run goes on from the ledger")
-        sys.exit(stopped.exit_code)
-    except Exception as error:  # noqa: BLE001 - the last resort of a command line
-        _unexpected(error)
+    except (Exception, Stopped) as error:  # noqa: BLE001 - the last resort of a command line
+        sys.exit(_told(error))
     sys.exit(0)
 
 
-def _stop(number: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # once is enough; the way out must not be interrupted
-    raise Stopped(number)
+def _told(error: BaseException) -> int:
+    """Tell what ended the command, and return its exit code."""
+    if stopped := Stopped.behind(error):
+        err.print(f"sluice: stopped by {stopped}; {stopped.left}", markup=False)
+        return stopped.exit_code
+    if not isinstance(error, SluiceError):
+        return _unexpected(error)
+    err.print(f"sluice: {error}", style="red", markup=False)
+    for note in getattr(error, "__notes__", []):
+        err.print(f"  {note}", markup=False)
+    return error.exit_code
 
 
-def _unexpected(error: Exception) -> NoReturn:
+def _unexpected(error: BaseException) -> int:
     logging.getLogger("sluice").debug("unexpected", exc_info=error)
     err.print(f"sluice: unexpected {type(error).__name__}: {in_short(error)}", style="red", markup=False)
     err.print(
         "  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger", markup=False
     )
-    sys.exit(70)
+    return SluiceError.exit_code
 
 
 @app.callback()
@@ -198,7 +197,7 @@ def run(
         bool,
         typer.Option(
             "--follow",
-            help="Stay up and deliver what lands meanwhile; SIGTERM, Ctrl-C or `sluice stop` ends it after a batch.",
+            help="Stay up and deliver what lands meanwhile, until Ctrl-C, SIGTERM or `sluice stop`.",
         ),
     ] = False,
     every: Annotated[
@@ -209,7 +208,7 @@ def run(
         str | None, typer.Option(hidden=True, help="The Airflow try that asks, as JSON.")
     ] = None,
 ) -> None:
-    """Deliver all that has landed, batch by batch, and stop."""
+    """Deliver all that has landed, batch by batch, and stop; Ctrl-C or SIGTERM ends it after the batch in flight."""
     from etl.airflow_try import AirflowTry
     from etl.asked import run_asked
     from etl.errors import SetupError
@@ -224,9 +223,8 @@ def run(
     pipeline = load(name, place.settings)
     follow = follow or (pipeline.follow and not pipeline.replayable)
     stay = Stay(every=(duration("--every", every) if every else pipeline.every) if follow else None)
-    signals = cli_stop.stopped_by_signals(stay) if follow else nullcontext()
     try:
-        with signals, watching(place, pipeline, err, stay) as progress:
+        with heeded(stay, told=err.is_terminal), watching(place, pipeline, err, stay) as progress:
             say = partial(err.print, markup=False)
             summary = run_asked(place, pipeline, asked, progress, say, stay)
     except SluiceError as error:
@@ -238,6 +236,8 @@ def run(
     else:
         for line in summary_lines(place, pipeline, summary):
             out.print(line, markup=False)
+    if stay.heeded and stay.by_signal and not follow:  # there was more to deliver
+        raise Stopped(stay.by_signal)
 
 
 @app.command()

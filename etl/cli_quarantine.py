@@ -13,6 +13,7 @@ from rich.text import Text
 
 from etl.command import AsJson, PipelineName, here, load, print_json, print_result, result_apart, shown, who
 from etl.errors import SetupError
+from etl.signals import heeded
 from etl.spans import MOST
 
 if TYPE_CHECKING:
@@ -154,7 +155,9 @@ def release(
 ) -> None:
     """Judge held rows again, corrected or not, and deliver those that pass."""
     from etl.quarantine import read_corrections
+    from etl.release import GIVEN_UP
     from etl.release import release as release_rows
+    from etl.stay import Stay
 
     place = _place(name)
     changes = read_corrections(corrections) if corrections else {}
@@ -176,7 +179,9 @@ def release(
         for why_held, count in one.reasons.items():
             out.print(f"  {count:>9,}  {why_held}", markup=False)
 
-    receipts = release_rows(place, pipeline, found, changes, who=who(), why=why, progress=tell)
+    stay = Stay(beside=GIVEN_UP)
+    with heeded(stay):
+        receipts = release_rows(place, pipeline, found, changes, who=who(), why=why, progress=tell, stay=stay)
     if as_json:
         print_json([one.json() for one in receipts])
 

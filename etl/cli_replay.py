@@ -8,6 +8,7 @@ import typer
 
 from etl.command import AsJson, PipelineName, here, load, print_json, who
 from etl.errors import SetupError
+from etl.signals import heeded
 
 if TYPE_CHECKING:
     from etl.plan import Chosen
@@ -58,7 +59,9 @@ def replay(
 ) -> None:
     """Deliver batches again, from the same inputs, in place of what they delivered before."""
     from etl.plan import keep_or_drop, plan
+    from etl.replay import GIVEN_UP
     from etl.replay import replay as replay_deliveries
+    from etl.stay import Stay
 
     chosen = _chosen(deliveries, batches, stream, run, interval)
     kept = keep_or_drop("--releases", releases)
@@ -71,16 +74,17 @@ def replay(
         if as_json:
             print_json(planned.json())
         return
-    done = replay_deliveries(
-        place,
-        pipeline,
-        planned,
-        who=who(),
-        why=why,
-        accept_changed=accept_changed,
-        accept_unreadable=accept_unreadable,
-        releases=kept,
-    )
+    with heeded(Stay(beside=GIVEN_UP)):
+        done = replay_deliveries(
+            place,
+            pipeline,
+            planned,
+            who=who(),
+            why=why,
+            accept_changed=accept_changed,
+            accept_unreadable=accept_unreadable,
+            releases=kept,
+        )
     _say(done, as_json=as_json)
 
 

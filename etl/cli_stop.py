@@ -1,22 +1,13 @@
-"""The command `sluice stop`, and what a signal does to a run that stays up."""
+"""The command `sluice stop`."""
 
 from __future__ import annotations
 
-import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from etl.command import PipelineName, duration, here, load, who
-
-if TYPE_CHECKING:
-    from etl.stay import Stay
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def stop(
@@ -57,26 +48,3 @@ def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
         DIED: f"is not alive; {unfinished}",
     }.get(outcome, f"ended with {outcome}")
     return how, "goes on from the ledger" if replayable else "begins a stream of its own"
-
-
-@contextmanager
-def stopped_by_signals(stay: Stay) -> Iterator[None]:
-    """The first SIGTERM or Ctrl-C ends the run after the batch in flight; a second one does as it did before."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-
-    def ask(number: int, _frame: FrameType | None) -> None:
-        stay.signalled = True
-        stay.ask(signal.Signals(number).name)
-        _put(before)
-
-    for number in SIGNALS:
-        signal.signal(number, ask)
-    try:
-        yield
-    finally:
-        _put(before)
-
-
-def _put(handlers: dict[signal.Signals, signal._HANDLER]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)

@@ -156,11 +156,14 @@ class StagingLost(SluiceError):
 
 
 class Stopped(BaseException):
-    """A signal asked this process to end."""
+    """A signal asked this process to end; `left` says what becomes of what it was at."""
 
-    def __init__(self, number: int) -> None:
+    LEFT = "the next run goes on from the ledger"
+
+    def __init__(self, number: int, *, left: str = LEFT) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
+        self.left = left
 
     @classmethod
     def behind(cls, error: BaseException) -> Stopped | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl.services.process import HOST
+from etl.signals import end_with_this
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,7 @@ def launched(configuration: Mapping[str, str], log: Path) -> SparkSession:
     os.environ["LC_ALL"] = "C.UTF-8"  # by which Java reads the names of files, and passes over those it can't
     with log.open("w") as out:
         gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
+    end_with_this(gateway.proc)
     handler = signal.getsignal(signal.SIGINT)
     SparkContext(conf=conf, gateway=gateway)
     if threading.current_thread() is threading.main_thread():

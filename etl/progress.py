@@ -92,7 +92,8 @@ class _Watch:
 
     def __rich__(self) -> Group:
         held = (Text(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
-        return Group(self._bar, Text(f"  {self._now}{self._figures}"), *held)
+        stopping = [Text(f"  {self._stay.stopping}")] if self._stay.by_signal else []
+        return Group(self._bar, Text(f"  {self._now}{self._figures}"), *held, *stopping)
 
     @property
     def _now(self) -> str:

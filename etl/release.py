@@ -22,7 +22,7 @@ from etl.apart import Apart
 from etl.batch import Receipt, Staged
 from etl.database import session
 from etl.deliver import deliver_apart
-from etl.errors import ContractBroken, SetupError
+from etl.errors import ContractBroken, SetupError, Stopped
 from etl.inputs import Input
 from etl.offsets import Range
 from etl.pipeline import Pipeline, Replace
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from etl.opened import Opened
     from etl.run import Place
     from etl.sparkbatch import SparkBatch
+    from etl.stay import Stay
 
+GIVEN_UP = "what it has told of is released, and all else is held as before"  # by a signal, before a commit
 Corrections = Mapping[int, Mapping[str, Any]]  # quarantine id -> column -> value as in JSON
 
 
@@ -54,6 +56,7 @@ def release(
     progress: Progress = lambda _: None,
     began: Callable[[str], None] = lambda _: None,
     on_step: Listener | None = None,
+    stay: Stay | None = None,
 ) -> list[Receipt]:
     """Deliver these rows, or raise; what was delivered before the error, as `progress` is told, stays delivered.
 
@@ -76,6 +79,8 @@ def release(
             (origin, rows, _corrected(opened, rows, corrections)) for origin, rows in _by_delivery(held)
         ]
         for number, (origin, rows, table) in enumerate(corrected):
+            if stay is not None and stay.by_signal:
+                raise Stopped(stay.by_signal, left=GIVEN_UP)
             ids = tuple(one.quarantine_id for one in rows)
             change = Apart(kind="release", files={}, released_from=origin, rows=ids, who=who, why=why)
             batch = ReleaseBatch(micro=_micro(opened, number, table, place), origin=origin)

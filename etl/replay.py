@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sluice")
 
+GIVEN_UP = "nothing was changed; the same command does it anew"  # by a signal, before the commit
+
 
 @dataclass(frozen=True, kw_only=True)
 class Remedies:

@@ -6,6 +6,7 @@ to its end, Spark's own mark included; the next one is not begun.
 
 from __future__ import annotations
 
+import signal
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,7 +34,10 @@ class Stay:
 
     every: timedelta | None = None  # how often it looks for more; None: it ends when all is read
     asked_by: str | None = None  # who asked it to stop
-    signalled: bool = False  # and by a signal
+    by_signal: signal.Signals | None = None  # which it heard
+    beside: str | None = (
+        None  # of a delivery beside the stream: what is left where a signal ends it before its commit
+    )
     lost: bool = False  # another run has taken its lease
     waiting: bool = False  # it has no batch in flight
     caught_up: bool = False  # it has found once that nothing more was there to read
@@ -42,6 +46,13 @@ class Stay:
     @property
     def over(self) -> bool:
         return self.asked_by is not None or self.lost
+
+    @property
+    def stopping(self) -> str:
+        """What a person is told at once who has sent a signal."""
+        again = "Ctrl-C" if self.by_signal == signal.SIGINT else "SIGTERM"
+        what = "this batch" if self.beside is None else "this commit"
+        return f"stopping after {what}; {again} again to stop now"
 
     def listing(self, spark: SparkSession) -> AbstractContextManager[None]:
         """While a query starts that stays up: a trigger lists the landing without a job, however many folders it has."""

@@ -43,15 +43,32 @@ PHASES = {  # of a delivery: from which step to which
     "transaction": (Step.POINTER_DRAFTED, Step.COMMITTED),
 }
 
+COMMIT = (
+    Step.PIPELINE_LOCKED,
+    Step.DELIVERY_INSERTED,
+    Step.INPUTS_INSERTED,
+    Step.ROWS_MERGED,
+    Step.QUARANTINE_MERGED,
+    Step.QUALITY_INSERTED,
+    Step.POINTER_SWAPPED,
+)
+
 _listener: Listener | None = None
 _moments: dict[Step, float] = {}  # when this process last came to each
+_last: Step | None = None
 
 
 def reached(step: Step) -> None:
     """Tell the listener, if there is one, that this process has come to `step`."""
-    _moments[step] = time.monotonic()
+    global _last
+    _moments[step], _last = time.monotonic(), step
     if _listener is not None:
         _listener(step)
+
+
+def committing() -> bool:
+    """Whether this process is in the middle of a commit, by the step that it last came to."""
+    return _last in COMMIT
 
 
 def phases_ms() -> dict[str, int]:

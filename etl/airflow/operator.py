@@ -111,8 +111,8 @@ class SluiceRunOperator(BaseOperator):
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last one.
-    With `follow` the run stays up; ended by Airflow it comes to the end of its batch first, where that takes no
-    more than GRACE_SECONDS.
+    Ended by Airflow a run comes to the end of its batch first, where that takes no more than GRACE_SECONDS; with
+    `follow` it stays up.
     """
 
     template_fields = (
@@ -172,7 +172,7 @@ class SluiceRunOperator(BaseOperator):
             words.append("--follow")
         if self.driver_memory:
             words += ["--conf", f"spark.driver.memory={self.driver_memory}"]
-        self._command = Command(words=words, apart=self.follow)
+        self._command = Command(words=words, apart=True)
         began = time.monotonic()
         done = self._command.run(self.log.info)
         up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import psycopg2
 import pytest
 from pyspark.sql import SparkSession
@@ -29,6 +30,19 @@ from tests.spark import runs
 from tests.spark.followed import ME, PATIENCE, Followed
 from tests.spark.runs import NAME, SHOPS, Home, Landed, Order, once_at, orders
 
+SOON = 20  # seconds
+FOLLOWS = ("run", NAME, "--follow", "--every", "1s", "--json")
+ENDLESS = """
+    import threading
+    from pathlib import Path
+    from pyspark.sql import functions as F
+
+    def never(city):
+        Path({mark!r}).touch()
+        threading.Event().wait()
+
+    df = df.withColumn("shop", F.udf(never)("shop"))
+    return"""
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -42,8 +56,8 @@ class Landing(Followed):
     files: int = 0
     process: subprocess.Popen[bytes] | None = None
 
-    def start_process(self) -> None:
-        words = [sys.executable, "-m", "etl.cli", "run", NAME, "--follow", "--every", "1s", "--json"]
+    def start_process(self, *given: str) -> None:
+        words = [sys.executable, "-m", "etl.cli", *(given or FOLLOWS)]
         with self.log.open("wb") as log, self.log.with_suffix(".json").open("wb") as out:
             self.process = subprocess.Popen(
                 words, env=self.home.environment, cwd=self.home.root, stdout=out, stderr=log
@@ -76,16 +90,22 @@ class Landing(Followed):
         self.wait(lambda: self.home.ask(query, now) == [(True,)], "heartbeat")
 
     @contextmanager
-    def held_in_the_commit(self) -> Iterator[None]:
-        """The next batch stops within its transaction, before the merge, until the block is left."""
+    def held_in_the_commit(self, *words: str, land: bool = True) -> Iterator[None]:
+        """The next batch stops within its transaction, before the merge, until the block is left.
+
+        It is of the process that runs, or of one that is started with `words`.
+        """
         connection = psycopg2.connect(self.home.dsn)
         connection.cursor().execute(f"LOCK TABLE warehouse.{NAME} IN SHARE MODE")
         query = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND wait_event_type = 'Lock' AND query ~ 'INSERT INTO \"warehouse\"'"
+            " AND wait_event_type = 'Lock' AND query ~ '(INSERT INTO|DELETE FROM) \"warehouse\"'"
         )
         try:
-            self.land()
+            if land:
+                self.land()
+            if words:
+                self.start_process(*words)
             self.wait(lambda: self.home.ask(query) != [(0,)], "commit under way")
             yield
         finally:
@@ -116,6 +136,21 @@ class Landing(Followed):
     def printed(self) -> dict[str, object]:
         """The summary."""
         found: dict[str, object] = json.loads(self.log.with_suffix(".json").read_text())
+        return found
+
+    def declare_endless(self) -> Path:
+        """The pipeline anew: its transform does not end, and makes the file that is returned when it has begun."""
+        mark = self.log.with_name("begun")
+        text = runs.DECLARATION.format(name=NAME, max_files=1, share=1.0)
+        self.home.declare(text=text.replace("    return", ENDLESS.format(mark=str(mark)), 1))
+        return mark
+
+    def family(self) -> list[psutil.Process]:
+        """All processes of the command."""
+        assert self.process is not None
+        head = psutil.Process(self.process.pid)
+        found = [head, *head.children(recursive=True)]
+        assert "java" in {one.name() for one in found}
         return found
 
     def signal(self, number: signal.Signals) -> None:
@@ -215,6 +250,70 @@ def test_a_signal_stops_after_the_whole_batch_and_a_second_one_at_once(followed:
     summary = followed.printed
     assert (summary["outcome"], summary["batches"], summary["rows_in"]) == ("stopped", 2, 20)
     assert home.run().batches == 0
+    followed.assert_exactly_once()
+
+
+def test_a_signal_ends_a_run_that_does_not_stay_after_the_batch_in_flight(followed: Landing) -> None:
+    home = followed.home
+    followed.land()
+    assert home.run().batches == 1
+    followed.land()
+    with followed.held_in_the_commit("run", NAME, "--json"):
+        followed.signal(signal.SIGINT)
+        heard = "stopping after this batch; Ctrl-C again to stop now"
+        followed.wait(lambda: heard in followed.said, "word of it")
+    assert followed.exit_code() == 128 + signal.SIGINT, followed.said
+    assert "sluice: stopped by SIGINT; the next run goes on from the ledger" in followed.said
+    assert (followed.printed["outcome"], followed.printed["batches"]) == ("stopped", 1)
+    assert followed.deliveries == 2
+    assert home.run().batches == 1
+
+    with followed.held_in_the_commit("run", NAME, "--json"):
+        followed.signal(signal.SIGTERM)
+    assert followed.exit_code() == 0, "nothing was left: " + followed.said
+    assert followed.printed["outcome"] == "done"
+    assert followed.outcomes == ["done", "stopped", "done", "done"]
+    followed.assert_exactly_once()
+
+
+def test_a_second_signal_ends_a_run_while_spark_computes(followed: Landing) -> None:
+    followed.land()
+    mark = followed.declare_endless()
+    followed.start_process("run", NAME)
+    followed.wait(mark.exists, "Spark to compute")
+    family = followed.family()
+    followed.signal(signal.SIGINT)
+    followed.wait(lambda: "stopping after this batch" in followed.said, "word of it")
+    followed.signal(signal.SIGINT)
+    assert followed.exit_code(within=SOON) == 128 + signal.SIGINT, followed.said
+    assert "stopped by SIGINT" in followed.said and "unexpected" not in followed.said
+    _, left = psutil.wait_procs(family, SOON)
+    assert left == []
+    assert (followed.deliveries, followed.outcomes) == (0, ["Stopped"])
+    followed.home.declare(max_files=1)
+    assert followed.home.run().batches == 1
+    followed.assert_exactly_once()
+
+
+def test_a_signal_ends_a_replay_with_nothing_changed_or_after_its_commit(followed: Landing) -> None:
+    home = followed.home
+    followed.land()
+    [delivery] = home.run().deliveries
+    mark = followed.declare_endless()
+    followed.start_process("replay", NAME, "--deliveries", str(delivery))
+    followed.wait(mark.exists, "Spark to compute")
+    followed.signal(signal.SIGINT)
+    assert followed.exit_code(within=SOON) == 128 + signal.SIGINT, followed.said
+    assert "stopped by SIGINT; nothing was changed" in followed.said
+    assert followed.deliveries == 1
+
+    home.declare(max_files=1)
+    with followed.held_in_the_commit("replay", NAME, "--deliveries", str(delivery), land=False):
+        followed.signal(signal.SIGTERM)
+    assert followed.exit_code() == 0, followed.said
+    assert "stopping after this commit; SIGTERM again to stop now" in followed.said
+    assert home.ask("SELECT delivery_id FROM sluice.replaced") == [(delivery,)]
+    assert followed.outcomes == ["done", "Stopped", "done"]
     followed.assert_exactly_once()
 
 

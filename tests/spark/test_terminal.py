@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 
 from tests.spark.runs import NEGATIVE, Home, Landed, orders
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def on_a_terminal(home: Home, *words: str, ended_at: str | None = None) -> str:
-    """All that the command shows on a terminal of 150 columns, one frame after another.
+def on_a_terminal(home: Home, *words: str, ended_at: str | None = None, code: int = 0) -> str:
+    """All that the command shows on a terminal of 150 columns, one frame after another, until it ends with `code`.
 
-    Once it has shown `ended_at` it is asked to end, as by Ctrl-C.
+    Once it has shown `ended_at`, Ctrl-C is typed.
     """
     ours, its = pty.openpty()
     environment = home.environment | {"TERM": "xterm-256color", "COLUMNS": "150", "LINES": "40"}
@@ -28,17 +30,19 @@ def on_a_terminal(home: Home, *words: str, ended_at: str | None = None) -> str:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=its,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(2, termios.TIOCSCTTY, 0),
     ) as process:
         os.close(its)
         shown = b""
         while chunk := _read(ours):
             shown += chunk
             if ended_at is not None and ended_at.encode() in shown:
-                process.send_signal(signal.SIGINT)
+                os.write(ours, b"\x03")  # which the terminal sends to all processes in its foreground
                 ended_at = None
     os.close(ours)
     text = CONTROL.sub("", shown.decode())
-    assert process.returncode == 0, text[-2000:]
+    assert process.returncode == code, text[-2000:]
     return text
 
 
@@ -73,4 +77,20 @@ def test_a_run_that_stays_up_shows_that_it_waits(home: Home) -> None:
     assert "batch 1: reading, judging, writing" in shown
     assert waits in shown
     assert "orders has stopped, asked by SIGINT" in shown
+    home.assert_holds(landed)
+
+
+def test_ctrl_c_in_a_run_is_heard_at_once_and_ends_it_after_its_batch(home: Home) -> None:
+    home.declare(max_files=1)
+    landed = Landed()
+    for number in range(3):
+        landed += home.land(f"orders/{number}.jsonl", orders(number * 100, 9))
+    shown = on_a_terminal(
+        home, "run", "orders", ended_at="batch 1: reading, judging, writing", code=128 + signal.SIGINT
+    )
+    assert "stopping after this batch; Ctrl-C again to stop now" in shown
+    assert "sluice: stopped by SIGINT; the next run goes on from the ledger" in shown
+    assert home.ask("SELECT outcome FROM sluice.run") == [("stopped",)]
+    assert home.ask("SELECT count(*) FROM sluice.delivery") == [(1,)]
+    assert home.run().batches == 2
     home.assert_holds(landed)
