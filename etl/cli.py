@@ -22,6 +22,7 @@ from etl import (
     cli_status,
     cli_stop,
     cli_suites,
+    sparklog,
 )
 from etl.command import (
     AsJson,
@@ -32,9 +33,11 @@ from etl.command import (
     print_json,
     print_result,
     result_apart,
+    shown,
+    shown_lines,
     who,
 )
-from etl.ending import in_short
+from etl.ending import in_short, without_secrets
 from etl.errors import SluiceError, Stopped
 from etl.outage import outages_told
 from etl.settings import load_settings, with_spark_conf
@@ -72,17 +75,28 @@ def _told(error: BaseException) -> int:
     if stopped := Stopped.behind(error):
         err.print(f"sluice: stopped by {stopped}; {stopped.left}", markup=False)
         return stopped.exit_code
+    code = error.exit_code if isinstance(error, SluiceError) else SluiceError.exit_code
+    if code == SluiceError.exit_code:
+        _tell_of_spark()
     if not isinstance(error, SluiceError):
         return _unexpected(error)
-    err.print(f"sluice: {error}", style="red", markup=False)
+    err.print(shown_lines(f"sluice: {error}"), style="red")
     for note in getattr(error, "__notes__", []):
-        err.print(f"  {note}", markup=False)
-    return error.exit_code
+        err.print(shown_lines(f"  {note}"))
+    return code
+
+
+def _tell_of_spark() -> None:
+    """Before the error, whose message is to be the last."""
+    if lines := sparklog.last_lines():
+        err.print(shown(f"Spark's log, {sparklog.current()}, ends with:"))
+        for line in lines:
+            err.print(shown(f"  {without_secrets(line)}"))
 
 
 def _unexpected(error: BaseException) -> int:
     logging.getLogger("sluice").debug("unexpected", exc_info=error)
-    err.print(f"sluice: unexpected {type(error).__name__}: {in_short(error)}", style="red", markup=False)
+    err.print(shown(f"sluice: unexpected {type(error).__name__}: {in_short(error)}"), style="red")
     err.print(
         "  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger", markup=False
     )
@@ -274,7 +288,7 @@ def audit(name: PipelineName, as_json: AsJson = False) -> None:
         print_json(report.json())
     else:
         for line in report.lines():
-            out.print(line, markup=False)
+            out.print(shown_lines(line))
     if not report.clean:
         raise typer.Exit(1)
 

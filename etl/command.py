@@ -95,6 +95,11 @@ def shown(text: object) -> Text:
     return Text("".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(text)))
 
 
+def shown_lines(text: object) -> Text:
+    """Several lines, each as a terminal may show it."""
+    return Text("\n").join(map(shown, str(text).split("\n")))
+
+
 def who() -> str:
     """The user's name, or the number of one who has none, as in a container."""
     try:

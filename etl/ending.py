@@ -52,7 +52,12 @@ def in_short(error: BaseException) -> str:
 
 def _kept(text: str) -> str:
     """In one line, without secrets and NUL, which PostgreSQL's text can't hold, and cut."""
+    text = " ".join(without_secrets(text).replace("\0", "").split()).encode("utf-8", "replace").decode()
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def without_secrets(text: str) -> str:
+    """The text with what looks like a password, a token or a key masked."""
     for secret, instead in _SECRETS:
         text = secret.sub(instead, text)
-    text = " ".join(text.replace("\0", "").split()).encode("utf-8", "replace").decode()
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etl import sparklog
 from etl.services.process import HOST
 from etl.signals import end_with_this
 
@@ -26,15 +27,15 @@ ROCKSDB = {
 }
 
 
-def launched(configuration: Mapping[str, str], log: Path) -> SparkSession:
-    """A session in a JVM of its own, which writes to `log` and not to the terminal."""
+def launched(configuration: Mapping[str, str], logs: Path) -> SparkSession:
+    """A session in a JVM of its own, which writes to a log below `logs` and not to the terminal."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     conf = SparkConf().setAll(list(configuration.items()))
     os.environ["LC_ALL"] = "C.UTF-8"  # by which Java reads the names of files, and passes over those it can't
-    with log.open("w") as out:
+    with sparklog.opened(logs) as out:
         gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
     end_with_this(gateway.proc)
     handler = signal.getsignal(signal.SIGINT)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from etl import sparklog
 from etl.damage import STORAGE_AWAY
 from etl.errors import CheckpointDamaged, RecordsMissing, ServiceAway, SetupError, SluiceError, StateChanged
 from etl.source import causes, messages
@@ -71,7 +72,7 @@ def to_its_end(
             _await(query, pipeline, stay, settled, exhausted, caught_up)
     except (OSError, Py4JError) as error:
         raise SluiceError(
-            f"Spark's JVM is gone: {error}", remedy="see logs/spark.log in SLUICE_HOME; then run again"
+            f"Spark's JVM is gone: {error}", remedy=f"see its log, {sparklog.current()}; then run again"
         ) from error
     except StreamingQueryException as error:
         _refuse_other_schema(pipeline, [*failure, error])

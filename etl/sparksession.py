@@ -124,7 +124,7 @@ def _s3a(services: Services) -> dict[str, str]:
 
 
 def start(settings: Settings, services: Services) -> SparkSession:
-    """A new session with `configuration`; what its JVM writes goes to `log_file`, not to the terminal."""
+    """A new session with `configuration`; what its JVM writes goes to a log below SLUICE_HOME, not to the terminal."""
     java()  # one line about a missing or old Java, before Spark's own report of it
     local = settings.spark_master.startswith("local")
     if local:
@@ -133,10 +133,9 @@ def start(settings: Settings, services: Services) -> SparkSession:
     # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
     python = found.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = python
-    log = log_file(settings)
-    make_folder(log.parent)
+    logs = make_folder(settings.home / "logs")
     with sparkhome.lean(settings.home) if local else nullcontext():
-        return launched(found, log)
+        return launched(found, logs)
 
 
 @contextmanager
@@ -171,11 +170,6 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
             spark.conf.set(name, before)
         except (OSError, Py4JError) as error:  # its JVM is gone; what ended the work matters more
             log.debug("%s could not be put back: %s", name, error)
-
-
-def log_file(settings: Settings) -> Path:
-    """Where Spark's JVM writes its errors."""
-    return settings.home / "logs" / "spark.log"
 
 
 def session() -> SparkSession:

@@ -8,10 +8,9 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
+from etl import sparklog
 from etl.errors import SetupError
 from etl.services.process import HOST
-from etl.settings import Settings
-from etl.sparksession import log_file
 from tests.kafka import proxy
 from tests.kafka.broker import PASSWORD, USER, Broker
 from tests.kafka.topics import Record, Sent, Topics, assert_holds, changed, declare, orders
@@ -32,13 +31,14 @@ def guarded(home: Home, broker: Broker, *, password: str, folder: Path, trusting
 
 
 def test_a_password_opens_the_topics_and_is_shown_nowhere(
-    home: Home, topics: Topics, broker: Broker, tmp_path: Path, spark: SparkSession, settings: Settings
+    home: Home, topics: Topics, broker: Broker, tmp_path: Path, spark: SparkSession
 ) -> None:
     topic = topics.create()
     declare(home, topic)
     topics.send(topic, [*orders(0, 10), Record(value="{", malformed=True)])
     mine = guarded(home, broker, password=PASSWORD, folder=tmp_path)
-    log = log_file(settings)
+    log = sparklog.current()
+    assert log is not None
     before = log.stat().st_size
     spark.sparkContext.setLogLevel("INFO")
     try:

@@ -38,6 +38,7 @@ ENDLESS = """
     from pyspark.sql import functions as F
 
     def never(city):
+        print("a word of a worker", flush=True)
         Path({mark!r}).touch()
         threading.Event().wait()
 
@@ -292,6 +293,30 @@ def test_a_second_signal_ends_a_run_while_spark_computes(followed: Landing) -> N
     assert (followed.deliveries, followed.outcomes) == (0, ["Stopped"])
     followed.home.declare(max_files=1)
     assert followed.home.run().batches == 1
+    followed.assert_exactly_once()
+
+
+def test_a_run_whose_jvm_dies_tells_what_its_log_ends_with_and_no_other_run_empties_it(
+    followed: Landing,
+) -> None:
+    followed.land()
+    mark = followed.declare_endless()
+    followed.start_process("run", NAME)
+    followed.wait(mark.exists, "Spark to compute")
+    [jvm] = [one for one in followed.family() if one.name() == "java"]
+    jvm.kill()
+    assert followed.exit_code() == 70, followed.said
+    logs = followed.home.place.settings.home / "logs"
+    [log] = logs.iterdir()
+    assert f"Spark's log, {log}, ends with:\n" in followed.said
+    assert "  a word of a worker\n" in followed.said
+    *_, error, remedy = followed.said.splitlines()
+    assert error.startswith("sluice: Spark's JVM is gone") and f"see its log, {log}; then" in remedy
+    followed.home.declare(max_files=1)
+    followed.start_process("run", NAME)
+    assert followed.exit_code() == 0, followed.said
+    assert len(list(logs.iterdir())) == 2
+    assert "a word of a worker" in log.read_text()
     followed.assert_exactly_once()
 
 

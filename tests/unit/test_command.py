@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from etl import progress
+from etl.cli import _told
 from etl.command import duration, print_json, shown, who
-from etl.errors import SetupError
+from etl.errors import SetupError, SluiceError
 
 
 def test_a_json_document_has_no_value_that_json_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,3 +57,15 @@ def test_the_command_to_copy_is_one_word_to_a_shell_wherever_it_is(
     assert shlex.split(progress._as_called()) == ["Ann's own $HOME/bin/sluice"]
     monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv" / "bin" / "sluice"), "run"])
     assert progress._as_called() == ".venv/bin/sluice"
+
+
+def test_a_value_in_an_error_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = "the file \x1b]0;pwned\x07\x1b[2J of [red]Köln[/red]\n  evidence: none"
+    for error in (SluiceError(seen, remedy="look at it"), ValueError(seen)):
+        assert _told(error) == 70
+    said = capsys.readouterr().err
+    assert "\x1b" not in said and "\x07" not in said
+    assert (
+        "sluice: the file \\x1b]0;pwned\\x07\\x1b[2J of [red]Köln[/red]\n  evidence: none\n  next: look at it\n"
+        in said
+    )
