@@ -7,7 +7,6 @@ the embedded PostgreSQL's binaries, VersityGW of the file's own tag, and this Py
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -23,7 +22,9 @@ import psutil
 import yaml
 
 from etl.services import postgres
+from etl.services.process import lives
 from tests.conftest import REPOSITORY
+from tests.processes import answers
 from tests.waiting import until
 
 FILE = REPOSITORY / "docker-compose.yml"
@@ -212,12 +213,8 @@ class Native:
     def processes(self, of: Iterable[psutil.Popen] | None = None) -> list[psutil.Process]:
         """Every process of these services that runs, by default of all: each service has a session of its own."""
         sessions = {process.pid for process in (self.started.values() if of is None else of)}
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-                if os.getsid(process.pid) in sessions and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        theirs = answers(psutil.process_iter(), lambda one: (one, os.getsid(one.pid)))
+        return [process for process, session in theirs if session in sessions and lives(process)]
 
     def down(self) -> None:
         """As the engine does it: SIGTERM to each container, the stores last, and SIGKILL to what is left of each."""
@@ -228,8 +225,7 @@ class Native:
                 if process.poll() is None:
                     process.terminate()
             psutil.wait_procs(first, timeout=GRACE)
-            for left in self.processes(of=first):
-                left.kill()
+            answers(self.processes(of=first), psutil.Process.kill)
 
 
 def _postgres_binaries(home: Path) -> Path:

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import boto3
@@ -24,6 +25,7 @@ from etl.trigger import trigger
 from tests.compose.conftest import variables_of
 from tests.compose.native import HOST, Native
 from tests.conftest import FOREIGN
+from tests.processes import answers
 from tests.spark.runs import DECLARATION, NAME, RULES, SHOPS, Landed, orders
 from tests.spark.s3_home import S3Home
 
@@ -104,12 +106,8 @@ def test_a_second_start_sets_up_nothing_anew(started: Set) -> None:
 
 def test_it_listens_on_no_other_address_than_its_own(started: Set) -> None:
     """Here all names are 127.0.0.1; in the set, each is the container's own address."""
-    found = [
-        socket.laddr
-        for process in started.native.processes()
-        for socket in process.net_connections("inet")
-        if socket.status == psutil.CONN_LISTEN
-    ]
+    opened = answers(started.native.processes(), lambda one: one.net_connections("inet"))
+    found = [socket.laddr for socket in chain(*opened) if socket.status == psutil.CONN_LISTEN]
     assert {at.ip.removeprefix("::ffff:") for at in found} == {HOST}
     assert {int(port) for port in started.native.ports.values()} <= {at.port for at in found}
 

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -19,6 +19,7 @@ from etl.services import Services
 from etl.services.process import have_ended
 from etl.settings import Settings
 from tests.crash.forked import Forked
+from tests.processes import answers
 from tests.spark.runs import Home
 
 How = Literal["run", "follow", "replay"]
@@ -84,9 +85,7 @@ def runs_of(home: Home, folder: Path) -> Iterator[Runs]:
             for run in found.started:  # none lives, unless the test failed
                 others = processes_of(run)
                 run.process.kill()  # which may not have a session of its own yet
-                for process in others:
-                    with suppress(psutil.NoSuchProcess):
-                        process.kill()
+                answers(others, psutil.Process.kill)
                 run.wait(PATIENCE)
         finally:
             os.close(reached)
@@ -104,14 +103,8 @@ def runs(
 
 def processes_of(run: Forked) -> list[psutil.Process]:
     """All processes of the run's session: the driver while it lives, its JVM, the workers."""
-
-    def session(pid: int) -> int | None:
-        try:
-            return os.getsid(pid)
-        except ProcessLookupError:
-            return None
-
-    return [one for one in psutil.process_iter() if session(one.pid) == run.pid]
+    found = answers(psutil.process_iter(), lambda one: (one, os.getsid(one.pid)))
+    return [process for process, session in found if session == run.pid]
 
 
 def kill(run: Forked, stopped: int) -> None:
@@ -119,9 +112,7 @@ def kill(run: Forked, stopped: int) -> None:
     others, java = others_of(run, stopped)
     os.kill(run.pid, signal.SIGKILL)
     assert run.wait(PATIENCE) == -signal.SIGKILL
-    for jvm in java:
-        with suppress(psutil.NoSuchProcess):  # it may have seen that its driver is gone
-            jvm.kill()
+    answers(java, psutil.Process.kill)  # it may have seen that its driver is gone
     assert_none_left(others)
 
 
@@ -138,10 +129,10 @@ def kill_jvm(run: Forked, stopped: int, runs: Runs) -> None:
 
 def others_of(run: Forked, stopped: int) -> tuple[list[psutil.Process], list[psutil.Process]]:
     """All of the run's processes but the driver, and its JVM, which a run that is at its lease has not yet."""
-    others = [one for one in processes_of(run) if one.pid != run.pid]
-    named = {one.pid: one.name() for one in others}
-    assert stopped in [run.pid, *named]
-    return others, [one for one in others if named[one.pid] == "java"]
+    named = answers(processes_of(run), lambda one: (one, one.name()))
+    assert stopped in [process.pid for process, _ in named]
+    others = [(process, name) for process, name in named if process.pid != run.pid]
+    return [process for process, _ in others], [process for process, name in others if name == "java"]
 
 
 def assert_none_left(processes: list[psutil.Process]) -> None:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from etl.settings import Settings
 from tests.conftest import JARS
 from tests.dags.browser import page
 from tests.dags.orders_stack import orders_stack
+from tests.processes import answers
 
 __all__ = ["orders_stack", "page"]
 
@@ -107,7 +109,7 @@ class Home:
 
     def sockets(self) -> list[Any]:
         """Every IP socket of every process of this home."""
-        return [socket for process in self.processes() for socket in process.net_connections("inet")]
+        return [*chain(*answers(self.processes(), lambda one: one.net_connections("inet")))]
 
 
 @pytest.fixture(scope="module")

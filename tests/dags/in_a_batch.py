@@ -9,6 +9,7 @@ import psutil
 import psycopg2
 
 from tests.dags.orders_stack import PATIENCE, Stack
+from tests.processes import answers
 from tests.spark.runs import NAME
 from tests.waiting import until
 
@@ -36,7 +37,6 @@ def wait_for_the_commit(stack: Stack) -> list[psutil.Process]:
     )
     driver = stack.command()
     family = [driver, *driver.children(recursive=True)]
-    assert "java" in {one.name() for one in family}
-    words = [one.as_dict(["cmdline"])["cmdline"] or [] for one in family]
-    assert any("pyspark.daemon" in of_one for of_one in words)
+    assert "java" in answers(family, psutil.Process.name)
+    assert any("pyspark.daemon" in words for words in answers(family, psutil.Process.cmdline))
     return family

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from etl.services.process import tail
 from etl.settings import Settings
 from tests.conftest import JARS
 from tests.dags.listeners import Inbox, mail, webhook
+from tests.processes import answers
 from tests.spark.runs import DECLARATION, NAME, RULES, SHOPS, Home, Landed, orders
 from tests.waiting import until
 
@@ -137,16 +137,11 @@ class Stack:
 
     def command(self, name: str = NAME) -> psutil.Process:
         """The `sluice run` that is at work."""
-        [found] = [one for one in psutil.process_iter(["cmdline"]) if self._is_command(one, name)]
+        words, home = ["-m", "etl.cli", "run", name], str(self.home.place.settings.home)
+        alike = [one for one in psutil.process_iter(["cmdline"]) if (one.info["cmdline"] or [])[1:5] == words]
+        homes = answers(alike, lambda one: (one, one.environ().get("SLUICE_HOME")))
+        [found] = [process for process, of_one in homes if of_one == home]
         return found
-
-    def _is_command(self, process: psutil.Process, name: str) -> bool:
-        words = process.info["cmdline"] or []
-        if words[1:5] != ["-m", "etl.cli", "run", name]:
-            return False
-        with suppress(psutil.NoSuchProcess):
-            return process.environ().get("SLUICE_HOME") == str(self.home.place.settings.home)
-        return False
 
     def assert_exactly_once(self) -> None:
         self.home.assert_holds(self.landed)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import httpx
@@ -21,6 +22,7 @@ from etl.services import Services
 from etl.services.process import HOST, choose_port
 from tests import oracle
 from tests.conftest import REPOSITORY
+from tests.processes import answers
 from tests.stores import new_database
 from tests.ui.history import seed
 from tests.waiting import until
@@ -128,13 +130,13 @@ def server(services: Services, template: str, tmp_path_factory: pytest.TempPathF
                 stdout=log,
                 stderr=log,
             )
+        head = psutil.Process(process.pid)
         try:
             await_ready(found, process, home / "log")
             yield found
         finally:
-            family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-            for one in family:
-                one.terminate()
+            family = [head, *chain(*answers([head], lambda one: one.children(recursive=True)))]
+            answers(family, psutil.Process.terminate)  # once the first has ended, the others do by themselves
             psutil.wait_procs(family, 30)
             process.wait(30)
 

@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 
 from etl.services.process import have_ended
+from tests.processes import answers
 
 
 def test_what_has_ended_has_so_before_its_parent_asks_for_its_exit_code() -> None:
@@ -22,3 +24,20 @@ def test_what_has_ended_has_so_before_its_parent_asks_for_its_exit_code() -> Non
 def test_what_goes_on_has_not() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert not have_ended([psutil.Process(child.pid)], within=0)
+
+
+def test_of_processes_that_are_asked_those_that_have_ended_are_left_out() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    gone = psutil.Process(ended.pid)
+    assert ended.wait() == 0
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        both = [gone, psutil.Process(child.pid)]
+        assert len(answers(both, lambda one: one.net_connections("inet"))) == 1
+
+
+def test_what_a_living_process_refuses_to_answer_is_an_error() -> None:
+    def refuse(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    with pytest.raises(psutil.AccessDenied):
+        answers([psutil.Process()], refuse)
