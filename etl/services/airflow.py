@@ -46,6 +46,7 @@ from etl.services.process import (
     recall,
     remember,
     tail,
+    tell,
 )
 from etl.settings import Settings
 
@@ -304,10 +305,9 @@ def _end_supervisor(folder: Path) -> None:
     found = recall(_note(folder, SUPERVISOR))
     if found is None or found[0].pid == os.getpid():
         return
-    with contextlib.suppress(psutil.NoSuchProcess):
-        found[0].terminate()
-        if not have_ended([found[0]], within=SUPERVISOR_ENDS_WITHIN):
-            found[0].kill()
+    tell(found[0], signal.SIGTERM)
+    if not have_ended([found[0]], within=SUPERVISOR_ENDS_WITHIN):
+        tell(found[0], signal.SIGKILL)
 
 
 def _stop(folder: Path) -> bool:
@@ -335,8 +335,7 @@ def _kill_the_rest(folder: Path) -> bool:
     while left := list(_marked(folder)):  # again, since one may have forked meanwhile
         killed = True
         for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+            tell(process, signal.SIGKILL)
         have_ended(left, within=1)
         if time.monotonic() > deadline:
             raise ServiceAway(

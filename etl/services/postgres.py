@@ -35,6 +35,7 @@ from etl.services.process import (
     make_folder,
     port_is_free,
     tail,
+    tell,
     write_secret,
 )
 
@@ -123,10 +124,11 @@ def start(server: Postgres) -> str:
 
 def stop(server: Postgres) -> bool:
     """Stop the server and every process of it; False when none ran."""
-    process = _postmaster(server)
-    if process is None:
+    found = _postmaster(server)
+    if found is None:
         return False
-    process.send_signal(signal.SIGINT)  # fast shutdown: roll back what is open, write a checkpoint
+    process, _ = found
+    tell(process, signal.SIGINT)  # fast shutdown: roll back what is open, write a checkpoint
     if not have_ended([process], within=60):
         raise ServiceAway(
             f"the embedded PostgreSQL (pid {process.pid}) did not stop within 60 s; its log is {server.log}",
@@ -138,18 +140,18 @@ def stop(server: Postgres) -> bool:
 
 def running(server: Postgres) -> int | None:
     """The port of the running server, if it runs."""
-    if _postmaster(server) is None:
-        return None
-    return int((server.data / "postmaster.pid").read_text().splitlines()[3])
+    found = _postmaster(server)
+    return None if found is None else found[1]
 
 
-def _postmaster(server: Postgres) -> psutil.Process | None:
+def _postmaster(server: Postgres) -> tuple[psutil.Process, int] | None:
+    """The server's process and its port, if it runs."""
     # a stale file may name a pid that now belongs to someone else: the data folder tells them apart
     try:
         lines = (server.data / "postmaster.pid").read_text().splitlines()
         process = psutil.Process(int(lines[0]))
-        if Path(process.cwd()) == server.data and lives(process) and len(lines) > 3:
-            return process
+        if Path(process.cwd()) == server.data and lives(process):
+            return process, int(lines[3])  # which a server that has only begun to start has not written yet
     except (FileNotFoundError, IndexError, ValueError, psutil.NoSuchProcess, psutil.AccessDenied):
         return None
     return None

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Collection, Iterator
@@ -120,6 +121,12 @@ def lives(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def tell(process: psutil.Process, number: signal.Signals) -> None:
+    """Send the process a signal, unless it has ended meanwhile."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
 
 
 def have_ended(processes: Collection[psutil.Process], within: float) -> bool:

@@ -31,6 +31,7 @@ from etl.services.process import (
     recall,
     remember,
     tail,
+    tell,
     write_secret,
 )
 
@@ -131,10 +132,10 @@ def stop(server: S3) -> bool:
     if found is None:
         return False
     process, _ = found
-    process.send_signal(signal.SIGTERM)
+    tell(process, signal.SIGTERM)
     if not have_ended([process], within=20):
         # it keeps nothing in memory that a client was promised
-        process.kill()
+        tell(process, signal.SIGKILL)
         if not have_ended([process], within=20):
             raise ServiceAway(
                 f"the embedded S3 server (pid {process.pid}) does not end; its log is {server.log}",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
 import psutil
 import pytest
 
-from etl.services.process import have_ended
+from etl.services.process import have_ended, tell
 from tests.processes import answers
 
 
@@ -41,3 +42,11 @@ def test_what_a_living_process_refuses_to_answer_is_an_error() -> None:
 
     with pytest.raises(psutil.AccessDenied):
         answers([psutil.Process()], refuse)
+
+
+def test_a_signal_to_what_has_ended_meanwhile_is_no_error() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = psutil.Process(child.pid)
+    tell(process, signal.SIGTERM)
+    assert child.wait() == -signal.SIGTERM
+    tell(process, signal.SIGTERM)
