@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
+import random
 import signal
 import socket
 import time
@@ -17,6 +19,9 @@ import psutil
 from etl.errors import SetupError
 
 HOST = "127.0.0.1"
+DYNAMIC = range(49_152, 65_536)  # the ports that are registered for no service
+KERNELS_OWN = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_claims: list[socket.socket] = []  # of ports that this process has chosen
 
 
 @contextlib.contextmanager
@@ -68,6 +73,35 @@ def _trouble(port: int) -> OSError | None:
     return None
 
 
+def free_ports(count: int) -> list[int]:
+    """Choose ports that nobody listens on and that nobody else is given while this process lives.
+
+    Not those of which the kernel gives one to each connection: it would, before a server that is told of it listens.
+    """
+    low, high = map(int, KERNELS_OWN.read_text().split())
+    ports = [port for port in DYNAMIC if not low <= port <= high] or DYNAMIC
+    free = (port for port in random.sample(ports, len(ports)) if port_is_free(port) and _claim(port))
+    found = list(itertools.islice(free, count))
+    if len(found) < count:
+        raise SetupError(
+            f"of {len(ports)} ports of {HOST} from {ports[0]} on fewer than {count} are free",
+            remedy="stop what uses them",
+        )
+    return found
+
+
+def _claim(port: int) -> bool:
+    """Whether no other process has chosen the port; a name in the network's namespace says so until this one ends."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0sluice-port-{port}")
+    except OSError:
+        claim.close()
+        return False
+    _claims.append(claim)
+    return True
+
+
 def choose_port(service: str, wanted: int, memory: Path) -> int:
     """The port to listen on: the one the settings want, else the remembered one, else any free one."""
     if wanted:
@@ -76,9 +110,7 @@ def choose_port(service: str, wanted: int, memory: Path) -> int:
     remembered = _remembered(memory)
     if remembered and port_is_free(remembered):
         return remembered
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port = int(probe.getsockname()[1])
+    [port] = free_ports(1)
     memory.write_text(str(port))
     return port
 

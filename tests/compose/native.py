@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ import psutil
 import yaml
 
 from etl.services import postgres
-from etl.services.process import lives
+from etl.services.process import free_ports, lives
 from tests.conftest import REPOSITORY
 from tests.processes import answers
 from tests.waiting import until
@@ -55,12 +54,6 @@ def compose_file(variables: Mapping[str, str]) -> dict[str, Any]:
     return dict(yaml.safe_load(interpolated(FILE.read_text(), variables)))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 @dataclass(kw_only=True)
 class Native:
     """One start of the set; `root` holds its volumes and logs."""
@@ -79,7 +72,8 @@ class Native:
             for port in (*service.get("ports", ()), *service.get("expose", ()))
         ]
         assert len(listening) == len(set(listening)), "on one machine two services can't have one port"
-        return cls(root=root, services=services, ports={port: str(free_port()) for port in listening})
+        ports = free_ports(len(listening))
+        return cls(root=root, services=services, ports=dict(zip(listening, map(str, ports), strict=True)))
 
     def folder(self, service: str, target: str) -> Path:
         """What stands for a volume: a folder of `root` for a named one, itself for a folder of the host."""

@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 
 from etl.services import JarSet, jars, java, spark_jars
 from etl.services.jarsets import SMALL_SERVER
-from etl.services.process import HOST, tail
+from etl.services.process import HOST, free_ports, tail
 from etl.settings import load_settings
 from tests.waiting import until
 
@@ -179,18 +179,6 @@ class Broker:
 def _done(command: Sequence[str | Path]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 @contextmanager

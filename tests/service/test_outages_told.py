@@ -14,7 +14,7 @@ from etl.database import session
 from etl.errors import ContractBroken, ServiceAway
 from etl.objects import ObjectStore
 from etl.outage import outage, outages_told
-from tests.kafka.broker import free_ports
+from etl.services.process import free_ports
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from psycopg2.extensions import make_dsn
 
 from etl.errors import ServiceAway
-from tests.kafka.broker import free_ports
+from etl.services.process import free_ports
 from tests.spark.runs import DECLARATION, Home, orders
 
 # In a worker, where Sluice's own COPY is: what its library raises reaches the driver as text.

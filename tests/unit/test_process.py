@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from etl.services.process import have_ended, tell
+from etl.services.process import KERNELS_OWN, free_ports, have_ended, tell
 from tests.processes import answers
 
 
@@ -50,3 +50,18 @@ def test_a_signal_to_what_has_ended_meanwhile_is_no_error() -> None:
     tell(process, signal.SIGTERM)
     assert child.wait() == -signal.SIGTERM
     tell(process, signal.SIGTERM)
+
+
+def test_a_port_that_is_chosen_is_given_to_no_other_before_it_is_listened_on() -> None:
+    """Neither by the kernel to a connection, nor by another process that chooses."""
+    low, high = map(int, KERNELS_OWN.read_text().split())
+    chosen = free_ports(5)
+    assert len(set(chosen)) == 5
+    assert not [port for port in chosen if low <= port <= high]
+    program = (
+        "import sys; from etl.services.process import _claim; print(*map(_claim, map(int, sys.argv[1:])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, chosen)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False"] * 5
