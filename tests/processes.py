@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 import psutil
-
-from etl.services.process import lives
 
 T = TypeVar("T")
 
@@ -16,9 +15,10 @@ def answers(processes: Iterable[psutil.Process], ask: Callable[[psutil.Process],
     """Ask each process and return what they answer; one that has ended, or ends while it is asked, is left out."""
     found = []
     for process in processes:
-        try:
-            found.append(ask(process))
-        except (psutil.Error, ProcessLookupError):
-            if lives(process):
-                raise
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            try:
+                found.append(ask(process))
+            except psutil.AccessDenied:
+                if process.status() != psutil.STATUS_ZOMBIE:  # which answers nobody but root
+                    raise
     return found

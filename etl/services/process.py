@@ -148,9 +148,11 @@ def remember(path: Path, process: psutil.Process, port: int) -> None:
 
 
 def lives(process: psutil.Process) -> bool:
-    """It has not ended; one that has, and that whoever started it has not asked for its exit code, does not live."""
+    """Whether it has not ended; one that has, and that nobody has asked for its exit code, does not live."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        # a JVM that is killed shows its first thread's end, and lets its port go with the last one's
+        ended = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() < 2
+        return process.is_running() and not ended
     except psutil.NoSuchProcess:
         return False
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import boto3
@@ -26,6 +26,7 @@ from etl.services import Services, postgres, s3
 from etl.services.postgres import cluster
 from etl.services.process import choose_port
 from etl.settings import Settings
+from tests.processes import answers
 
 pytestmark = pytest.mark.long
 
@@ -82,9 +83,7 @@ def test_killed_services_are_started_again_despite_their_stale_notes(own: Settin
     family = [postmaster, *postmaster.children(recursive=True)]
     commands = ((process, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]))
     family += [process for process, words in commands if str(own.home / "s3") in " ".join(words or ())]
-    for process in family:
-        with suppress(psutil.NoSuchProcess):  # a background worker may have ended by itself
-            process.kill()
+    answers(family, psutil.Process.kill)  # a background worker may have ended by itself
     psutil.wait_procs(family, timeout=30)
     assert all(state.port is None for state in embedded.status(own))
     assert embedded.up(own) == first

@@ -11,6 +11,7 @@ import pytest
 
 from etl.services.process import KERNELS_OWN, free_ports, have_ended, tell
 from tests.processes import answers
+from tests.waiting import until
 
 
 def test_what_has_ended_has_so_before_its_parent_asks_for_its_exit_code() -> None:
@@ -20,6 +21,19 @@ def test_what_has_ended_has_so_before_its_parent_asks_for_its_exit_code() -> Non
     assert process.status() == psutil.STATUS_ZOMBIE
     assert child.wait() == 0
     assert have_ended([process], within=0), "and after"
+
+
+def test_what_has_lost_its_first_thread_alone_has_not_ended() -> None:
+    """As a JVM that is killed: it may still hold its port."""
+    program = "import ctypes, sys, threading\nthreading.Thread(target=sys.stdin.read).start()\n"
+    words = [sys.executable, "-c", program + "ctypes.CDLL(None).pthread_exit(None)"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
+        process = psutil.Process(child.pid)
+        until(lambda: process.status() == psutil.STATUS_ZOMBIE, "its first thread to end", patience=60)
+        assert not have_ended([process], within=0)
+        assert child.stdin is not None
+        child.stdin.close()
+        assert have_ended([process], within=60)
 
 
 def test_what_goes_on_has_not() -> None:
