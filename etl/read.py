@@ -17,7 +17,7 @@ from psycopg2.extensions import parse_dsn
 
 from etl import ledger
 from etl.database import Cursor, migrate, rows, run, session
-from etl.errors import SetupError
+from etl.errors import LedgerBehind, SetupError
 from etl.pipeline import Pipeline, Replace, load_pipeline
 from etl.settings import Settings, load_settings
 from etl.stored import parquet
@@ -53,6 +53,16 @@ class CommittedFiles:
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivered:
+    """What became of a pipeline's table after one of its commits, up to another."""
+
+    after: int  # commit
+    to: int  # commit: what comes later is after it
+    deliveries: Sequence[int]  # whose rows the table has, in the order of their commits
+    replaced: Sequence[int]  # of those up to `after`: whose rows the table had then and has no longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +105,39 @@ def moment(place: Place, pipeline: Pipeline) -> Moment:
         )
 
 
+def delivered(
+    pipeline: str | Pipeline, *, after: int, to: int | None = None, settings: Settings | None = None
+) -> Delivered:
+    """Ask the ledger what was delivered after commit `after`, up to `to`, by default the newest.
+
+    Commits of a pipeline are numbered from 1 without a gap, in the order in which they can be seen: who keeps `to` of
+    the last result in the place of `after` leaves nothing out, and reads nothing twice.
+    """
+    place, pipeline = _opened(pipeline, settings)
+    if isinstance(pipeline.sink, Replace):
+        raise SetupError(
+            f"Each batch of {pipeline.name} replaces the whole table, so it has nothing that is new beside the rest",
+            remedy=f'read all of it: `etl.read(spark, "{pipeline.name}")`',
+        )
+    dsn = place.services.postgres
+    migrate(dsn)
+    with session(dsn) as cursor:
+        run(cursor, "audit", "one_snapshot")
+        found = run(cursor, "audit", "newest_commit", {"pipeline": pipeline.name}).fetchone()
+        newest = int(found[0]) if found else 0
+        if newest < max(after, to or 0):
+            raise LedgerBehind(
+                f"Commit {max(after, to or 0)} of {pipeline.name} was read, and its newest in the ledger is {newest}:"
+                " PostgreSQL went back in time",
+                remedy="make what was made of this pipeline anew, from `after=0` on",
+            )
+        to = newest if to is None else to
+        span = {"pipeline": pipeline.name, "after": after, "to": to}
+        new = run(cursor, "audit", "delivered_between", span).fetchall()
+        old = run(cursor, "audit", "replaced_between", span).fetchall()
+    return Delivered(after=after, to=to, deliveries=[one for (one,) in new], replaced=[one for (one,) in old])
+
+
 def _files(cursor: Cursor, pipeline: Pipeline, deliveries: Collection[int]) -> list[CommittedFile]:
     return [
         CommittedFile(
@@ -127,15 +170,7 @@ def read(
     of the delivery that took its place, which is told by an event of its own. `spark` needs S3A and credentials
     of the AWS chain, as a session of Sluice has them.
     """
-    from etl import services
-    from etl.run import Place
-
-    settings = settings or load_settings()
-    found = services.up(settings)
-    os.environ.update(found.environment)
-    place = Place(settings=settings, services=found)
-    if isinstance(pipeline, str):
-        pipeline = load_pipeline(pipeline, settings.pipelines)
+    place, pipeline = _opened(pipeline, settings)
     now = moment(place, pipeline)
     if now.pointer is None:
         raise SetupError(f"Pipeline {pipeline.name} has no table yet", remedy=f"`sluice run {pipeline.name}`")
@@ -149,6 +184,19 @@ def read(
     )
     schema = spark_schema(place.lake.table(pipeline.table).load(now.pointer).schema())
     return parquet(spark, [one.path for one in now.files if one.delivery_id in wanted], schema)
+
+
+def _opened(pipeline: str | Pipeline, settings: Settings | None) -> tuple[Place, Pipeline]:
+    """The place of these settings, with its services up, and the pipeline as it is declared there."""
+    from etl import services
+    from etl.run import Place
+
+    settings = settings or load_settings()
+    found = services.up(settings)
+    os.environ.update(found.environment)
+    if isinstance(pipeline, str):
+        pipeline = load_pipeline(pipeline, settings.pipelines)
+    return Place(settings=settings, services=found), pipeline
 
 
 def wanted_deliveries(

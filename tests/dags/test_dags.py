@@ -101,6 +101,17 @@ def test_a_schedule_gives_intervals_with_a_length_and_runs_do_not_overlap(bag: A
     assert dag["max_active_runs"] == 1
 
 
+def test_the_dag_downstream_looks_each_hour_also_without_an_event_and_tries_again(bag: Any) -> None:
+    dag = bag["dags"]["flights_delays"]
+    schedule = dag["timetable"]
+    assert schedule["__type"].endswith("AssetOrTimeSchedule")
+    assert schedule["__var"]["timetable"]["__var"]["expression"] == "0 * * * *"
+    assert (dag["max_active_runs"], dag["catchup"]) == (1, False)
+    [task] = [one["__var"] for one in dag["tasks"]]
+    assert task["retries"] == 3
+    assert [outlet["__var"]["uri"] for outlet in task["outlets"]] == ["x-sluice://flights_delays"]
+
+
 def test_a_dag_has_the_pipelines_owner_and_tags(bag: Any, task: Any) -> None:
     assert task["owner"] == PIPELINE.owner
     assert set(bag["dags"]["flights"]["tags"]) == {"sluice", *PIPELINE.tags}

@@ -1,36 +1,47 @@
-"""`dag.test()` runs a pipeline for real, and a DAG downstream reads exactly what each run delivered."""
+"""`dag.test()` runs a pipeline for real, and a DAG downstream reads each delivery once, whenever it comes."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
 
+import psutil
 import pytest
 
 from etl.services.airflow_environment import environment
 from tests.conftest import REPOSITORY
 from tests.dags.orders_stack import PATIENCE, Stack
+from tests.processes import answers
 from tests.waiting import until
 
 DOWNSTREAM = "flights_delays"
-pytestmark = pytest.mark.timeout(900)
+BY_CARRIER = "SELECT carrier, count(*), avg(dep_delay)::float8 FROM warehouse.flights WHERE month = 1"
+pytestmark = pytest.mark.timeout(1200)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def flights(stack: Stack) -> Stack:
-    """The shipped pipeline among the user's own."""
+    """The shipped pipeline among the user's own; the DAG downstream has looked for what there was when it was unpaused."""
     shutil.copy(REPOSITORY / "etl" / "pipelines" / "flights.py", stack.home.root / "my pipelines")
     shutil.copy(REPOSITORY / "expectations" / "flights.json", stack.home.root / "our-suites")
     stack.api.unpause(DOWNSTREAM)
+    until(lambda: read(stack), "the run that its schedule starts", patience=PATIENCE, every=0.5)
     return stack
 
 
-def dag_test(stack: Stack, dag: str) -> None:
-    """`airflow dags test`, which is `dag.test()`: the whole DAG run in one process, without the scheduler."""
+def deliver(stack: Stack, first: int, last: int) -> None:
+    """Deliver days of January by `airflow dags test`, which is `dag.test()`: a whole DAG run in one process."""
+    landed = stack.home.sluice("land", "flights", "--days", f"2013-01-{first:02}..2013-01-{last:02}")
+    assert landed.returncode == 0, landed.stderr
     place = stack.home.place
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "airflow", "dags", "test", dag],
+        [sys.executable, "-P", "-m", "airflow", "dags", "test", "flights"],
         env=environment(stack.found, place.settings, place.services),
         cwd=stack.home.root,
         capture_output=True,
@@ -41,35 +52,76 @@ def dag_test(stack: Stack, dag: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
+def read(stack: Stack) -> dict[str, list[dict[str, Any]]]:
+    """What each run of the DAG downstream that succeeded has read."""
+    runs = stack.api.runs(DOWNSTREAM)
+    assert "failed" not in runs.values(), runs
+    done = [run for run, state in runs.items() if state == "success"]
+    return {run: stack.api.xcom(DOWNSTREAM, run, "by_carrier") for run in done}
+
+
 def next_run(stack: Stack, seen: set[str]) -> str:
-    """The run of the DAG downstream that was not there yet."""
-    [run] = until(
-        lambda: stack.api.runs(DOWNSTREAM).keys() - seen,
-        "an asset event that starts the DAG downstream",
+    """A run that was not there yet, and has read something."""
+    return until(
+        lambda: next((run for run, found in read(stack).items() if run not in seen and found), ""),
+        "a run of the DAG downstream",
         patience=PATIENCE,
         every=0.5,
     )
-    return run
+
+
+@contextmanager
+def held(stack: Stack) -> Iterator[None]:
+    """The run of the DAG downstream that is under way stops where it has found out what is new, until the block is left."""
+    home = str(stack.home.place.settings.home)
+
+    def drivers() -> list[psutil.Process]:
+        asked = answers(psutil.process_iter(), lambda one: (one, one.cmdline()))
+        spark = [one for one, words in asked if "org.apache.spark.deploy.SparkSubmit" in words]
+        homes = answers(spark, lambda one: (one.parent(), one.environ().get("SLUICE_HOME")))
+        return [parent for parent, of_one in homes if parent is not None and of_one == home]
+
+    [task] = until(drivers, "the task downstream to start Spark", patience=PATIENCE)
+    task.suspend()
+    try:
+        yield
+    finally:
+        task.resume()
 
 
 def test_the_dag_downstream_reads_exactly_the_batches_of_each_run(flights: Stack) -> None:
-    seen: set[str] = set()
     for first, last in ((1, 2), (3, 3)):
-        landed = flights.home.sluice("land", "flights", "--days", f"2013-01-0{first}..2013-01-0{last}")
-        assert landed.returncode == 0, landed.stderr
-        dag_test(flights, "flights")
+        seen = set(flights.api.runs(DOWNSTREAM))
+        deliver(flights, first, last)
         run = next_run(flights, seen)
-        seen.add(run)
-        assert flights.ended(run, DOWNSTREAM) == "success"
-        found = flights.api.xcom(DOWNSTREAM, run, "by_carrier")
-        wanted = flights.home.ask(
-            "SELECT carrier, count(*), avg(dep_delay)::float8 FROM warehouse.flights"
-            " WHERE month = 1 AND day BETWEEN %s AND %s GROUP BY carrier ORDER BY carrier",
-            first,
-            last,
-        )
+        found = read(flights)[run]
+        days = f"{BY_CARRIER} AND day BETWEEN %s AND %s GROUP BY carrier ORDER BY carrier"
+        wanted = flights.home.ask(days, first, last)
         assert len(wanted) > 10
         assert [(row["carrier"], row["flights"], pytest.approx(row["delay"])) for row in found] == wanted
+    flights.clear(run, DOWNSTREAM)
+    assert flights.ended(run, DOWNSTREAM) == "success"
+    assert read(flights)[run] == found, "what it had read before"
     assert flights.home.ask("SELECT DISTINCT run_type FROM sluice.airflow_try WHERE dag_id = 'flights'") == [
         ("manual",)
     ]
+
+
+def test_three_deliveries_while_the_dag_downstream_is_at_work_are_each_read_once(flights: Stack) -> None:
+    deliver(flights, 4, 4)
+    with held(flights):
+        for day in (5, 6, 7):
+            deliver(flights, day, day)
+
+    def counted() -> Counter[str]:
+        rows = chain.from_iterable(read(flights).values())
+        return sum((Counter({row["carrier"]: row["flights"]}) for row in rows), Counter())
+
+    there = {carrier: count for carrier, count, _ in flights.home.ask(f"{BY_CARRIER} GROUP BY carrier")}
+    until(
+        lambda: counted().total() >= sum(there.values()),
+        lambda: f"{there} to be read, and not only {counted()}",
+        patience=PATIENCE,
+        every=1,
+    )
+    assert counted() == there

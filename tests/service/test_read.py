@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,20 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.audit import audit
-from etl.errors import SetupError
+from etl.errors import LedgerBehind, SetupError
 from etl.lake import Lake
 from etl.pipeline import Append, Replace, day, identity
-from etl.read import Moment, catalog_properties, committed_files, moment, wanted_deliveries
+from etl.read import (
+    Delivered,
+    Moment,
+    catalog_properties,
+    committed_files,
+    delivered,
+    moment,
+    wanted_deliveries,
+)
 from etl.services import Services
+from etl.settings import Settings
 from etl.steps import Step
 from tests.service.delivering import Delivering
 
@@ -112,6 +122,67 @@ def test_a_replaced_tables_files_are_its_last_deliverys(
     assert chosen(now, deliveries=[1], skip_replaced=True) == set()
     with pytest.raises(SetupError, match="no live delivery 3"):
         chosen(now, deliveries=[1, 3], skip_replaced=True)
+
+
+@pytest.fixture
+def asked(
+    events: Delivering, settings_for: Callable[..., Settings], tmp_path: Path
+) -> Callable[..., Delivered]:
+    """`delivered` of the pipeline's own place; its commits 1 and 2 are there."""
+    settings = settings_for(tmp_path / "home", postgres=events.dsn)
+    return lambda **span: delivered(events.pipeline, settings=settings, **span)
+
+
+def between(after: int, to: int, deliveries: list[int], replaced: Sequence[int] = ()) -> Delivered:
+    return Delivered(after=after, to=to, deliveries=deliveries, replaced=[*replaced])
+
+
+def replay(events: Delivering, old: int) -> int:
+    """The delivery that takes the place of an old one in the ledger."""
+    new = events.deliver(rows(5, start=1000 * old)).delivery_id
+    replaced = "UPDATE sluice.delivery SET live = false, superseded_by = %s WHERE delivery_id = %s"
+    events.execute(replaced, new, old)
+    return new
+
+
+def test_what_came_after_a_commit_leaves_nothing_out_and_reads_nothing_twice(
+    events: Delivering, asked: Callable[..., Delivered]
+) -> None:
+    events.restart()  # the run that was killed holds the lease
+    assert asked(after=0) == between(0, 2, [1, 2])
+    assert asked(after=2) == between(2, 2, [])
+    third = events.deliver(rows(5, start=200)).delivery_id
+    assert asked(after=2) == between(2, 3, [third])
+    assert asked(after=0, to=2) == between(0, 2, [1, 2])
+
+
+def test_what_is_replaced_is_named_where_it_was_read_and_only_its_last_successor_is_new(
+    events: Delivering, asked: Callable[..., Delivered]
+) -> None:
+    events.restart()
+    once = replay(events, 1)
+    twice = replay(events, once)
+    assert asked(after=2) == between(2, 4, [twice], replaced=[1])
+    assert asked(after=3) == between(3, 4, [twice], replaced=[once])
+    assert asked(after=0) == between(0, 4, [2, twice])
+    assert asked(after=1, to=2) == between(1, 2, [2])
+    assert asked(after=2, to=3) == between(2, 3, [], replaced=[1])
+
+
+def test_a_place_that_the_ledger_has_not_come_to_is_told_and_not_waited_for(
+    asked: Callable[..., Delivered],
+) -> None:
+    for span in ({"after": 3}, {"after": 1, "to": 3}):
+        with pytest.raises(LedgerBehind, match="its newest in the ledger is 2: PostgreSQL went back in time"):
+            asked(**span)
+
+
+def test_of_a_table_that_each_batch_replaces_nothing_is_new_beside_the_rest(
+    events: Delivering, asked: Callable[..., Delivered]
+) -> None:
+    events.pipeline = replace(events.pipeline, sink=Replace())
+    with pytest.raises(SetupError, match="Each batch of events replaces the whole table"):
+        asked(after=0)
 
 
 def test_pyiceberg_reads_the_table_by_the_catalog(events: Delivering) -> None:
