@@ -157,7 +157,7 @@ def columns(
     end = moment("--until", until) if until else None
     place = here()
     pipeline = load(name, place.settings)
-    found = spans(place, pipeline, since=first, until=end, by=cast("By", by))
+    found = spans(place.services.postgres, pipeline, since=first, until=end, by=cast("By", by))
     if as_json:
         print_json([span.json() for span in found])
         return

@@ -14,16 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from etl.pipeline import Pipeline
-    from etl.run import Place
 
 By = Literal["all", "month", "day", "batch"]
 
 
-def past_batches(place: Place, pipeline: Pipeline, last: int) -> list[PastBatch]:
+def past_batches(dsn: str, pipeline: Pipeline, last: int) -> list[PastBatch]:
     """The stream's last live batches, newest first: what a rule across batches compares with."""
     if not last:
         return []
-    with session(place.services.postgres) as cursor:
+    with session(dsn) as cursor:
         found = rows(run(cursor, "metrics", "past_batches", {"pipeline": pipeline.name, "last": last}))
     return [_past(list(lines)) for _, lines in groupby(found, lambda line: line["delivery_id"])]
 
@@ -63,7 +62,7 @@ def _as_json(one: ColumnMetrics) -> dict[str, Any]:
 
 
 def spans(
-    place: Place,
+    dsn: str,
     pipeline: Pipeline,
     *,
     since: dt.datetime | None = None,
@@ -71,7 +70,6 @@ def spans(
     by: By = "all",
 ) -> list[Span]:
     """The metrics of each span of live batches, oldest first; no row is read. `until` is exclusive, days are UTC's."""
-    dsn = place.services.postgres
     migrate(dsn)
     values = {"pipeline": pipeline.name, "since": since, "until": until}
     with session(dsn) as cursor:

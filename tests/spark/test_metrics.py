@@ -112,13 +112,13 @@ def test_any_span_of_batches_is_one_without_reading_a_row(home: Home) -> None:
     home.ask(
         "UPDATE sluice.delivery SET committed_at = committed_at - interval '40 days' WHERE batch_id < 2 RETURNING 1"
     )
-    whole, *rest = spans(home.place, home.pipeline())
+    whole, *rest = spans(home.dsn, home.pipeline())
     assert (rest, whole.start, whole.batches) == ([], None, 3)
     assert_describes(whole.columns[0], [one for made in batches for one in made])
-    first, second = spans(home.place, home.pipeline(), by="day")
+    first, second = spans(home.dsn, home.pipeline(), by="day")
     assert (first.batches, second.batches) == (2, 1)
     assert_describes(first.columns[0], batches[0] + batches[1])
-    [later] = spans(home.place, home.pipeline(), since=second.start)
+    [later] = spans(home.dsn, home.pipeline(), since=second.start)
     assert later.columns == second.columns
     said = home.sluice("columns", "orders", "--by", "month")
     assert (said.returncode, said.stdout.count("batches")) == (0, 2), said.stderr
@@ -145,7 +145,7 @@ def test_reports_and_sketches_are_taken_out_after_their_time_and_figures_stay(ho
     old, new = (metrics["amount"] for metrics in kept(home))
     assert old.distinct is old.quantiles is None
     assert (old.rows, new.rows, new.distinct is None) == (50, 50, False)
-    [whole] = spans(place, home.pipeline())
+    [whole] = spans(place.services.postgres, home.pipeline())
     assert (whole.columns[0].rows, whole.columns[0].distinct) == (100, None)
     assert len(history(place, home.pipeline())) == 1
 
@@ -184,7 +184,7 @@ def test_a_column_that_becomes_wider_has_the_same_values_as_before(home: Home) -
         home.land(f"orders/{name}.jsonl", orders(0, 500))
         home.run()
         home.declare(text=text)
-    [whole] = spans(home.place, home.pipeline())
+    [whole] = spans(home.dsn, home.pipeline())
     assert [one.distinct_estimate() for one in whole.columns] == [pytest.approx(500, rel=0.05)] * 2
 
 
@@ -303,9 +303,9 @@ def test_what_was_replaced_is_no_measure(home: Home) -> None:
     measured(home)
     usual(home, 3)
     first = home.run().deliveries[0]
-    assert len(past_batches(home.place, home.pipeline(), 10)) == 3
+    assert len(past_batches(home.dsn, home.pipeline(), 10)) == 3
     replayed(home, first)
-    assert len(past_batches(home.place, home.pipeline(), 10)) == 2
+    assert len(past_batches(home.dsn, home.pipeline(), 10)) == 2
 
 
 MISTAKES = (
