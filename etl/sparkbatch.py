@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from etl.checkpoint import Checkpoint, LoggedFile
     from etl.metrics import PastBatch
-    from etl.opened import Opened
     from etl.quality import CompiledSuite
     from etl.source import Source
 
@@ -169,12 +168,14 @@ class SparkBatch:
         frame: DataFrame,
         batch_id: int,
         checkpoint: Checkpoint,
-        opened: Opened,
+        source: Source,
         rules: Rules,
         settings: Settings,
+        *,
+        state: Sequence[str],
     ) -> SparkBatch:
         """The batch with its inputs, from the logs that Spark wrote before it called."""
-        source, output = opened.source.of_batch(frame)
+        source, output = source.of_batch(frame)
         taken, landing = takes(rules.pipeline), settings.landing
         logged = [file for file in checkpoint.inputs(batch_id) if taken(evidence.path_of(file.uri, landing))]
         _refuse_doubled(logged, rules.pipeline)
@@ -187,8 +188,8 @@ class SparkBatch:
             inputs=[*found, *gone],
             ranges=source.ranges(checkpoint, batch_id),
             stale=_since_listed(logged, found),
-            state=opened.state,
-            about=checkpoint.about(batch_id) if opened.state else None,
+            state=state,
+            about=checkpoint.about(batch_id) if state else None,
             source=source,
             rules=rules,
             settings=settings,

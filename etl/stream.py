@@ -157,7 +157,9 @@ class StreamRun:
             require_same(checkpoint, self.stream_id, self.pipeline.name)
             if now.source.tells_late:
                 set_watermark(now.source.spark, checkpoint.watermark_of(number - 1))
-            micro = SparkBatch.of(found, number, checkpoint, now, rules, self.place.settings)
+            micro = SparkBatch.of(
+                found, number, checkpoint, now.source, rules, self.place.settings, state=now.state
+            )
             receipt = deliver(now.session(self.lease, stream, self.on_step), micro)
             if receipt.delivered_before:
                 micro.pass_by()
