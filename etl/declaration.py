@@ -10,9 +10,12 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from etl.patterns import inferred_format
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 PartitionKind = Literal["identity", "hour", "day", "month"]
 OutputMode = Literal["append", "update", "complete"]
@@ -161,6 +164,24 @@ class Model:
     rows: int = 100_000  # of more of them, so many are drawn
     trees: int = 100
     seed: int = 1  # of what is drawn
+
+
+class Scorer(Protocol):
+    """Scores rows with the version of a model that was in force when the batch began; a transform takes it."""
+
+    @property
+    def version(self) -> int:
+        """The model's version, from 1."""
+        ...
+
+    @property
+    def threshold(self) -> float:
+        """The score above which a row counts as an anomaly."""
+        ...
+
+    def score(self, *columns: str | Column) -> Column:
+        """Return a score from 0 to 1, the higher the more of an anomaly; it takes one column for each feature."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

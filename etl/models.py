@@ -5,87 +5,23 @@ A version is written once. What is loaded is the version in force, and only the 
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import psycopg2
-import pyarrow as pa
 from psycopg2.extras import Json
 
 from etl import forest
 from etl.database import constraint_of, migrate, row, run, session
 from etl.declaration import Pipeline
 from etl.errors import Busy, NeedsPerson, ServiceAway, SetupError
-from etl.inputs import LOOKUP_SOURCE, Input
 from etl.lake import Lake
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from etl.scorers import ModelScorer, Version
 
 FOLDER = "_models"  # on the lake, where no table can be: their names begin with a letter
-
-
-@dataclass(frozen=True, kw_only=True)
-class Version:
-    """A trained model."""
-
-    pipeline: str
-    name: str
-    version: int  # from 1
-    location: str  # s3:// URI
-    bytes: int
-    digest: str  # SHA-256
-    threshold: float  # the score above which a row counts as an anomaly
-    metadata_location: str  # of the table it learned from
-    report: Mapping[str, Any]  # of the evaluation
-    made_at: dt.datetime
-
-    @property
-    def input(self) -> Input:
-        """What is recorded with each batch that it scored."""
-        return Input(
-            path=f"{self.name} version {self.version}",
-            uri=self.location,
-            size=self.bytes,
-            mtime_ms=int(self.made_at.timestamp() * 1000),
-            etag=self.digest,
-            source=LOOKUP_SOURCE,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scorer:
-    """What a transform takes for a model: the version that was in force when the batch began."""
-
-    version: int
-    threshold: float  # the score above which a row counts as an anomaly
-    features: tuple[str, ...]  # as declared
-    content: bytes = field(repr=False)
-
-    def score(self, *columns: str | Column) -> Column:
-        """From 0 to 1, the more of an anomaly the higher; null where a value is null, NaN or beyond what a float holds.
-
-        One column for each feature, in their order.
-        """
-        from pyspark.sql import functions as F
-        from pyspark.sql.pandas.functions import arrow_udf
-
-        if len(columns) != len(self.features):
-            raise ValueError(f"score takes {len(self.features)} columns: {', '.join(self.features)}")
-        content = self.content
-
-        def scored(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-            return forest.scored(content, batches)
-
-        values = (F.col(one) if isinstance(one, str) else one for one in columns)
-        named = (one.cast("double").alias(f"f{number}") for number, one in enumerate(values))
-        declare: Any = arrow_udf  # which goes by the hints of types
-        found: Column = declare(scored, "double")(F.struct(*named))
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +45,7 @@ class Models:
             raise SetupError(seen, remedy=f"`sluice train {pipeline}`, then run again")
         return found
 
-    def scorer(self, pipeline: Pipeline, name: str) -> tuple[Scorer, Version]:
+    def scorer(self, pipeline: Pipeline, name: str) -> tuple[ModelScorer, Version]:
         """The version in force, loaded."""
         migrate(self.dsn)
         found = self.required(pipeline.name, name)
@@ -120,7 +56,7 @@ class Models:
                 f" {found.version} learned from {', '.join(learned)}",
                 remedy=f"`sluice train {pipeline.name}`, then run again",
             )
-        scorer = Scorer(
+        scorer = ModelScorer(
             version=found.version, threshold=found.threshold, features=features, content=self.content(found)
         )
         return scorer, found

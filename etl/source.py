@@ -26,11 +26,11 @@ from etl.jvm import java_class
 from etl.landed import listed_path, source_of
 from etl.late import BEHIND, LATE, is_behind, is_late
 from etl.lookups import LookupsChanged, read_lookup, version
-from etl.models import Models, Scorer
 from etl.patterns import inferred_format, split_pattern
 from etl.places import spark_path
 from etl.reader import MALFORMED, SOURCE_PATH, ddl_fields, read_files, read_stream
 from etl.schemas import field_of, stream_fields
+from etl.scorers import ModelScorer, ModelVersions
 from etl.settings import Settings
 from etl.sparksession import unlogged_analysis
 from etl.stage import MALFORMED as MALFORMED_REASON
@@ -61,8 +61,8 @@ class Source:
     paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
     lookups: Mapping[str, DataFrame]  # as they were when the source was opened
     lookup_versions: Mapping[str, tuple[Input, ...]]  # each lookup's files, and each model's version
-    scorers: Mapping[str, Scorer] = field(default_factory=dict)  # the models, likewise
-    models: Models | None = None  # where their versions are told; None: of a pipeline without any
+    scorers: Mapping[str, ModelScorer] = field(default_factory=dict)  # the models, likewise
+    models: ModelVersions | None = None  # where their versions are told; None: of a pipeline without any
     late_by: dict[str | None, str] = field(default_factory=dict)  # by stream; found in the transform's plan
     anywhere: bool = False  # a file that no pattern means is read by the first source of its format
 
@@ -344,7 +344,7 @@ def open_source(
     pipeline: Pipeline,
     settings: Settings,
     *,
-    models: Models | None = None,
+    models: ModelVersions | None = None,
     stream: bool = True,
 ) -> Source:
     """Check schemas, lookups, `models` and, for a `stream`, the folders; no input is read yet."""

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from etl import forest
 from etl.declaration import Model, described
 from etl.errors import NeedsPerson, SetupError
-from etl.models import Version
 from etl.pipeline import Pipeline, Upsert, load_pipeline
 from etl.read import Moment, moment
 from etl.sample import Sample, drawn
+from etl.scorers import Version
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from etl.batch import Sinks
 
-Staged = tuple[int, int]  # the number of a winning task, and how many rows it staged
+StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
 
 LISTED = 10_000  # keys; of more the log is asked by what was replaced, which Spark reads by itself
 
@@ -53,7 +53,7 @@ class ChangeLog(Protocol):
     def lost(self) -> bool:
         """Whether some are gone, so that nobody can tell all keys whose rows are taken away."""
 
-    def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[Staged]:
+    def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[StagedChanges]:
         """Stage all rows of these objects that have one of these keys, or, None, a key of the replaced rows; `lost`: any."""
 
 
@@ -70,7 +70,7 @@ class Uncovered:
     replaced: tuple[int, ...]
     as_found: bool  # the table may lack rows that it should have
     deliveries: set[int] = field(default_factory=set)  # staged so far, of all keys that were asked for
-    tasks: list[Staged] = field(default_factory=list)
+    tasks: list[StagedChanges] = field(default_factory=list)
 
     def catch_up(self) -> None:
         """Stage what live deliveries have brought and is not staged yet; once more when the draft's base is known.
@@ -136,7 +136,7 @@ def stage_log(
     *,
     partition: int,
     number: int,
-) -> Staged:
+) -> StagedChanges:
     """Runs on the executors: COPY of one task's changes, in one transaction."""
     del partition
     count = 0
@@ -166,7 +166,7 @@ class LakeLog:
     lost: bool
     connections: int
 
-    def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[Staged]:
+    def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[StagedChanges]:
         from pyspark.errors import AnalysisException
         from pyspark.sql.types import LongType, StructField, StructType
 
@@ -192,7 +192,7 @@ class LakeLog:
             raise
         columns = pa.schema([*task.sieve.columns, pa.field(DELIVERY, pa.int64())])
         job = in_tasks(changes.coalesce(self.connections), partial(stage_log, task.tables, columns))
-        staged: list[Staged] = collect(job)
+        staged: list[StagedChanges] = collect(job)
         return staged
 
     def _touched(self, keys: pa.Table | None) -> DataFrame:

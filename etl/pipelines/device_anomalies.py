@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl.pipeline import Model, Pipeline, Upsert, day
+from etl.pipeline import Model, Pipeline, Scorer, Upsert, day
 from etl.pipelines.device_events import SCHEMA, SOURCES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from etl.models import Scorer
 
 
 def device_anomalies(df: DataFrame, *, anomaly: Scorer) -> DataFrame:
