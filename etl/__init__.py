@@ -7,9 +7,11 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """`etl.read(…)` and `etl.session()` import what they need when first used: importing etl stays cheap."""
+    """Import what `read`, `session` and `try_out` need when they are first used: importing etl stays cheap."""
     if name == "read":
         return importlib.import_module("etl.read")
     if name == "session":
         return importlib.import_module("etl.sparksession").session
+    if name == "try_out":
+        return importlib.import_module("etl.trying").try_files
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

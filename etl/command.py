@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from etl.errors import SetupError
-from etl.settings import Settings, load_settings
+from etl.settings import Settings
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -47,14 +47,10 @@ AsJson = Annotated[
 
 
 def here(settings: Settings | None = None) -> Place:
-    """The settings and running services; from here on the AWS chain finds the embedded credentials."""
-    from etl import services
+    """Open the place that the settings (None: those in force) lead to, with its services running."""
     from etl.run import Place
 
-    settings = settings or load_settings()
-    found = services.up(settings)
-    os.environ.update(found.environment)
-    return Place(settings=settings, services=found)
+    return Place.open(settings)
 
 
 def load(name: str, settings: Settings) -> Pipeline:

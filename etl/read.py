@@ -5,7 +5,6 @@ A listing of the folder would also find what failed attempts left there. These f
 
 from __future__ import annotations
 
-import os
 import sys
 import urllib.parse
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from etl import ledger
 from etl.database import Cursor, migrate, rows, run, session
 from etl.errors import LedgerBehind, SetupError
 from etl.pipeline import Pipeline, Replace, load_pipeline
-from etl.settings import Settings, load_settings
+from etl.settings import Settings
 from etl.stored import parquet
 
 if TYPE_CHECKING:
@@ -187,16 +186,13 @@ def read(
 
 
 def _opened(pipeline: str | Pipeline, settings: Settings | None) -> tuple[Place, Pipeline]:
-    """The place of these settings, with its services up, and the pipeline as it is declared there."""
-    from etl import services
+    """Open the place of these settings, and find the pipeline as it is declared there."""
     from etl.run import Place
 
-    settings = settings or load_settings()
-    found = services.up(settings)
-    os.environ.update(found.environment)
+    place = Place.open(settings)
     if isinstance(pipeline, str):
-        pipeline = load_pipeline(pipeline, settings.pipelines)
-    return Place(settings=settings, services=found), pipeline
+        pipeline = load_pipeline(pipeline, place.settings.pipelines)
+    return place, pipeline
 
 
 def wanted_deliveries(

@@ -38,7 +38,7 @@ from etl.pipeline import Pipeline, Replace
 from etl.places import filesystem
 from etl.preflight import Checkpoints, awaited_files, ready_stream, unknown_streams
 from etl.services import Services
-from etl.settings import Settings
+from etl.settings import Settings, load_settings
 from etl.stay import Stay
 from etl.steps import Listener, Step, reached
 from etl.stream import StreamRun
@@ -104,6 +104,16 @@ class Place:
 
     settings: Settings
     services: Services
+
+    @classmethod
+    def open(cls, settings: Settings | None = None) -> Place:
+        """Start what the settings (None: those in force) embed, and put its credentials where the AWS chain finds them."""
+        from etl import services
+
+        settings = settings or load_settings()
+        found = services.up(settings)
+        os.environ.update(found.environment)
+        return cls(settings=settings, services=found)
 
     @property
     def lake(self) -> Lake:

@@ -29,7 +29,8 @@ from etl.errors import SetupError
 from etl.landed import require_files
 from etl.late import set_watermark
 from etl.limits import repaired
-from etl.pipeline import Pipeline
+from etl.pipeline import Pipeline, load_pipeline
+from etl.settings import Settings
 from etl.stage import RAW, SOURCE_PATH, Sieve, TaskReport, conform, sift
 from etl.staging import plain_values
 from etl.stored import parquet
@@ -121,6 +122,25 @@ class _Ran:
     seen: Sequence[Seen]
     malformed: int
     records: int  # malformed ones included
+
+
+def try_files(
+    name: str,
+    *files: str | Path,
+    rows: int = 20,
+    spark: SparkSession | None = None,
+    settings: Settings | None = None,
+) -> Tried:
+    """Try the pipeline `name` over `files`: what `sluice try` does, for tests of users, as `etl.try_out`.
+
+    At most `rows` rows of either fate are kept. `spark`, such as `etl.session()`, is left running; None starts a session
+    for this call. Raises SetupError where the pipeline, its suite or a file will not do.
+    """
+    from etl.run import Place
+
+    place = Place.open(settings)
+    pipeline = load_pipeline(name, place.settings.pipelines)
+    return try_out(place, pipeline, [str(file) for file in files], most=rows, spark=spark)
 
 
 def try_out(

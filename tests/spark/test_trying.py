@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import etl
 from etl.cli_suites import show
 from etl.errors import SetupError, TableRefused
 from etl.pipeline import Upsert
@@ -40,7 +41,10 @@ def test_what_is_said_of_files_is_what_a_run_then_does(home: Home) -> None:
     home.judge(RULES[0], RULES[1], rule("column_values_to_not_be_null", NO_CITY, "warning", column="city"))
     home.land("orders/a.jsonl", orders(0, 12, negative=[3]), ["{broken"])
     home.land("orders/b.csv", orders(20, 5))
-    said = tried(home, *(str(home.landing / name) for name in ("orders/a.jsonl", "orders/b.csv")))
+    files = [home.landing / name for name in ("orders/a.jsonl", "orders/b.csv")]
+    said = tried(home, *map(str, files))
+    public = etl.try_out("orders", *files, rows=20, spark=home.spark, settings=home.place.settings)
+    assert {**public.json(), "plan": ""} == {**said.json(), "plan": ""}
     assert home.ask("SELECT to_regclass('warehouse.orders')") == [(None,)]
     assert home.ask("SELECT count(*) FROM sluice.attempt") == [(0,)]
     assert not home.objects()
