@@ -346,15 +346,16 @@ def _stop(
 
 def _unreadable(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> InputsUnreadable:
     _refuse_changed(run, batch)  # such as a file that is still being written
-    pipeline, stops = run.lease.pipeline, verdict.stops
+    pipeline = run.lease.pipeline
     if run.apart is not None:
         return InputsUnreadable(
-            f"The {run.apart.kind} of {pipeline} changed nothing, for not all of its inputs can be read: {some(stops)}",
+            f"The {run.apart.kind} of {pipeline} changed nothing, for not all of its inputs can be read: "
+            + some(verdict.stops),
             remedy="put whole files in their place, or the schema back as it was, then the same again",
-            stops=stops,
+            stops=verdict.stops,
         )
     _record_stop(run, batch, verdict, seen, lapsed)
-    told = [some(stops), *([lapsed] if lapsed else [])]
+    told = [some(verdict.stops), *([lapsed] if lapsed else [])]
     return InputsUnreadable(
         f"Batch {batch.batch_id} of {pipeline}, not delivered, for not all of it can be read: {'; '.join(told)}"
         "\n  evidence: the whole report is in sluice.stopped_batch",
@@ -362,7 +363,7 @@ def _unreadable(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed
         " what can be read and hold the rest, one row for each file: of this batch by"
         f' `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all --why "…"`, of every batch by'
         ' unreadable="hold" in the declaration; then run again',
-        stops=stops,
+        stops=verdict.stops,
     )
 
 
