@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etl import sparklog
 from etl.errors import SetupError, SluiceError
 from etl.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
 from etl.services import JarSet, java, spark_jars
@@ -68,24 +69,23 @@ def _learn(jars: Path, target: Path) -> None:
         "spark.driver.extraJavaOptions": f'{COLLECTOR} {QUIET} -XX:ArchiveClassesAtExit="{target}"',
         "spark.sql.shuffle.partitions": "1",
     }
-    log = target.with_name("classes.log")
     try:
-        spark = launched(configuration | LOOPBACK | ROCKSDB, log)
+        spark = launched(configuration | LOOPBACK | ROCKSDB, target.parent)
         gateway = spark.sparkContext._gateway
         assert gateway is not None
         with tempfile.TemporaryDirectory() as work:
             _stream(spark, Path(work))
         spark.stop()
     except (OSError, Py4JError, PySparkException) as error:
-        raise _failed(log) from error
+        raise _failed() from error
     gateway.proc.stdin.close()  # the JVM leaves now, and writes the archive
     if gateway.proc.wait() != 0 or not target.exists():
-        raise _failed(log)
+        raise _failed()
 
 
-def _failed(log: Path) -> SetupError:
+def _failed() -> SetupError:
     return SetupError(
-        f"the JVM that was to write it failed; what it said is in {log}",
+        f"the JVM that was to write it failed; what it said is in {sparklog.current()}",
         remedy="see that it has memory, and 200 MB of disk beside that log, then `make install` again",
     )
 
