@@ -7,6 +7,7 @@ record is malformed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,20 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructField, StructType
 
-_PLAIN = r"^(?=.{1,1000}\z)[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?\z"
-_HUGE = r"[eE][-+]?+[0-9]{4}"
+_DIGITS = "[0-9]{1,1000}+"
+_PLAIN = rf"^[-+]?+(?:{_DIGITS}(?:\.(?:{_DIGITS})?+)?+|\.{_DIGITS})(?:[eE][-+]?+[0-9]{{1,3}}+)?+\z"
+_EXPONENT = r"[-+]?+[0-9]{4}"
+_HUGE = rf"[eE]{_EXPONENT}"
 _STRINGS = r'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+"'
-_OF_NUMBER = r"[-+.0-9eE\P{ASCII}]"
-# What a line of JSON has that may have such a decimal, and then what the decimals alone have: strings of JSON, no names.
-_MAY_BE = rf'{_HUGE}|\\u00|"{_OF_NUMBER}{{1001}}'
-_MAY_HAVE_COMMA = rf'|"(?:{_OF_NUMBER}++,|,{_OF_NUMBER})(?:{_OF_NUMBER}|,)*+"'
+# Which lines of JSON may have such a decimal, looked for behind the names of the decimals, or anywhere. Most of what a
+# search costs is the characters that it can begin at.
+_BEHIND_NAME = (
+    r'["\\](?:(?:{names})"\s*+:\s*+(?:"[^"\\]*?(?:{wrong})|"[^"\\]{{1001}}|[-+.0-9]++{huge})|{escape})'
+)
+_DIGIT = r"[-+.eE\p{Nd}]"
+_ANYWHERE = rf'["eE\\](?:(?<="){_DIGIT}{{1001}}|(?<=[eE]){_EXPONENT}|(?<=\\)u00)'
+_COMMA_ANYWHERE = rf'|"(?:,{_DIGIT}|{_DIGIT}++,)'
+# And what the decimals alone have in them: strings of JSON, no names.
 _IS = rf'(?<=[:\[,])"[^"]*{_HUGE}[^"]*"(?!:)|"[^"]{{1001}}'
 _HAS_COMMA = r'|(?<=[:\[,])"[^"]*,[^"]*"(?!:)'
 
@@ -55,8 +63,8 @@ def has_no_decimal(
 ) -> Column:
     """Tell of a line of JSON whether a decimal of it is written as none, or with an exponent of four digits or more.
 
-    A number with such an exponent is taken for a decimal, whichever its field. The parser is given the line as `ended`, and
-    `malformed` is its column of the record. Only the few lines that may have such a decimal are parsed for it.
+    In a line that may have one, any number with such an exponent is taken for a decimal. The parser is given the line as
+    `ended`, and `malformed` is its column of the record. Only the few lines that may have such a decimal are parsed for it.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
@@ -71,7 +79,35 @@ def has_no_decimal(
     wrong = rf'"{malformed}":|{_IS}{_HAS_COMMA if commas else ""}'
     found = outside.rlike(_HUGE) | F.coalesce(parsed.rlike(wrong), F.lit(False))
     # A CASE, for both sides of an AND may be evaluated for every line.
-    return F.when(line.rlike(_MAY_BE + (_MAY_HAVE_COMMA if commas else "")), found).otherwise(F.lit(False))
+    return F.when(line.rlike(_suspicion(schema, commas=commas)), found).otherwise(F.lit(False))
+
+
+def _suspicion(schema: StructType, *, commas: bool) -> str:
+    """Make the regular expression of lines that may have such a decimal."""
+    names = _names(schema)
+    if names is None:
+        return _ANYWHERE + (_COMMA_ANYWHERE if commas else "")
+    one_of = "|".join(rf"\Q{json.dumps(name, ensure_ascii=False)[1:-1]}\E" for name in sorted(names))
+    wrong = f",|{_HUGE}" if commas else _HUGE
+    escape = "u00" if all(name.isascii() for name in names) else "u"  # of a letter of a name, or of a digit
+    return _BEHIND_NAME.format(names=one_of, wrong=wrong, huge=_HUGE, escape=escape)
+
+
+def _names(kind: DataType) -> set[str] | None:
+    """Name the decimals within a type; None: some have no name of their own, but are elements of arrays or maps."""
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
+
+    if isinstance(kind, ArrayType | MapType):
+        return _names(kind.elementType if isinstance(kind, ArrayType) else kind.valueType)
+    if isinstance(kind, DecimalType):
+        return None
+    found = set[str]()
+    for one in kind.fields if isinstance(kind, StructType) else ():
+        inner = {one.name} if isinstance(one.dataType, DecimalType) else _names(one.dataType)
+        if inner is None:
+            return None
+        found |= inner
+    return found
 
 
 def _texts(kind: DataType) -> DataType | None:

@@ -236,14 +236,18 @@ def test_json_that_has_no_decimal_is_malformed(spark: SparkSession, tmp_path: Pa
     bad += [
         '{"dec":1e100000000}', '{"dec" : 1E-12345678}', '{"dec":"1\\u002c5"}', '{"by":{"a":"1,5"}}',
         '{"many":[{"d":1},{"d":"1,5"}]}', '{"many":[{"d":-1e-12345678}]}', '{"s":"\\\\","dec":1e-12345678}',
-        '{"dec":"1e100000000", cut',
+        '{"dec":"1e100000000", cut', '{"\\u0446":"1,5"}', '{"d\\u0065c":"1,5"}',
     ]  # fmt: skip
     write(tmp_path / "in/a.jsonl", "\n".join([*good, *bad]))
-    schema = "dec decimal(5,2), s string, by map<string,decimal(5,2)>, many array<struct<d:decimal(5,2)>>"
-    found = read(spark, pipeline(Files("in/*.jsonl"), schema=schema), tmp_path, tmp_path / "ck")
-    assert sorted(found.raw) == sorted(bad)
-    assert found.counted == [{"rows": len(good) + len(bad), "malformed": len(bad)}]
-    assert [row["s"] for row in found.rows if row["s"]] == ["12,50", "4e12345678", 'a"1e12345"', "1,5"]
+    schema = "dec decimal(5,2), `ц` decimal(5,2), s string, many array<struct<d:decimal(5,2)>>"
+    for more in ("", ", by map<string,decimal(5,2)>"):
+        # Without the map it is looked for behind names, with it anywhere.
+        wrong = bad if more else [line for line in bad if "by" not in line]
+        declared = pipeline(Files("in/*.jsonl"), schema=schema + more)
+        found = read(spark, declared, tmp_path, tmp_path / f"ck{len(more)}")
+        assert sorted(found.raw) == sorted(wrong)
+        assert found.counted == [{"rows": len(good) + len(bad), "malformed": len(wrong)}]
+        assert [row["s"] for row in found.rows if row["s"]] == ["12,50", "4e12345678", 'a"1e12345"', "1,5"]
 
 
 def test_csv_that_spark_blurs_is_as_documented(spark: SparkSession, tmp_path: Path) -> None:
