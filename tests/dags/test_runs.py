@@ -172,13 +172,15 @@ def maintained(stack: Stack, *, days_ago: int) -> dict[str, str]:
 
 
 def test_maintenance_audits_and_then_sweeps_and_tells_what_differs(stack: Stack) -> None:
+    stack.land()
+    assert stack.ended(stack.run()) == "success"
     states = maintained(stack, days_ago=9)
     assert (states["audit_orders"], states["sweep_orders"]) == ("success", "success")
 
-    change = f"UPDATE warehouse.{NAME} SET amount = %s WHERE id = 77777 RETURNING amount"
-    [(before,)] = stack.home.ask(f"SELECT amount FROM warehouse.{NAME} WHERE id = 77777")
-    stack.home.ask(change, before + 1)
+    change = f"UPDATE warehouse.{NAME} SET amount = %s WHERE id = %s RETURNING amount"
+    [(row, before)] = stack.home.ask(f"SELECT id, amount FROM warehouse.{NAME} ORDER BY id LIMIT 1")
+    stack.home.ask(change, before + 1, row)
     states = maintained(stack, days_ago=8)
-    stack.home.ask(change, before)
+    stack.home.ask(change, before, row)
     assert (states["audit_orders"], states["sweep_orders"]) == ("failed", "upstream_failed")
     stack.alert("failed", "audit_orders failed")
