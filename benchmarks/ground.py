@@ -20,10 +20,10 @@ from psycopg2.extensions import parse_dsn
 
 from benchmarks.events import SCHEMA, generate
 from etl import services
-from etl.run import Place
+from etl.common.settings import Settings
+from etl.runs.workspace import Place
 from etl.services import Services
-from etl.settings import Settings
-from etl.sparksession import start
+from etl.spark.session import start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

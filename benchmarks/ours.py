@@ -1,4 +1,4 @@
-"""Sluice itself: `etl.run` on a batch that has just landed."""
+"""Sluice itself: `etl.runs.run` on a batch that has just landed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import shutil
 from dataclasses import dataclass
 
 from benchmarks.ground import Ground
-from etl.batch import Receipt
+from etl.delivery.batch import Receipt
 from etl.pipeline import load_pipeline
-from etl.run import run
+from etl.runs.run import run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,12 @@ import psycopg2
 import typer
 
 from etl import services
-from etl.database import Cursor, migrate
-from etl.settings import Settings
-from etl.ui import columns, pages
-from etl.ui.pages import Wanted
-from etl.ui.records import reading
-from etl.ui.render import Frame, Page
+from etl.airflow.pages import columns, pages
+from etl.airflow.pages.pages import Wanted
+from etl.airflow.pages.records import reading
+from etl.airflow.pages.render import Frame, Page
+from etl.common.database import Cursor, migrate
+from etl.common.settings import Settings
 from tests.ui.history import seed
 
 GOAL = 0.3  # seconds

@@ -15,11 +15,12 @@ from pgpq import ArrowToPostgresBinaryEncoder
 
 from benchmarks.ground import CORES, Ground
 from benchmarks.usual import COLUMNS
-from etl.objects import FileSpec, ObjectWriter
 from etl.pipeline import load_pipeline
-from etl.source import Source, open_source
-from etl.staging import COPY_READ_BYTES
-from etl.tableschema import arrow_schema, iceberg_schema
+from etl.sinks.lake.parquet_writer import FileSpec, ObjectWriter
+from etl.sinks.lake.schema import arrow_schema, iceberg_schema
+from etl.sinks.warehouse.staging import COPY_READ_BYTES
+from etl.sources.files import Source
+from etl.sources.open import open_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

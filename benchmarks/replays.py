@@ -17,9 +17,9 @@ from benchmarks.__main__ import FOLDER
 from benchmarks.events import DAY
 from benchmarks.ground import Ground, prepared
 from etl.pipeline import Pipeline, load_pipeline
-from etl.plan import Chosen, plan
-from etl.replay import replay
-from etl.run import run
+from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.replay import replay
+from etl.runs.run import run
 
 FIRST = dt.datetime(2025, 1, 1, tzinfo=dt.UTC)
 SIZES = (30, 365)  # days in the table

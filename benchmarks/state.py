@@ -12,9 +12,9 @@ import typer
 
 from benchmarks.__main__ import FOLDER
 from benchmarks.ground import Ground, prepared
-from etl.batch import Receipt
+from etl.delivery.batch import Receipt
 from etl.pipeline import load_pipeline
-from etl.run import run
+from etl.runs.run import run
 
 NAME = "bench_keys"
 SIZES = (10_000, 1_000_000)  # keys that are kept

@@ -8,7 +8,7 @@ The other pipelines' DAGs, in pipelines.py, stay as they are.
 from __future__ import annotations
 
 from etl.airflow.factory import require_schedules
+from etl.common.settings import load_settings
 from etl.pipeline import load_pipelines
-from etl.settings import load_settings
 
 require_schedules(load_pipelines(load_settings().pipelines))

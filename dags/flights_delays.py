@@ -53,7 +53,7 @@ def flights_delays() -> None:
         `replaced` in its event names deliveries that were read before and are no longer in force: what took their place
         is among the new ones, and what was made of them is to be taken back.
         """
-        from etl.read import delivered
+        from etl import delivered
 
         after = params["after"]
         span = again(inlet_events, dag_run) or {"after": place(inlet_events) if after is None else after}

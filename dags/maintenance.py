@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etl.airflow.factory import maintenance_dag
+from etl.common.settings import load_settings
 from etl.pipeline import loadable
-from etl.settings import load_settings
 
 sluice_maintenance = maintenance_dag(loadable(load_settings().pipelines).values())

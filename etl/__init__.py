@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+_PUBLIC = {  # what users call, and where it is
+    "read": ("etl.operations.serving.read", "read"),
+    "delivered": ("etl.operations.serving.read", "delivered"),
+    "session": ("etl.spark.session", "session"),
+    "try_out": ("etl.operations.suites.try_out", "try_files"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import what `read`, `session` and `try_out` need when they are first used: importing etl stays cheap."""
-    if name == "read":
-        return importlib.import_module("etl.read")
-    if name == "session":
-        return importlib.import_module("etl.sparksession").session
-    if name == "try_out":
-        return importlib.import_module("etl.trying").try_files
+    """Import what a public function needs when it is first used: importing etl stays cheap."""
+    if name in _PUBLIC:
+        module, function = _PUBLIC[name]
+        return getattr(importlib.import_module(module), function)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,18 +9,20 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from etl import apart, ledger
-from etl.apart import Apart
-from etl.batch import Session, Staged
-from etl.database import session
-from etl.deliver import open_sinks
-from etl.inputs import Input
-from etl.lake import Lake
-from etl.offsets import Range
+from etl.common.database import session
+from etl.delivery import correction
+from etl.delivery.batch import Session, Staged
+from etl.delivery.correction import Apart
+from etl.delivery.row_filter import TaskReport
+from etl.delivery.stage import StageTask, stage
+from etl.ledger import leases, streams
+from etl.ledger.inputs import Input
+from etl.ledger.offsets import Range
 from etl.pipeline import Append, Files, Pipeline, Sink, day
-from etl.run import make_known
-from etl.stage import StageTask, TaskReport, stage
-from etl.verdict import Counts, RuleResult, Severity, StageRule, Verdict
+from etl.quality.verdict import Counts, RuleResult, Severity, StageRule, Verdict
+from etl.runs.heartbeat import make_known
+from etl.sinks.lake.table import Lake
+from etl.sinks.open import open_sinks
 from tests import oracle
 
 TASKS = itertools.count(100)  # a number for every task that this process ever ran
@@ -63,8 +65,10 @@ def start(
     stream_id = stream_id or str(uuid.uuid4())
     with session(dsn) as cursor:
         make_known(cursor, declared)
-        lease = ledger.take_lease(cursor, declared.name)
-        ledger.register_stream(cursor, declared.name, stream_id, checkpoint="memory", first_batch=first_batch)
+        lease = leases.take_lease(cursor, declared.name)
+        streams.register_stream(
+            cursor, declared.name, stream_id, checkpoint="memory", first_batch=first_batch
+        )
     return Session(
         sinks=open_sinks(declared, columns, dsn=dsn, lake=lake),
         lease=lease,
@@ -80,7 +84,7 @@ def start(
 def start_apart(dsn: str, lake: Lake, declared: Pipeline, change: Apart) -> Session:
     """Begin a run beside the stream and open the sinks, as a replay and a release do."""
     with session(dsn) as cursor:
-        lease = apart.begin(cursor, declared.name, change.kind, who=change.who, why=change.why)
+        lease = correction.begin(cursor, declared.name, change.kind, who=change.who, why=change.why)
     return Session(
         sinks=open_sinks(declared, oracle.COLUMNS, dsn=dsn, lake=lake),
         lease=lease,

@@ -21,8 +21,8 @@ from psycopg2.extensions import parse_dsn
 from xdist.scheduler import LoadScopeScheduling
 
 from etl import services as embedded
+from etl.common.settings import Settings
 from etl.services import Services
-from etl.settings import Settings
 from tests.stores import new_database
 
 if TYPE_CHECKING:
@@ -139,10 +139,10 @@ def dont_wait_for_the_disk(dsn: str) -> None:
 @pytest.fixture(scope="session")
 def spark(settings: Settings, services: Services) -> Iterator[SparkSession]:
     """The one session of all tests in which nothing is killed; it is set as a run's own is."""
-    from etl import sparksession
+    from etl.spark.session import start
 
     here = settings.model_copy(update={"spark_master": "local[2]"})
-    session = sparksession.start(here, services)
+    session = start(here, services)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -13,10 +13,10 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from etl.database import migrate
-from etl.lake import Lake
-from etl.objects import ObjectStore
+from etl.common.database import migrate
 from etl.services import Services
+from etl.sinks.lake.parquet_writer import ObjectStore
+from etl.sinks.lake.table import Lake
 
 
 @contextmanager

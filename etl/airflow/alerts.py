@@ -16,8 +16,8 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from etl.airflow.deadlines import FirstQueued
+from etl.common.settings import load_settings
 from etl.pipeline import Pipeline
-from etl.settings import load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -13,11 +13,11 @@ from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, deadline, notifiers
 from etl.airflow.operator import RETRIES, SluiceRunOperator, SluiceTaskOperator, assets, kept_up
-from etl.airflow_try import replays_of
-from etl.errors import SetupError
-from etl.intervals import moment_of
+from etl.common.errors import SetupError
+from etl.common.settings import load_settings
 from etl.pipeline import Pipeline, loadable
-from etl.settings import load_settings
+from etl.pipeline.dag_names import replays_of
+from etl.pipeline.intervals import moment_of
 
 POOL_PREFIX = "sluice_"  # a pool of one slot for each pipeline's DAG; the plugin creates it
 EARLIEST = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)  # catchup is off: only says when intervals may begin

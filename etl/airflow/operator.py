@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowException
 from etl.airflow.alerts import DROPPED, QUARANTINE, notifiers
 from etl.airflow.links import QualityLink
 from etl.airflow.process import Command, Finished
-from etl.airflow_try import AirflowTry
-from etl.phrases import left_out
+from etl.airflow.task_try import AirflowTry
+from etl.common.wording import left_out
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

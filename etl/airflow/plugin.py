@@ -53,7 +53,7 @@ class Pages:
 
 @cache
 def _pages() -> Any:
-    from etl.ui.app import build
+    from etl.airflow.pages.app import build
 
     return build()
 

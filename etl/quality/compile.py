@@ -11,11 +11,11 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl.errors import SetupError
+from etl.common.errors import SetupError
 from etl.quality.gx import engine_over, quiet_analysis
 from etl.quality.planner import NotInThePass, Planner, Refused, RulePlan
 from etl.quality.suite import DeclaredRule, read_suite
-from etl.verdict import FLAGS_PER_WORD, Severity, StageRule, Where
+from etl.quality.verdict import FLAGS_PER_WORD, Severity, StageRule, Where
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

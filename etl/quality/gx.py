@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from etl.sparksession import unlogged_analysis
-from etl.verdict import SAMPLES_PER_RULE
+from etl.quality.verdict import SAMPLES_PER_RULE
+from etl.spark.session import unlogged_analysis
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

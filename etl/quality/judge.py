@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from etl.errors import VerdictUnknown
+from etl.common.errors import VerdictUnknown
+from etl.ledger.stops import SHARE_STOP
 from etl.quality.gx import runtime
-from etl.verdict import SHARE_STOP, Counts, RuleResult, Severity, Verdict
+from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
 
 if TYPE_CHECKING:
-    from etl.metrics import PastBatch
     from etl.quality.compile import CompiledRule, CompiledSuite
+    from etl.quality.metrics import PastBatch
     from etl.quality.suite import DeclaredRule
 
 MOST_NAMED = 5  # values in the reason of a stop

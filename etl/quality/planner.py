@@ -6,8 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from etl.ending import in_short
-from etl.quality.across import LATEST, MEAN, Across
+from etl.common.outcome import in_short
 from etl.quality.gx import (
     ROW_COUNT,
     SCHEMA_METRICS,
@@ -17,7 +16,7 @@ from etl.quality.gx import (
     recording_engine,
     runtime,
 )
-from etl.quality.sources import (
+from etl.quality.metric_sources import (
     Derived,
     Estimated,
     Flagged,
@@ -30,6 +29,7 @@ from etl.quality.sources import (
     Source,
 )
 from etl.quality.suite import DeclaredRule
+from etl.quality.trend_rules import LATEST, MEAN, Across
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from etl.errors import SetupError
-from etl.quality.across import Across
+from etl.common.errors import SetupError
 from etl.quality.gx import registered
-from etl.verdict import Severity
+from etl.quality.trend_rules import Across
+from etl.quality.verdict import Severity
 
 SUITE_KEYS = frozenset({"name", "expectations", "meta", "notes", "id", "suite_parameters"})
 EXPECTATION_KEYS = frozenset(

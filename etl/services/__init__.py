@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from etl.errors import ServiceAway
+from etl.common.errors import ServiceAway
+from etl.common.settings import Settings
 from etl.services import postgres, s3
 from etl.services.jarsets import JarSet, jars, java, spark_jars
 from etl.services.process import only_one
-from etl.settings import Settings
 
 __all__ = [
     "JarSet",

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from etl.errors import SetupError
+from etl.common.errors import SetupError
 from etl.services.process import make_folder, only_one
 
 OLDEST_JAVA = 17

@@ -26,7 +26,7 @@ import psycopg2
 from psycopg2 import sql
 from psycopg2.extensions import encrypt_password, make_dsn
 
-from etl.errors import ServiceAway, SetupError
+from etl.common.errors import ServiceAway, SetupError
 from etl.services.process import (
     HOST,
     choose_port,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from etl.errors import SetupError
+from etl.common.errors import SetupError
 
 HOST = "127.0.0.1"
 DYNAMIC = range(49_152, 65_536)  # the ports that are registered for no service

@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 
 import psutil
 
-from etl.errors import ServiceAway, SetupError
+from etl.common.errors import ServiceAway, SetupError
 from etl.services.jarsets import SMALL_SERVER, JarSet, jars, java
 from etl.services.process import (
     HOST,

@@ -18,10 +18,10 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from etl import services
-from etl.airflow_api import Api, sign_in
-from etl.run import Place
-from etl.settings import load_settings
-from etl.trigger import trigger
+from etl.airflow.api import Api, sign_in
+from etl.airflow.command.trigger import trigger
+from etl.common.settings import load_settings
+from etl.runs.workspace import Place
 from tests.compose.conftest import variables_of
 from tests.compose.native import HOST, Native
 from tests.conftest import FOREIGN

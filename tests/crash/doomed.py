@@ -16,17 +16,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from etl import ledger, steps
-from etl.airflow_try import AirflowTry
-from etl.apart import Apart
-from etl.batch import Receipt
-from etl.database import session
-from etl.deliver import deliver, deliver_apart
-from etl.ending import Ending
-from etl.lake import Lake
+from etl.airflow.command.tries import recorded
+from etl.airflow.task_try import AirflowTry
+from etl.common import steps
+from etl.common.database import session
+from etl.common.outcome import Ending
+from etl.common.steps import Listener, Step, reached
+from etl.delivery.batch import Receipt
+from etl.delivery.correction import Apart
+from etl.delivery.deliver import deliver, deliver_apart
+from etl.ledger import leases
 from etl.services import Services
-from etl.steps import Listener, Step, reached
-from etl.tries import recorded
+from etl.sinks.lake.table import Lake
 from tests.arrow_batches import ArrowBatch, pipeline, start, start_apart
 
 PIPELINE = "events"
@@ -63,8 +64,8 @@ def done(order: Order, on_step: Listener | None = None) -> Receipt:
         finally:
             steps.listen(None)
             with session(order.dsn) as cursor:
-                ledger.end_run(cursor, run.lease, Ending(outcome="done"))
-                ledger.give_lease_back(cursor, run.lease)
+                leases.end_run(cursor, run.lease, Ending(outcome="done"))
+                leases.give_lease_back(cursor, run.lease)
 
 
 @dataclass(frozen=True, kw_only=True)

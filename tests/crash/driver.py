@@ -20,21 +20,22 @@ from pathlib import Path
 import psycopg2
 import pyarrow as pa
 
-from etl import steps
-from etl.apart import Apart
-from etl.columns import DELIVERY
-from etl.deliver import deliver, deliver_apart
-from etl.errors import SluiceError
-from etl.lake import Lake
-from etl.objects import ObjectStore
+from etl.common import steps
+from etl.common.errors import SluiceError
+from etl.common.steps import Step, reached
+from etl.delivery.correction import Apart
+from etl.delivery.deliver import deliver, deliver_apart
+from etl.delivery.row_filter import TaskReport
+from etl.delivery.stage import StageTask, stage
+from etl.delivery.upsert_restore import Staged, stage_log
+from etl.ledger.quarantine import Chosen, held_rows
+from etl.operations.audit.recount import parquet_rows
 from etl.pipeline import Append, Sink, Upsert, day
-from etl.quarantine import Chosen, held_rows
-from etl.recount import parquet_rows
-from etl.release import typed
-from etl.run import drop_left
-from etl.stage import StageTask, TaskReport, stage
-from etl.steps import Step, reached
-from etl.uncovered import Staged, stage_log
+from etl.runs.heartbeat import drop_left
+from etl.runs.replay.release import typed
+from etl.sinks.columns import DELIVERY
+from etl.sinks.lake.parquet_writer import ObjectStore
+from etl.sinks.lake.table import Lake
 from tests import oracle
 from tests.arrow_batches import TASKS, ArrowBatch, of, pipeline, start, start_apart
 

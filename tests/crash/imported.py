@@ -9,7 +9,7 @@ import great_expectations.expectations.core
 import great_expectations.expectations.metrics
 import pyspark.sql
 
-import etl.opened
 import etl.quality.compile
+import etl.runs.opened
 import tests.crash.side_by_side
 import tests.crash.spark_run

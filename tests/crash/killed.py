@@ -15,9 +15,9 @@ from typing import Literal
 import psutil
 import pytest
 
+from etl.common.settings import Settings
 from etl.services import Services
 from etl.services.process import have_ended
-from etl.settings import Settings
 from tests.crash.forked import Forked
 from tests.processes import answers
 from tests.spark.runs import Home

@@ -18,11 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl import services, steps
+from etl import services
+from etl.common import steps
+from etl.common.settings import load_settings
+from etl.common.steps import Step
 from etl.pipeline import Pipeline, load_pipeline
-from etl.run import Place, Summary, a_session, run
-from etl.settings import load_settings
-from etl.steps import Step
+from etl.runs.run import run
+from etl.runs.spark_session import a_session
+from etl.runs.summary import Summary
+from etl.runs.workspace import Place
 from tests import oracle
 
 if TYPE_CHECKING:

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from etl import services, steps
+from etl import services
+from etl.common import steps
+from etl.common.settings import load_settings
+from etl.common.steps import Step
 from etl.pipeline import load_pipeline
-from etl.plan import Chosen, plan
-from etl.replay import replay
-from etl.run import Place, run
-from etl.settings import load_settings
-from etl.stay import Stay
-from etl.steps import Step
+from etl.runs.follow import Stay
+from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.replay import replay
+from etl.runs.run import run
+from etl.runs.workspace import Place
 
 
 @dataclass(kw_only=True)

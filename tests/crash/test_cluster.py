@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from etl.common.settings import Settings
 from etl.services import Services, spark_jars
-from etl.settings import Settings
 from tests.spark.runs import Home, Landed, orders
 from tests.waiting import until
 

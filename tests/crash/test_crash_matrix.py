@@ -18,12 +18,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from etl.audit import audit
-from etl.run import Place
+from etl.common.settings import Settings
+from etl.common.steps import Step
+from etl.operations.audit.audit import audit
+from etl.runs.workspace import Place
 from etl.services import Services
 from etl.services.process import have_ended
-from etl.settings import Settings
-from etl.steps import Step
 from tests import oracle
 from tests.arrow_batches import pipeline
 from tests.crash.driver import PIPELINE, SINKS, Case, line_of

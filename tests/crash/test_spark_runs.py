@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.steps import Step
+from etl.common.steps import Step
 from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, kill_jvm, processes_of
 from tests.spark.runs import Home, Landed, orders
 

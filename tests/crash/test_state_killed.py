@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from etl.common.settings import Settings
+from etl.common.steps import Step
 from etl.services import Services
-from etl.settings import Settings
-from etl.steps import Step
 from tests.crash.killed import PATIENCE, Runs, kill, runs_of
 from tests.crash.kinds import KEPT, land_kinds
 from tests.spark import taps

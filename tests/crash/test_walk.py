@@ -20,21 +20,21 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
-from etl.airflow_try import AirflowTry
-from etl.apart import Apart
-from etl.asked import meant
-from etl.audit import audit
-from etl.errors import SetupError
-from etl.lake import Lake
+from etl.airflow.command.request import meant
+from etl.airflow.task_try import AirflowTry
+from etl.common.errors import SetupError
+from etl.common.settings import Settings
+from etl.common.steps import Listener, Step
+from etl.delivery.correction import Apart
+from etl.ledger.quarantine import Chosen as Rows
+from etl.ledger.quarantine import HeldRow, held_rows
+from etl.operations.audit.audit import audit
 from etl.pipeline import Pipeline
-from etl.plan import Chosen, Plan, plan
-from etl.quarantine import Chosen as Rows
-from etl.quarantine import HeldRow, held_rows
-from etl.release import typed
-from etl.run import Place
+from etl.runs.replay.plan import Chosen, Plan, plan
+from etl.runs.replay.release import typed
+from etl.runs.workspace import Place
 from etl.services import Services
-from etl.settings import Settings
-from etl.steps import Listener, Step
+from etl.sinks.lake.table import Lake
 from tests import oracle
 from tests.arrow_batches import ArrowBatch, of, pipeline
 from tests.crash.doomed import PIPELINE, Doomed, Order, done, doomed_processes

@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from etl.services import airflow as stack
-from etl.services.airflow import Airflow
-from etl.settings import Settings
+from etl.airflow.local import stack
+from etl.airflow.local.installation import Airflow
+from etl.common.settings import Settings
 from tests.conftest import JARS
 from tests.dags.browser import page
 from tests.dags.orders_stack import orders_stack

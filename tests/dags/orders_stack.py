@@ -18,12 +18,14 @@ import psutil
 import pytest
 
 from etl import services
-from etl.airflow_api import Api, sign_in
-from etl.run import Place
-from etl.services import Services, airflow
-from etl.services.airflow_environment import environment
+from etl.airflow.api import Api, sign_in
+from etl.airflow.local import installation
+from etl.airflow.local.environment import environment
+from etl.airflow.local.stack import stop, up
+from etl.common.settings import Settings
+from etl.runs.workspace import Place
+from etl.services import Services
 from etl.services.process import tail
-from etl.settings import Settings
 from tests.conftest import JARS
 from tests.dags.listeners import Inbox, mail, webhook
 from tests.processes import answers
@@ -49,7 +51,7 @@ class Stack:
     """A local Airflow over one user's pipeline `orders`."""
 
     home: Home
-    found: airflow.Airflow
+    found: installation.Airflow
     landed: Landed
     posted: Inbox
     mailed: Inbox
@@ -193,11 +195,11 @@ def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> It
     home.declare(text=WATCHED)
     home.judge(*RULES)
     try:
-        stack = Stack(home=home, found=airflow.up(settings), landed=Landed(), posted=posted, mailed=mailed)
+        stack = Stack(home=home, found=up(settings), landed=Landed(), posted=posted, mailed=mailed)
         stack.wait_for_dag(NAME)
         stack.api.unpause(NAME)
         yield stack
     finally:
-        airflow.stop(settings)
+        stop(settings)
         services.down(settings)
     shutil.rmtree(root)

@@ -16,13 +16,14 @@ import psutil
 import pytest
 
 from etl import services
-from etl.airflow_api import Api, Refused, heartbeats, sign_in
-from etl.errors import SetupError
-from etl.services import airflow as stack
-from etl.services.airflow import COMPONENTS, Airflow
-from etl.services.airflow_environment import URL_VARIABLE
+from etl.airflow.api import Api, Refused, heartbeats, sign_in
+from etl.airflow.local import stack
+from etl.airflow.local.environment import URL_VARIABLE
+from etl.airflow.local.installation import Airflow
+from etl.airflow.local.stack import COMPONENTS
+from etl.common.errors import SetupError
+from etl.common.settings import Settings
 from etl.services.process import recall
-from etl.settings import Settings
 from tests.dags.conftest import Home
 from tests.processes import answers
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import FrameLocator, Page, expect
 
-from etl.airflow_try import replays_of
+from etl.pipeline.dag_names import replays_of
 from tests.dags.browser import sign_in
 from tests.dags.orders_stack import PATIENCE, Stack
 from tests.spark.runs import NAME, NEGATIVE, RULES

@@ -16,9 +16,9 @@ from jinja2 import Environment, StrictUndefined
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED
 from etl.airflow.operator import SluiceRunOperator
-from etl.airflow_try import replays_of
-from etl.declaration_checks import SHIPPED_DAGS
 from etl.pipeline import load_pipelines
+from etl.pipeline.checks import SHIPPED_DAGS
+from etl.pipeline.dag_names import replays_of
 from etl.pipelines.flights import PIPELINE
 from tests.dags.listeners import webhook
 
@@ -80,7 +80,7 @@ def test_loading_the_folder_adds_few_imports(tmp_path: Path) -> None:
 
 
 def test_the_plugin_loads_no_page_before_one_is_asked_for(tmp_path: Path) -> None:
-    heavy = ("pyspark", "great_expectations", "pandas", "pyiceberg", "etl.ui")
+    heavy = ("pyspark", "great_expectations", "pandas", "pyiceberg", "etl.airflow.pages")
     code = f"""import json, sys
 from airflow.plugins_manager import get_fastapi_plugins
 [mounted] = [one for one in get_fastapi_plugins()[0] if one["url_prefix"] == "/data-quality"]
@@ -257,7 +257,7 @@ def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: P
 
 
 def test_a_stopped_replay_calls_the_forms_fields_by_their_titles(bag: Any) -> None:
-    from etl.asked import CHANGED, DELIVERIES, END, RELEASE, RELEASES, START, UNREADABLE
+    from etl.airflow.command.request import CHANGED, DELIVERIES, END, RELEASE, RELEASES, START, UNREADABLE
 
     titles = {
         name: param["schema"]["__var"]["title"] for name, param in bag["dags"]["flights_replays"]["params"]
@@ -296,7 +296,7 @@ def test_a_schedule_that_airflow_alone_refuses_is_reported_and_the_others_keep_t
     (pipelines / "flights.py").write_text("\ufeff" + good)  # as some editors begin a file
     (pipelines / "mistyped.py").write_text(bad)
     told = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
-    unchecked = "import etl.declaration_checks as checks\nchecks._cron_problems = lambda schedule: []\n"
+    unchecked = "import etl.pipeline.checks as checks\nchecks._cron_problems = lambda schedule: []\n"
     missed = asked(unchecked + BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
     for found, words in ((told, "is no cron expression"), (missed, "Airflow refuses '0 25 * * *'")):
         assert set(found["dags"]) == {"flights", "flights_replays", *SHIPPED_DAGS}

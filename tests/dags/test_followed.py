@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from etl.airflow_try import replays_of
-from etl.database import migrate
+from etl.common.database import migrate
+from etl.pipeline.dag_names import replays_of
 from tests.dags.orders_stack import PATIENCE, Stack
 from tests.spark.runs import DECLARATION, RULES, Landed, Order, orders
 from tests.waiting import until

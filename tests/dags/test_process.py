@@ -17,9 +17,9 @@ import psutil
 import psycopg2
 import pytest
 
-from etl.database import MIGRATION_LOCK
+from etl.common.database import MIGRATION_LOCK
+from etl.common.settings import Settings
 from etl.services import Services
-from etl.settings import Settings
 from tests.oracle import ask
 from tests.waiting import until
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from etl.services.airflow_environment import environment
+from etl.airflow.local.environment import environment
 from tests.conftest import REPOSITORY
 from tests.dags.orders_stack import PATIENCE, Stack
 from tests.processes import answers

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from etl.services import airflow
+from etl.airflow.local.stack import up
 from etl.services.process import recall
 from tests.dags.in_a_batch import held_in_the_commit, wait_for_the_commit
 from tests.dags.orders_stack import PATIENCE, Stack
@@ -92,6 +92,6 @@ def test_after_a_component_was_killed_and_airflow_started_again_it_delivers_once
         assert recalled is not None
         recalled[0].kill()
         recalled[0].wait(PATIENCE)
-    stack.found = airflow.up(stack.home.place.settings)
+    stack.found = up(stack.home.place.settings)
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()

@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from etl.common.settings import load_settings
 from etl.services import JarSet, jars, java, spark_jars
 from etl.services.jarsets import SMALL_SERVER
 from etl.services.process import HOST, free_ports, tail
-from etl.settings import load_settings
 from tests.waiting import until
 
 PATIENCE = 60  # seconds; nothing is decided by it, a broker that takes longer has failed

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from etl.common.settings import Settings
 from etl.services import Services
-from etl.settings import Settings
 from tests.kafka.broker import Broker, a_broker
 from tests.kafka.topics import NEGATIVE, Topics
 from tests.spark.runs import Home, rule

@@ -8,9 +8,9 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import sparklog
-from etl.errors import SetupError
+from etl.common.errors import SetupError
 from etl.services.process import HOST
+from etl.spark import jvm_log
 from tests.kafka import proxy
 from tests.kafka.broker import PASSWORD, USER, Broker
 from tests.kafka.topics import Record, Sent, Topics, assert_holds, changed, declare, orders
@@ -37,7 +37,7 @@ def test_a_password_opens_the_topics_and_is_shown_nowhere(
     declare(home, topic)
     topics.send(topic, [*orders(0, 10), Record(value="{", malformed=True)])
     mine = guarded(home, broker, password=PASSWORD, folder=tmp_path)
-    log = sparklog.current()
+    log = jvm_log.current()
     assert log is not None
     before = log.stat().st_size
     spark.sparkContext.setLogLevel("INFO")
@@ -60,7 +60,7 @@ def test_a_password_opens_the_topics_and_is_shown_nowhere(
 def test_what_spark_says_of_a_plan_hides_the_password(
     home: Home, broker: Broker, tmp_path: Path, spark: SparkSession
 ) -> None:
-    from etl.source import open_source
+    from etl.sources.open import open_source
 
     declare(home, "orders")
     mine = guarded(home, broker, password=PASSWORD, folder=tmp_path)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from etl.errors import ServiceAway
-from etl.settings import Settings
-from etl.steps import Step
+from etl.common.errors import ServiceAway
+from etl.common.settings import Settings
+from etl.common.steps import Step
 from tests.kafka.broker import Broker, a_broker
 from tests.kafka.topics import NAME, Topics, assert_holds, changed, declare, orders
 from tests.spark.runs import Home, once_at

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from etl.errors import NeedsPerson
-from etl.recover import recover
-from etl.seeds import Accepted
+from etl.common.errors import NeedsPerson
+from etl.runs.recovery.recover import recover
+from etl.runs.recovery.topic_seeds import Accepted
 from tests.kafka.topics import NAME, Topics, assert_holds, declare, orders, ranges
 from tests.spark.followed import following
 from tests.spark.runs import Home

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etl.errors import (
+from etl.common.errors import (
     CheckpointDamaged,
     CheckpointLost,
     ContractBroken,
@@ -15,10 +15,10 @@ from etl.errors import (
     SetupError,
     StateChanged,
 )
-from etl.recover import recover
-from etl.seeds import Accepted
-from etl.steps import Step
-from etl.trying import try_out
+from etl.common.steps import Step
+from etl.operations.suites.try_out import try_out
+from etl.runs.recovery.recover import recover
+from etl.runs.recovery.topic_seeds import Accepted
 from tests.kafka.topics import NEGATIVE, Topics, assert_holds, changed, declare, orders, ranges
 from tests.spark.runs import Home, once_at, rule
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from etl.errors import InputsChanged, OffsetsGone, RecordsMissing, StateChanged
-from etl.plan import Chosen, Plan, plan
-from etl.replay import Replayed, replay
-from etl.steps import Step
+from etl.common.errors import InputsChanged, OffsetsGone, RecordsMissing, StateChanged
+from etl.common.steps import Step
+from etl.runs.replay.plan import Chosen, Plan, plan
+from etl.runs.replay.replay import Replayed, replay
 from tests.kafka.topics import NEGATIVE, Topics, assert_holds, declare, orders
 from tests.spark.runs import Home, once_at, rule
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from etl.checkpoint_topics import TopicCheckpoint
-from etl.errors import (
+from etl.common.errors import (
     CheckpointDamaged,
     CheckpointLost,
     ContractBroken,
@@ -22,11 +21,12 @@ from etl.errors import (
     OffsetsGone,
     StateChanged,
 )
-from etl.marker import marker_of
-from etl.recover import recover
-from etl.seeds import Accepted
+from etl.common.steps import Step
+from etl.runs.recovery.recover import recover
+from etl.runs.recovery.topic_seeds import Accepted
 from etl.services import Services
-from etl.steps import Step
+from etl.sinks.lake.marker import marker_of
+from etl.spark.checkpoint.topics import TopicCheckpoint
 from tests import oracle
 from tests.kafka.topics import DECLARATION, NAME, Record, Topics, assert_holds, declare, orders, ranges
 from tests.spark.backups import Backup

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from etl.run import Place
-from etl.settings import Settings
+from etl.common.settings import Settings
+from etl.runs.workspace import Place
 from tests import oracle
 from tests.oracle import Row, Rows
 from tests.spark.runs import MALFORMED, Home

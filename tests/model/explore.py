@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from etl.steps import Step
+from etl.common.steps import Step
 
 from .apart import aside, asker
 from .faults import faults

@@ -1,6 +1,6 @@
 """The protocol's actors. Each function yields every move that its actor could make next.
 
-A move of a driver carries the Step of etl/steps.py that it stands for. Steps whose crash leaves the same world
+A move of a driver carries the Step of etl/common/steps.py that it stands for. Steps whose crash leaves the same world
 behind are folded into one move: FOLDED says which stands for which.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from etl.steps import Step
+from etl.common.steps import Step
 
 from .guards import Guard, Guards
 from .state import (

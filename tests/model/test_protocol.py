@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from etl.steps import Step
+from etl.common.steps import Step
 
 from .explore import Scenario, moves, search
 from .guards import ALL, NEEDED, SPARE, Guard

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from etl import steps
-from etl.batch import Session
-from etl.lake import Lake
+from etl.common import steps
+from etl.delivery.batch import Session
+from etl.sinks.lake.table import Lake
 from tests import oracle
 from tests.arrow_batches import start
 from tests.service.events_run import EVENTS

@@ -9,19 +9,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from etl import ledger
-from etl.batch import Receipt, Session
-from etl.database import Cursor, session
-from etl.deliver import deliver
-from etl.ending import Ending
-from etl.inputs import Input, look
-from etl.lake import Lake, LakeTable
+from etl.common.database import Cursor, session
+from etl.common.outcome import Ending
+from etl.common.settings import Settings
+from etl.common.steps import Listener, listen
+from etl.delivery.batch import Receipt, Session
+from etl.delivery.deliver import deliver
+from etl.ledger import leases
+from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline, Sink
-from etl.run import Place
+from etl.quality.verdict import StageRule
+from etl.runs.workspace import Place
 from etl.services import Services
-from etl.settings import Settings
-from etl.steps import Listener, listen
-from etl.verdict import StageRule
+from etl.sinks.lake.table import Lake, LakeTable
+from etl.sources.evidence import look
 from tests import arrow_batches
 
 RULE = StageRule(number=0, reason="rule", broken=0, columns=(), quarantines=True)
@@ -86,8 +87,8 @@ class Delivering:
     def restart(self) -> None:
         """What a new process does after the old one died: it takes the lease, and fences what was open."""
         with session(self.dsn) as cursor:
-            ledger.end_run(cursor, self.session.lease, Ending(outcome="died"))
-            ledger.give_lease_back(cursor, self.session.lease)
+            leases.end_run(cursor, self.session.lease, Ending(outcome="died"))
+            leases.give_lease_back(cursor, self.session.lease)
         self.session = arrow_batches.start(
             self.dsn,
             self.place.lake,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from etl import steps
-from etl.batch import Session
-from etl.run import drop_left
-from etl.steps import Step
+from etl.common import steps
+from etl.common.steps import Step
+from etl.delivery.batch import Session
+from etl.runs.heartbeat import drop_left
 from tests import oracle
 from tests.arrow_batches import ArrowBatch, here, pipeline, reader, start
 

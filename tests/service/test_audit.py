@@ -18,16 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg2 import sql
 
-from etl import audit as audit_module
-from etl.audit import AuditReport, audit
-from etl.database import TIMEOUTS, connect
-from etl.errors import Busy, NeedsPerson
-from etl.lake import Lake
-from etl.outage import outages_told
+from etl.common.database import TIMEOUTS, connect
+from etl.common.errors import Busy, NeedsPerson
+from etl.common.outages import outages_told
+from etl.common.steps import Step
+from etl.operations.audit import audit as audit_module
+from etl.operations.audit.audit import AuditReport, audit
+from etl.operations.audit.recount import BEYOND, Identity, Recount, Tally, table_rows
 from etl.pipeline import Append, Replace, Upsert, month
-from etl.recount import BEYOND, CHUNK_BYTES, Identity, Recount, Tally, table_rows
 from etl.services import Services
-from etl.steps import Step
+from etl.sinks.lake.table import Lake
+from etl.sinks.warehouse.copy_out import CHUNK_BYTES
 from tests.service.delivering import Delivering
 
 COLUMNS = pa.schema(

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
-from etl.audit import audit
-from etl.database import session
-from etl.errors import InputsChanged, ServiceAway, TableRefused
-from etl.lake import Lake
+from etl.common.database import session
+from etl.common.errors import InputsChanged, ServiceAway, TableRefused
+from etl.common.steps import Step
+from etl.operations.audit.audit import audit
 from etl.pipeline import Append
 from etl.services import Services
-from etl.steps import Step
+from etl.sinks.lake.table import Lake
 from tests import oracle
 from tests.service.delivering import Delivering
 

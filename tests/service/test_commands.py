@@ -24,15 +24,15 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from etl import ledger
-from etl.audit import audit
-from etl.database import migrate, session
-from etl.ending import Ending
-from etl.errors import SetupError
-from etl.lake import Lake
+from etl.common.database import migrate, session
+from etl.common.errors import SetupError
+from etl.common.outcome import Ending
+from etl.common.settings import Settings
+from etl.ledger import leases
+from etl.operations.audit.audit import audit
 from etl.pipeline import Append, day
 from etl.services import Services, java
-from etl.settings import Settings
+from etl.sinks.lake.table import Lake
 from tests import oracle
 from tests.conftest import FOREIGN, REPOSITORY
 from tests.service.delivering import Delivering
@@ -148,8 +148,8 @@ def delivered(services: Services, dsn: str, lake: Lake, home: Path) -> Deliverin
     events.deliver(rows(60), bad=range(6))
     events.deliver(rows(30, start=60))
     with session(dsn) as cursor:
-        ledger.end_run(cursor, events.session.lease, Ending(outcome="done"))
-        ledger.give_lease_back(cursor, events.session.lease)
+        leases.end_run(cursor, events.session.lease, Ending(outcome="done"))
+        leases.give_lease_back(cursor, events.session.lease)
     return events
 
 

@@ -13,11 +13,11 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
-from etl import database
-from etl.database import connect, constraint_of, is_lost, migrate, session, transaction
-from etl.errors import ServiceAway, SetupError
+from etl.common import database
+from etl.common.database import connect, constraint_of, is_lost, migrate, session, transaction
+from etl.common.errors import ServiceAway, SetupError
+from etl.common.statements import SQL_FOLDER
 from etl.services import Services
-from etl.statements import SQL_FOLDER
 from tests import oracle
 from tests.stores import drop, new_database
 

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from etl import database
-from etl.batch import Receipt, Session
-from etl.database import session
-from etl.deliver import deliver
-from etl.errors import ContractBroken
-from etl.verdict import SHARE_STOP, Counts, Verdict
+from etl.common import database
+from etl.common.database import session
+from etl.common.errors import ContractBroken
+from etl.delivery.batch import Receipt, Session
+from etl.delivery.deliver import deliver
+from etl.ledger.stops import SHARE_STOP
+from etl.quality.verdict import Counts, Verdict
 from tests import oracle
 from tests.arrow_batches import ArrowBatch
 from tests.oracle import NEGATIVE, ODD, REASONS, UNNAMED

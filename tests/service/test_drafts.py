@@ -11,13 +11,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
-from etl import lake as lakes
-from etl.database import session
-from etl.errors import NeedsPerson
-from etl.lake import Lake
+from etl.common.database import session
+from etl.common.errors import NeedsPerson
+from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append, Replace, Sink
-from etl.read import catalog_properties
 from etl.services import Services
+from etl.sinks.lake import table as lakes
+from etl.sinks.lake.table import Lake
 from tests.service.delivering import Delivering
 
 COLUMNS = pa.schema([("id", pa.int64())])

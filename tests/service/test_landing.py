@@ -7,8 +7,8 @@ from pathlib import Path
 
 import boto3
 
-from etl.generated import generated, land_generated
-from etl.landing import parse_range
+from etl.operations.datasets.flights import parse_range
+from etl.operations.datasets.generated import generated, land_generated
 from etl.services import Services
 
 DAYS = "2026-01-01..2026-01-01"

@@ -11,12 +11,9 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
-from etl import database, ledger
-from etl.batch import Receipt, Session
-from etl.database import session
-from etl.deliver import deliver, open_sinks
-from etl.ending import Ending
-from etl.errors import (
+from etl.common import database
+from etl.common.database import session
+from etl.common.errors import (
     Busy,
     ContractBroken,
     Fenced,
@@ -25,11 +22,16 @@ from etl.errors import (
     ServiceAway,
     TableRefused,
 )
-from etl.lake import Lake
+from etl.common.outcome import Ending
+from etl.common.steps import Step
+from etl.delivery.batch import Receipt, Session
+from etl.delivery.deliver import deliver
+from etl.ledger import deliveries, leases, pipelines, streams
 from etl.pipeline import Append
-from etl.run import drop_left, leased
-from etl.steps import Step
-from etl.verdict import Counts, Verdict
+from etl.quality.verdict import Counts, Verdict
+from etl.runs.heartbeat import drop_left, leased
+from etl.sinks.lake.table import Lake
+from etl.sinks.open import open_sinks
 from tests import oracle
 from tests.arrow_batches import ArrowBatch, broken, file, here, of, pipeline, reader, start
 from tests.service.events_run import (
@@ -58,22 +60,22 @@ def test_a_holder_on_another_host_is_robbed_only_when_it_is_silent(run: Session)
     with pytest.raises(Busy):
         start(run.sinks.dsn, run.sinks.lake, EVENTS)
     with session(run.sinks.dsn) as cursor:
-        assert ledger.heartbeat(cursor, run.lease)
+        assert leases.heartbeat(cursor, run.lease)
     silence(run)
     assert start(run.sinks.dsn, run.sinks.lake, EVENTS).lease.run_id != run.lease.run_id
     with session(run.sinks.dsn) as cursor:
-        assert not ledger.heartbeat(cursor, run.lease)
+        assert not leases.heartbeat(cursor, run.lease)
 
 
 def test_of_many_that_start_at_once_one_gets_the_lease(run: Session) -> None:
     with session(run.sinks.dsn) as cursor:
-        ledger.end_run(cursor, run.lease, Ending(outcome="done"))
-        ledger.give_lease_back(cursor, run.lease)
+        leases.end_run(cursor, run.lease, Ending(outcome="done"))
+        leases.give_lease_back(cursor, run.lease)
 
     def take(_: int) -> str:
         try:
             with session(run.sinks.dsn) as cursor:
-                ledger.take_lease(cursor, "events")
+                leases.take_lease(cursor, "events")
         except Busy:
             return "busy"
         return "taken"
@@ -133,7 +135,7 @@ def test_a_robber_waits_for_the_commit_under_way(run: Session, made: list[oracle
         assert delivery.result().batch_id == 0
         robber = robbery.result()
     with session(run.sinks.dsn) as cursor:
-        assert ledger.delivery_of_batch(cursor, robber.stream_id, 0) is not None
+        assert deliveries.delivery_of_batch(cursor, robber.stream_id, 0) is not None
     with pytest.raises(Fenced):
         deliver(run, of(made[1]))
     deliver(robber, of(made[1]))
@@ -143,7 +145,7 @@ def test_a_robber_waits_for_the_commit_under_way(run: Session, made: list[oracle
 def test_who_waits_too_long_for_a_commit_is_told_so(run: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(database.TIMEOUTS, "lock_timeout", "50ms")
     with session(run.sinks.dsn) as holding:
-        ledger.lock(holding, "events")
+        pipelines.lock(holding, "events")
         with pytest.raises(Busy):
             start(run.sinks.dsn, run.sinks.lake, EVENTS)
 
@@ -170,7 +172,7 @@ def test_a_zombie_is_fenced_even_when_it_asks_for_a_delivered_batch(
 def test_only_the_current_stream_commits(run: Session, dsn: str, made: list[oracle.MadeBatch]) -> None:
     other = "00000000-0000-4000-8000-000000000000"
     with session(dsn) as cursor:
-        ledger.register_stream(cursor, "events", other, checkpoint="another", first_batch=0)
+        streams.register_stream(cursor, "events", other, checkpoint="another", first_batch=0)
     with pytest.raises(Fenced):
         deliver(run, of(made[0]))
     assert_nothing_visible(run)
@@ -246,8 +248,8 @@ def test_an_input_that_changed_while_it_was_staged_stops_the_batch(
 def test_inputs_are_recorded_with_their_evidence(run: Session, made: list[oracle.MadeBatch]) -> None:
     receipt = deliver(run, of(made[0]))
     with session(run.sinks.dsn) as cursor:
-        assert ledger.inputs_of(cursor, receipt.delivery_id) == [file(path) for path in made[0].paths]
-        assert ledger.live_inputs(cursor, "events") == [file(path) for path in made[0].paths]
+        assert deliveries.inputs_of(cursor, receipt.delivery_id) == [file(path) for path in made[0].paths]
+        assert deliveries.live_inputs(cursor, "events") == [file(path) for path in made[0].paths]
 
 
 # A broken contract
@@ -374,8 +376,8 @@ def test_a_table_that_a_crash_empties_is_refused(
 ) -> None:
     dsn = run.sinks.dsn
     with session(dsn) as cursor:
-        ledger.end_run(cursor, run.lease, Ending(outcome="done"))
-        ledger.give_lease_back(cursor, run.lease)
+        leases.end_run(cursor, run.lease, Ending(outcome="done"))
+        leases.give_lease_back(cursor, run.lease)
         cursor.execute("CREATE UNLOGGED TABLE warehouse.events_all (LIKE warehouse.events)")
         if unlogged == "warehouse.events":
             cursor.execute("ALTER TABLE warehouse.events SET UNLOGGED")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from etl.declaration import Lookup
-from etl.errors import ServiceAway
-from etl.lookups import version
-from etl.places import s3_client
+from etl.common.errors import ServiceAway
+from etl.common.paths import s3_client
+from etl.pipeline import Lookup
 from etl.services import Services
+from etl.sources.side_inputs.lookups import version
 
 NAMES = ("ref/a.csv", "ref/deep/b ü%20+.csv")
 HIDDEN = (

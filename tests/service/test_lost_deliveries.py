@@ -11,20 +11,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from etl import ledger, marker
-from etl.audit import audit
-from etl.database import session
-from etl.ending import Ending
-from etl.errors import LedgerBehind, NeedsPerson
-from etl.lake import Lake
-from etl.marker import read, tell, went_back
+from etl.common.database import session
+from etl.common.errors import LedgerBehind, NeedsPerson
+from etl.common.outcome import Ending
+from etl.common.steps import Step
+from etl.ledger import leases
+from etl.operations.audit.audit import audit
+from etl.operations.maintenance.sweep import sweep, sweep_lake
 from etl.pipeline import Append, Files
-from etl.recover import Recovered, recover
-from etl.retained import bucket_of, s3_client, stored
-from etl.run import run
+from etl.runs.recovery.recover import Recovered, recover
+from etl.runs.run import run
 from etl.services import Services
-from etl.steps import Step
-from etl.sweep import sweep, sweep_lake
+from etl.sinks.lake import marker
+from etl.sinks.lake.marker import read, tell, went_back
+from etl.sinks.lake.s3 import bucket_of, s3_client, stored
+from etl.sinks.lake.table import Lake
 from tests.service.delivering import Delivering
 from tests.spark.backups import Backup
 from tests.stores import database_name, drop
@@ -67,8 +68,8 @@ def begun(services: Services, dsn: str, lake: Lake, folder: Path, name: str) -> 
 
 def end(events: Delivering) -> None:
     with session(events.dsn) as cursor:
-        ledger.end_run(cursor, events.session.lease, Ending(outcome="died"))
-        ledger.give_lease_back(cursor, events.session.lease)
+        leases.end_run(cursor, events.session.lease, Ending(outcome="died"))
+        leases.give_lease_back(cursor, events.session.lease)
 
 
 def recovered(events: Delivering) -> Recovered:

@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from etl import commit, database
-from etl.batch import Session
-from etl.deliver import deliver
-from etl.errors import CommitUnknown, LedgerBehind, ServiceAway
-from etl.lake import Lake
+from etl.common import database
+from etl.common.errors import CommitUnknown, LedgerBehind, ServiceAway
+from etl.common.steps import Step
+from etl.delivery import commit
+from etl.delivery.batch import Session
+from etl.delivery.deliver import deliver
 from etl.services import Services, postgres
-from etl.steps import Step
+from etl.sinks.lake.table import Lake
 from tests import oracle
 from tests.arrow_batches import of, start
 from tests.service import proxy

@@ -10,11 +10,11 @@ import psycopg2.extensions
 import pytest
 from botocore.config import Config
 
-from etl.database import session
-from etl.errors import ContractBroken, ServiceAway
-from etl.objects import ObjectStore
-from etl.outage import outage, outages_told
+from etl.common.database import session
+from etl.common.errors import ContractBroken, ServiceAway
+from etl.common.outages import outage, outages_told
 from etl.services.process import free_ports
+from etl.sinks.lake.parquet_writer import ObjectStore
 
 
 @pytest.fixture

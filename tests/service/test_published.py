@@ -14,17 +14,17 @@ import pytest
 from psycopg2.extensions import make_dsn
 from pyiceberg.catalog.sql import SqlCatalog
 
-from etl import database
-from etl.database import session
-from etl.errors import Busy, InputsChanged, SetupError, TableRefused
-from etl.lake import Lake
+from etl.common import database
+from etl.common.database import session
+from etl.common.errors import Busy, InputsChanged, SetupError, TableRefused
+from etl.common.steps import Step
+from etl.operations.maintenance.sweep import sweep_lake
+from etl.operations.serving.publish import publish, withdraw
+from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append
-from etl.published import publish, withdraw
-from etl.read import catalog_properties
 from etl.services import Services
-from etl.steps import Step
-from etl.sweep import sweep_lake
-from etl.views import Name
+from etl.sinks.lake.table import Lake
+from etl.sinks.warehouse.views import Name
 from tests import oracle
 from tests.service.delivering import Delivering
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from etl import offsets
-from etl.batch import Session
-from etl.database import session
-from etl.deliver import deliver
-from etl.errors import InputsChanged
-from etl.offsets import Gap, Range, Reached
+from etl.common.database import session
+from etl.common.errors import InputsChanged
+from etl.delivery.batch import Session
+from etl.delivery.deliver import deliver
+from etl.ledger import offsets
+from etl.ledger.offsets import Gap, Range, Reached
 from tests.arrow_batches import ArrowBatch
 
 

@@ -21,11 +21,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from etl import services as embedded
-from etl.errors import ServiceAway, SetupError
+from etl.common.errors import ServiceAway, SetupError
+from etl.common.settings import Settings
 from etl.services import Services, postgres, s3
 from etl.services.postgres import cluster
 from etl.services.process import choose_port
-from etl.settings import Settings
 from tests.processes import answers
 
 pytestmark = pytest.mark.long
@@ -64,7 +64,7 @@ def test_data_outlives_down_and_down_leaves_no_process(own: Settings) -> None:
 
 
 def test_two_ups_at_once_start_one_of_each(own: Settings) -> None:
-    program = "from etl.services import up; from etl.settings import Settings; print(up(Settings()).postgres)"
+    program = "from etl.services import up; from etl.common.settings import Settings; print(up(Settings()).postgres)"
     environment = os.environ | {"SLUICE_HOME": str(own.home), "SLUICE_JARS": str(own.jars)}
     both = [
         subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)

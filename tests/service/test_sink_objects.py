@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl import objects
-from etl.deliver import deliver
-from etl.errors import TableRefused
-from etl.lake import Lake
+from etl.common.errors import TableRefused
+from etl.delivery.deliver import deliver
+from etl.delivery.row_filter import TaskReport
+from etl.delivery.stage import StageTask
 from etl.pipeline import Append, Partition, Upsert, day, hour, identity, month
-from etl.stage import StageTask, TaskReport
-from etl.verdict import StageRule
+from etl.quality.verdict import StageRule
+from etl.sinks.lake import parquet_writer
+from etl.sinks.lake.table import Lake
 from tests import oracle
 from tests.arrow_batches import ArrowBatch, here, pipeline, reader, start
 from tests.service.test_sinks import batch_of, delivered, rows
@@ -106,10 +107,10 @@ def test_keys_that_the_transform_does_not_put_out_are_refused_together(dsn: str,
 def test_more_partitions_than_open_writers_lose_nothing(
     dsn: str, lake: Lake, waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "WAITING_BYTES", waiting)
+    monkeypatch.setattr(parquet_writer, "WAITING_BYTES", waiting)
     columns = pa.schema([("id", pa.int64()), ("part", pa.int32())])
     run = start(dsn, lake, pipeline("many", Append(partition_by=identity("part"))), columns=columns)
-    parts = objects.OPEN_WRITERS + 5
+    parts = parquet_writer.OPEN_WRITERS + 5
     batches = [batch_of(columns, list(range(n, n + parts)), list(range(parts))) for n in range(0, 5000, 1000)]
     receipt = delivered(run, 0, *batches)
     assert receipt.files == parts if waiting > 1_000 else receipt.files > parts
@@ -127,8 +128,8 @@ def test_small_batches_make_no_small_row_groups(dsn: str, lake: Lake) -> None:
 
 
 def test_objects_roll_over_by_size(dsn: str, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "OBJECT_BYTES", 100_000)
-    monkeypatch.setattr(objects, "ROW_GROUP_BYTES", 50_000)
+    monkeypatch.setattr(parquet_writer, "OBJECT_BYTES", 100_000)
+    monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 50_000)
     columns = pa.schema([("id", pa.int64()), ("noise", pa.binary())])
     run = start(dsn, lake, pipeline("large", Append()), columns=columns)
     noise = np.random.default_rng(1)

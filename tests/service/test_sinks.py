@@ -17,16 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg2.extensions import make_dsn
 
-from etl.batch import Receipt, Session
-from etl.checksum import MODULUS, checksum
-from etl.columns import common_schema
-from etl.database import session
-from etl.deliver import deliver
-from etl.errors import TableRefused
-from etl.lake import Lake
+from etl.common.database import session
+from etl.common.errors import TableRefused
+from etl.delivery.batch import Receipt, Session
+from etl.delivery.deliver import deliver
 from etl.pipeline import Append, Replace, Upsert
-from etl.staging import StagingTables
-from etl.verdict import StageRule
+from etl.quality.verdict import StageRule
+from etl.sinks.checksum import MODULUS, checksum
+from etl.sinks.columns import common_schema
+from etl.sinks.lake.table import Lake
+from etl.sinks.warehouse.staging import StagingTables
 from tests import oracle
 from tests.arrow_batches import ArrowBatch, pipeline, reader, start
 

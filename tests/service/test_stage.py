@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl.batch import Session
-from etl.deliver import deliver
-from etl.lake import Lake
+from etl.delivery.batch import Session
+from etl.delivery.deliver import deliver
+from etl.sinks.lake.table import Lake
 from tests import oracle
 from tests.arrow_batches import of, pipeline, reader, start
 

@@ -16,16 +16,17 @@ import pytest
 from psycopg2.extras import Json
 from rich.console import Console
 
-from etl import cli_status, ledger
-from etl.database import session
-from etl.ending import LONGEST, Ending
-from etl.errors import ServiceAway
-from etl.lake import Lake
+from etl.cli import status
+from etl.common.database import session
+from etl.common.errors import ServiceAway
+from etl.common.outcome import LONGEST, Ending
+from etl.ledger import attempts, leases, streams
+from etl.operations.control.status import State, states
+from etl.operations.maintenance.sweep import sweep
 from etl.pipeline import Append
-from etl.run import leased
+from etl.runs.heartbeat import leased
 from etl.services import Services
-from etl.status import State, states
-from etl.sweep import sweep
+from etl.sinks.lake.table import Lake
 from tests.service.delivering import Delivering
 from tests.service.test_commands import DECLARATION
 
@@ -53,7 +54,7 @@ def state(events: Delivering, name: str | None = "events") -> State:
 def said(events: Delivering, name: str | None = "events", width: int = 80) -> str:
     """As a terminal of that width shows it."""
     out = io.StringIO()
-    cli_status.show(Console(file=out, width=width, soft_wrap=True, highlight=False), [state(events, name)])
+    status.show(Console(file=out, width=width, soft_wrap=True, highlight=False), [state(events, name)])
     return out.getvalue()
 
 
@@ -98,7 +99,7 @@ def test_what_was_left_out_behind_the_watermark_is_told_of_every_pipeline(events
 
 def test_a_run_is_told_with_its_host_its_process_and_the_batch_at_work(events: Delivering) -> None:
     with session(events.dsn) as cursor:
-        ledger.open_attempt(cursor, events.session.lease, events.session.stream_id, 1)
+        attempts.open_attempt(cursor, events.session.lease, events.session.stream_id, 1)
     found = state(events)
     [run] = found.running
     assert (run.kind, run.host, run.pid) == ("stream", socket.gethostname(), str(os.getpid()))
@@ -122,9 +123,9 @@ def test_a_run_whose_process_is_dead_is_told_as_killed_before_its_silence_is_lon
     assert found.next == "sluice run events"
     assert f"process {died.pid}, and was killed or cut off: last seen " in said(events)
     with session(events.dsn) as cursor:
-        taken = ledger.take_lease(cursor, "events")
-        ledger.end_run(cursor, taken, Ending(outcome="done"))
-        ledger.give_lease_back(cursor, taken)
+        taken = leases.take_lease(cursor, "events")
+        leases.end_run(cursor, taken, Ending(outcome="done"))
+        leases.give_lease_back(cursor, taken)
     [(message,)] = events.execute("SELECT message FROM sluice.run WHERE outcome = 'lost its lease'")
     assert message.startswith("It was killed or cut off, and last seen at 20")
     assert state(events).state == "idle"
@@ -210,15 +211,15 @@ def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran(events: Delivering
     tell(events, 0, triggered_at=dt.datetime.now(dt.UTC) - dt.timedelta(days=30))
     tell(events, 1, triggered_at=dt.datetime.now(dt.UTC))
     with session(events.dsn) as cursor:
-        ledger.end_run(cursor, events.session.lease, Ending(outcome="done"))
-        ledger.give_lease_back(cursor, events.session.lease)
+        leases.end_run(cursor, events.session.lease, Ending(outcome="done"))
+        leases.give_lease_back(cursor, events.session.lease)
     other = "00000000-0000-0000-0000-000000000001"
 
     def kept() -> list[tuple[Any, ...]]:
         return events.execute("SELECT batch_id FROM sluice.batch_progress ORDER BY batch_id")
 
     with session(events.dsn) as cursor:
-        ledger.register_stream(cursor, "events", other, checkpoint="/none", first_batch=0)
+        streams.register_stream(cursor, "events", other, checkpoint="/none", first_batch=0)
     assert sweep(events.place, events.pipeline, dry_run=True).progress == 1
     assert kept() == [(0,), (1,)]
     report = sweep(events.place, events.pipeline)

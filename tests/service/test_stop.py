@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from etl import ledger
-from etl.batch import Session
-from etl.database import session
-from etl.ending import Ending
-from etl.errors import Busy
-from etl.stay import Stay, StopAsked
-from etl.stop import Ended, stop
+from etl.common.database import session
+from etl.common.errors import Busy
+from etl.common.outcome import Ending
+from etl.delivery.batch import Session
+from etl.ledger import leases
+from etl.operations.control.stop import Ended, stop
+from etl.runs.follow import Stay, StopAsked
 from tests import oracle
 from tests.arrow_batches import start
 from tests.service.events_run import EVENTS, silence, waits_for_a_lock
@@ -34,10 +34,10 @@ def test_a_run_in_its_batch_stays_asked_when_nobody_waits_any_longer(run: Sessio
     with pytest.raises(Busy):
         stop(dsn, NAME, who="another", timeout=SOON)
     with session(dsn) as cursor:
-        assert ledger.stop_asked(cursor, run.lease) == "me", "who asked first"
-        ledger.end_run(cursor, run.lease, Ending(outcome="stopped"))
-        ledger.give_lease_back(cursor, run.lease)
-    assert told == [ledger.holder()]
+        assert leases.stop_asked(cursor, run.lease) == "me", "who asked first"
+        leases.end_run(cursor, run.lease, Ending(outcome="stopped"))
+        leases.give_lease_back(cursor, run.lease)
+    assert told == [leases.holder()]
     assert stop(dsn, NAME, who="me", timeout=SOON) is None
 
 
@@ -52,7 +52,7 @@ def test_the_next_run_is_not_asked(run: Session) -> None:
     stop(run.sinks.dsn, NAME, who="me", timeout=SOON)
     following = start(run.sinks.dsn, run.sinks.lake, EVENTS)
     with session(run.sinks.dsn) as cursor:
-        assert ledger.stop_asked(cursor, following.lease) is None
+        assert leases.stop_asked(cursor, following.lease) is None
     assert asked_by(run.sinks.dsn) == ["me", None]
 
 

@@ -12,15 +12,16 @@ import pytest
 from botocore.exceptions import ClientError
 from pyiceberg.table import StaticTable
 
-from etl.audit import audit
-from etl.bucket import RULE, _end_uploads, ensure_bucket
-from etl.errors import ContractBroken, NeedsPerson, SetupError
-from etl.lake import RETAINED_SNAPSHOTS, Lake
+from etl.common.errors import ContractBroken, NeedsPerson, SetupError
+from etl.common.steps import Step
+from etl.operations.audit.audit import audit
+from etl.operations.maintenance.sweep import SweepReport, sweep, sweep_lake
 from etl.pipeline import Append, Replace
-from etl.retained import owner_of, s3_client, stored, unfinished
 from etl.services import Services
-from etl.steps import Step
-from etl.sweep import SweepReport, sweep, sweep_lake
+from etl.sinks.lake.bucket import RULE, _end_uploads, ensure_bucket
+from etl.sinks.lake.references import owner_of
+from etl.sinks.lake.s3 import s3_client, stored, unfinished
+from etl.sinks.lake.table import RETAINED_SNAPSHOTS, Lake
 from tests import arrow_batches
 from tests.service.delivering import Delivering
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from etl import tries
-from etl.airflow_try import AirflowTry
-from etl.errors import ServiceAway
-from etl.lake import Lake
+from etl.airflow.command import tries
+from etl.airflow.command.tries import Untold
+from etl.airflow.task_try import AirflowTry
+from etl.common.errors import ServiceAway
 from etl.pipeline import Append
 from etl.services import Services
-from etl.tries import Untold
+from etl.sinks.lake.table import Lake
 from tests.service.delivering import Delivering
 from tests.stores import administer, database_name
 

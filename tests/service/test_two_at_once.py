@@ -14,18 +14,20 @@ import psycopg2
 import pyarrow as pa
 import pytest
 
-from etl import database, ledger
-from etl.apart import Apart
-from etl.batch import Session
-from etl.database import connect, session
-from etl.deliver import deliver, deliver_apart, open_sinks
-from etl.ending import Ending
-from etl.errors import CommitTooLong, Fenced
-from etl.lake import Lake
+from etl.common import database
+from etl.common.database import connect, session
+from etl.common.errors import CommitTooLong, Fenced
+from etl.common.outcome import Ending
+from etl.common.steps import Step
+from etl.delivery.batch import Session
+from etl.delivery.correction import Apart
+from etl.delivery.deliver import deliver, deliver_apart
+from etl.ledger import leases, pipelines
+from etl.operations.maintenance.sweep import sweep_lake
 from etl.pipeline import Upsert
 from etl.services import Services
-from etl.steps import Step
-from etl.sweep import sweep_lake
+from etl.sinks.lake.table import Lake
+from etl.sinks.open import open_sinks
 from tests import oracle
 from tests.arrow_batches import broken, of, pipeline, start, start_apart
 from tests.service.events_run import EVENTS, assert_delivered, at, rob_while_staging, silence, staged_left
@@ -97,7 +99,7 @@ def test_what_is_staged_waits_for_the_commit_of_another(
         watching = threading.Thread(target=lambda: (waited_for(run.sinks.dsn), other.rollback()))
 
         def long_commit() -> None:
-            ledger.lock(cursor, "events")
+            pipelines.lock(cursor, "events")
             watching.start()
 
         if replay:
@@ -117,9 +119,9 @@ def waited_for(dsn: str) -> None:
 
 def test_how_a_run_ended_is_on_record_while_another_commits(run: Session) -> None:
     with session(run.sinks.dsn) as cursor:
-        ledger.lock(cursor, "events")
+        pipelines.lock(cursor, "events")
         with session(run.sinks.dsn) as ending:
-            ledger.end_run(ending, run.lease, Ending(outcome="InputsChanged"))
+            leases.end_run(ending, run.lease, Ending(outcome="InputsChanged"))
         assert oracle.ask(run.sinks.dsn, "SELECT outcome FROM sluice.run") == [("InputsChanged",)]
 
 

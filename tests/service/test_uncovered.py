@@ -10,13 +10,13 @@ import psycopg2
 import pyarrow as pa
 import pytest
 
-from etl.batch import Session
-from etl.candidates import candidates
-from etl.database import session
-from etl.deliver import deliver
-from etl.lake import Lake
+from etl.common.database import session
+from etl.delivery.batch import Session
+from etl.delivery.deliver import deliver
 from etl.pipeline import Upsert
-from etl.staging import StagingTables, StagingWriter
+from etl.sinks.lake.key_pruning import candidates
+from etl.sinks.lake.table import Lake
+from etl.sinks.warehouse.staging import StagingTables, StagingWriter
 from tests.arrow_batches import ArrowBatch, pipeline, start
 
 TASK = 7

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.run import Place
+from etl.common.settings import Settings
+from etl.runs.workspace import Place
 from etl.services import Services
-from etl.settings import Settings
 from tests import oracle
 from tests.spark.backups import Backup
 from tests.spark.runs import REPOSITORY, Home

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from etl.run import Summary, run
-from etl.stay import Stay
+from etl.runs.follow import Stay
+from etl.runs.run import run
+from etl.runs.summary import Summary
 from tests.spark.runs import Home
 from tests.waiting import until
 

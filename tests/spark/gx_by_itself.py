@@ -9,8 +9,10 @@ from typing import Any
 import great_expectations as gx
 from pyspark.sql import DataFrame
 
-from etl.quality import compile_suite, evaluate_elsewhere, judge
-from etl.verdict import Verdict
+from etl.quality.compile import compile_suite
+from etl.quality.gx_fallback import evaluate_elsewhere
+from etl.quality.judge import judge
+from etl.quality.verdict import Verdict
 from tests.spark.pass_evaluator import counts_of
 
 SUMMARY = {"result_format": "SUMMARY", "partial_unexpected_count": 20}

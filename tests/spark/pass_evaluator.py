@@ -7,8 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 
-from etl.quality import CompiledSuite
-from etl.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, Counts
+from etl.quality.compile import CompiledSuite
+from etl.quality.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, Counts
 
 
 def counts_of(suite: CompiledSuite, frame: DataFrame, *, malformed: int = 0) -> Counts:

@@ -26,13 +26,15 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
-from etl.audit import AuditReport, audit
+from etl.common.settings import Settings
+from etl.common.steps import Step, listen
+from etl.operations.audit.audit import AuditReport, audit
 from etl.pipeline import Pipeline, load_pipeline
-from etl.recover import Recovered, recover
-from etl.run import Place, Progress, Summary, run
+from etl.runs.recovery.recover import Recovered, recover
+from etl.runs.run import run
+from etl.runs.summary import Progress, Summary
+from etl.runs.workspace import Place
 from etl.services import Services
-from etl.settings import Settings
-from etl.steps import Step, listen
 from tests import oracle
 from tests.oracle import Row, Rows
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import boto3
 from botocore.config import Config
 
-from etl.audit import AuditReport
+from etl.operations.audit.audit import AuditReport
 from tests.spark.runs import NAME, Home
 
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from etl import tries
-from etl.airflow_try import AirflowTry
-from etl.asked import run_asked
-from etl.errors import InputsChanged, NeedsPerson, SetupError
-from etl.plan import Chosen as PlanChosen
-from etl.plan import plan
-from etl.quarantine import Chosen, held_rows
-from etl.release import release
-from etl.replay import replay
-from etl.run import Summary
-from etl.stay import Stay
+from etl.airflow.command import tries
+from etl.airflow.command.request import run_asked
+from etl.airflow.task_try import AirflowTry
+from etl.common.errors import InputsChanged, NeedsPerson, SetupError
+from etl.ledger.quarantine import Chosen, held_rows
+from etl.runs.follow import Stay
+from etl.runs.replay.plan import Chosen as PlanChosen
+from etl.runs.replay.plan import plan
+from etl.runs.replay.release import release
+from etl.runs.replay.replay import replay
+from etl.runs.summary import Summary
 from tests.spark.runs import DECLARATION, RULES, START, Home, Landed, orders
 
 JANUARY = {"interval_start": "2020-01-01T00:00:00+00:00", "interval_end": "2020-02-01T00:00:00+00:00"}

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl.errors import InputsUnreadable
-from etl.status import states
+from etl.common.errors import InputsUnreadable
+from etl.operations.control.status import states
 from tests import oracle
 from tests.oracle import Row, Rows
 from tests.spark.runs import CITIES, MALFORMED, Home, rule, uri

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from etl.audit import audit
-from etl.errors import InputsChanged, NeedsPerson, TableRefused
-from etl.plan import Chosen, plan
-from etl.replay import replay
+from etl.common.errors import InputsChanged, NeedsPerson, TableRefused
+from etl.operations.audit.audit import audit
+from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.replay import replay
 from tests.spark.runs import Home, Landed, orders
 
 

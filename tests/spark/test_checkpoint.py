@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.checkpoint import Checkpoint, LoggedFile, open_checkpoint
-from etl.checkpoint_files import About, commit_text
-from etl.errors import CheckpointDamaged
-from etl.inputs import look
-from etl.places import place
+from etl.common.errors import CheckpointDamaged
+from etl.common.paths import place
+from etl.sources.evidence import look
+from etl.spark.checkpoint.format import About, commit_text
+from etl.spark.checkpoint.reader import Checkpoint, LoggedFile, open_checkpoint
 
 PATTERNS = ("*.jsonl", "*.txt")
 

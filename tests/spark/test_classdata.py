@@ -11,14 +11,14 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import classdata
-from etl.errors import SetupError
+from etl.common.errors import SetupError
+from etl.common.settings import Settings
 from etl.services import JarSet, jars, java
-from etl.settings import Settings
+from etl.spark import class_data
 
 
 def test_the_drivers_jvm_has_the_archive_mapped(spark: SparkSession, settings: Settings) -> None:
-    option = classdata.option(jars(JarSet.SPARK, settings.jars))
+    option = class_data.option(jars(JarSet.SPARK, settings.jars))
     archive = option.partition("=")[2].strip('"')
     assert archive in Path(f"/proc/{driver(spark)}/maps").read_text(), "run `make install`"
 
@@ -26,8 +26,8 @@ def test_the_drivers_jvm_has_the_archive_mapped(spark: SparkSession, settings: S
 def test_another_class_path_has_an_archive_of_its_own(settings: Settings, tmp_path: Path) -> None:
     other = tmp_path / "spark"
     other.symlink_to(jars(JarSet.SPARK, settings.jars))
-    assert classdata.option(jars(JarSet.SPARK, settings.jars))
-    assert not classdata.option(other)
+    assert class_data.option(jars(JarSet.SPARK, settings.jars))
+    assert not class_data.option(other)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_jvm_that_writes_no_archive_is_told_of_in_one_message(
     program.chmod(0o755)
     (folder / "spark").symlink_to(jars(JarSet.SPARK, settings.jars))
     made = subprocess.run(
-        [sys.executable, "-m", "etl.classdata"],
+        [sys.executable, "-m", "etl.spark.class_data"],
         env={**os.environ, "JAVA_HOME": str(tmp_path / "java"), "SLUICE_JARS": str(folder)},
         capture_output=True,
         text=True,

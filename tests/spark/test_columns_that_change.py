@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from etl.plan import Chosen, plan
-from etl.replay import replay
-from etl.whatif import what_if
+from etl.operations.suites.what_if import what_if
+from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.replay import replay
 from tests.spark.runs import DECLARATION, RULES, Home, orders, rule, without_batch
 
 NARROW = (

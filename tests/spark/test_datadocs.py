@@ -12,7 +12,7 @@ from great_expectations.core import ExpectationSuiteValidationResult
 from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
 from great_expectations.render.view.view import DefaultJinjaPageView
 
-from etl.datadocs import build_docs, history, suite_result
+from etl.operations.suites.data_docs import build_docs, history, suite_result
 from tests.spark.runs import Home, Order
 
 PAYLOADS = [

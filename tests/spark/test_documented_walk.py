@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from etl.settings import Settings
+from etl.common.settings import Settings
 from tests.conftest import FOREIGN, REPOSITORY
 
 BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from etl.landing import land_flights
+from etl.operations.datasets.flights import land_flights
+from etl.operations.serving.read import catalog_properties
 from etl.pipeline import load_pipeline
-from etl.read import catalog_properties
-from etl.run import run
+from etl.runs.run import run
 from tests.oracle import Rows, difference
 from tests.packaged import FLIGHTS, departures, held_flights, packaged, rows_of
 from tests.spark.runs import Home

@@ -19,13 +19,13 @@ import psycopg2
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import ledger
-from etl.database import session
-from etl.ending import Ending
-from etl.errors import Fenced, FilesUnread
-from etl.stay import Stay
-from etl.steps import Step
-from etl.stop import Ended, stop
+from etl.common.database import session
+from etl.common.errors import Fenced, FilesUnread
+from etl.common.outcome import Ending
+from etl.common.steps import Step
+from etl.ledger import leases
+from etl.operations.control.stop import Ended, stop
+from etl.runs.follow import Stay
 from tests.spark import runs
 from tests.spark.followed import ME, PATIENCE, Followed
 from tests.spark.runs import NAME, SHOPS, Home, Landed, Order, once_at, orders
@@ -398,7 +398,7 @@ def test_a_trigger_that_finds_nothing_starts_no_job_of_spark(
     followed: Landing, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     followed.stay = Stay(every=timedelta(seconds=0.2))
-    monkeypatch.setattr(ledger, "HEARTBEAT_SECONDS", 1)
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 1)
     for day in range(40):  # Spark would list so many by a job
         (followed.home.landing / f"orders/dt={day}").mkdir(parents=True)
     followed.start()
@@ -423,11 +423,11 @@ def test_a_run_that_waits_ends_when_another_has_taken_its_lease(followed: Landin
     followed.wait_till_it_waits()
     with session(followed.home.dsn) as cursor:  # as if it had been silent for long
         cursor.execute("UPDATE sluice.run SET seen_at = now() - interval '1 hour'")
-        other = ledger.take_lease(cursor, NAME)
+        other = leases.take_lease(cursor, NAME)
     assert isinstance(followed.error(), Fenced)
     with session(followed.home.dsn) as cursor:
-        ledger.end_run(cursor, other, Ending(outcome="done"))
-        ledger.give_lease_back(cursor, other)
+        leases.end_run(cursor, other, Ending(outcome="done"))
+        leases.give_lease_back(cursor, other)
     followed.land()
     assert followed.home.run().batches == 1
     followed.assert_exactly_once()

@@ -12,10 +12,10 @@ from itertools import product
 
 import pytest
 
-from etl.generated import GeneratedFile, generated, told
-from etl.kept import read_state
+from etl.operations.control.state import read_state
+from etl.operations.datasets.generated import GeneratedFile, generated, told
 from etl.pipeline import Pipeline, load_pipeline
-from etl.run import run
+from etl.runs.run import run
 from tests.oracle import Row, Rows
 from tests.spark.runs import Home
 

@@ -13,15 +13,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from etl.errors import ContractBroken, LedgerBehind, NeedsPerson, ServiceAway, SetupError
-from etl.plan import Chosen, plan
-from etl.recover import recover
-from etl.run import Summary, run
-from etl.status import record_decision, states
-from etl.stay import Stay
-from etl.sweep import sweep
-from etl.trying import try_out
-from etl.ui import pages
+from etl.airflow.pages import pages
+from etl.common.errors import ContractBroken, LedgerBehind, NeedsPerson, ServiceAway, SetupError
+from etl.operations.control.decide import record_decision
+from etl.operations.control.status import states
+from etl.operations.maintenance.sweep import sweep
+from etl.operations.suites.try_out import try_out
+from etl.runs.follow import Stay
+from etl.runs.recovery.recover import recover
+from etl.runs.replay.plan import Chosen, plan
+from etl.runs.run import run
+from etl.runs.summary import Summary
 from tests import oracle
 from tests.crash.killed import kill, runs_of
 from tests.spark.backups import Backup

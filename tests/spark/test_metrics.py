@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etl.datadocs import history
-from etl.errors import ContractBroken, SetupError
-from etl.history import past_batches, spans
-from etl.metrics import ColumnMetrics, merged
-from etl.plan import Chosen, plan
-from etl.replay import replay
-from etl.sweep import sweep
-from etl.whatif import what_if
+from etl.common.errors import ContractBroken, SetupError
+from etl.operations.maintenance.sweep import sweep
+from etl.operations.suites.data_docs import history
+from etl.operations.suites.what_if import what_if
+from etl.quality.history import past_batches, spans
+from etl.quality.metrics import ColumnMetrics, merged
+from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.replay import replay
 from tests.spark.runs import DECLARATION, RULES, Home, Landed, Order, orders
 
 MEASURED = ("amount", "shop", "at", "city")

@@ -18,22 +18,22 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.ensemble import IsolationForest
 
-from etl.batch import Receipt
-from etl.errors import Busy, NeedsPerson, SetupError
-from etl.generated import generated, told
+from etl.airflow.pages import pages
+from etl.common.errors import Busy, NeedsPerson, SetupError
+from etl.delivery.batch import Receipt
+from etl.ledger.quarantine import Chosen as Held
+from etl.ledger.quarantine import held_rows
+from etl.operations.datasets.generated import generated, told
+from etl.operations.maintenance.sweep import sweep
+from etl.operations.models.sample import Sample
+from etl.operations.models.train import Trained, _split, train
+from etl.operations.suites.try_out import try_out
+from etl.operations.suites.what_if import put_out
 from etl.pipeline import Model, load_pipeline
-from etl.plan import Chosen, plan
-from etl.quarantine import Chosen as Held
-from etl.quarantine import held_rows
-from etl.release import release
-from etl.replay import replay
-from etl.run import run
-from etl.sample import Sample
-from etl.sweep import sweep
-from etl.train import Trained, _split, train
-from etl.trying import try_out
-from etl.ui import pages
-from etl.whatif import put_out
+from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.release import release
+from etl.runs.replay.replay import replay
+from etl.runs.run import run
 from tests.spark.runs import Home
 from tests.ui.drawn import draw, shown
 from tests.unit.test_forest import Mean

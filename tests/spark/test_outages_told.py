@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from psycopg2.extensions import make_dsn
 
-from etl.errors import ServiceAway
+from etl.common.errors import ServiceAway
 from etl.services.process import free_ports
 from tests.spark.runs import DECLARATION, Home, orders
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from etl import stream as streams
-from etl import watch
-from etl.batch import Receipt
-from etl.errors import ContractBroken
-from etl.status import states
+from etl.common.errors import ContractBroken
+from etl.delivery.batch import Receipt
+from etl.operations.control.status import states
+from etl.runs import progress_recorder
+from etl.runs import stream as streams
 from tests.spark import taps
 from tests.spark.runs import NAME, Home, orders
 from tests.spark.taps import HOUR, declare, flat, land_all
@@ -153,8 +153,10 @@ def test_a_run_that_stops_keeps_the_batches_before_and_what_stopped_it(home: Hom
 def test_what_spark_tells_in_a_shape_that_is_not_known_ends_no_run(
     home: Home, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = watch._row
-    monkeypatch.setattr(watch, "_row", lambda told, phases: row({"batchId": told["batchId"]}, phases))
+    row = progress_recorder._row
+    monkeypatch.setattr(
+        progress_recorder, "_row", lambda told, phases: row({"batchId": told["batchId"]}, phases)
+    )
     home.declare(max_files=1)
     landed = home.land("orders/0.jsonl", orders(0, 5))
     assert home.run().batches == 1

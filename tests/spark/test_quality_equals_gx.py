@@ -13,8 +13,8 @@ import pytest
 from great_expectations.expectations import core
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.errors import SetupError
-from etl.quality import compile_suite
+from etl.common.errors import SetupError
+from etl.quality.compile import compile_suite
 from tests.spark.drawn_suites import draw_frame, draw_suite
 from tests.spark.gx_by_itself import by_gx, differences
 from tests.spark.runs import REPOSITORY

@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.quality import CompiledSuite, compile_suite, judge
-from etl.verdict import Counts, Severity, Verdict
+from etl.quality.compile import CompiledSuite, compile_suite
+from etl.quality.judge import judge
+from etl.quality.verdict import Counts, Severity, Verdict
 from tests.packaged import FLIGHTS, held_flights, packaged
 
 SUITE = Path(__file__).parents[2] / "expectations" / "flights.json"

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.errors import SetupError, VerdictUnknown
-from etl.quality import compile_suite, evaluate_elsewhere, judge, require_evaluable
-from etl.verdict import FLAGS_PER_WORD, Counts, Severity, Verdict
+from etl.common.errors import SetupError, VerdictUnknown
+from etl.quality.blame import require_evaluable
+from etl.quality.compile import compile_suite
+from etl.quality.gx_fallback import evaluate_elsewhere
+from etl.quality.judge import judge
+from etl.quality.verdict import FLAGS_PER_WORD, Counts, Severity, Verdict
 from tests.spark.pass_evaluator import counts_of
 
 Rule = dict[str, Any]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from etl.lake import Lake
+from etl.common.settings import Settings
 from etl.pipeline import Append, identity
 from etl.services import Services
-from etl.settings import Settings
+from etl.sinks.lake.table import Lake
 from tests.service.delivering import Delivering
 from tests.stores import dsn, lake, template
 
@@ -37,8 +37,8 @@ PIPELINE = Pipeline(name="events", sources=(Files("events/*.jsonl"),), schema="i
 READER = """
 import json, etl
 from etl import services, sparksession
-from etl.errors import SetupError
-from etl.settings import load_settings
+from etl.common.errors import SetupError
+from etl.common.settings import load_settings
 settings = load_settings()
 spark = sparksession.start(settings, services.up(settings))
 def ids(**which):

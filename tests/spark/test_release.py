@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from etl import tries
-from etl.airflow_try import AirflowTry
-from etl.batch import Receipt
-from etl.errors import ContractBroken, NeedsPerson, SetupError, TableRefused
-from etl.plan import Chosen as Batches
-from etl.plan import plan
-from etl.quarantine import Chosen, discard, held_rows
-from etl.release import release
-from etl.replay import replay
-from etl.steps import Step
+from etl.airflow.command import tries
+from etl.airflow.task_try import AirflowTry
+from etl.common.errors import ContractBroken, NeedsPerson, SetupError, TableRefused
+from etl.common.steps import Step
+from etl.delivery.batch import Receipt
+from etl.ledger.quarantine import Chosen, discard, held_rows
+from etl.runs.replay.plan import Chosen as Batches
+from etl.runs.replay.plan import plan
+from etl.runs.replay.release import release
+from etl.runs.replay.replay import replay
 from tests.spark.runs import CITIES, NEGATIVE, NO_ID, RULES, Home, once_at, orders, rule
 
 COUNT = "SELECT count(*) FROM warehouse.orders"

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from etl.batch import Receipt
-from etl.errors import (
+from etl.common.errors import (
     CheckpointDamaged,
     CheckpointLost,
     ContractBroken,
@@ -21,8 +20,9 @@ from etl.errors import (
     LedgerAhead,
     VerdictUnknown,
 )
-from etl.run import Place
-from etl.steps import Step
+from etl.common.steps import Step
+from etl.delivery.batch import Receipt
+from etl.runs.workspace import Place
 from tests import oracle
 from tests.oracle import Rows
 from tests.spark.runs import NEGATIVE, NO_CITY, RULES, UNIQUE, Home, Landed, Order, once_at, orders, rule

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from etl.batch import Receipt
-from etl.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
-from etl.plan import Chosen, Plan, plan
-from etl.quarantine import Chosen as Rows
-from etl.quarantine import discard, held_rows
-from etl.read import catalog_properties, moment
-from etl.replay import Replayed, replay
-from etl.steps import Step
-from etl.sweep import sweep
+from etl.common.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
+from etl.common.steps import Step
+from etl.delivery.batch import Receipt
+from etl.ledger.quarantine import Chosen as Rows
+from etl.ledger.quarantine import discard, held_rows
+from etl.operations.maintenance.sweep import sweep
+from etl.operations.serving.read import catalog_properties, moment
+from etl.runs.replay.plan import Chosen, Plan, plan
+from etl.runs.replay.replay import Replayed, replay
 from tests.spark.runs import (
     DECLARATION,
     NEGATIVE,

@@ -12,15 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from etl.before import BeforeStart
-from etl.declaration import Append, Files, Pipeline
-from etl.errors import CheckpointDamaged, CheckpointLost, InputsChanged
-from etl.forward import Lost, again
-from etl.inputs import path_of
-from etl.places import uri_of
-from etl.plan import Chosen, Plan, plan
-from etl.replay import Replayed, replay
-from etl.steps import Step
+from etl.common.errors import CheckpointDamaged, CheckpointLost, InputsChanged
+from etl.common.paths import uri_of
+from etl.common.steps import Step
+from etl.pipeline import Append, Files, Pipeline
+from etl.runs.recovery.lost_deliveries import Lost, again
+from etl.runs.replay.plan import Chosen, Plan, plan
+from etl.runs.replay.replay import Replayed, replay
+from etl.sources.cutoff import BeforeStart
+from etl.sources.evidence import path_of
 from tests.spark.runs import DECLARATION, Home, Landed, once_at, orders
 
 DAYS = [dt.datetime(2024, 2, day, tzinfo=dt.UTC) for day in range(26, 30)]  # the stream begins with the third

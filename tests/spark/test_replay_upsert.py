@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from etl import uncovered
-from etl.errors import NeedsPerson
-from etl.plan import Chosen, Plan, plan
-from etl.quarantine import Chosen as Held
-from etl.quarantine import held_rows
-from etl.read import catalog_properties
-from etl.release import release
-from etl.replay import replay
-from etl.steps import Step
+from etl.common.errors import NeedsPerson
+from etl.common.steps import Step
+from etl.delivery import spark_change_log, upsert_restore
+from etl.ledger.quarantine import Chosen as Held
+from etl.ledger.quarantine import held_rows
+from etl.operations.serving.read import catalog_properties
+from etl.runs.replay.plan import Chosen, Plan, plan
+from etl.runs.replay.release import release
+from etl.runs.replay.replay import replay
 from tests import oracle
 from tests.crash.test_walk import FAILURES
 from tests.oracle import Rows
@@ -116,13 +116,13 @@ def levels(home: Home) -> Levels:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The objects of the change log that are read, as they are."""
     found: list[str] = []
-    parquet = uncovered.parquet
+    parquet = upsert_restore.parquet
 
     def recorded(spark: Any, uris: Sequence[str], schema: Any) -> Any:
         found.extend(uris)
         return parquet(spark, uris, schema)
 
-    monkeypatch.setattr(uncovered, "parquet", recorded)
+    monkeypatch.setattr(spark_change_log, "parquet", recorded)
     return found
 
 

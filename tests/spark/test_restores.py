@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from etl import steps
-from etl.batch import Receipt
-from etl.errors import Fenced, LedgerBehind, SluiceError
-from etl.plan import Chosen, plan
-from etl.replay import replay
-from etl.steps import Step
+from etl.common import steps
+from etl.common.errors import Fenced, LedgerBehind, SluiceError
+from etl.common.steps import Step
+from etl.delivery.batch import Receipt
+from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.replay import replay
 from tests.spark.backups import Backup
 from tests.spark.runs import Home, Landed, orders
 from tests.spark.test_remedies import delivered_in_two_batches

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.batch import Receipt
-from etl.errors import Busy, FilesUnread, NeedsPerson, SetupError
-from etl.run import Summary, run
+from etl.common.errors import Busy, FilesUnread, NeedsPerson, SetupError
+from etl.delivery.batch import Receipt
+from etl.runs.run import run
+from etl.runs.summary import Summary
 from tests import oracle
 from tests.spark.runs import (
     DECLARATION,

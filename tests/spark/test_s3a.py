@@ -11,12 +11,12 @@ import pytest
 from botocore.config import Config
 from pyspark.sql import SparkSession
 
-from etl.batch import Receipt
-from etl.errors import CheckpointLost, InputsChanged
-from etl.run import Progress
+from etl.common.errors import CheckpointLost, InputsChanged
+from etl.common.settings import Settings
+from etl.common.steps import Step
+from etl.delivery.batch import Receipt
+from etl.runs.summary import Progress
 from etl.services import Services
-from etl.settings import Settings
-from etl.steps import Step
 from tests.spark import taps
 from tests.spark.runs import NAME, Landed, once_at, orders
 from tests.spark.s3_home import S3Home

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from etl.landing import land_flights, parse_days
+from etl.operations.datasets.flights import land_flights, parse_days
+from etl.operations.serving.read import catalog_properties
 from etl.pipeline import load_pipeline
-from etl.read import catalog_properties
-from etl.run import Summary, run
+from etl.runs.run import run
+from etl.runs.summary import Summary
 from tests.packaged import departures, packaged, rows_of
 from tests.spark.runs import REPOSITORY, Home
 

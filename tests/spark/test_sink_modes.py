@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from etl.errors import TableRefused
-from etl.read import committed_files
+from etl.common.errors import TableRefused
+from etl.operations.serving.read import committed_files
 from tests import oracle
 from tests.oracle import Row, Rows
 from tests.spark.runs import NEGATIVE, START, Home, Order, orders, rule

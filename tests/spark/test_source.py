@@ -19,20 +19,22 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from etl.checkpoint import open_checkpoint
-from etl.declaration import Append, Files, Lookup, Pipeline
-from etl.errors import InputsChanged, NeedsPerson, SetupError
-from etl.inputs import uri_at
-from etl.landed import landed
-from etl.landing import land_flights, parse_days
-from etl.parquet_types import misfits
+from etl.common.errors import InputsChanged, NeedsPerson, SetupError
+from etl.common.paths import place
+from etl.common.record_columns import RAW, SOURCE_PATH
+from etl.common.settings import Settings
+from etl.operations.datasets.flights import land_flights, parse_days
+from etl.pipeline import Append, Files, Lookup, Pipeline
 from etl.pipelines.flights import PIPELINE as FLIGHTS
-from etl.places import place
-from etl.reader import MALFORMED, SOURCE_PATH, csv_rows, ddl_fields, read_files
-from etl.settings import Settings
-from etl.source import Source, observed, open_source
-from etl.sparksession import SHUFFLES
-from etl.stage import RAW
+from etl.sources.evidence import uri_at
+from etl.sources.files import Source
+from etl.sources.landing import landed
+from etl.sources.open import open_source
+from etl.sources.parquet_types import misfits
+from etl.sources.parsing import MALFORMED, csv_rows, ddl_fields, read_files
+from etl.spark.checkpoint.reader import open_checkpoint
+from etl.spark.observation import observed
+from etl.spark.session import SHUFFLES
 
 SCHEMA = (
     "id int, n bigint, d double, s string, b boolean, t timestamp, dt date, dec decimal(5,2),"

@@ -12,17 +12,17 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl import state
-from etl.errors import ContractBroken, SetupError, StateChanged, VerdictUnknown
-from etl.kept import read_state
+from etl.common.errors import ContractBroken, SetupError, StateChanged, VerdictUnknown
+from etl.operations.control.decide import record_decision
+from etl.operations.control.state import read_state
+from etl.operations.serving.read import catalog_properties
+from etl.operations.suites.what_if import what_if
 from etl.pipelines.device_alerts import device_alerts
-from etl.plan import Chosen, plan
-from etl.read import catalog_properties
-from etl.replay import replay
-from etl.sparkbatch import suite_path
-from etl.sparksession import SHUFFLES, setting
-from etl.status import record_decision
-from etl.whatif import what_if
+from etl.quality.rules import suite_path
+from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.replay import replay
+from etl.spark import state_plan
+from etl.spark.session import SHUFFLES, setting
 from tests.spark import taps
 from tests.spark.runs import Home, rule
 from tests.spark.taps import (
@@ -113,7 +113,7 @@ def stream(spark: SparkSession) -> DataFrame:
 def test_what_keeps_state_is_told_with_its_keys(
     stream: DataFrame, transform: Callable[[DataFrame], DataFrame], told: str
 ) -> None:
-    assert state.operators(transform(stream)) == (told,)
+    assert state_plan.operators(transform(stream)) == (told,)
 
 
 def test_a_row_by_row_transform_with_an_aggregated_lookup_keeps_none(
@@ -121,7 +121,7 @@ def test_a_row_by_row_transform_with_an_aggregated_lookup_keeps_none(
 ) -> None:
     lookup = spark.range(5).groupBy((F.col("id") % 2).alias("value")).count()
     joined = stream.where("value > 1").unionByName(stream).join(lookup, "value", "left")
-    assert state.operators(joined) == ()
+    assert state_plan.operators(joined) == ()
 
 
 WATERMARKS: dict[str, tuple[Callable[[DataFrame], DataFrame], set[str]]] = {
@@ -149,8 +149,8 @@ WATERMARKS: dict[str, tuple[Callable[[DataFrame], DataFrame], set[str]]] = {
 def test_a_watermark_is_on_a_column_of_what_is_read_or_on_a_computed_one(
     stream: DataFrame, transform: Callable[[DataFrame], DataFrame], wanted: set[str]
 ) -> None:
-    found = state.watermarked(transform(stream))
-    assert {name for number, name in state.column_ids(stream).items() if number in found} == wanted
+    found = state_plan.watermarked(transform(stream))
+    assert {name for number, name in state_plan.column_ids(stream).items() if number in found} == wanted
 
 
 @pytest.mark.parametrize("max_files", [1, 100], ids=["many small batches", "one large batch"])

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from etl.errors import SetupError
-from etl.whatif import what_if
+from etl.common.errors import SetupError
+from etl.operations.suites.what_if import what_if
 from tests.spark import taps
 from tests.spark.runs import Home, rule
 from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, hourly, in_force, land_all

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from etl.errors import (
+from etl.common.errors import (
     CheckpointDamaged,
     CheckpointLost,
     InputsChanged,
@@ -18,7 +18,7 @@ from etl.errors import (
     LedgerBehind,
     StateChanged,
 )
-from etl.recover import Recovered, recover
+from etl.runs.recovery.recover import Recovered, recover
 from tests.spark import taps
 from tests.spark.backups import Backup
 from tests.spark.runs import Home, uri

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from etl import kept
-from etl.checkpoint import open_checkpoint
-from etl.errors import StateChanged
+from etl.common.errors import StateChanged
+from etl.operations.control.state import read_state
+from etl.spark.checkpoint.reader import open_checkpoint
 from tests.oracle import Row
 from tests.spark import taps
 from tests.spark.runs import Home
@@ -33,7 +33,7 @@ def test_timers_fire_once_over_batches_and_runs(home: Home) -> None:
     assert home.run(NAME).batches == 0, "time by the watermark stands still when nothing lands"
     assert_clean(home)
 
-    [state] = [one for one in kept.read_state(home.place, home.pipeline(NAME), spark=home.spark) if one.keys]
+    [state] = [one for one in read_state(home.place, home.pipeline(NAME), spark=home.spark) if one.keys]
     checkpoint = open_checkpoint(str(home.checkpoint(stream, NAME)), sources=1)
     assert (state.batch, state.keys) == (checkpoint.commits[-1], len(last))
 
@@ -139,7 +139,7 @@ def test_a_shown_state_is_the_one_after_the_last_batch(home: Home) -> None:
     declare(home)
     land_all(home, files)
     home.run(NAME)
-    [state] = kept.read_state(home.place, home.pipeline(NAME), most=1000, spark=home.spark)
+    [state] = read_state(home.place, home.pipeline(NAME), most=1000, spark=home.spark)
     found = Counter((row["key"]["action"], row["value"]["count"]) for row in state.rows)
     assert found == Counter((action, count) for (_, action, count, _) in taps.hourly(flat(files)))
 

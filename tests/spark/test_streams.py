@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from etl.batch import Receipt
-from etl.errors import CheckpointLost, InputsDoubled, SetupError
-from etl.plan import Chosen, plan
-from etl.replay import replay
+from etl.common.errors import CheckpointLost, InputsDoubled, SetupError
+from etl.delivery.batch import Receipt
+from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.replay import replay
 from tests.oracle import Rows
 from tests.spark import taps
 from tests.spark.runs import Home

@@ -10,9 +10,9 @@ from typing import Any
 import great_expectations as gx
 import pytest
 
-from etl.errors import SetupError
-from etl.suggest import Suggestion, write
-from etl.whatif import what_if
+from etl.common.errors import SetupError
+from etl.operations.suites.suggest import Suggestion, write
+from etl.operations.suites.what_if import what_if
 from tests.spark.runs import RULES, Home, Order, orders
 
 DECLARED = """

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import etl
-from etl.cli_suites import show
-from etl.errors import SetupError, TableRefused
+from etl.cli.suites import show
+from etl.common.errors import SetupError, TableRefused
+from etl.ledger.quarantine import Chosen, held_rows
+from etl.operations.suites.try_out import Tried, try_out
 from etl.pipeline import Upsert
-from etl.quarantine import Chosen, held_rows
-from etl.release import release
-from etl.trying import Tried, try_out
+from etl.runs.replay.release import release
 from tests.spark.runs import NEGATIVE, NO_CITY, RULES, Home, orders, rule
 
 LINES = """

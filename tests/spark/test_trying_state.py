@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from etl.errors import SetupError
-from etl.generated import generated, told
+from etl.common.errors import SetupError
+from etl.operations.datasets.generated import generated, told
+from etl.operations.suites.try_out import Tried, try_out
 from etl.pipeline import load_pipeline
-from etl.trying import Tried, try_out
 from tests.oracle import Row, Rows
 from tests.spark import taps
 from tests.spark.runs import Home

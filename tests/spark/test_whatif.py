@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.errors import ContractBroken, SetupError
-from etl.quarantine import Chosen
-from etl.quarantine import held_rows as held_rows_of
-from etl.release import release
+from etl.common.errors import ContractBroken, SetupError
+from etl.common.settings import Settings
+from etl.ledger.quarantine import Chosen
+from etl.ledger.quarantine import held_rows as held_rows_of
+from etl.operations.suites.what_if import BatchChange, WhatIf, what_if
+from etl.runs.replay.release import release
 from etl.services import Services
-from etl.settings import Settings
-from etl.whatif import BatchChange, WhatIf, what_if
 from tests.spark.runs import NEGATIVE, NO_CITY, NO_ID, RULES, Home, Order, orders, rule
 from tests.stores import new_database
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import psycopg2
 
-from etl.ui.render import Frame, Page
+from etl.airflow.pages.render import Frame, Page
 from tests.ui.history import Counting
 
 TRANSACTION = 2  # BEGIN, and the bounds that a page sets itself

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from etl.ui import charts, words
-from etl.ui.records import BatchRow
+from etl.airflow.pages import charts, formatting
+from etl.airflow.pages.records import BatchRow
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def batches(count: int) -> list[BatchRow]:
 def test_the_newest_value_is_told_though_another_is_drawn_in_its_place(
     values: list[float | None], last: str
 ) -> None:
-    drawn = charts.amounts("Age", HOURLY, values, words.seconds)
+    drawn = charts.amounts("Age", HOURLY, values, formatting.seconds)
     assert drawn.last == last
     assert drawn.summary.endswith(f"last {last}")
 
@@ -72,4 +72,4 @@ def test_the_first_batch_has_none_before_it(count: int, last: str) -> None:
     ],
 )
 def test_seconds_before_are_written_as_those_after(value: float, text: str) -> None:
-    assert words.seconds(value) == text
+    assert formatting.seconds(value) == text

@@ -12,10 +12,10 @@ import pytest
 from markupsafe import escape
 from psycopg2.extras import Json
 
+from etl.airflow.pages import columns, pages
+from etl.airflow.pages.pages import Wanted
+from etl.airflow.pages.render import Frame, Page
 from etl.services import Services
-from etl.ui import columns, pages
-from etl.ui.pages import Wanted
-from etl.ui.render import Frame, Page
 from tests import oracle
 from tests.stores import new_database
 from tests.ui.drawn import BELOW, Make, draw, shown

@@ -12,12 +12,12 @@ from urllib.parse import unquote
 import psycopg2
 import pytest
 
+from etl.airflow.pages import columns, formatting, pages
+from etl.airflow.pages.pages import Wanted
+from etl.airflow.pages.records import LAST, PipelineRow, found, reading
+from etl.airflow.pages.render import Frame, NotThere, Page
+from etl.ledger.stops import STATE_STOP
 from etl.services import Services
-from etl.ui import columns, pages, words
-from etl.ui.pages import Wanted
-from etl.ui.records import LAST, PipelineRow, found, reading
-from etl.ui.render import Frame, NotThere, Page
-from etl.verdict import STATE_STOP
 from tests import oracle
 from tests.stores import new_database
 from tests.ui.drawn import BELOW, TRANSACTION, Make, draw, shown
@@ -386,8 +386,8 @@ def test_how_the_batches_ran_is_drawn_and_told_in_figures(history: str) -> None:
         f"Left out behind the watermark last {dropped}",
         "The last 20 batches in figures",
         f"Doubles left out last {doubles}",
-        f"Records still on the topics last {words.rounded(behind)}",
-        f" 31 {dropped} {doubles} {words.number(behind)} ",
+        f"Records still on the topics last {formatting.rounded(behind)}",
+        f" 31 {dropped} {doubles} {formatting.number(behind)} ",
     ):
         assert part in text
     # the parts of a batch's time end where the next begin, and together reach no higher than the chart

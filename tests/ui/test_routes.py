@@ -37,7 +37,7 @@ WHY = "the vendor's <b>test</b> data"
 ROUTES = """
 import json
 from fastapi.routing import APIRoute
-from etl.ui.app import build
+from etl.airflow.pages.app import build
 found = build().routes
 assert all(type(route) is APIRoute for route in found), found
 print(json.dumps([[sorted(route.methods), route.path] for route in found]))
@@ -360,7 +360,7 @@ def old(server: Server, note: str) -> str:
     """The same note, rightly signed eleven minutes ago."""
     code = f"""
 import time
-from etl.ui.decisions import _notes
+from etl.airflow.pages.decisions import _notes
 now = time.time
 content = _notes().loads({note!r})
 time.time = lambda: now() - 660

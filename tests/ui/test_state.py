@@ -10,19 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from etl import ledger
-from etl.database import session
-from etl.ending import Ending
-from etl.errors import ContractBroken
-from etl.lake import Lake
+from etl.airflow.pages import pages
+from etl.airflow.pages.records import PipelineRow, reading, standings
+from etl.airflow.pages.render import STATES, Frame
+from etl.common.database import session
+from etl.common.errors import ContractBroken
+from etl.common.outcome import Ending
+from etl.common.statements import SQL_FOLDER
+from etl.ledger import leases
+from etl.operations.control.decide import record_decision
 from etl.pipeline import Append
+from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
 from etl.services import Services
-from etl.statements import SQL_FOLDER
-from etl.status import record_decision
-from etl.ui import pages
-from etl.ui.records import PipelineRow, reading, standings
-from etl.ui.render import STATES, Frame
-from etl.verdict import Counts, RuleResult, Severity, Verdict
+from etl.sinks.lake.table import Lake
 from tests import oracle
 from tests.service.delivering import Delivering
 
@@ -126,8 +126,8 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
     with pytest.raises(ContractBroken):
         at.deliver(ROWS, (1,), judged=critical)
     with session(at.dsn) as cursor:
-        ledger.end_run(cursor, at.session.lease, Ending(outcome="ContractBroken"))
-        ledger.give_lease_back(cursor, at.session.lease)
+        leases.end_run(cursor, at.session.lease, Ending(outcome="ContractBroken"))
+        leases.give_lease_back(cursor, at.session.lease)
     stopped = stands(at)
     assert (stopped.shown, stopped.state, stopped.stop_batch) == ("stopped", "good", 1)
     assert stopped.standing.next == "sluice decide events --batch 1 …"
@@ -165,8 +165,8 @@ def test_the_page_of_a_batch_that_stops_once_more_says_why_its_decision_no_longe
 def test_an_end_that_needs_a_new_checkpoint_is_recovered_from(at: Delivering, outcome: str) -> None:
     at.deliver(ROWS)
     with session(at.dsn) as cursor:
-        ledger.end_run(cursor, at.session.lease, Ending(outcome=outcome))
-        ledger.give_lease_back(cursor, at.session.lease)
+        leases.end_run(cursor, at.session.lease, Ending(outcome=outcome))
+        leases.give_lease_back(cursor, at.session.lease)
     assert stands(at).standing.next == "sluice recover events"
 
 

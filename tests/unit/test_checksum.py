@@ -14,8 +14,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from etl import checksum as room
-from etl.checksum import MODULUS, checksum
+from etl.sinks import checksum as room
+from etl.sinks.checksum import MODULUS, checksum
 
 VALUES: list[tuple[pa.DataType, list[Any]]] = [
     (pa.bool_(), [True, False, None]),

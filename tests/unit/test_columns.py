@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from etl.columns import common_schema, common_type, sink_problems
-from etl.errors import TableRefused
+from etl.common.errors import TableRefused
 from etl.pipeline import Append, Partition, Replace, Upsert, day, hour, identity, month
+from etl.sinks.columns import common_schema, common_type, sink_problems
 
 
 @pytest.mark.parametrize(

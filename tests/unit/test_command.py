@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from etl import progress
-from etl.cli import _told
-from etl.command import duration, print_json, shown, who
-from etl.errors import SetupError, SluiceError
+from etl.cli import progress
+from etl.cli.main import _told
+from etl.cli.shared import duration, print_json, shown, who
+from etl.common.errors import SetupError, SluiceError
 
 
 def test_a_json_document_has_no_value_that_json_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:

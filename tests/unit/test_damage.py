@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from etl.damage import is_damage
+from etl.spark.damage import is_damage
 
 FAILED = "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/a."
 DAMAGED = """

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from etl.doctor import kafka, remote_warnings
-from etl.errors import ServiceAway
-from etl.settings import Settings
+from etl.common.errors import ServiceAway
+from etl.common.settings import Settings
+from etl.operations.control.doctor import kafka, remote_warnings
 
 
 def warned(**settings: object) -> list[str]:

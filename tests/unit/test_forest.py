@@ -12,8 +12,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from sklearn.ensemble import IsolationForest
 
-from etl import forest
-from etl.errors import NeedsPerson
+from etl.common.errors import NeedsPerson
+from etl.sources.side_inputs import onnx_forest
 
 ROWS = np.random.default_rng(3).normal((21, 3.7, -1e6), (3, 0.05, 1e5), (4000, 3))
 
@@ -36,12 +36,12 @@ def fitted(rows: np.ndarray, **settings: object) -> IsolationForest:
 )
 def test_its_scores_are_those_of_scikit_learn(rows: np.ndarray, settings: dict[str, object]) -> None:
     one = fitted(rows, **settings)
-    content = forest.written(one, rows.shape[1])
-    assert content == forest.written(one, rows.shape[1])
-    forest.refuse_other(content, "the model")
+    content = onnx_forest.written(one, rows.shape[1])
+    assert content == onnx_forest.written(one, rows.shape[1])
+    onnx_forest.refuse_other(content, "the model")
     beyond = rows + np.random.default_rng(4).normal(0, 5, rows.shape)
     for asked in (rows, beyond):
-        np.testing.assert_allclose(forest.scores(content, asked), -one.score_samples(asked), atol=2e-6)
+        np.testing.assert_allclose(onnx_forest.scores(content, asked), -one.score_samples(asked), atol=2e-6)
 
 
 def test_a_row_on_a_limit_falls_to_the_same_leaf() -> None:
@@ -52,8 +52,8 @@ def test_a_row_on_a_limit_falls_to_the_same_leaf() -> None:
     near = limits.astype(np.float32)
     sides = [near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf))]
     asked = np.concatenate([limits, *sides]).astype(np.float64)[:, None]
-    content = forest.written(one, 1)
-    np.testing.assert_allclose(forest.scores(content, asked), -one.score_samples(asked), atol=1e-6)
+    content = onnx_forest.written(one, 1)
+    np.testing.assert_allclose(onnx_forest.scores(content, asked), -one.score_samples(asked), atol=1e-6)
 
 
 def test_a_row_that_lacks_a_value_has_no_score_and_the_others_theirs() -> None:
@@ -64,7 +64,7 @@ def test_a_row_that_lacks_a_value_has_no_score_and_the_others_theirs() -> None:
         [pa.array(column, pa.float64()) for column in columns], ["a", "b", "c"]
     )
     nothing = batch.slice(0, 0)
-    found, empty = forest.scored(forest.written(one, 3), [batch, nothing])
+    found, empty = onnx_forest.scored(onnx_forest.written(one, 3), [batch, nothing])
     assert [one is None for one in found.to_pylist()] == [False, True, True, True, True, False]
     assert (found.type, len(empty), empty.type) == (pa.float64(), 0, pa.float64())
     wanted = -one.score_samples(ROWS[[0, 5]])
@@ -83,7 +83,7 @@ class Mean:
 
 def changed(change: str) -> bytes:
     model = ModelProto()
-    model.ParseFromString(forest.written(fitted(ROWS), 3))
+    model.ParseFromString(onnx_forest.written(fitted(ROWS), 3))
     if change == "another operator":
         model.graph.node.append(helper.make_node("If", ["score"], ["other"]))
     if change == "an operator of its own":
@@ -116,7 +116,7 @@ def changed(change: str) -> bytes:
 )
 def test_what_is_not_of_its_operators_alone_is_refused(change: str) -> None:
     with pytest.raises(NeedsPerson, match="the model is no isolation forest in ONNX"):
-        forest.refuse_other(changed(change), "the model")
+        onnx_forest.refuse_other(changed(change), "the model")
 
 
 def test_a_pickle_is_refused_and_does_nothing(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_a_pickle_is_refused_and_does_nothing(tmp_path: Path) -> None:
     content = pickle.dumps(Mean(mark))
     for refused in (content, b"", content * 1000):
         with pytest.raises(NeedsPerson, match="no isolation forest"):
-            forest.refuse_other(refused, "the model")
+            onnx_forest.refuse_other(refused, "the model")
     with pytest.raises(Exception, match=r"INVALID_PROTOBUF"):
-        forest.scores(content, ROWS)
+        onnx_forest.scores(content, ROWS)
     assert not mark.exists()
     pickle.loads(content)
     assert mark.exists(), "the test would see it"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etl.declaration import Append, Files, Pipeline
-from etl.foretold import foretold
-from etl.inputs import look
+from etl.pipeline import Append, Files, Pipeline
+from etl.sources.evidence import look
+from etl.sources.foretold import foretold
 
 
 def told(root: Path, files: Files, schema: str) -> dict[str, str]:

@@ -1,74 +1,201 @@
-"""Dependencies go one way, and what must be light to import is."""
+"""Packages import downwards, no modules go round, and what must be light to import is."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from graphlib import TopologicalSorter
-from itertools import combinations
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ETL = Path(__file__).resolve().parents[2] / "etl"
-# The way of a row: none of these asks for one that comes after it.
-WAY = (
-    "objects",
-    "staging",
-    "stage",
+LAYERS = (  # the lowest first; packages of one line do not import each other
+    {"common"},
+    {"pipeline"},
+    {"ledger", "services"},
+    {"spark"},
+    {"sinks", "quality", "sources"},
+    {"delivery"},
+    {"runs"},
+    {"operations", "airflow"},
+    {"cli"},
+)
+FLOOR = {package: floor for floor, packages in enumerate(LAYERS) for package in packages}
+NEVER = {  # beside the layers: no module below the first imports one below any of the others
+    "sinks": {"spark"},
+    "sinks.lake": {"sinks.warehouse"},
+    "sinks.warehouse": {"sinks.lake"},
+    "airflow.factory": {"runs", "spark", "sinks", "delivery"},
+    "airflow.operator": {"runs", "spark", "sinks", "delivery"},
+    "airflow.plugin": {"runs"},
+    "airflow.pages": {"runs", "sinks", "spark"},
+}
+COMMON = {
+    *("database", "errors", "number_ranges", "outages", "outcome", "paths"),
+    *("record_columns", "settings", "statements", "steps", "wording"),
+}
+# Executors and Airflow import below these: what stood in one of them, each task would import.
+EMPTY = (
+    "common",
     "ledger",
-    "lake",
-    "warehouse",
-    "commit",
-    "deliver",
-    "sparkbatch",
-    "run",
+    "spark",
+    "sinks",
+    "sinks/lake",
+    "sinks/warehouse",
+    "sources",
+    "quality",
+    "delivery",
 )
 
-
-def imported(module: Path) -> set[str]:
-    return {name for node in ast.walk(ast.parse(module.read_text())) for name in _names(node)}
+Imports = Mapping[str, set[str]]  # a module, by its dotted name below etl, and those that it imports
 
 
-def _names(node: ast.AST) -> set[str]:
-    """The modules of etl that an import names, such as `quality.gx`."""
-    if not isinstance(node, ast.ImportFrom) or not f"{node.module}.".startswith("etl."):
-        return set()
-    room = (node.module or "").removeprefix("etl").lstrip(".")
-    within = {f"{room}.{alias.name}".lstrip(".") for alias in node.names}
-    return {name for name in {room, *within} if _file(name) is not None}
+def read_imports(root: Path) -> Imports:
+    """Read which modules each module below `root` imports: at its top, within functions and for typing alike."""
+    modules = {_name(file, root): file for file in root.rglob("*.py")}
+    return {name: set(_imported(file, modules)) - {name} for name, file in modules.items()}
 
 
-def _file(name: str) -> Path | None:
-    place = ETL.joinpath(*name.split("."))
-    return next(
-        (one for one in (place.with_suffix(".py"), place / "__init__.py") if name and one.is_file()), None
-    )
+def _name(file: Path, root: Path) -> str:
+    return ".".join(file.relative_to(root).with_suffix("").parts).removesuffix("__init__").rstrip(".")
 
 
-def test_the_two_sinks_do_not_import_each_other() -> None:
-    assert "warehouse" not in imported(ETL / "lake.py")
-    assert "lake" not in imported(ETL / "warehouse.py")
+def _imported(file: Path, modules: Mapping[str, Path]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("etl."):
+            package = (node.module or "").removeprefix("etl").lstrip(".")
+            for alias in node.names:
+                within = f"{package}.{alias.name}".lstrip(".")
+                yield within if within in modules else package
+        elif isinstance(node, ast.Import):
+            names = (alias.name for alias in node.names)
+            yield from (name.removeprefix("etl.") for name in names if name.startswith("etl."))
 
 
-def test_the_rooms_of_the_way_of_a_row_import_downwards() -> None:
-    upwards = [
-        f"{room} imports {later}"
-        for room, later in combinations(WAY, 2)
-        if later in imported(ETL / f"{room}.py")
+def upwards(imports: Imports) -> list[str]:
+    """Name each import that does not lead to a lower package."""
+    return [
+        f"{module} imports {other}"
+        for module, others in imports.items()
+        for other in sorted(others)
+        if module and _package(module) != _package(other) and not _may(_package(module), _package(other))
     ]
-    assert upwards == []
 
 
-def test_no_modules_need_each_other_to_be_imported() -> None:
-    needs: dict[str, set[str]] = {}
-    for file in ETL.rglob("*.py"):
-        name = ".".join(file.relative_to(ETL).with_suffix("").parts).removesuffix(".__init__")
-        at_once = {one for node in ast.parse(file.read_text()).body for one in _names(node)}
-        needs[name] = at_once - {name, name.partition(".")[0]}
-    assert len(needs) > 100
-    TopologicalSorter(needs).prepare()  # CycleError names those that go round
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _may(package: str, other: str) -> bool:
+    if package == "pipelines":
+        return other == "pipeline"
+    return other in FLOOR and FLOOR[other] < FLOOR[package]
+
+
+def forbidden(imports: Imports) -> list[str]:
+    """Name each import that `NEVER` forbids."""
+    return [
+        f"{module} imports {other}"
+        for above, below in NEVER.items()
+        for module, others in imports.items()
+        for other in sorted(others)
+        if _is_below(module, above) and any(_is_below(other, one) for one in below)
+    ]
+
+
+def _is_below(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
+
+
+def circle(imports: Imports) -> list[str]:
+    """Name modules that need each other, by any kind of import; none: there are no such."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def crowded(root: Path) -> list[str]:
+    """Name the folders that can't be taken in at a glance."""
+    folders = [root, *(folder for folder in root.rglob("*") if folder.is_dir() and any(folder.glob("*.py")))]
+    counts = {folder: len(list(folder.glob("*.py"))) - 1 for folder in folders if folder.name != "pipelines"}
+    return [
+        f"{folder.relative_to(root)}: {modules} modules" for folder, modules in counts.items() if modules > 15
+    ]
+
+
+def test_packages_import_downwards() -> None:
+    imports = read_imports(ETL)
+    assert len(imports) > 200
+    assert upwards(imports) == []
+    assert forbidden(imports) == []
+
+
+def test_no_modules_need_each_other_by_any_kind_of_import() -> None:
+    assert circle(read_imports(ETL)) == []
+
+
+def test_each_package_has_a_floor() -> None:
+    packages = {path.name for path in ETL.iterdir() if (path / "__init__.py").exists()}
+    assert packages == {*FLOOR, "pipelines"}
+    entries = [path.name for path in ETL.iterdir() if path.name not in ("__pycache__", "pipelines")]
+    assert len(entries) <= 15
+
+
+def test_common_is_closed() -> None:
+    assert {path.stem for path in (ETL / "common").glob("*.py")} == COMMON | {"__init__"}
+
+
+def test_no_folder_has_more_than_fifteen_modules() -> None:
+    assert crowded(ETL) == []
+
+
+@pytest.mark.parametrize("folder", EMPTY)
+def test_what_executors_import_on_their_way_is_empty(folder: str) -> None:
+    [docstring] = ast.parse((ETL / folder / "__init__.py").read_text()).body
+    assert isinstance(docstring, ast.Expr)
+
+
+PLANTED = {
+    "upwards": ("sources/a.py", "from etl.runs.run import run\n", upwards),
+    "upwards, within a function": ("ledger/a.py", "def a():\n    from etl.spark import session\n", upwards),
+    "upwards, for typing": (
+        "pipeline/a.py",
+        "if TYPE_CHECKING:\n    from etl.ledger.leases import L\n",
+        upwards,
+    ),
+    "beside": ("quality/a.py", "import etl.sources.files\n", upwards),
+    "a pipeline that knows more": ("pipelines/a.py", "from etl.common.errors import SluiceError\n", upwards),
+    "a sink that knows the other": (
+        "sinks/lake/a.py",
+        "from etl.sinks.warehouse.table import T\n",
+        forbidden,
+    ),
+    "a sink that knows Spark": ("sinks/a.py", "def a():\n    from etl.spark.session import s\n", forbidden),
+    "a circle": ("common/a.py", "def a():\n    from etl.common.errors import a\n", circle),
+}
+
+
+@pytest.mark.parametrize(("file", "line", "rule"), PLANTED.values(), ids=PLANTED)
+def test_each_rule_finds_a_planted_breach(tmp_path: Path, file: str, line: str, rule: object) -> None:
+    there = ("runs/run", "spark/session", "ledger/leases", "sources/files", "sinks/warehouse/table")
+    texts = {f"{name}.py": "" for name in there} | {"common/errors.py": "from etl.common.a import a\n"}
+    for name, text in {**texts, file: line}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert callable(rule)
+    assert rule(read_imports(tmp_path)) != []
+
+
+def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
+    for number in range(17):
+        (tmp_path / f"m{number}.py").touch()
+    assert crowded(tmp_path) == [".: 16 modules"]
 
 
 @pytest.mark.parametrize(
@@ -76,18 +203,21 @@ def test_no_modules_need_each_other_to_be_imported() -> None:
     [
         ("import etl", ("pyspark", "pyiceberg", "great_expectations", "boto3", "psycopg2")),
         ("from etl.pipeline import load_pipelines", ("pyspark", "pyiceberg", "great_expectations", "pandas")),
-        ("import etl.stage", ("pyspark", "pyiceberg", "great_expectations", "pandas")),
-        ("import etl.deliver", ("pyspark", "great_expectations")),
+        ("import etl.delivery.stage", ("pyspark", "pyiceberg", "great_expectations", "pandas")),
+        ("import etl.delivery.deliver", ("pyspark", "great_expectations")),
         (
-            "import etl.ui.pages",
+            "import etl.airflow.pages.pages",
             ("airflow", "fastapi", "pyspark", "pyiceberg", "great_expectations", "pandas"),
         ),
-        ("import etl.cli", ("pyspark", "pyiceberg", "great_expectations", "sklearn", "onnxruntime")),
-        ("import etl.run", ("pyspark", "sklearn", "onnx", "onnxruntime")),
-        ("import etl.forest; etl.forest.scores", ("pyspark", "pandas", "pyiceberg", "sklearn", "onnx")),
+        ("import etl.cli.main", ("pyspark", "pyiceberg", "great_expectations", "sklearn", "onnxruntime")),
+        ("import etl.runs.run", ("pyspark", "sklearn", "onnx", "onnxruntime")),
+        (
+            "from etl.sources.side_inputs import onnx_forest; onnx_forest.scores",
+            ("pyspark", "pandas", "pyiceberg", "sklearn", "onnx"),
+        ),
     ],
 )
-def test_a_light_room_stays_light(statement: str, absent: tuple[str, ...]) -> None:
+def test_a_light_module_stays_light(statement: str, absent: tuple[str, ...]) -> None:
     code = f"{statement}\nimport sys\nprint([name for name in {absent!r} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from etl.intervals import PathTemplate
+from etl.pipeline.intervals import PathTemplate
 
 
 def at(*parts: int) -> dt.datetime:

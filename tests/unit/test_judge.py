@@ -9,7 +9,7 @@ import pytest
 
 from etl.quality.gx import runtime
 from etl.quality.judge import _stop
-from etl.verdict import RuleResult, Severity
+from etl.quality.verdict import RuleResult, Severity
 
 NOT_IN_SET, MISSING = "column.distinct_values.not_in_set", "column.distinct_values.missing_from_column"
 

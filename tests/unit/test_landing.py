@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from etl.before import left_out
-from etl.declaration import Append, Files, Pipeline
-from etl.errors import SetupError
-from etl.inputs import changed, look, uri_at
-from etl.landed import files_there
-from etl.landing import land_flights, parse_days
-from etl.places import place, shown, uri_of
+from etl.common.errors import SetupError
+from etl.common.paths import place, shown, uri_of
+from etl.operations.datasets.flights import land_flights, parse_days
+from etl.pipeline import Append, Files, Pipeline
+from etl.sources.cutoff import left_out
+from etl.sources.evidence import changed, look, uri_at
+from etl.sources.landing import files_there
 
 
 @dataclass(frozen=True, kw_only=True)

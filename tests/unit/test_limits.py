@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from etl.limits import breaches, repaired
+from etl.sinks.limits import breaches, repaired
 
 DAY = 86_400_000_000
 FIRST = -2_440_588  # 4713-11-24 BC, in days since 1970

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from etl.declaration_checks import SHIPPED_DAGS, ddl_columns, problems
-from etl.errors import SetupError
-from etl.patterns import fits, inferred_format, pattern_problems, split_pattern
+from etl.common.errors import SetupError
 from etl.pipeline import (
     Append,
     Files,
@@ -29,6 +27,8 @@ from etl.pipeline import (
     load_pipelines,
     loadable,
 )
+from etl.pipeline.checks import SHIPPED_DAGS, ddl_columns, problems
+from etl.pipeline.patterns import fits, inferred_format, pattern_problems, split_pattern
 
 GOOD = """
 from etl.pipeline import Append, Files, Pipeline

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from etl.batch import Receipt
+from etl.cli.progress import done_lines, line
+from etl.delivery.batch import Receipt
 from etl.pipeline import Append, Files, Pipeline, Rate
-from etl.progress import done_lines, line
-from etl.run import STOPPED, Summary
+from etl.runs.summary import STOPPED, Summary
 
 FILES, RATE = Files("orders/*.jsonl"), Rate(rows_per_second=5)
 STOPPED_EARLY = "orders: it was asked to stop before a batch began; nothing was changed"

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from etl.environment import same_place
-from etl.errors import SetupError
-from etl.settings import load_settings
+from etl.common.errors import SetupError
+from etl.common.settings import load_settings, same_place
 
 
 @pytest.fixture

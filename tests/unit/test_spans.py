@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from etl.errors import SetupError
-from etl.spans import spans, written
+from etl.common.errors import SetupError
+from etl.common.number_ranges import spans, written
 
 
 @pytest.mark.parametrize(

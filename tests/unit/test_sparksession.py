@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from etl.errors import SetupError
+from etl.common.errors import SetupError
+from etl.common.settings import Settings
 from etl.services import Services
-from etl.settings import Settings
-from etl.sparksession import SHUFFLES, configuration
+from etl.spark.session import SHUFFLES, configuration
 
 NOWHERE = Services(postgres="", lake="s3://b", s3_endpoint=None, s3_region="r", environment={})
 

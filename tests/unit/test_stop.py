@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from etl.cli_stop import how_ended
-from etl.stop import DIED
+from etl.cli.run import how_ended
+from etl.operations.control.stop import DIED
 
 GOES_ON, ANEW = "goes on from the ledger", "begins a stream of its own"
 

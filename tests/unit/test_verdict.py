@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from etl.verdict import FLAGS_PER_WORD, Counts, StageRule
+from etl.quality.verdict import FLAGS_PER_WORD, Counts, StageRule
 
 
 def test_a_flag_counts_the_rows_of_every_mask_that_has_its_bit() -> None:
@@ -51,7 +51,7 @@ def test_nouns_are_frozen() -> None:
         rule.reason = "other"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("module", ["etl.verdict", "etl.quality"])
+@pytest.mark.parametrize("module", ["etl.quality.verdict", "etl.quality"])
 def test_importing_costs_neither_spark_nor_great_expectations(module: str) -> None:
     code = (
         f"import sys, {module}\n"

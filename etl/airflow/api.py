@@ -1,0 +1,190 @@
+"""Airflow's REST API as far as Sluice needs it: sign in, start a DAG run, follow it, read what it said.
+
+Every answer is Airflow's own; what it refuses is one error with its words.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import ProxyHandler, Request, build_opener
+
+from etl.common.errors import ServiceAway, SluiceError
+
+ANSWERS_WITHIN = 20  # seconds
+ENDED = ("success", "failed")
+BETWEEN_LOOKS = 0.5  # seconds
+
+
+class Refused(SluiceError):
+    """Airflow answered, and not with what was asked for (exit 2)."""
+
+    exit_code = 2
+
+    def __init__(self, seen: str, *, remedy: str, status: int) -> None:
+        super().__init__(seen, remedy=remedy)
+        self.status = status
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskState:
+    """Where one task of a run stands."""
+
+    task: str
+    state: str | None  # None: not scheduled yet
+    tries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Api:
+    """One signed-in user."""
+
+    address: str  # http://host:port
+    token: str = field(repr=False)
+
+    def get(self, path: str) -> Any:
+        return _call("GET", self.address + path, token=self.token)
+
+    def dag_is_known(self, dag: str) -> bool:
+        """Whether the DAG processor has seen the DAG, and its file loads."""
+        try:
+            return not self.get(f"/api/v2/dags/{quote(dag)}")["has_import_errors"]
+        except Refused as refused:
+            if refused.status == 404:
+                return False
+            raise
+
+    def import_errors(self) -> dict[str, str]:
+        """What keeps a file of the DAG folder from being loaded: its name and the traceback."""
+        found = self.get("/api/v2/importErrors")["import_errors"]
+        return {error["filename"]: error["stack_trace"] for error in found}
+
+    def is_paused(self, dag: str) -> bool:
+        return bool(self.get(f"/api/v2/dags/{quote(dag)}")["is_paused"])
+
+    def unpause(self, dag: str) -> None:
+        self._set_paused(dag, paused=False)
+
+    def pause(self, dag: str) -> None:
+        """No new run is started; one that runs goes on."""
+        self._set_paused(dag, paused=True)
+
+    def _set_paused(self, dag: str, *, paused: bool) -> None:
+        address = f"{self.address}/api/v2/dags/{quote(dag)}?update_mask=is_paused"
+        _call("PATCH", address, token=self.token, body={"is_paused": paused})
+
+    def trigger(
+        self, dag: str, conf: Mapping[str, Any] | None = None, *, run_after: datetime | None = None
+    ) -> str:
+        """Ask for a run of the DAG; its run id. It starts once the DAG is not paused.
+
+        Runs that wait start in the order of their `run_after`, which is now by default.
+        """
+        body: dict[str, Any] = {"logical_date": None, "conf": dict(conf or {})}
+        if run_after is not None:
+            body["run_after"] = run_after.isoformat()
+        address = f"{self.address}/api/v2/dags/{quote(dag)}/dagRuns"
+        return str(_call("POST", address, token=self.token, body=body)["dag_run_id"])
+
+    def runs(self, dag: str) -> dict[str, str]:
+        """The state of each run, the newest first; unpausing alone may start one that the schedule owes."""
+        found = self.get(f"/api/v2/dags/{quote(dag)}/dagRuns?order_by=-run_after")["dag_runs"]
+        return {run["dag_run_id"]: run["state"] for run in found}
+
+    def state(self, dag: str, run: str) -> str:
+        return str(self.get(_run(dag, run))["state"])
+
+    def tasks(self, dag: str, run: str) -> list[TaskState]:
+        found = self.get(f"{_run(dag, run)}/taskInstances")["task_instances"]
+        return [TaskState(task=t["task_id"], state=t["state"], tries=t["try_number"]) for t in found]
+
+    def follow(self, dag: str, run: str, *, within: float, ticks: bool = False) -> Iterator[TaskState]:
+        """Every change of the run's tasks as it comes, until the run has ended.
+
+        With `ticks` also the tasks as they are each time they were looked at.
+        """
+        deadline = time.monotonic() + within
+        seen: set[TaskState] = set()
+        while True:
+            ended = self.state(dag, run) in ENDED  # before the tasks: their last change is then seen
+            for state in self.tasks(dag, run):
+                if ticks or state not in seen:
+                    seen.add(state)
+                    yield state
+            if ended:
+                return
+            if time.monotonic() > deadline:
+                raise ServiceAway(
+                    f"the run {run} of {dag} did not end within {within:.0f} s",
+                    remedy=f"look at {self.address}/dags/{quote(dag)}/runs/{quote(run)}",
+                )
+            time.sleep(BETWEEN_LOOKS)
+
+    def log(self, dag: str, run: str, task: str, attempt: int = 1) -> list[str]:
+        """What the task's try said, line by line."""
+        path = f"{_run(dag, run)}/taskInstances/{quote(task)}/logs/{attempt}?full_content=true"
+        lines = self.get(path)["content"]
+        return [line if isinstance(line, str) else str(line["event"]) for line in lines]
+
+    def xcom(self, dag: str, run: str, task: str, key: str = "return_value") -> Any:
+        path = f"{_run(dag, run)}/taskInstances/{quote(task)}/xcomEntries/{quote(key)}"
+        return self.get(path)["value"]
+
+
+def sign_in(address: str, login: Path, user: str = "admin") -> Api:
+    """The API in the name of one of the login file's users."""
+    body = {"username": user, "password": json.loads(login.read_text())[user]}
+    token = _call("POST", f"{address}/auth/token", body=body)["access_token"]
+    return Api(address=address, token=token)
+
+
+def heartbeats(address: str) -> dict[str, datetime]:
+    """When each healthy component last gave a sign of life; empty while nothing answers."""
+    try:
+        found = _call("GET", f"{address}/api/v2/monitor/health")
+    except SluiceError:
+        return {}
+    if found["metadatabase"]["status"] != "healthy":
+        return {}
+    beats = {name: health.get(f"latest_{name}_heartbeat") for name, health in found.items()}
+    return {
+        name: datetime.fromisoformat(beat)
+        for name, beat in beats.items()
+        if beat and found[name]["status"] == "healthy"
+    }
+
+
+def _run(dag: str, run: str) -> str:
+    return f"/api/v2/dags/{quote(dag)}/dagRuns/{quote(run, safe='')}"
+
+
+def _call(method: str, address: str, *, token: str | None = None, body: object = None) -> Any:
+    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(address, data=data, headers=headers, method=method)  # noqa: S310 - http alone
+    try:
+        # by no proxy: it would not know our 127.0.0.1
+        with build_opener(ProxyHandler({})).open(request, timeout=ANSWERS_WITHIN) as answer:
+            return json.load(answer)
+    except HTTPError as error:
+        said = error.read().decode(errors="replace")[:300]
+        raise Refused(
+            f"Airflow answered {error.code} to {method} {address}: {said}",
+            remedy="see logs/api-server.log in Airflow's folder, <home>/airflow",
+            status=error.code,
+        ) from error
+    except (URLError, OSError, HTTPException) as error:
+        raise ServiceAway(
+            f"Airflow does not answer at {address}: {error}",
+            remedy="`sluice airflow` starts it",
+        ) from error

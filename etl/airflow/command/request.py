@@ -1,0 +1,240 @@
+"""What an Airflow run asks for: the stream's next batches, a replay, or the release of held rows.
+
+- *Trigger* with deliveries or an interval named in the form replays these; with held rows, it releases these.
+- *Backfill* replays the deliveries with a row in its interval, delivered or held; it may bring a form of its own.
+- *Clear* of a run whose form names something does that again: what took the place of those deliveries is replayed,
+  and of held rows those that are not released yet are. *Clear* of any other run that had succeeded replays exactly
+  what that run delivered; of one that had not, it goes on from where the stream is.
+
+A run of the DAG for replays and releases does these beside the stream, and fails where none is asked for: it never
+delivers the stream's next batches.
+
+What a replay must not guess, the run's form says; a Clear has none but that of the run it clears.
+
+It is decided by the run's type, how often it was cleared, its form and the ledger; never by the text of its id.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from typing import TYPE_CHECKING
+
+from etl.airflow.command import tries
+from etl.airflow.task_try import AirflowTry
+from etl.common.errors import SetupError
+from etl.common.number_ranges import spans, written
+from etl.ledger.quarantine import Chosen as Rows
+from etl.ledger.quarantine import held_rows, require_held
+from etl.pipeline.dag_names import replays_of
+from etl.pipeline.intervals import named_interval
+from etl.runs.follow import Stay
+from etl.runs.replay import release, replay
+from etl.runs.replay.plan import Chosen, Plan, keep_or_drop, plan
+from etl.runs.replay.replay import Remedies
+from etl.runs.run import run as run_stream
+from etl.runs.summary import STOPPED, Progress, Summary
+from etl.runs.workspace import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from etl.airflow.command.tries import Became
+    from etl.pipeline import Pipeline
+
+WHO = "airflow"
+# What the form calls its fields, and Airflow's form of a backfill the box without which it sends none of them.
+DELIVERIES, RELEASES, CHANGED = "Replay deliveries", "Rows released since", "Take changed inputs"
+UNREADABLE = "Hold what can't be read"
+START, END = "Replay an interval: its start", "Replay an interval: its end"
+RELEASE = "Release held rows"
+OVERRIDE = "Override parameters on existing runs"
+
+
+def run_asked(
+    place: Place,
+    pipeline: Pipeline,
+    asked: AirflowTry | None,
+    progress: Progress,
+    say: Callable[[str], None],
+    stay: Stay,
+) -> Summary:
+    """Do what is asked for; None: nobody but a person asks, and the stream's next batches are delivered."""
+    if asked is None:
+        return run_stream(place, pipeline, progress=progress, stay=stay)
+    dsn = place.services.postgres
+    with tries.recorded(
+        dsn, pipeline.name, asked, lambda: STOPPED if stay.by_signal else tries.DONE
+    ) as became:
+        if asked.release:
+            stay.beside = release.GIVEN_UP
+            summary = _release(place, pipeline, asked, progress, became, stay)
+        elif (chosen := meant(place, pipeline, asked)) is None:
+            summary = run_stream(place, pipeline, progress=progress, began=became, stay=stay)
+        elif (before := tries.replayed_before(dsn, asked)) is not None:
+            say(
+                f"an earlier try of this run has replayed {chosen.words()}: nothing is left to do but to tell of it"
+            )
+            summary = Summary(pipeline=pipeline.name, stream=before, run=before)
+        else:
+            stay.beside = replay.GIVEN_UP
+            summary = _replay(place, pipeline, asked, chosen, progress, say, became)
+        if summary.run or asked.release:  # of a release an earlier try may have done all
+            found = tries.untold(dsn, pipeline.name, asked)
+            summary.unreported, summary.snapshot_id = found.deliveries, found.snapshot_id
+            summary.unreported_rows, summary.unreported_quarantined = found.rows, found.quarantined
+            summary.replaced = found.replaced
+    return summary
+
+
+def _replay(
+    place: Place,
+    pipeline: Pipeline,
+    asked: AirflowTry,
+    chosen: Chosen,
+    progress: Progress,
+    say: Callable[[str], None],
+    became: Became,
+) -> Summary:
+    """Deliver the chosen again, in their own place; what will be replaced is said first."""
+    started = time.monotonic()
+    planned = plan(place, pipeline, chosen)
+    for line in planned.lines():
+        say(line)
+    done = replay.replay(
+        place,
+        pipeline,
+        planned,
+        who=asked.who or WHO,
+        why=_why(asked),
+        accept_changed=asked.accept_changed,
+        accept_unreadable=asked.accept_unreadable,
+        releases=keep_or_drop("releases", asked.releases),
+        remedies=_in_the_form(pipeline, asked, chosen, planned),
+        began=became,
+    )
+    summary = Summary(pipeline=pipeline.name, stream=done.run or "", run=done.run or "")
+    if done.receipt is not None:
+        summary.add(done.receipt)
+        progress(done.receipt)
+    summary.seconds = round(time.monotonic() - started, 3)
+    return summary
+
+
+def _in_the_form(pipeline: Pipeline, asked: AirflowTry, chosen: Chosen, planned: Plan) -> Remedies:
+    """By a new run whose form names the same: it works for whatever asked for this one."""
+    name, deliveries = planned.pipeline, written(planned.numbers)
+    same, fields = f"--deliveries {deliveries}", f'"{DELIVERIES}" {deliveries}'
+    if chosen.interval:  # which has history with it
+        start, end = (one.isoformat() for one in chosen.interval)
+        same = f"--interval {start} {end}"
+        if pipeline.has_replays_dag:
+            fields = f'"{START}" {start}, "{END}" {end}'
+    form = f'trigger {_dag(pipeline)} with {fields} and "{{}}" {{}}'
+    command = f"or `sluice replay {name} {same} {{}}`"
+    if asked.run_type == "backfill":
+        form += f', or create the backfill again with that ("{OVERRIDE}" ticked)'
+    changed = form.format(CHANGED, "ticked")
+    unreadable = form.format(UNREADABLE, "ticked")
+    releases = form.format(RELEASES, "keep, which leaves them as they are, or drop, which takes them out")
+    return Remedies(
+        changed=f"take them as they are now: {changed}, {command.format('--accept-changed')}",
+        unreadable=f"deliver what can be read of them, and hold the rest: {unreadable},"
+        f" {command.format('--accept-unreadable')} with the reason in --why",
+        releases=f"{releases}, {command.format('--releases keep|drop')}",
+    )
+
+
+def _dag(pipeline: Pipeline) -> str:
+    """The DAG whose form asks for a replay best: the one that waits for no run."""
+    return replays_of(pipeline.name) if pipeline.has_replays_dag else pipeline.name
+
+
+def _release(
+    place: Place, pipeline: Pipeline, asked: AirflowTry, progress: Progress, became: Became, stay: Stay
+) -> Summary:
+    """Release the rows that the form names, each once: what an earlier try of the same run released is done."""
+    started, dsn, ids = time.monotonic(), place.services.postgres, _numbers(asked)
+    summary = Summary(pipeline=pipeline.name, stream="", run="", released=list(ids))
+
+    def began(run_id: str) -> None:
+        became(run_id)
+        summary.stream = summary.run = run_id
+
+    found = held_rows(dsn, pipeline.name, Rows(ids=ids, status=None))
+    earlier = tries.delivered_by(dsn, asked)
+    done = {one.quarantine_id for one in found if one.released_by in earlier}
+    left = [one for one in found if one.quarantine_id not in done]
+    require_held(left, pipeline.name, [number for number in ids if number not in done])
+    if left:
+        who, why = asked.who or WHO, asked.why or _why(asked)
+        released = release.release(
+            place, pipeline, left, {}, who=who, why=why, progress=progress, began=began, stay=stay
+        )
+        for receipt in released:
+            summary.add(receipt)
+    summary.seconds = round(time.monotonic() - started, 3)
+    return summary
+
+
+def _numbers(asked: AirflowTry) -> tuple[int, ...]:
+    how = (asked.releases, asked.accept_changed, asked.accept_unreadable)
+    if any((asked.deliveries, asked.start, asked.end, *how)):
+        raise SetupError(
+            "The form asks for a replay and names rows to be released", remedy="ask for one at a time"
+        )
+    if re.fullmatch(r"\d{1,18}(,\d{1,18})*", asked.release or "") is None:
+        raise SetupError(
+            f"{asked.release!r} names no held rows", remedy="write their numbers, with commas between"
+        )
+    return tuple(dict.fromkeys(int(one) for one in (asked.release or "").split(",")))
+
+
+def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
+    """The deliveries to be replayed, or None: the stream's next batches are asked for."""
+    if asked.deliveries or asked.start or asked.end:
+        return _named(asked)
+    if asked.run_type == "backfill":
+        return Chosen(interval=_interval(pipeline, asked))
+    runs = tries.runs_before_clear(place.services.postgres, asked) if asked.clear_number else ()
+    if runs:
+        return Chosen(runs=runs)
+    if asked.releases or asked.accept_changed or asked.accept_unreadable:
+        raise SetupError(
+            "The form says how to replay, and names nothing that is to be replayed",
+            remedy=f'trigger {_dag(pipeline)} with "{DELIVERIES}" filled in; the Data quality pages list them',
+        )
+    if asked.beside:
+        raise SetupError(
+            f"The form of {asked.dag_id} asks for nothing, and what has landed since is for the DAG {pipeline.name}",
+            remedy=f'trigger it with "{DELIVERIES}" filled in, with "{START}" and "{END}", or with "{RELEASE}"; the'
+            " Data quality pages list deliveries and held rows",
+        )
+    return None
+
+
+def _named(asked: AirflowTry) -> Chosen:
+    if asked.deliveries and (asked.start or asked.end):
+        raise SetupError("The form names deliveries and an interval", remedy="ask for one at a time")
+    if asked.deliveries:
+        return Chosen(deliveries=spans("deliveries", asked.deliveries))
+    if not (asked.start and asked.end):
+        raise SetupError(
+            "The form names one end of an interval alone", remedy=f'fill in "{START}" and "{END}"'
+        )
+    return Chosen(interval=named_interval("interval", asked.start, asked.end))
+
+
+def _interval(pipeline: Pipeline, asked: AirflowTry) -> tuple[dt.datetime, dt.datetime]:
+    if asked.interval_start is None or asked.interval_end is None:
+        raise SetupError(
+            f"The backfill of {pipeline.name} has no interval",
+            remedy="give the pipeline a schedule of intervals",
+        )
+    return dt.datetime.fromisoformat(asked.interval_start), dt.datetime.fromisoformat(asked.interval_end)
+
+
+def _why(asked: AirflowTry) -> str:
+    cleared = f", cleared {asked.clear_number} times" if asked.clear_number else ""
+    return f"{asked.run_type} run {asked.dag_run_id} of {asked.dag_id}{cleared}"

@@ -1,0 +1,1 @@
+"""Airflow on this machine, and its part of the compose file."""

@@ -1,0 +1,327 @@
+"""The local Airflow: four processes on 127.0.0.1 that know each other's secrets, and nobody else does.
+
+Started, it is healthy; stopped, none of its processes is left, whoever was killed before. Each component is
+a session of its own, noted by pid and start time; every process below it bears a mark in its environment, by
+which the last ones are found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+import psycopg2
+from psycopg2 import sql
+
+from etl import services
+from etl.airflow.api import heartbeats
+from etl.airflow.local.environment import (
+    BASE_URL,
+    DATABASE,
+    EXECUTION_URL,
+    MARK,
+    URL_VARIABLE,
+    environment,
+    write_secrets,
+)
+from etl.airflow.local.installation import Airflow, note_of
+from etl.common.errors import ServiceAway, SetupError
+from etl.common.settings import Settings
+from etl.services import Services
+from etl.services.process import (
+    choose_port,
+    have_ended,
+    make_folder,
+    only_one,
+    recall,
+    remember,
+    tail,
+    tell,
+)
+
+COMPONENTS = {  # name: its command
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "api-server": ("api-server",),
+}
+SUPERVISOR = "supervisor"
+_AIRFLOW = (sys.executable, "-P", "-m", "airflow")  # -P: no folder called airflow is in the way
+HEALTHY_WITHIN = 180  # seconds
+TASKS_END_WITHIN = 20  # seconds; a task's own on_kill has 5
+ENDS_WITHIN = 15  # seconds
+SUPERVISOR_ENDS_WITHIN = TASKS_END_WITHIN + ENDS_WITHIN + 25  # seconds
+
+
+def up(settings: Settings, *, supervised: bool = False) -> Airflow:
+    """Airflow and the services it needs, healthy; started here if it did not run."""
+    _check(settings)
+    found = services.up(settings)
+    folder = make_folder(settings.home / "airflow", 0o700)
+    with only_one(folder):
+        if (port := _running_port(folder)) is not None:
+            return _found(settings, folder, port)
+        _stop(folder)  # what a crash left
+        airflow = _airflow(settings, folder, choose_port("airflow", settings.airflow_port, folder / "port"))
+        if supervised:
+            remember(airflow.note(SUPERVISOR), psutil.Process(), airflow.port)
+        try:
+            _launch(airflow, settings, found)
+        except BaseException:
+            # not left behind half started; also when the wait was interrupted
+            _stop(folder)
+            raise
+    return airflow
+
+
+def running(settings: Settings) -> Airflow | None:
+    """The Airflow of these settings, if all of its components run; starts nothing."""
+    folder = settings.home / "airflow"
+    port = _running_port(folder)
+    return None if port is None else _airflow(settings, folder, port, found=True)
+
+
+def require_running(settings: Settings) -> Airflow:
+    """The Airflow of these settings; SetupError where it does not run."""
+    found = running(settings)
+    if found is None:
+        _check_ours(settings)
+        raise SetupError(
+            "Airflow does not run", remedy="`sluice airflow --detach`, then the same command again"
+        )
+    return found
+
+
+def command(settings: Settings, words: Sequence[str]) -> int:
+    """Airflow's own command line, over the Airflow of these settings, which must run; its exit code."""
+    airflow = require_running(settings)
+    variables = environment(airflow, settings, services.up(settings))
+    return subprocess.run([*_AIRFLOW, *words], env=variables, check=False).returncode
+
+
+def follow(airflow: Airflow, begun: Callable[[], object]) -> None:
+    """Return when a signal asks to end; ServiceAway when a component ends by itself.
+
+    `begun` is called once signals are heeded: whoever hears of it may send one.
+    """
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda *_: asked.set())
+    begun()
+    while not asked.wait(1):
+        _require_all(airflow)
+
+
+def stop(settings: Settings) -> tuple[str, ...]:
+    """Stop Airflow and every process of it; the names of the components that ran."""
+    folder = settings.home / "airflow"
+    if not folder.is_dir():
+        return ()
+    ran = tuple(component for component in COMPONENTS if recall(note_of(folder, component)))
+    _end_supervisor(folder)
+    with only_one(folder):
+        killed = _stop(folder)
+    return ran or (("what a crash of Airflow left",) if killed else ())
+
+
+def _check(settings: Settings) -> None:
+    """Refuse what can't work before anything is started."""
+    if not settings.dags.is_dir():
+        raise SetupError(
+            f"there is no folder {settings.dags}, from which Airflow would load its DAGs",
+            remedy="name yours in SLUICE_DAGS",
+        )
+    _check_ours(settings)
+    if not settings.embedded_postgres and not _own_database():
+        raise SetupError(
+            "SLUICE_POSTGRES is a server of your own, on which no database for Airflow is made unasked",
+            remedy=f"create one, and name it in {URL_VARIABLE} (postgresql+psycopg2://…)",
+        )
+
+
+def _check_ours(settings: Settings) -> None:
+    """Refuse beside the processes of another Airflow, such as that of Compose: a second one would share its database."""
+    others = [name for name in (EXECUTION_URL, BASE_URL) if os.environ.get(name)]
+    if others and not settings.embedded_postgres and MARK not in os.environ:
+        raise SetupError(
+            f"this machine's Airflow is not Sluice's own: {' and '.join(others)} say where it is",
+            remedy="use Airflow's own command, such as `airflow dags trigger NAME`; for one of Sluice's own,"
+            f" with a database of its own in {URL_VARIABLE}: unset {' '.join(others)}",
+        )
+
+
+def _own_database() -> bool:
+    return any(os.environ.get(URL_VARIABLE + way) for way in ("", "_CMD", "_SECRET"))
+
+
+def _running_port(folder: Path) -> int | None:
+    found = [recall(note_of(folder, component)) for component in COMPONENTS]
+    ports = {one[1] for one in found if one is not None}
+    return ports.pop() if all(found) and len(ports) == 1 else None
+
+
+def _airflow(settings: Settings, folder: Path, port: int, *, found: bool = False) -> Airflow:
+    login = settings.home / "credentials" / "airflow-login.json"
+    return Airflow(folder=folder, port=port, login=login, found=found)
+
+
+def _found(settings: Settings, folder: Path, port: int) -> Airflow:
+    if settings.airflow_port not in (0, port):
+        raise SetupError(
+            f"Airflow runs on port {port}, the settings want {settings.airflow_port}",
+            remedy="sluice down, then the same command again",
+        )
+    airflow = _airflow(settings, folder, port, found=True)
+    _wait_until_healthy(airflow, datetime.min.replace(tzinfo=UTC))
+    return airflow
+
+
+def _launch(airflow: Airflow, settings: Settings, found: Services) -> None:
+    make_folder(airflow.folder / "logs", 0o700)
+    write_secrets(airflow)
+    variables = environment(airflow, settings, found)
+    if settings.embedded_postgres:
+        _migrate_embedded(airflow, found.postgres, variables)
+    else:
+        _migrate(airflow, variables)
+    since = datetime.now(UTC)
+    for component, words in COMPONENTS.items():
+        child = _airflow_process(words, variables, airflow.log(component))
+        child.returncode = 0  # it may outlive this command: no warning when the handle is dropped
+        remember(airflow.note(component), psutil.Process(child.pid), airflow.port)
+    _wait_until_healthy(airflow, since)
+
+
+def _airflow_process(
+    words: tuple[str, ...], variables: Mapping[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    with log.open("w") as output:
+        return subprocess.Popen(
+            [*_AIRFLOW, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=variables,
+            start_new_session=True,
+        )
+
+
+def _migrate_embedded(airflow: Airflow, dsn: str, variables: Mapping[str, str]) -> None:
+    """Create and migrate Airflow's database unless its comment says that this very version did."""
+    done = f"migrated by apache-airflow {version('apache-airflow')}"
+    connection = psycopg2.connect(dsn)
+    connection.autocommit = True  # CREATE DATABASE can't run in a transaction
+    with contextlib.closing(connection), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s", (DATABASE,)
+        )
+        found = cursor.fetchone()
+        if found is None:
+            cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+        if found != (done,):
+            _migrate(airflow, variables)
+            comment = sql.SQL("COMMENT ON DATABASE {} IS {}")
+            cursor.execute(comment.format(sql.Identifier(DATABASE), sql.Literal(done)))
+
+
+def _migrate(airflow: Airflow, variables: Mapping[str, str]) -> None:
+    log = airflow.log("migrate")
+    if _airflow_process(("db", "migrate"), variables, log).wait() != 0:
+        raise SetupError(f"Airflow's database could not be migrated: {tail(log)}", remedy=f"look into {log}")
+
+
+def _wait_until_healthy(airflow: Airflow, since: datetime) -> None:
+    """Return when every component has given a sign of life after `since`."""
+    deadline = time.monotonic() + HEALTHY_WITHIN
+    while True:
+        _require_all(airflow)
+        beats = heartbeats(airflow.address)
+        late = [
+            name for name in ("scheduler", "dag_processor", "triggerer") if not _beats(beats, name, since)
+        ]
+        if not late:
+            return
+        if time.monotonic() > deadline:
+            raise ServiceAway(
+                f"Airflow's {', '.join(late)} did not become healthy within {HEALTHY_WITHIN} s",
+                remedy=f"look into {airflow.folder / 'logs'}, then sluice down and the same command again",
+            )
+        time.sleep(0.25)
+
+
+def _beats(beats: Mapping[str, datetime], component: str, since: datetime) -> bool:
+    # the last heartbeat of a killed stack is called healthy for 30 s
+    return component in beats and beats[component] >= since
+
+
+def _require_all(airflow: Airflow) -> None:
+    for component in COMPONENTS:
+        if recall(airflow.note(component)) is None:
+            log = airflow.log(component)
+            raise ServiceAway(
+                f"Airflow's {component} ended by itself: {tail(log)}",
+                remedy=f"look into {log}, then the same command again",
+            )
+
+
+def _end_supervisor(folder: Path) -> None:
+    """Let the command that follows Airflow stop it, so that it does not call that a failure."""
+    found = recall(note_of(folder, SUPERVISOR))
+    if found is None or found[0].pid == os.getpid():
+        return
+    tell(found[0], signal.SIGTERM)
+    if not have_ended([found[0]], within=SUPERVISOR_ENDS_WITHIN):
+        tell(found[0], signal.SIGKILL)
+
+
+def _stop(folder: Path) -> bool:
+    """End all of it, in order; True when something ran."""
+    noted = {component: recall(note_of(folder, component)) for component in COMPONENTS}
+    live = {component: found[0] for component, found in noted.items() if found is not None}
+    scheduler = live.pop("scheduler", None)
+    if scheduler is not None:  # first: while its tasks end, they report to the api-server
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(scheduler.pid, signal.SIGTERM)
+        have_ended([scheduler], within=TASKS_END_WITHIN)
+    for process in live.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+    have_ended(live.values(), within=ENDS_WITHIN)
+    killed = _kill_the_rest(folder)
+    for component in (*COMPONENTS, SUPERVISOR):
+        note_of(folder, component).unlink(missing_ok=True)
+    return bool(scheduler or live or killed)
+
+
+def _kill_the_rest(folder: Path) -> bool:
+    deadline = time.monotonic() + ENDS_WITHIN
+    killed = False
+    while left := list(_marked(folder)):  # again, since one may have forked meanwhile
+        killed = True
+        for process in left:
+            tell(process, signal.SIGKILL)
+        have_ended(left, within=1)
+        if time.monotonic() > deadline:
+            raise ServiceAway(
+                f"processes of Airflow do not end: {', '.join(str(process.pid) for process in left)}",
+                remedy="sluice down again",
+            )
+    return killed
+
+
+def _marked(folder: Path) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter(["environ", "status"]):
+        bears = (process.info["environ"] or {}).get(MARK) == str(folder)  # None: another user's process
+        if bears and process.pid != os.getpid() and process.info["status"] != psutil.STATUS_ZOMBIE:
+            yield process

@@ -1,0 +1,388 @@
+"""The pages as a FastAPI application, mounted by the Airflow plugin.
+
+Nobody sees anything without Airflow's own sign-in, and of a pipeline only whoever may read the runs of the DAG
+of its name: the application asks for the user, and each route below a pipeline's name for that right. Held rows are
+discarded by whoever may trigger that DAG, and released by whoever may trigger the one for the pipeline's replays, which
+does it in their name.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, urlencode
+
+import psycopg2
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
+from airflow.models.dag import DagModel
+from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from psycopg2 import errorcodes
+from starlette.exceptions import HTTPException
+
+from etl.airflow.pages import columns, decisions, pages
+from etl.airflow.pages.choices import Action, Choice, rows_of
+from etl.airflow.pages.pages import Wanted
+from etl.airflow.pages.records import LAST, reading
+from etl.airflow.pages.render import Frame, NotThere, Page
+from etl.common.database import Cursor
+from etl.common.errors import NeedsPerson, SluiceError
+from etl.common.settings import load_settings
+from etl.ledger.quarantine import discard
+from etl.pipeline.dag_names import pipeline_of, replays_of
+from etl.services import find_postgres
+
+log = logging.getLogger("sluice")
+
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "private, no-store",
+}
+POLICY = (
+    "default-src 'none'; script-src 'none'; style-src 'nonce-{nonce}'; img-src 'self' data:; "
+    "form-action 'self'; frame-ancestors 'self'; base-uri 'none'"
+)
+AWAY = "PostgreSQL, in which the ledger is, does not answer"
+
+Number = Annotated[int, Path(ge=1, le=LAST)]
+Before = Annotated[int, Query(ge=1, le=LAST)]
+Text = Annotated[str, Query(max_length=2_000, pattern="^[^\0]*$")]  # PostgreSQL's text holds no NUL
+Name = Annotated[str, Path(max_length=250, pattern="^[^\0]*$")]
+Why = Annotated[str, Form(max_length=2_000, pattern="^[^\0]*[^\\s\0][^\0]*$")]
+Note = Annotated[str, Form(max_length=4_000)]
+User = Annotated[BaseUser, Depends(get_user)]
+Place = Annotated[str, Query(pattern="^[0-9]{1,18}-[0-9]{1,18}$")]
+
+READS = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
+router = APIRouter(dependencies=[READS])
+
+
+def _require_right(user: User, dag_id: Name, action: Action) -> None:
+    if action not in _may_decide(user, dag_id):
+        raise HTTPException(403, "Forbidden")
+
+
+decides = APIRouter(dependencies=[READS, Depends(_require_right)])
+
+
+def build() -> FastAPI:
+    app = FastAPI(
+        title="Sluice: data quality",
+        dependencies=[Depends(get_user)],
+        default_response_class=HTMLResponse,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_api_route("/", overview, methods=["GET"])
+    app.include_router(router)
+    app.include_router(decides)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _misread)
+    app.add_exception_handler(Exception, _failed)
+    return app
+
+
+def overview(
+    request: Request,
+    user: User,
+    start: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> HTMLResponse:
+    return _answer(
+        request, lambda cursor, frame: pages.overview(cursor, _permitted(user), frame, start=start)
+    )
+
+
+@router.get("/{dag_id}/")
+def pipeline(request: Request, dag_id: Name, before: Before = LAST) -> Response:
+    if (name := pipeline_of(dag_id)) != dag_id:
+        return _leads_to(f"../{quote(name, safe='')}/")
+    return _answer(request, lambda cursor, frame: pages.pipeline(cursor, dag_id, frame, before=before))
+
+
+@router.get("/{dag_id}/run")
+def dag_run(
+    request: Request,
+    dag_id: Name,
+    run_id: Text,
+    task_id: Text | None = None,
+    dag: Text | None = None,
+    before: Before = LAST,
+) -> Response:
+    """`dag` is the DAG of the run where that is not the one of the pipeline's name."""
+    if (name := pipeline_of(dag_id)) != dag_id:
+        return _leads_to(f"../{quote(name, safe='')}/run", dag=dag_id, run_id=run_id, task_id=task_id)
+    dag = dag or dag_id
+    # Airflow's own note of a run, by the right to this pipeline: of no other DAG
+    asked = decisions.asked_of(dag, run_id) if dag in (dag_id, replays_of(dag_id)) else None
+    return _answer(
+        request,
+        lambda cursor, frame: pages.dag_run(
+            cursor, dag_id, frame, dag=dag, run_id=run_id, task_id=task_id, before=before, asked=asked
+        ),
+    )
+
+
+@router.get("/{dag_id}/rule")
+def rule(request: Request, dag_id: Name, name: Text, before: Before = LAST) -> HTMLResponse:
+    return _answer(
+        request, lambda cursor, frame: pages.rule(cursor, dag_id, frame, reason=name, before=before)
+    )
+
+
+@router.get("/{dag_id}/column")
+def column(request: Request, dag_id: Name, name: Text, before: Before = LAST) -> HTMLResponse:
+    return _answer(
+        request, lambda cursor, frame: columns.column(cursor, dag_id, frame, column=name, before=before)
+    )
+
+
+@router.get("/{dag_id}/batch/{delivery_id}")
+def batch(request: Request, user: User, dag_id: Name, delivery_id: Number) -> HTMLResponse:
+    return _answer(
+        request,
+        lambda cursor, frame: pages.batch(cursor, dag_id, frame, delivery=delivery_id),
+        up="../",
+        decides=_may_decide(user, dag_id),
+    )
+
+
+@router.get("/{dag_id}/stopped")
+def stopped(request: Request, dag_id: Name) -> HTMLResponse:
+    return _answer(request, lambda cursor, frame: pages.stopped(cursor, dag_id, frame))
+
+
+@router.get("/{dag_id}/quarantine")
+def quarantine(
+    request: Request,
+    dag_id: Name,
+    rule: Text = "",
+    batch: Annotated[str, Query(pattern="^[0-9]{0,18}$")] = "",
+    status: Literal["held", "released", "discarded", "superseded", "all"] = "held",
+    since: dt.date | Literal[""] = "",
+    until: dt.date | Literal[""] = "",
+    before: Place | None = None,
+) -> HTMLResponse:
+    commit, _, row = (before or f"{LAST}-{LAST}").partition("-")
+    wanted = Wanted(
+        rule=rule or None,
+        batch=int(batch) if batch else None,
+        status=None if status == "all" else status,
+        since=since or None,
+        until=until or None,
+        before=(int(commit), int(row)),
+    )
+    return _answer(request, lambda cursor, frame: pages.quarantine(cursor, dag_id, frame, wanted=wanted))
+
+
+@router.get("/{dag_id}/quarantine/{row_id}")
+def held_row(request: Request, user: User, dag_id: Name, row_id: Number) -> HTMLResponse:
+    return _answer(
+        request,
+        lambda cursor, frame: pages.held_row(cursor, dag_id, frame, number=row_id),
+        up="../",
+        decides=_may_decide(user, dag_id),
+    )
+
+
+def _row(dag_id: Name, row_id: Number, action: Action) -> Choice:
+    return Choice(pipeline=dag_id, action=action, row=row_id)
+
+
+def _all_of_batch(dag_id: Name, delivery_id: Number, action: Action) -> Choice:
+    return Choice(pipeline=dag_id, action=action, delivery=delivery_id)
+
+
+OfRow = Annotated[Choice, Depends(_row)]
+OfBatch = Annotated[Choice, Depends(_all_of_batch)]
+
+
+@decides.get("/{dag_id}/quarantine/{row_id}/{action}")
+def ask_for_row(request: Request, user: User, choice: OfRow) -> HTMLResponse:
+    return _ask(request, user, choice)
+
+
+@decides.get("/{dag_id}/batch/{delivery_id}/{action}")
+def ask_for_batch(request: Request, user: User, choice: OfBatch) -> HTMLResponse:
+    return _ask(request, user, choice)
+
+
+@decides.post("/{dag_id}/quarantine/{row_id}/{action}")
+def decide_row(request: Request, user: User, choice: OfRow, why: Why, note: Note = "") -> RedirectResponse:
+    return _decide(request, user, choice, why, note)
+
+
+@decides.post("/{dag_id}/batch/{delivery_id}/{action}")
+def decide_batch(
+    request: Request, user: User, choice: OfBatch, why: Why, note: Note = ""
+) -> RedirectResponse:
+    return _decide(request, user, choice, why, note)
+
+
+def _ask(request: Request, user: BaseUser, choice: Choice) -> HTMLResponse:
+    return _answer(
+        request,
+        lambda cursor, frame: pages.decision(
+            cursor, frame, choice=choice, sign=lambda rows: decisions.signed(user, choice, rows)
+        ),
+        up="../../",
+    )
+
+
+def _decide(request: Request, user: BaseUser, choice: Choice, why: str, note: str) -> RedirectResponse:
+    """Decide on exactly the rows that were shown, and lead to the page that says what was done."""
+    with _told(request):
+        digest, once = decisions.read_note(request, note, user, choice)
+        dsn = find_postgres(load_settings())
+        asked_before = decisions.run_id_of(once)
+        if choice.action == "release" and decisions.asked_of(replays_of(choice.pipeline), asked_before):
+            return _leads_to_run(choice, asked_before)  # the form was sent twice
+        with reading(dsn) as cursor:
+            rows = rows_of(cursor, choice)
+        decisions.require_shown(rows, digest, choice.pipeline)
+        if choice.action == "release":
+            asked = decisions.ask_for_release(choice, rows, user=user, why=why, once=once)
+            return _leads_to_run(choice, asked)
+        discard(dsn, choice.pipeline, rows.ids, who=user.get_name(), why=why)
+        return _leads_to(f"../{choice.row or choice.delivery}")
+
+
+def _leads_to_run(choice: Choice, run_id: str) -> RedirectResponse:
+    return _leads_to("../../run", dag=replays_of(choice.pipeline), run_id=run_id)
+
+
+def _leads_to(place: str, **query: str | None) -> RedirectResponse:
+    asked = urlencode({name: value for name, value in query.items() if value is not None})
+    return RedirectResponse(f"{place}?{asked}" if asked else place, 303, headers=HEADERS)
+
+
+def _may_decide(user: BaseUser, pipeline: str) -> frozenset[Action]:
+    """A discard is made by these pages, a release by the DAG that they trigger in the user's name."""
+    dags: dict[Action, str] = {"discard": pipeline, "release": replays_of(pipeline)}
+    return frozenset(action for action, dag_id in dags.items() if _may_trigger(user, dag_id))
+
+
+def _may_trigger(user: BaseUser, dag_id: str) -> bool:
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return get_auth_manager().is_authorized_dag(
+        method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
+    )
+
+
+def _permitted(user: BaseUser) -> Callable[[list[str]], list[str]]:
+    """Keeps the pipelines whose DAG's runs the user may read."""
+
+    def keep(names: list[str]) -> list[str]:
+        manager, teams = get_auth_manager(), DagModel.get_dag_id_to_team_name_mapping(names)
+        return [
+            name
+            for name in names
+            if manager.is_authorized_dag(
+                method="GET",
+                access_entity=DagAccessEntity.RUN,
+                details=DagDetails(id=name, team_name=teams.get(name)),
+                user=user,
+            )
+        ]
+
+    return keep
+
+
+def _answer(
+    request: Request,
+    make: Callable[[Cursor, Frame], Page],
+    *,
+    up: str = "",
+    decides: frozenset[Action] = frozenset(),
+) -> HTMLResponse:
+    # the application's own mount is the last part of the path; what is before it is Airflow's
+    airflow = str(request.scope.get("root_path", "")).rpartition("/")[0]
+    with _told(request), reading(find_postgres(load_settings())) as cursor:
+        return _html(make(cursor, Frame(airflow=airflow, up=up, decides=decides)))
+
+
+@contextmanager
+def _told(request: Request) -> Iterator[None]:
+    """What keeps a page from being made, as an answer that a person can act on."""
+    try:
+        yield
+    except NotThere as missing:
+        raise HTTPException(404, str(missing)) from missing
+    except decisions.NotOurs as error:
+        remedy = "go back, load the page again, and decide there"
+        raise HTTPException(403, f"{error}. Nothing was changed.", {"X-Remedy": remedy}) from error
+    except NeedsPerson as error:
+        raise HTTPException(409, error.seen, {"X-Remedy": error.remedy}) from error
+    except SluiceError as error:
+        raise HTTPException(503, error.seen, {"X-Remedy": error.remedy}) from error
+    except psycopg2.Error as error:
+        if error.pgcode in (errorcodes.UNDEFINED_TABLE, errorcodes.UNDEFINED_COLUMN):
+            seen, remedy = "The ledger is not there yet, or older than these pages", "sluice status"
+        elif error.pgcode == errorcodes.LOCK_NOT_AVAILABLE:
+            seen, remedy = "Another transaction holds these rows. Nothing was changed", "again later"
+        elif error.pgcode == errorcodes.QUERY_CANCELED:
+            seen, remedy = "The ledger did not answer within 10 s", "a narrower choice, or again later"
+        else:
+            log.exception("a page of %s could not be read", request.url.path)
+            seen, remedy = AWAY, "sluice doctor"
+        raise HTTPException(503, seen, {"X-Remedy": remedy}) from error
+
+
+TITLES = {
+    401: "Sign in to Airflow first",
+    403: "You may not see this pipeline",
+    404: "There is no such page",
+    409: "Nothing was changed",
+    503: "This can't be shown now",
+}
+
+
+async def _refused(request: Request, error: Any) -> HTMLResponse:  # noqa: ARG001 - FastAPI's signature
+    headers = dict(error.headers or {})
+    remedy = headers.pop("X-Remedy", "")
+    if error.status_code == 404 and error.detail == "Not Found":
+        text = "The address is wrong, or the page has gone."
+    elif error.status_code in (401, 403) and not remedy:
+        text = (
+            "Airflow decides who may: it takes the right to read the runs of the DAG of the pipeline's name, to trigger"
+            " it for a discard, and to trigger the DAG for its replays for a release."
+        )
+    else:
+        text = str(error.detail)
+    title = TITLES.get(error.status_code, "This can't be shown")
+    answer = _html(pages.problem(Frame(), title=title, text=text, remedy=remedy), error.status_code)
+    answer.headers.update(headers)
+    return answer
+
+
+async def _misread(request: Request, error: Any) -> HTMLResponse:
+    places = ", ".join(str(one["loc"][-1]) for one in error.errors())
+    title = "The address is not one of these pages"
+    if request.method == "POST":
+        title = "The form was not filled in as it must be; nothing was changed"
+    page = pages.problem(Frame(), title=title, text=f"wrong: {places}")
+    return _html(page, 422)
+
+
+async def _failed(request: Request, error: Exception) -> HTMLResponse:
+    log.error("the page %s could not be made", request.url.path, exc_info=error)
+    page = pages.problem(
+        Frame(), title="This page has a fault", text="What went wrong is in the log of Airflow's api-server."
+    )
+    return _html(page, 500)
+
+
+def _html(page: Page, status: int = 200) -> HTMLResponse:
+    # a lone surrogate, which JSON may hold, has no UTF-8
+    body = page.html.encode("utf-8", "replace")
+    policy = {"Content-Security-Policy": POLICY.format(nonce=page.nonce)}
+    return HTMLResponse(body, status, headers=HEADERS | policy)

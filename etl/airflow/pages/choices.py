@@ -1,0 +1,65 @@
+"""Which held rows a person decides on from a page, and what a release asks Airflow for."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+from etl.airflow.pages.records import HeldId, found
+from etl.common.database import Cursor
+
+Action = Literal["release", "discard"]
+
+MOST = 1_000  # rows in one decision from a page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One held row, or all that a delivery holds."""
+
+    pipeline: str
+    action: Action
+    row: int | None = None
+    delivery: int | None = None
+
+    @property
+    def words(self) -> list[object]:
+        return [self.pipeline, self.action, self.row, self.delivery]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The held rows of a choice, as they are now."""
+
+    ids: tuple[int, ...]  # on which is decided
+    malformed: int  # never became rows: a release leaves them
+    more: bool  # than one decision from a page takes
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(repr(self.ids).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A release that an Airflow run was asked for."""
+
+    rows: int
+    who: str | None
+    why: str
+    state: str  # of the Airflow run
+    paused: bool
+
+
+def rows_of(cursor: Cursor, choice: Choice) -> Rows:
+    values = {
+        "pipeline": choice.pipeline,
+        "row": choice.row,
+        "delivery": choice.delivery,
+        "limit": MOST + 1,
+    }
+    held = found(cursor, "held_ids", HeldId, values)
+    malformed = sum(one.malformed for one in held) if choice.action == "release" else 0
+    ids = tuple(one.quarantine_id for one in held if not (malformed and one.malformed))
+    return Rows(ids=ids, malformed=malformed, more=len(held) > MOST)

@@ -1,0 +1,118 @@
+"""Release and discard of held rows from the pages: exactly the rows that the person saw, or nothing.
+
+A form carries a signed note of who was shown which rows, for what, and when. It counts for that user, that action
+and those very rows, for ten minutes; and only when the browser says that it comes from a page of this server.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+from urllib.parse import urlsplit
+
+from airflow.api.common.trigger_dag import trigger_dag
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.configuration import conf
+from airflow.exceptions import DagNotFound, DagRunAlreadyExists, ParamValidationError
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.utils.session import create_session
+from airflow.utils.types import DagRunTriggeredByType
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from sqlalchemy import select
+from starlette.requests import Request
+
+from etl.airflow.pages.choices import Asked, Choice, Rows
+from etl.common.errors import NeedsPerson
+from etl.pipeline.dag_names import replays_of
+
+COUNTS_FOR = 600  # seconds
+
+
+class NotOurs(Exception):
+    """The form was not drawn by this server for this user and these rows, or too long ago; nothing was changed."""
+
+
+def signed(user: BaseUser, choice: Choice, rows: Rows) -> str:
+    """The note for a form."""
+    return _notes().dumps([user.get_id(), *choice.words, rows.digest, secrets.token_hex(8)])
+
+
+def read_note(request: Request, note: str, user: BaseUser, choice: Choice) -> tuple[str, str]:
+    """The digest of the rows that were shown, and a word that no other form has. Raises NotOurs."""
+    if not _is_same_origin(request):
+        raise NotOurs("The form was sent from another place than these pages")
+    try:
+        *whom, digest, once = _notes().loads(note, max_age=COUNTS_FOR)
+    except (BadSignature, ValueError, TypeError) as error:
+        raise NotOurs("The form is too old, or not of these pages") from error
+    if whom != [user.get_id(), *choice.words]:
+        raise NotOurs("The form was drawn for another user, or for other rows")
+    return digest, once
+
+
+def require_shown(rows: Rows, digest: str, pipeline: str) -> None:
+    """Raise NeedsPerson unless these are the very rows that were shown."""
+    if not rows.ids or rows.more or rows.digest != digest:
+        raise NeedsPerson(
+            "The held rows are no longer those that were shown: somebody was quicker. Nothing was changed",
+            remedy=f"sluice quarantine list {pipeline}",
+        )
+
+
+def run_id_of(once: str) -> str:
+    return f"release__{once}"
+
+
+def ask_for_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, once: str) -> str:
+    """Trigger the DAG for the pipeline's replays as this user; the run's id. The same form sent twice is the same run."""
+    dag_id, run_id = replays_of(choice.pipeline), run_id_of(once)
+    form = {"release": ",".join(map(str, rows.ids)), "why": why}
+    try:
+        trigger_dag(
+            dag_id,
+            run_id=run_id,
+            conf=form,
+            triggered_by=DagRunTriggeredByType.UI,
+            triggering_user_name=user.get_name(),
+        )
+    except DagRunAlreadyExists:
+        return run_id
+    except (DagNotFound, ParamValidationError, ValueError) as error:
+        raise NeedsPerson(
+            f"Airflow refused to start a run of {dag_id}: {error}. Nothing was changed",
+            remedy=f"see in Airflow whether the DAG {dag_id} is as it should be; a pipeline whose sink is replaced has none",
+        ) from error
+    return run_id
+
+
+def asked_of(dag_id: str, run_id: str) -> Asked | None:
+    """What an Airflow run was asked to release; None: nothing."""
+    with create_session() as session:
+        chosen = select(DagRun.conf, DagRun.triggering_user_name, DagRun.state, DagModel.is_paused)
+        joined = chosen.join(DagModel, DagModel.dag_id == DagRun.dag_id)
+        run: Any = session.execute(joined.where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)).first()
+    form = run.conf if run is not None and isinstance(run.conf, dict) else {}
+    if not form.get("release"):
+        return None
+    return Asked(
+        rows=str(form["release"]).count(",") + 1,
+        who=run.triggering_user_name,
+        why=str(form.get("why") or ""),
+        state=str(run.state),
+        paused=bool(run.is_paused),
+    )
+
+
+def _notes() -> URLSafeTimedSerializer:
+    # Airflow's own key, which all processes of the api-server share
+    return URLSafeTimedSerializer(conf.get_mandatory_value("api", "secret_key"), salt="sluice: data quality")
+
+
+def _is_same_origin(request: Request) -> bool:
+    """By both headers that no page can forge; a proxy that changes the host needs [api] base_url."""
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        return False
+    sent = urlsplit(request.headers.get("origin", "")).netloc
+    ours = {request.headers.get("host"), urlsplit(conf.get("api", "base_url", fallback="") or "").netloc}
+    return sent != "" and sent in ours

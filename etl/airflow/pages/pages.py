@@ -1,0 +1,406 @@
+"""One function a page: reads the ledger through a cursor and returns HTML with every value escaped.
+
+No page runs more than ten statements or grows with the history: maps, charts and lists show a bounded part,
+and links lead on from where it ends. A value that is long is cut where it is shown.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from etl.airflow.pages import charts, formatting
+from etl.airflow.pages.choices import MOST, Asked, Choice, Rows, rows_of
+from etl.airflow.pages.columns import columns_of
+from etl.airflow.pages.heatmap import COLUMNS, TABLE_FAILED, Heatmap, heatmap, width
+from etl.airflow.pages.progress import progress_charts, progress_of
+from etl.airflow.pages.records import (
+    LAST,
+    LONGEST_REPORT,
+    BatchRow,
+    DecidedRow,
+    DeliveryRow,
+    FileRow,
+    HeldRow,
+    HeldWhole,
+    InputRow,
+    LatestRow,
+    ModelRow,
+    PipelineRow,
+    RangeRow,
+    ReasonRow,
+    RuleRow,
+    StatusRow,
+    StopRow,
+    TryRow,
+    VerdictRow,
+    found,
+    older_than,
+    pipeline_names,
+    standings,
+)
+from etl.airflow.pages.render import (
+    HELD_LOOKED_AT,
+    LISTED,
+    STATES,
+    Frame,
+    NotThere,
+    Page,
+    render,
+    standing_of,
+)
+from etl.airflow.pages.report import read_report
+from etl.airflow.pages.rows import content_of
+from etl.airflow.pages.rows import table as table_of
+from etl.airflow.pages.rows import values as values_of
+from etl.airflow.pages.verdicts import broken_first, of_report, verdicts_of
+from etl.common.database import Cursor, run
+from etl.ledger import activity
+
+STRIP = 30  # batches of each pipeline in the overview
+PIPELINES = 100  # on one page of it
+SAMPLES = 10  # quarantined rows on a batch's page
+ROWS = 50  # quarantined rows on a page
+LONGEST_ROW = 4_000  # characters of a quarantined row that a list reads
+LONGEST_WHOLE = 60_000  # and its own page
+DECISIONS = 5  # the last ones on a batch's page
+
+WORST_FIRST = ("stopped", "partial", "flawed", "held", "new", "noted", "good")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which quarantined rows to show."""
+
+    rule: str | None = None
+    batch: int | None = None  # a delivery id
+    status: str | None = "held"  # None: all
+    since: dt.date | None = None
+    until: dt.date | None = None
+    before: tuple[int, int] = (LAST, LAST)  # (commit_seq, quarantine_id) of the last row seen
+
+    def query(self) -> Mapping[str, object]:
+        """As the address has it."""
+        values = {"rule": self.rule, "batch": self.batch, "since": self.since, "until": self.until}
+        return {name: value for name, value in values.items() if value is not None} | {
+            "status": self.status or "all"
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conservation:
+    """input = delivered + quarantined, in the units of a bar 100 wide."""
+
+    delivered: float
+    quarantined: float
+    adds_up: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """One line of the page of all pipelines."""
+
+    row: PipelineRow
+    strip: Sequence[LatestRow]  # oldest first
+
+    @property
+    def summary(self) -> str:
+        """The strip in words."""
+        counted = Counter(STATES[one.state][1].lower() for one in self.strip)
+        return f"last {len(self.strip)} batches: " + ", ".join(f"{n} {state}" for state, n in counted.items())
+
+
+def overview(
+    cursor: Cursor, permitted: Callable[[list[str]], list[str]], frame: Frame, *, start: int = 0
+) -> Page:
+    """All pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit."""
+    rows = standings(cursor, permitted(pipeline_names(cursor)))
+    rows.sort(key=lambda row: (WORST_FIRST.index(row.shown), row.pipeline))
+    listed = rows[start : start + PIPELINES]
+    names = [row.pipeline for row in listed]
+    latest = found(cursor, "latest", LatestRow, {"pipelines": names, "limit": STRIP})
+    strips: dict[str, list[LatestRow]] = {}
+    for one in reversed(latest):
+        strips.setdefault(one.pipeline, []).append(one)
+    return render(
+        "overview.html",
+        frame,
+        lines=[Overview(row=row, strip=strips.get(row.pipeline, ())) for row in listed],
+        following=start + PIPELINES if len(rows) > start + PIPELINES else None,
+    )
+
+
+def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> Page:
+    """A pipeline: is it good, since when, which rules, what waits; the map of its rules, and its charts."""
+    row = standing_of(cursor, name)
+    batches = found(
+        cursor, "batches", BatchRow, {"pipeline": name, "before": before, "limit": charts.BATCHES}
+    )
+    shown = heatmap(batches[:COLUMNS], _rules(cursor, batches[:COLUMNS]))
+    held = found(cursor, "held_by_reason", ReasonRow, {"pipeline": name, "most": HELD_LOOKED_AT})
+    old_first = batches[::-1]
+    told = progress_of(cursor, name, before=before)
+    return render(
+        "pipeline.html",
+        frame,
+        row=row,
+        map=shown,
+        pager=_pager(cursor, shown, batches, row, first=before == LAST),
+        failing=_failing(shown, row),
+        batches=batches[:LISTED],
+        held=held,
+        columns=columns_of(cursor, row.delivery_id),
+        running=activity.running(cursor, name),
+        told=told[:LISTED],
+        progress=progress_charts(told[::-1]),
+        drawn=[charts.volume(old_first), charts.held_share(old_first), charts.gaps(old_first)],
+    )
+
+
+def dag_run(
+    cursor: Cursor,
+    name: str,
+    frame: Frame,
+    *,
+    dag: str,
+    run_id: str,
+    task_id: str | None = None,
+    before: int = LAST,
+    asked: Asked | None = None,
+) -> Page:
+    """What one run of an Airflow DAG was asked for and delivered of the pipeline, and what became of its tries."""
+    row = standing_of(cursor, name)
+    values = {"pipeline": name, "dag": dag, "dag_run": run_id, "before": before, "limit": COLUMNS + 1}
+    tries = found(cursor, "tries", TryRow, values)
+    batches = found(cursor, "batches_of_run", BatchRow, values)
+    shown = heatmap(batches[:COLUMNS], _rules(cursor, batches[:COLUMNS]))
+    columns = len(shown.batches)
+    return render(
+        "run.html",
+        frame,
+        row=row,
+        dag=dag,
+        run_id=run_id,
+        task_id=task_id,
+        asked=asked,
+        tries=tries,
+        map=shown,
+        batches=batches[:columns],
+        older=batches[columns - 1].commit_seq if 0 < columns < len(batches) else None,
+        worst=_worst(batches),
+    )
+
+
+def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = LAST) -> Page:
+    """One rule over time."""
+    row = standing_of(cursor, name)
+    values = {"pipeline": name, "reason": reason, "before": before, "limit": charts.BATCHES}
+    verdicts = found(cursor, "rule_history", VerdictRow, values)
+    if not verdicts and before == LAST:
+        raise NotThere(
+            f"The last {charts.BATCHES} batches of {name} were judged by no rule {formatting.cut(reason)!r}"
+        )
+    fresh = [one for one in verdicts if one.kind != "release"]
+    streak = list(takewhile(lambda one: one.broken, fresh))
+    return render(
+        "rule.html",
+        frame,
+        row=row,
+        reason=reason,
+        verdicts=verdicts[: 2 * LISTED],
+        last=fresh[0] if fresh and before == LAST else None,
+        broken=sum(one.broken for one in fresh),
+        seen=len(fresh),
+        since=streak[-1] if streak else None,
+        older=older_than(cursor, values, releases=True),
+        drawn=charts.rule_share(verdicts[::-1]),
+    )
+
+
+def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
+    """One delivered batch: every expectation, its rows accounted for, where they came from and went."""
+    values = {"pipeline": name, "delivery": delivery, "longest": LONGEST_REPORT, "limit": LISTED}
+    about = found(cursor, "delivery", DeliveryRow, values)
+    if not about:
+        raise NotThere(f"{name} has no delivery {delivery}")
+    [it] = about
+    report = read_report(it.report)
+    verdicts = verdicts_of(
+        found(cursor, "rules", RuleRow, {"deliveries": [delivery]}),
+        report,
+    )
+    samples = _held(cursor, name, Wanted(batch=delivery, status=None), SAMPLES)
+    return render(
+        "batch.html",
+        frame,
+        name=name,
+        it=it,
+        shown=it.state or "new",
+        decision=report.decision,
+        verdicts=broken_first(verdicts),
+        failed=sum(not one.success for one in verdicts),
+        tolerated=sum(one.tolerated for one in verdicts),
+        conservation=_conservation(it),
+        models=found(cursor, "models", ModelRow, values),
+        inputs=found(cursor, "inputs", InputRow, values),
+        ranges=found(cursor, "ranges", RangeRow, values),
+        files=found(cursor, "files", FileRow, values),
+        statuses=found(cursor, "statuses", StatusRow, values),
+        decided=found(cursor, "decided", DecidedRow, values | {"limit": DECISIONS}),
+        samples=table_of(samples, {one.reason: one.observed.columns for one in verdicts}),
+        columns=columns_of(cursor, delivery),
+    )
+
+
+def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
+    """The batch that broke its contract and waits: why, what was seen, and the ways on."""
+    row = standing_of(cursor, name)
+    stops = found(cursor, "open_stop", StopRow, {"pipeline": name, "longest": LONGEST_REPORT})
+    report = read_report(stops[0].report if stops else None)
+    return render(
+        "stopped.html",
+        frame,
+        row=row,
+        stop=stops[0] if stops else None,
+        verdicts=broken_first(of_report(report)),
+    )
+
+
+def quarantine(cursor: Cursor, name: str, frame: Frame, *, wanted: Wanted) -> Page:
+    """Quarantined rows, newest batch first, by rule, batch, status and time."""
+    row = standing_of(cursor, name)
+    rows = _held(cursor, name, wanted, ROWS + 1)
+    rules = [one for (one,) in _plain(cursor, "reasons_of_last", {"pipeline": name})]
+    columns = _columns_by_rule(cursor, name, rows)
+    return render(
+        "quarantine.html",
+        frame,
+        row=row,
+        wanted=wanted,
+        table=table_of(rows[:ROWS], columns),
+        older=(rows[ROWS - 1].commit_seq, rows[ROWS - 1].quarantine_id) if len(rows) > ROWS else None,
+        rules=rules if wanted.rule is None or wanted.rule in rules else [wanted.rule, *rules],
+    )
+
+
+def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
+    """One quarantined row whole: every column, the record as it was read, and why it is held."""
+    values = {"pipeline": name, "row": number, "longest": LONGEST_WHOLE, "longest_report": LONGEST_REPORT}
+    about = found(cursor, "held_row", HeldWhole, values)
+    if not about:
+        raise NotThere(f"{name} has no quarantined row {number}")
+    [it] = about
+    rules = found(cursor, "rules", RuleRow, {"deliveries": [it.delivery_id]})
+    by_reason = {one.reason: one for one in verdicts_of(rules, read_report(it.report))}
+    content = content_of(it.row)
+    return render(
+        "row.html",
+        frame,
+        name=name,
+        it=it,
+        reasons=[(reason, by_reason.get(reason)) for reason in it.reasons],
+        values=values_of(content, it.reasons, by_reason),
+        unread=it.row is not None and not content,
+        cut=(it.row_length or 0) > LONGEST_WHOLE,
+        raw_cut=(it.raw_length or 0) > LONGEST_WHOLE,
+    )
+
+
+def decision(cursor: Cursor, frame: Frame, *, choice: Choice, sign: Callable[[Rows], str]) -> Page:
+    """Exactly which rows are decided on, and the form that asks why."""
+    rows = rows_of(cursor, choice)
+    return render("decision.html", frame, choice=choice, rows=rows, note=sign(rows), MOST=MOST)
+
+
+def problem(frame: Frame, *, title: str, text: str, remedy: str = "") -> Page:
+    """What stands in for a page that can't be shown."""
+    return render("problem.html", frame, title=title, text=text, remedy=remedy)
+
+
+def _rules(cursor: Cursor, batches: Sequence[BatchRow]) -> list[RuleRow]:
+    return found(cursor, "rules", RuleRow, {"deliveries": [one.delivery_id for one in batches]})
+
+
+def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    return run(cursor, "pages", name, values).fetchall()
+
+
+def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:
+    """The rules that failed in the pipeline's last batch, or for which rows of it are held: name, what was seen,
+    severity. Those about the table come first: they alone make a batch delivered with a broken rule."""
+    columns = [one.delivery_id for one in shown.batches]  # releases may have come after the last batch
+    if row.delivery_id not in columns:
+        return []
+    place, found_ = columns.index(row.delivery_id), []
+    for line in shown.lines:
+        last = line.cells[place]
+        if last is not None and last.shade != "h0" and not (last.tolerated and line.severity == "info"):
+            found_.append((last.shade != TABLE_FAILED, line.reason, last.title, line.severity))
+    return [rest for _, *rest in sorted(found_, key=lambda one: one[0])]
+
+
+def _pager(
+    cursor: Cursor, shown: Heatmap, batches: Sequence[BatchRow], row: PipelineRow, *, first: bool
+) -> tuple[int | None, int | None]:
+    """`before` of the older map and of the newer one; None where there is none."""
+    if not shown.batches:
+        return None, None
+    older = shown.batches[0].commit_seq if len(batches) > len(shown.batches) else None
+    if first:
+        return older, None
+    newest, limit = shown.batches[-1].commit_seq, width(len(shown.lines) + shown.left_out)
+    values = {"pipeline": row.pipeline, "newest": newest, "limit": limit}
+    [(newer,)] = _plain(cursor, "newer", values)
+    return older, newer
+
+
+def _worst(batches: Sequence[BatchRow]) -> str:
+    """Of those in force; of all where none is."""
+    states = {one.state for one in [one for one in batches if one.live] or batches}
+    return next((state for state in WORST_FIRST if state in states), "new")
+
+
+def _conservation(it: DeliveryRow) -> Conservation:
+    least = 0.7 if it.quarantined else 0  # a single held row is to be seen, too
+    held = max(least, 100 * it.quarantined / (it.rows_in or 1))
+    return Conservation(
+        delivered=100 - held if it.delivered else 0,
+        quarantined=held,
+        adds_up=it.delivered + it.quarantined == it.rows_in,
+    )
+
+
+def _held(cursor: Cursor, name: str, wanted: Wanted, limit: int) -> list[HeldRow]:
+    values = {
+        "pipeline": name,
+        "status": wanted.status,
+        "reason": wanted.rule,
+        "delivery": wanted.batch,
+        "since": wanted.since,
+        "until": _day_after(wanted.until),
+        "before_commit": wanted.before[0],
+        "before_row": wanted.before[1],
+        "limit": limit,
+        "longest": LONGEST_ROW,
+    }
+    return found(cursor, "held_rows", HeldRow, values)
+
+
+def _day_after(day: dt.date | None) -> dt.date | None:
+    """None after the calendar's last day, too: nothing is later."""
+    return None if day is None or day == dt.date.max else day + dt.timedelta(days=1)
+
+
+def _columns_by_rule(cursor: Cursor, name: str, rows: Sequence[HeldRow]) -> dict[str, tuple[str, ...]]:
+    """Which columns each rule speaks of, by the report of the newest batch among the rows."""
+    if not rows:
+        return {}
+    newest = rows[0].delivery_id
+    values = {"pipeline": name, "delivery": newest, "longest": LONGEST_REPORT}
+    [it] = found(cursor, "delivery", DeliveryRow, values)
+    rules = found(cursor, "rules", RuleRow, {"deliveries": [newest]})
+    return {one.reason: one.observed.columns for one in verdicts_of(rules, read_report(it.report))}

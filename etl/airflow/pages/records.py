@@ -1,0 +1,433 @@
+"""What the statements of sql/pages.sql return, one record a row, and the transaction in which a page reads."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from etl.airflow.pages.formatting import ratio
+from etl.common.database import Cursor, connect, rows, run
+from etl.ledger.activity import Ran
+from etl.ledger.diagnosis import Standing, Stop, standing
+from etl.ledger.leases import SILENCE
+
+MOST_COUNTED = 20_000  # held rows of a pipeline; more are "more than"
+LONGEST_REPORT = 8_000_000  # bytes of a batch's report that a page reads
+LAST = 2**63 - 1
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineRow:
+    """Where one pipeline stands."""
+
+    pipeline: str
+    table: str
+    anew: str | None  # the command of a run, where each begins anew
+    now: dt.datetime  # of the database
+    delivery_id: int | None  # its last live delivery; None before the first
+    batch_id: int | None
+    kind: str | None
+    committed_at: dt.datetime | None
+    state: str | None  # of that batch: good, noted, held, flawed, partial; None: nothing has judged it
+    state_since: dt.datetime | None
+    rows_in: int | None
+    delivered: int | None
+    quarantined: int | None
+    malformed: int | None
+    records: int | None  # that were read, where the transform keeps state
+    dropped: int | None  # rows, or groups of them, left out behind the watermark
+    held: int  # rows in quarantine now, counted up to MOST_COUNTED
+    holder: str | None
+    running: bool
+    outcome: str | None  # of the last ended run
+    message: str | None  # of the error that ended it
+    remedy: str | None
+    ended_at: dt.datetime | None
+    stop_batch: int | None
+    stop_stream: str | None
+    stops: Sequence[str] | None
+    stopped_at: dt.datetime | None
+    decision: str | None
+    stop_is_current: bool
+
+    @property
+    def stopped(self) -> bool:
+        """A batch broke its contract, and nobody has decided on it."""
+        return self.stop_batch is not None and self.decision is None
+
+    @property
+    def shown(self) -> str:
+        """The state that a person is told."""
+        return "stopped" if self.stopped else self.state or "new"
+
+    @property
+    def stop(self) -> Stop | None:
+        if self.stop_batch is None:
+            return None
+        stream = None if self.stop_is_current else self.stop_stream
+        return Stop(batch_id=self.stop_batch, stops=self.stops or (), decision=self.decision, stream=stream)
+
+    @property
+    def standing(self) -> Standing:
+        holder, silent = (self.holder, None) if self.running else (None, self.holder)
+        return standing(
+            self.pipeline, holder=holder, silent=silent, stop=self.stop, outcome=self.outcome, anew=self.anew
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatestRow:
+    """The state of one of a pipeline's last batches."""
+
+    pipeline: str
+    delivery_id: int
+    batch_id: int
+    state: str
+    committed_at: dt.datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRow:
+    """One delivered batch."""
+
+    delivery_id: int
+    batch_id: int
+    kind: str
+    commit_seq: int
+    committed_at: dt.datetime
+    live: bool
+    rows_in: int
+    delivered: int
+    quarantined: int
+    malformed: int
+    dropped: int | None  # rows, or groups of them, left out behind the watermark
+    suite_digest: str
+    state: str | None
+    success: bool | None
+
+    @property
+    def left_out(self) -> int:
+        return self.dropped or 0
+
+    @property
+    def held_share(self) -> float | None:
+        return ratio(self.quarantined, self.rows_in)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What a rule said of some rows."""
+
+    success: bool
+    element_count: int | None
+    unexpected_count: int | None
+
+    @property
+    def share(self) -> float | None:
+        return ratio(self.unexpected_count, self.element_count)
+
+    @property
+    def broken(self) -> bool:
+        return not self.success or bool(self.unexpected_count)
+
+    @property
+    def tolerated(self) -> bool:
+        """Some rows break it, and the suite allows for that: its `mostly` says how many."""
+        return self.success and self.broken
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleRow(Judged):
+    """One rule's verdict on one delivery."""
+
+    delivery_id: int
+    number: int
+    reason: str
+    expectation: str
+    severity: str
+    evaluated: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictRow(Judged):
+    """One of a rule's verdicts over time."""
+
+    delivery_id: int
+    batch_id: int
+    kind: str
+    commit_seq: int
+    committed_at: dt.datetime
+    live: bool
+    expectation: str
+    severity: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnRow:
+    """What one column of a batch looked like; see sluice.column_history."""
+
+    delivery_id: int
+    batch_id: int
+    kind: str
+    commit_seq: int
+    committed_at: dt.datetime
+    live: bool
+    column_name: str
+    rows_seen: int
+    null_share: float | None
+    minimum: float | None
+    maximum: float | None
+    mean: float | None
+    deviation: float | None
+    p05: float | None
+    p50: float | None
+    p95: float | None
+    distinct_estimate: float | None
+    earliest: dt.datetime | None
+    latest: dt.datetime | None
+    age: float | None  # seconds from its latest moment to the delivery
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressRow(Ran):
+    """How one delivered batch ran."""
+
+    delivery_id: int
+    commit_seq: int
+    committed_at: dt.datetime
+
+    @property
+    def lag(self) -> float | None:
+        """Seconds that the watermark was behind the clock when the batch began."""
+        return None if self.watermark is None else (self.triggered_at - self.watermark).total_seconds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TryRow:
+    """One try of an Airflow task."""
+
+    task_id: str
+    try_number: int
+    run_type: str
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    outcome: str | None
+    interval_start: dt.datetime | None
+    interval_end: dt.datetime | None
+    run_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliveryRow:
+    """One delivery whole."""
+
+    delivery_id: int
+    stream_id: str
+    batch_id: int
+    kind: str
+    released_from: int | None
+    commit_seq: int
+    committed_at: dt.datetime
+    live: bool
+    rows_in: int
+    delivered: int
+    quarantined: int
+    malformed: int
+    records: int | None  # that were read, where the transform keeps state
+    late: int | None  # of them, behind the watermark as they were read
+    dropped: int | None  # rows, or groups of them, left out behind the watermark
+    suite_digest: str
+    manifest: str
+    snapshot_id: int | None
+    state: str | None
+    success: bool | None
+    report: str | None  # None: there is none, or it is longer than LONGEST_REPORT
+    report_bytes: int | None
+    superseded_by: int | None
+    supersedes: Sequence[int]
+    releases: Sequence[int]  # deliveries of rows that it had held
+    previous: int | None
+    previous_digest: str | None
+    following: int | None
+    replaces: bool  # each batch takes the place of all before it
+    outcome: str | None
+    started_at: dt.datetime | None
+    who: str | None  # asked for the replay or the release
+    run_why: str | None
+    dag_id: str | None
+    dag_run_id: str | None
+    task_id: str | None
+    try_number: int | None
+    stops: Sequence[str] | None
+    decision: str | None
+    decided_by: str | None
+    why: str | None
+    decided_at: dt.datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopRow:
+    """A batch that broke its contract, and was not delivered since."""
+
+    stream_id: str
+    batch_id: int
+    stops: Sequence[str]
+    stopped_at: dt.datetime
+    decision: str | None
+    decided_by: str | None
+    why: str | None
+    decided_at: dt.datetime | None
+    lapsed: str | None  # which decision on an earlier stop of it no longer held, and why
+    report: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputRow:
+    uri: str
+    size: int
+    mtime_ms: int
+    all: int  # inputs of the delivery, this one among them
+
+    @property
+    def changed(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self.mtime_ms / 1000, dt.UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRow:
+    model: str
+    version: int
+    threshold: float
+    made_at: dt.datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeRow:
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    all: int  # ranges of the delivery, this one among them
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRow:
+    kind: str
+    path: str
+    rows: int
+    bytes: int
+    all: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusRow:
+    status: str
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidedRow:
+    """One decision on rows of a delivery."""
+
+    status: str
+    decided_by: str
+    why: str | None
+    decided_at: dt.datetime
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldId:
+    quarantine_id: int
+    malformed: bool  # it never became a row
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReasonRow:
+    reason: str
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldRow:
+    """One quarantined row, its long values cut."""
+
+    commit_seq: int
+    committed_at: dt.datetime
+    batch_id: int
+    kind: str
+    quarantine_id: int
+    delivery_id: int
+    reasons: Sequence[str]
+    status: str
+    source_path: str | None
+    raw: str | None
+    row: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldWhole:
+    """One quarantined row whole."""
+
+    quarantine_id: int
+    delivery_id: int
+    stream_id: str
+    batch_id: int
+    reasons: Sequence[str]
+    status: str
+    source_path: str | None
+    raw: str | None
+    raw_length: int | None
+    row: str | None
+    row_length: int | None
+    committed_at: dt.datetime
+    commit_seq: int
+    live: bool
+    kind: str
+    released_by: int | None
+    decided_by: str | None
+    why: str | None
+    decided_at: dt.datetime | None
+    replaces: bool  # each batch takes the place of all before it
+    report: str | None
+
+
+@contextmanager
+def reading(dsn: str) -> Iterator[Cursor]:
+    """One snapshot of the ledger for a whole page, which can write nothing and waits for nobody."""
+    connection = connect(dsn)
+    try:
+        connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
+        with connection.cursor() as cursor:
+            run(cursor, "pages", "begin")
+            yield cursor
+    finally:
+        connection.close()
+
+
+def found(
+    cursor: Cursor, name: str, kind: type[Record], values: Mapping[str, Any] | None = None
+) -> list[Record]:
+    """The rows of statement `name` as records."""
+    return [kind(**one) for one in rows(run(cursor, "pages", name, values))]
+
+
+def older_than(cursor: Cursor, values: Mapping[str, Any], *, releases: bool) -> int | None:
+    """`before` of the page that follows one of `limit` live batches; None where it had them all."""
+    [(place,)] = run(cursor, "pages", "older", {**values, "releases": releases}).fetchall()
+    return None if place is None else int(place)
+
+
+def pipeline_names(cursor: Cursor) -> list[str]:
+    return [name for (name,) in run(cursor, "pages", "pipelines").fetchall()]
+
+
+def standings(cursor: Cursor, pipelines: Sequence[str]) -> list[PipelineRow]:
+    values = {"pipelines": list(pipelines), "most": MOST_COUNTED, "silence": SILENCE}
+    return found(cursor, "standing", PipelineRow, values)

@@ -1,0 +1,91 @@
+"""Quarantined rows as people read them: which value breaks which rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from etl.airflow.pages.formatting import cut
+from etl.airflow.pages.records import HeldRow
+from etl.airflow.pages.verdicts import Verdict
+
+SHOWN_COLUMNS = 12  # of a quarantined row in a list
+LONGEST_CELL = 2_000  # characters of one of its values on its own page
+MOST_COLUMNS = 500  # there
+MALFORMED = "malformed"  # why a record is held that could not be parsed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Quarantined rows as one table; `marked` says which values break a rule."""
+
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    left_out: int = 0  # columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    row: HeldRow
+    values: tuple[tuple[str, bool], ...]  # text, and whether a rule that it breaks speaks of it
+    raw: str | None  # instead of values, where the record could not be parsed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    name: str
+    text: str
+    broken: tuple[str, ...]  # rules that the row breaks and that speak of this column
+
+
+def table(rows: Sequence[HeldRow], columns: Mapping[str, tuple[str, ...]]) -> Table:
+    """The columns that rules speak of come first, then the others as they are in the row."""
+    contents = [content_of(row.row) for row in rows]
+    broken = [{name for reason in row.reasons for name in columns.get(reason, ())} for row in rows]
+    names = list(dict.fromkeys(name for content in contents for name in content))
+    marked = set().union(*broken)
+    names.sort(key=lambda name: name not in marked)
+    shown = names[:SHOWN_COLUMNS]
+    return Table(
+        columns=tuple(cut(name, 60) for name in shown),
+        lines=tuple(
+            Line(
+                row=row,
+                values=tuple(
+                    (cut(content[name], 80) if name in content else "", name in bad) for name in shown
+                ),
+                raw=cut(row.raw or row.row or "", 300) if MALFORMED in row.reasons or not content else None,
+            )
+            for row, content, bad in zip(rows, contents, broken, strict=True)
+        ),
+        left_out=len(names) - len(shown),
+    )
+
+
+def content_of(text: str | None) -> dict[str, Any]:
+    """A row's JSON; nothing where it was cut or is no object."""
+    try:
+        content = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def values(
+    content: Mapping[str, Any], reasons: Sequence[str], by_reason: Mapping[str, Verdict]
+) -> list[Value]:
+    """Every column of one row."""
+    return [
+        Value(
+            name=cut(column, 200),
+            text=cut(value, LONGEST_CELL),
+            broken=tuple(
+                reason
+                for reason in reasons
+                if reason in by_reason and column in by_reason[reason].observed.columns
+            ),
+        )
+        for column, value in list(content.items())[:MOST_COLUMNS]
+    ]

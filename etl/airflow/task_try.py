@@ -1,0 +1,49 @@
+"""An Airflow task's try, as the operator names it to the command: light to import."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+from etl.common.errors import SetupError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AirflowTry:
+    """One try of one task of one DAG run, in Airflow's own terms."""
+
+    dag_id: str
+    dag_run_id: str
+    task_id: str
+    try_number: int
+    run_type: str  # scheduled, manual, backfill or asset_triggered
+    clear_number: int
+    interval_start: str | None = None  # of the run's own data interval, ISO 8601
+    interval_end: str | None = None  # exclusive
+    beside: bool = (
+        False  # asked of the DAG for replays and releases: nothing that has landed since is delivered
+    )
+    deliveries: str | None = None  # to be replayed, A..B, as the form says
+    start: str | None = None  # of an interval to be replayed, as the form says
+    end: str | None = None  # exclusive
+    releases: str | None = None  # keep or drop, of rows that were released since, as the form says
+    accept_changed: bool = False  # inputs that changed are taken as they are, as the form says
+    accept_unreadable: bool = False  # so is what can be read of files, and the rest held, as the form says
+    release: str | None = None  # held rows to be released, such as 17,18, as the form says
+    why: str | None = None  # the reason that the form gives
+    who: str | None = None  # the user who triggered it
+
+    @classmethod
+    def parse(cls, text: str) -> AirflowTry:
+        """From JSON, as the operator passes it. Raises SetupError."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise SetupError(
+                f"--airflow does not hold one try of an Airflow task: {error}",
+                remedy="leave the option to Sluice's operator",
+            ) from error
+
+    def json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))

@@ -1,0 +1,7 @@
+"""`python -m etl.cli` is the command `sluice`."""
+
+from __future__ import annotations
+
+from etl.cli.main import main
+
+main()

@@ -1,0 +1,97 @@
+"""`sluice airflow`: the local Airflow, followed until it is asked to end; `sluice trigger`: a run through it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from etl.cli.shared import PipelineName, here, load
+from etl.common.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from etl.airflow.local.installation import Airflow
+
+
+def airflow(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMMAND]...",
+            help="One of Airflow's own, such as `backfill create …`, over the Airflow that runs; its exit code.",
+        ),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it is healthy.")] = False,
+) -> None:
+    """Start Airflow and the services it needs; Ctrl-C stops what was started."""
+    from etl import services
+    from etl.airflow.local import stack
+
+    settings = load_settings()
+    if words:
+        raise typer.Exit(stack.command(settings, words))
+    at_rest = not any(service.port for service in services.status(settings))
+    if stack.running(settings) is None:
+        typer.echo("starting Airflow, half a minute or so", err=True)
+    try:
+        found = stack.up(settings, supervised=not detach)
+    except BaseException:
+        if at_rest:
+            services.down(settings)
+        raise
+    if detach or found.found:
+        _say(found, stays=True)
+        return
+    try:
+        stack.follow(found, lambda: _say(found, stays=False))
+    finally:
+        typer.echo("stopping Airflow", err=True)
+        _end(settings, with_services=at_rest)
+
+
+def _say(found: Airflow, *, stays: bool) -> None:
+    typer.echo(f"Airflow  {found.address}{', running already' if found.found else ''}")
+    typer.echo(f"login    admin or viewer; the passwords are in {found.login}")
+    typer.echo(f"next: `sluice down` stops it{'' if stays else ', and so does Ctrl-C'}")
+
+
+def trigger(name: PipelineName) -> None:
+    """Run a pipeline through the local Airflow, which `sluice airflow` starts, and follow it to its end."""
+    from etl.airflow.api import sign_in
+    from etl.airflow.command.trigger import trigger as trigger_pipeline
+    from etl.airflow.local import stack
+    from etl.cli.progress import summary_lines
+    from etl.common.errors import SetupError
+
+    place = here()
+    pipeline = load(name, place.settings)
+    if pipeline.follow:
+        raise SetupError(
+            f"A run of {name} stays up: it has no end to be followed to",
+            remedy=f"`sluice airflow dags unpause {name}` keeps one up; `sluice status {name}` says what it does",
+        )
+    found = stack.require_running(place.settings)
+    api = sign_in(found.address, found.login)
+    summary = trigger_pipeline(api, name, lambda line: typer.echo(line, err=True))
+    for line in summary_lines(place, pipeline, summary):
+        typer.echo(line)
+
+
+def where(settings: Settings) -> str | None:
+    """Where Airflow is, if it runs."""
+    from etl.airflow.local import stack
+
+    found = stack.running(settings)
+    if found is None:
+        return None
+    return f"Airflow  {found.address}, the passwords of admin and viewer in {found.login}"
+
+
+def _end(settings: Settings, *, with_services: bool) -> None:
+    from etl import services
+    from etl.airflow.local import stack
+
+    stopped = stack.stop(settings)
+    if with_services:
+        stopped += services.down(settings)
+    typer.echo(f"stopped {', '.join(stopped)}")

@@ -1,0 +1,44 @@
+"""`sluice land`: input to try the shipped pipelines with."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from etl.cli.shared import here, out
+from etl.common.settings import load_settings
+
+
+def land(
+    dataset: Annotated[
+        str, typer.Argument(help="What to land: flights (with weather), devices, actions or requests.")
+    ],
+    days: Annotated[str | None, typer.Option(help="First..last day, such as 2013-01-01..2013-01-31.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of what is generated: all but the flights.")] = None,
+) -> None:
+    """Land a data set the way an upstream would; landing again changes nothing."""
+    from etl.common.errors import SetupError
+    from etl.operations.datasets.flights import Landed, land_flights, parse_days, parse_range
+    from etl.operations.datasets.generated import DATASETS, FIRST_DAYS, SEED, LandedFiles, land_generated
+
+    if dataset != "flights" and dataset not in DATASETS:
+        raise SetupError(f"There is no data set {dataset!r}", remedy=f"one of flights, {', '.join(DATASETS)}")
+    if seed is not None and dataset not in DATASETS:
+        raise SetupError(
+            "--seed: the flights are not generated", remedy=f"leave it out of `sluice land {dataset}`"
+        )
+    settings = load_settings()
+    if settings.landing.startswith("s3a://"):
+        here(settings)
+    landed: Landed | LandedFiles
+    if dataset in DATASETS:
+        chosen = parse_range(days or FIRST_DAYS)
+        landed = land_generated(settings.landing, dataset, chosen, seed=SEED if seed is None else seed)
+        counts = ", ".join(f"{count:,} {name}" for name, count in landed.counts.items())
+        what = f"{dataset}: {counts}, in {landed.files:,} files"
+    else:
+        landed = land_flights(settings, parse_days(days))
+        what = f"{landed.flights:,} flights in {landed.files:,} files, {landed.bytes / 1e6:.0f} MB,"
+    done = f"{landed.written:,} written" if landed.written else "nothing was new"
+    out.print(f"{what} below {settings.landing}: {done}", markup=False)

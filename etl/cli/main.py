@@ -1,0 +1,116 @@
+"""The command `sluice`. Results go to standard output, what happens meanwhile to standard error."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from etl.cli import airflow, datasets, maintenance, quarantine, replay, run, services, serving, status, suites
+from etl.cli.shared import (
+    err,
+    shown,
+    shown_lines,
+)
+from etl.common.errors import SluiceError, Stopped
+from etl.common.outages import outages_told
+from etl.common.outcome import in_short, without_secrets
+from etl.spark import jvm_log
+from etl.spark.signals import SIGNALS, stop_at_once
+
+app = typer.Typer(
+    help="Exactly-once micro-batch ETL: each batch is judged, then lands in S3 Parquet and PostgreSQL together.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> NoReturn:
+    """Run the command; every failure is one message and an exit code, never a traceback of a person's mistake."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("sluice").setLevel(logging.INFO)
+    logging.getLogger("py4j").setLevel(
+        logging.CRITICAL
+    )  # it reports a batch's error, which we report ourselves
+    for number in SIGNALS:
+        signal.signal(number, stop_at_once)
+    try:
+        with outages_told():
+            app(standalone_mode=True)
+    except (Exception, Stopped) as error:  # noqa: BLE001 - the last resort of a command line
+        sys.exit(_told(error))
+    sys.exit(0)
+
+
+def _told(error: BaseException) -> int:
+    """Tell what ended the command, and return its exit code."""
+    if stopped := Stopped.behind(error):
+        err.print(f"sluice: stopped by {stopped}; {stopped.left}", markup=False)
+        return stopped.exit_code
+    code = error.exit_code if isinstance(error, SluiceError) else SluiceError.exit_code
+    if code == SluiceError.exit_code:
+        _tell_of_spark()
+    if not isinstance(error, SluiceError):
+        return _unexpected(error)
+    err.print(shown_lines(f"sluice: {error}"), style="red")
+    for note in getattr(error, "__notes__", []):
+        err.print(shown_lines(f"  {note}"))
+    return code
+
+
+def _tell_of_spark() -> None:
+    """Before the error, whose message is to be the last."""
+    if lines := jvm_log.last_lines():
+        err.print(shown(f"Spark's log, {jvm_log.current()}, ends with:"))
+        for line in lines:
+            err.print(shown(f"  {without_secrets(line)}"))
+
+
+def _unexpected(error: BaseException) -> int:
+    logging.getLogger("sluice").debug("unexpected", exc_info=error)
+    err.print(shown(f"sluice: unexpected {type(error).__name__}: {in_short(error)}"), style="red")
+    err.print(
+        "  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger", markup=False
+    )
+    return SluiceError.exit_code
+
+
+@app.callback()
+def options(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show details and tracebacks.")] = False,
+) -> None:
+    """Options of every command."""
+    if verbose:
+        logging.getLogger("sluice").setLevel(logging.DEBUG)
+
+
+# In the order in which help shows them. What follows Airflow's own command is its own, options included.
+app.command()(services.up)
+app.command()(services.down)
+app.command(context_settings={"allow_interspersed_args": False})(airflow.airflow)
+app.command()(airflow.trigger)
+app.command()(run.stop)
+app.command()(replay.replay)
+app.command()(serving.publish)
+app.add_typer(quarantine.app, name="quarantine")
+app.command("try")(suites.try_)
+app.command()(suites.whatif)
+app.command()(status.state)
+app.command()(suites.train)
+app.command()(suites.suggest)
+app.command()(suites.columns)
+app.command()(suites.docs)
+app.command()(serving.env)
+app.command()(datasets.land)
+app.command()(run.run)
+app.command()(status.status)
+app.command()(maintenance.audit)
+app.command()(serving.files)
+app.command()(maintenance.recover)
+app.command()(status.decide)
+app.command()(maintenance.sweep)
+app.command()(status.doctor)

@@ -1,0 +1,87 @@
+"""`sluice audit`, `recover` and `sweep`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from etl.cli.shared import AsJson, PipelineName, here, load, out, print_json, shown_lines, who
+
+
+def audit(name: PipelineName, as_json: AsJson = False) -> None:
+    """Recount both sinks and compare them with each other and with the ledger; exit 1 on a difference."""
+    from etl.operations.audit.audit import audit as audit_pipeline
+
+    place = here()
+    report = audit_pipeline(place, load(name, place.settings))
+    if as_json:
+        print_json(report.json())
+    else:
+        for line in report.lines():
+            out.print(shown_lines(line))
+    if not report.clean:
+        raise typer.Exit(1)
+
+
+def recover(
+    name: PipelineName,
+    accept_gone: Annotated[
+        bool, typer.Option("--accept-gone", help="Go on without what Kafka has no longer; kept on record.")
+    ] = False,
+    why: Annotated[str | None, typer.Option(help="The reason, kept with --accept-gone.")] = None,
+) -> None:
+    """Mend a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or doubled.
+
+    What a transform keeps between batches is made anew where it is lost: all that is in force runs through it once more.
+    """
+    from etl.common.errors import SetupError
+    from etl.common.wording import counted
+    from etl.pipeline.replayability import run_command
+    from etl.runs.recovery.recover import recover as recover_pipeline
+    from etl.runs.recovery.topic_seeds import Accepted
+
+    if accept_gone != bool(why):
+        raise SetupError("--accept-gone and --why go together", remedy="`sluice recover --help`")
+
+    def told(batch: int, of: int) -> None:
+        if batch == 1:
+            out.print(
+                f"{name}: its state is rebuilt from {counted(of, 'batch', 'batches')}; nothing of them is delivered again"
+            )
+        out.print(f"  batch {batch} of {of}")
+
+    place = here()
+    accepted = Accepted(who=who(), why=why) if why else None
+    pipeline = load(name, place.settings)
+    done = recover_pipeline(place, pipeline, told=told, accepted=accepted)
+    if done.problem is None:
+        out.print(f"{name}: nothing to recover; checkpoint and ledger fit together")
+        return
+    out.print(f"{name}: {done.problem}", markup=False)
+    for receipt in done.put_back:
+        out.print(
+            f"  put back from the lake: delivery {receipt.delivery_id}, batch {receipt.batch_id},"
+            f" {receipt.delivered:,} rows"
+        )
+    for words in done.again:
+        out.print(f"  lost with PostgreSQL's last state: {words}", markup=False)
+    for words in done.gone:
+        out.print(f"  on record as gone: {words}", markup=False)
+    what = "partitions, each where the ledger is" if pipeline.topics else "delivered files"
+    if pipeline.replayable:
+        out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} {what}")
+    out.print(f"next: `{run_command(pipeline)}`")
+
+
+def sweep(
+    name: PipelineName,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed.")] = False,
+) -> None:
+    """Remove what fenced and failed attempts left behind, once it is older than the backup horizon."""
+    from etl.operations.maintenance.sweep import sweep as sweep_pipeline
+
+    place = here()
+    report = sweep_pipeline(place, load(name, place.settings), dry_run=dry_run)
+    for line in report.lines():
+        out.print(line, markup=False)

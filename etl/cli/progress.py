@@ -1,0 +1,184 @@
+"""What a run says while it works, and at its end: a bar on a terminal, one line a batch in a log."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from etl.common import steps
+from etl.common.database import migrate, session
+from etl.common.steps import Step
+from etl.common.wording import counted, left_out
+from etl.delivery.batch import Receipt
+from etl.ledger import deliveries
+from etl.ledger.quarantine import by_reason
+from etl.pipeline import Pipeline
+from etl.runs.follow import Stay
+from etl.runs.summary import STOPPED, Summary
+from etl.runs.workspace import Place
+from etl.sources.cutoff import takes
+from etl.sources.landing import landed
+
+PHASES = {  # what goes on from a step on
+    Step.ATTEMPT_OPENED: "reading, judging, writing",
+    Step.STAGED: "verdict",
+    Step.JUDGED: "metadata",
+    Step.POINTER_DRAFTED: "commit",
+    Step.BATCH_DONE: "looking for more",
+}
+RULES_SHOWN = 8
+
+
+def line(pipeline: str, receipt: Receipt) -> str:
+    """One batch in one line of a log."""
+    if receipt.delivered_before:
+        return f"{pipeline} batch {receipt.batch_id}: delivered before, as delivery {receipt.delivery_id}"
+    held = f", {receipt.quarantined:,} quarantined" if receipt.quarantined else ""
+    left = f"; {left_out(receipt.dropped)}" if receipt.dropped else ""
+    count = len(receipt.failed)
+    failed = f"; {count} expectation{'s' if count > 1 else ''} failed" if count else ""
+    rate = receipt.records / receipt.seconds if receipt.seconds else 0
+    what = f"batch {receipt.batch_id}" if receipt.kind == "stream" else receipt.kind
+    return (
+        f"{pipeline} {what}: {receipt.delivered:,} rows delivered{held}"
+        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{left}"
+    )
+
+
+@contextmanager
+def watching(
+    place: Place, pipeline: Pipeline, console: Console, stay: Stay
+) -> Iterator[Callable[[Receipt], None]]:
+    """A function to be told of every batch."""
+    if not console.is_terminal:
+        yield lambda receipt: console.print(line(pipeline.name, receipt), markup=False)
+        return
+    watch = _Watch(pipeline, files_left(place, pipeline) if stay.every is None else 0, stay)
+    with Live(watch, console=console, transient=True):
+        steps.listen(watch.reached)
+        try:
+            yield watch.received
+        finally:
+            steps.listen(None)
+
+
+class _Watch:
+    """What a terminal shows: the files done, the phase of the batch, the figures, and held rows by rule."""
+
+    def __init__(self, pipeline: Pipeline, files: int, stay: Stay) -> None:
+        self._stay = stay
+        self._bar = Bar(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("files"),
+            TimeElapsedColumn(),
+        )
+        self._task = self._bar.add_task(pipeline.name, total=files or None)
+        self._phase, self._figures = "starting Spark", ""
+        self._batches = self._delivered = self._quarantined = 0
+        self._seconds = 0.0
+        self._held: Counter[str] = Counter()
+
+    def __rich__(self) -> Group:
+        held = (Text(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
+        stopping = [Text(f"  {self._stay.stopping}")] if self._stay.by_signal else []
+        return Group(self._bar, Text(f"  {self._now}{self._figures}"), *held, *stopping)
+
+    @property
+    def _now(self) -> str:
+        if not self._stay.waiting or self._stay.every is None:
+            return self._phase
+        return f"waiting, looks for more every {self._stay.every.total_seconds():g} s"
+
+    def reached(self, step: Step) -> None:
+        if step in PHASES:
+            self._phase = f"batch {self._batches + 1}: {PHASES[step]}"
+
+    def received(self, receipt: Receipt) -> None:
+        self._batches += 1
+        self._delivered += receipt.delivered
+        self._quarantined += receipt.quarantined
+        self._seconds += receipt.seconds
+        self._held.update(receipt.reasons)
+        rate = (self._delivered + self._quarantined) / self._seconds if self._seconds else 0
+        self._figures = (
+            f" · {self._delivered:,} delivered · {self._quarantined:,} quarantined · {rate:,.0f} rows/s"
+        )
+        self._bar.update(self._task, advance=receipt.inputs)
+
+
+def files_left(place: Place, pipeline: Pipeline) -> int:
+    """How many landed files the stream takes and no live delivery has yet."""
+    migrate(place.services.postgres)
+    with session(place.services.postgres) as cursor:
+        seen = {one.path for one in deliveries.live_inputs(cursor, pipeline.name)}
+    return sum(map(takes(pipeline), landed(pipeline, place.settings.landing) - seen))
+
+
+def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterator[str]:
+    """What a run did, why rows were held, where the rows are, and what to do next."""
+    yield from done_lines(pipeline, summary)
+    held = by_reason(place.services.postgres, summary.pipeline)
+    if summary.failed:
+        yield "expectations that failed, by batches:"
+        yield from (f"  {batches:>9,}  {reason}" for reason, batches in summary.failed.most_common())
+    if held:
+        yield "rows in quarantine now, of every run, by reason (a row may have several):"
+        yield from (f"  {one['rows']:>9,}  {one['reason']}" for one in held)
+    sluice = _as_called()
+    yield f"Parquet   {place.lake.table(pipeline.table).location}/data/   listed by `{sluice} files {pipeline.name}`"
+    yield f'next      eval "$({sluice} env)"      starts the services where needed, and lets psql, boto3 and DuckDB in'
+    yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
+    if held:
+        yield f"          {sluice} quarantine list {pipeline.name}      shows what is held; release and discard let it go"
+    yield f"          {sluice} audit {pipeline.name}      recounts both sinks"
+
+
+def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
+    """What a run delivered, or why it delivered nothing."""
+    if summary.batches:
+        rate = summary.records / summary.seconds if summary.seconds else 0
+        apart = summary.records != summary.rows_in  # what was read, of a transform that keeps state
+        rows = (
+            f"{summary.records:,} records read; {summary.rows_in:,} rows out"
+            if apart
+            else f"{summary.rows_in:,} rows in"
+        )
+        yield (
+            f"{summary.pipeline}: {counted(summary.batches, 'batch', 'batches')} in {summary.seconds:.1f} s"
+            f" ({rate:,.0f} rows/s);"
+            f" {rows} = {summary.delivered:,} delivered + {summary.quarantined:,} quarantined"
+        )
+        if summary.dropped:
+            hold = (
+                ""
+                if pipeline.tells_late
+                else "; `late=` in the declaration holds such records (docs/state.md)"
+            )
+            yield left_out(summary.dropped) + hold
+        if summary.outcome == STOPPED:
+            yield "it was asked to stop, and all that it began is delivered"
+    elif summary.outcome == STOPPED:
+        left = "; what has landed is the next run's" if pipeline.replayable else ""
+        yield f"{summary.pipeline}: it was asked to stop before a batch began; nothing was changed{left}"
+    else:
+        yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
+
+
+def _as_called() -> str:
+    """The command as this process was started, for people to copy."""
+    command = Path(sys.argv[0])
+    return shlex.quote(os.path.relpath(command)) if command.name == "sluice" else "sluice"

@@ -1,0 +1,137 @@
+"""`sluice replay`: says what it would replace, then replaces exactly that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from etl.cli.shared import AsJson, PipelineName, here, load, print_json, who
+from etl.common.errors import SetupError
+from etl.runs.follow import heeded
+
+if TYPE_CHECKING:
+    from etl.runs.replay.plan import Chosen
+    from etl.runs.replay.replay import Replayed
+
+ONE_WAY = "`sluice replay --help` shows how to say what is to be replayed"
+
+
+def replay(
+    name: PipelineName,
+    deliveries: Annotated[
+        str | None, typer.Option(metavar="A..B,C", help="Delivery ids: ranges, or single ones.")
+    ] = None,
+    batches: Annotated[str | None, typer.Option(metavar="A..B", help="Batch ids of one stream.")] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="The batches' stream; the current one by default.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(metavar="RUN_ID", help="Whatever this run delivered.")] = None,
+    interval: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="START END",
+            help="Deliveries with a row, delivered or held, or a file in it, by the declared interval; END is exclusive.",
+        ),
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Show what would be replaced; change nothing.")
+    ] = False,
+    accept_changed: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changed",
+            help="Take inputs, and rows of the table, that have changed or are gone, as they are.",
+        ),
+    ] = False,
+    accept_unreadable: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unreadable",
+            help="Deliver what can be read of files that can't be read to their end, and hold the rest; with --why.",
+        ),
+    ] = False,
+    releases: Annotated[
+        str | None, typer.Option(metavar="keep|drop", help="What becomes of rows that were released since.")
+    ] = None,
+    why: Annotated[str | None, typer.Option(help="The reason, kept with the run.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver batches again, from the same inputs, in place of what they delivered before."""
+    from etl.runs.follow import Stay
+    from etl.runs.replay.plan import keep_or_drop, plan
+    from etl.runs.replay.replay import GIVEN_UP
+    from etl.runs.replay.replay import replay as replay_deliveries
+
+    chosen = _chosen(deliveries, batches, stream, run, interval)
+    kept = keep_or_drop("--releases", releases)
+    place = here()
+    pipeline = load(name, place.settings)
+    planned = plan(place, pipeline, chosen)
+    for line in planned.lines():
+        typer.echo(line, err=not plan_only or as_json)
+    if plan_only:
+        if as_json:
+            print_json(planned.json())
+        return
+    with heeded(Stay(beside=GIVEN_UP)):
+        done = replay_deliveries(
+            place,
+            pipeline,
+            planned,
+            who=who(),
+            why=why,
+            accept_changed=accept_changed,
+            accept_unreadable=accept_unreadable,
+            releases=kept,
+        )
+    _say(done, as_json=as_json)
+
+
+def _say(done: Replayed, *, as_json: bool) -> None:
+    if as_json:
+        print_json(done.json())
+    elif done.receipt is not None:
+        from etl.common.number_ranges import written
+
+        one, name = done.receipt, done.plan.pipeline
+        typer.echo(
+            f"{name}: delivery {one.delivery_id} took the place of {written(done.replaced) or 'none'}:"
+            f" {one.delivered:,} rows delivered (before: {done.plan.rows:,}),"
+            f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
+        )
+        typer.echo(
+            f"next: `sluice audit {name}` recounts both sinks; the view sluice.replaced lists what was replaced"
+        )
+
+
+def _chosen(
+    deliveries: str | None,
+    batches: str | None,
+    stream: str | None,
+    run: str | None,
+    interval: tuple[str, str] | None,
+) -> Chosen:
+    from etl.common.number_ranges import first_and_last, spans
+    from etl.operations.control.decide import is_uuid
+    from etl.pipeline.intervals import named_interval
+    from etl.runs.replay.plan import Chosen
+
+    if sum(one is not None for one in (deliveries, batches, run, interval)) != 1:
+        raise SetupError(
+            "A replay takes exactly one of --deliveries, --batches, --run and --interval", remedy=ONE_WAY
+        )
+    if stream is not None and batches is None:
+        raise SetupError("--stream goes with --batches", remedy=ONE_WAY)
+    for option, value in (("--stream", stream), ("--run", run)):
+        if value is not None and not is_uuid(value):
+            raise SetupError(
+                f"{option} {value} is not a valid id", remedy="`sluice status PIPELINE --json` shows them"
+            )
+    if deliveries is not None:
+        return Chosen(deliveries=spans("--deliveries", deliveries))
+    if batches is not None:
+        return Chosen(batches=first_and_last("--batches", batches), stream=stream)
+    if interval is not None:
+        return Chosen(interval=named_interval("--interval", *interval))
+    return Chosen(runs=(str(run),))

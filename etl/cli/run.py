@@ -1,0 +1,118 @@
+"""The command `sluice stop`."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from etl.cli.shared import (
+    AsJson,
+    PipelineName,
+    duration,
+    err,
+    here,
+    load,
+    out,
+    print_json,
+    who,
+)
+from etl.common.errors import SluiceError, Stopped
+from etl.common.settings import load_settings, with_spark_conf
+from etl.runs.follow import heeded
+
+
+def stop(
+    name: PipelineName,
+    timeout: Annotated[str, typer.Option(help="How long to wait for it, such as 90s, 5m or 1h.")] = "5m",
+) -> None:
+    """Ask the run of a pipeline, on whatever machine, to stop after the batch in flight, and wait until it has."""
+    from etl.operations.control.stop import stop as stop_run
+    from etl.pipeline.replayability import run_command
+
+    def asked(holder: str) -> None:
+        typer.echo(f"{name}: asked the run on {holder} to stop after the batch in flight", err=True)
+
+    limit = duration("--timeout", timeout)
+    place = here()
+    pipeline = load(name, place.settings)
+    by = f"{who()} on {socket.gethostname()}"
+    ended = stop_run(place.services.postgres, name, who=by, timeout=limit, asked=asked)
+    if ended is None:
+        typer.echo(f"{name}: nothing runs")
+        return
+    how, following = how_ended(ended.outcome, replayable=pipeline.replayable)
+    typer.echo(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {following}")
+
+
+def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
+    """What a person is told of a run that has ended, and of the next one."""
+    from etl.operations.control.stop import DIED
+
+    unfinished = (
+        "what it had begun is the next run's to finish"
+        if replayable
+        else "what it had begun is in both sinks or in neither, and can't be read again"
+    )
+    how = {
+        "stopped": "has stopped; all that it began is delivered",
+        "done": "had read all there was, and ended by itself",
+        DIED: f"is not alive; {unfinished}",
+    }.get(outcome, f"ended with {outcome}")
+    return how, "goes on from the ledger" if replayable else "begins a stream of its own"
+
+
+def run(
+    name: PipelineName,
+    as_json: AsJson = False,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of Spark for this run; repeatable."),
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Stay up and deliver what lands meanwhile, until Ctrl-C, SIGTERM or `sluice stop`.",
+        ),
+    ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option(help="With --follow: how often to look for more, such as 10s; default: as declared."),
+    ] = None,
+    airflow: Annotated[
+        str | None, typer.Option(hidden=True, help="The Airflow try that asks, as JSON.")
+    ] = None,
+) -> None:
+    """Deliver all that has landed, batch by batch, and stop; Ctrl-C or SIGTERM ends it after the batch in flight."""
+    from etl.airflow.command.request import run_asked
+    from etl.airflow.task_try import AirflowTry
+    from etl.cli.progress import summary_lines, watching
+    from etl.common.errors import SetupError
+    from etl.runs.follow import Stay
+    from etl.runs.summary import Summary
+
+    if every and not follow:
+        raise SetupError("--every goes with --follow alone", remedy="`sluice run --help`")
+    asked = AirflowTry.parse(airflow) if airflow else None
+    place = here(with_spark_conf(load_settings(), conf or []))
+    pipeline = load(name, place.settings)
+    follow = follow or (pipeline.follow and not pipeline.replayable)
+    stay = Stay(every=(duration("--every", every) if every else pipeline.every) if follow else None)
+    try:
+        with heeded(stay, told=err.is_terminal), watching(place, pipeline, err, stay) as progress:
+            say = partial(err.print, markup=False)
+            summary = run_asked(place, pipeline, asked, progress, say, stay)
+    except SluiceError as error:
+        if as_json and isinstance(error.done, Summary):
+            print_json(error.done.json())
+        raise
+    if as_json:
+        print_json(summary.json())
+    else:
+        for line in summary_lines(place, pipeline, summary):
+            out.print(line, markup=False)
+    if stay.heeded and stay.by_signal and not follow:  # there was more to deliver
+        raise Stopped(stay.by_signal)

@@ -1,0 +1,31 @@
+"""`sluice up` and `down`: the embedded services."""
+
+from __future__ import annotations
+
+from etl.cli.shared import here, out
+from etl.common.settings import load_settings
+
+
+def up() -> None:
+    """Start the embedded services; they run until `sluice down`."""
+    place = here()
+    out.print(f"PostgreSQL  {_without_secrets(place.services.postgres)}", markup=False)
+    out.print(f"S3          {place.services.lake} at {place.services.s3_endpoint or 'AWS'}", markup=False)
+    out.print('next: `sluice run PIPELINE`; `eval "$(sluice env)"` lets psql, boto3 and DuckDB in')
+
+
+def down() -> None:
+    """Stop Airflow and the embedded services; their data stays."""
+    from etl import services
+    from etl.airflow.local import stack
+
+    settings = load_settings()
+    stopped = (*stack.stop(settings), *services.down(settings))
+    out.print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+def _without_secrets(dsn: str) -> str:
+    from psycopg2.extensions import make_dsn, parse_dsn
+
+    shown = {key: value for key, value in parse_dsn(dsn).items() if "pass" not in key}
+    return str(make_dsn(**shown))

@@ -1,0 +1,69 @@
+"""The command `sluice publish`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from etl.cli.shared import (
+    AsJson,
+    PipelineName,
+    here,
+    load,
+    print_json,
+    print_result,
+    result_apart,
+    who,
+)
+
+
+def publish(
+    name: PipelineName,
+    under: Annotated[str, typer.Option("--as", metavar="SCHEMA.NAME", help="The name that readers use.")],
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Take the name away instead; no row is touched.")
+    ] = False,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Although it has not read all that the one before has.")
+    ] = False,
+) -> None:
+    """Show a pipeline's rows under another name, in both sinks at once, in place of whose were seen there before."""
+    from etl.operations.serving import publish
+    from etl.sinks.warehouse.views import Name
+
+    place = here()
+    pipeline, wanted = load(name, place.settings), Name.of(under)
+    dsn = place.services.postgres
+    if withdraw:
+        publish.withdraw(dsn, pipeline.name, wanted)
+        typer.echo(f"{wanted}: no longer there; the rows of {name} are in {pipeline.table}")
+        return
+    table = place.lake.table(pipeline.table)
+    before = publish.publish(dsn, pipeline, table, wanted, who=who(), incomplete=incomplete)
+    instead = f", in place of those of {before}" if before not in (None, name) else ""
+    typer.echo(f"{wanted}: readers of both sinks see the rows of {name}{instead}")
+    if instead:
+        typer.echo(f"next: to go back, `sluice publish {before} --as {wanted}`; {before} goes on as it was")
+
+
+def env() -> None:
+    """Print shell exports of the settings in force. They include passwords and keys: for `eval` only."""
+    from etl.operations.serving.environment import exports
+
+    for name, value in exports(here()).items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+def files(name: PipelineName, as_json: AsJson = False) -> None:
+    """List exactly the committed Parquet files of live deliveries."""
+    from etl.operations.serving.read import committed_files
+
+    result_apart(True)
+    place = here()
+    found = committed_files(place, load(name, place.settings))
+    if as_json:
+        print_json(found.json())
+    else:
+        print_result("".join(f"{file.path}\n" for file in found.files))

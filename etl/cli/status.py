@@ -1,0 +1,260 @@
+"""What `sluice status` shows people: a line a pipeline, what runs where, what went wrong, and the newest batches of one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Column, Table
+
+from etl.cli.airflow import where
+from etl.cli.shared import (
+    AsJson,
+    PipelineName,
+    here,
+    load,
+    out,
+    print_json,
+    shown,
+    who,
+)
+from etl.common.settings import load_settings
+from etl.common.steps import PHASES
+from etl.common.wording import counted, left_out
+
+if TYPE_CHECKING:
+    from etl.ledger.activity import Progress, Running
+    from etl.operations.control.status import State
+
+
+def state(
+    name: PipelineName,
+    rows: Annotated[int, typer.Option(min=0, help="How many rows of each store are shown.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the transform keeps between batches: how many keys, and some of them. Nothing is changed."""
+    from etl.operations.control.state import read_state
+
+    place = here()
+    found = read_state(place, load(name, place.settings), most=rows)
+    if as_json:
+        print_json([one.json() for one in found])
+        return
+    out = Console(soft_wrap=True)
+    for store in found:
+        out.print(
+            shown(
+                f"{name}: operator {store.operator} ({store.name}), store {store.store}, after batch {store.batch}:"
+                f" {store.keys:,} keys"
+            )
+        )
+        columns = [column for column in (store.rows[0] if store.rows else {}) if column != "partition_id"]
+        table = Table(*columns, box=SIMPLE)
+        for row in store.rows:
+            table.add_row(*(shown(_text(row[column])) for column in columns))
+        if store.rows:
+            out.print(table)
+
+
+def _text(value: Any) -> str:
+    """A key or value as `name=value`, one after the other."""
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{name}=({_text(one)})" if isinstance(one, Mapping) else f"{name}={one}"
+            for name, one in value.items()
+        )
+    return str(value)
+
+
+def show(out: Console, states: Sequence[State]) -> None:
+    out.print(_delivered(states))
+    out.print()
+    for state in states:  # in lines: a command that was folded into a cell could not be copied
+        then = "" if state.next == "-" else f"; next: {state.next}"
+        out.print(shown(f"{state.pipeline}: {state.state}{then}"))
+    if len(states) == 1:
+        out.print(shown(f"delivers to {states[0].table}"))
+    for state in states:
+        for line in (*_promise(state), *_left_out(state), *_runs(state), *_ended(state)):
+            out.print(shown(line))
+        if state.batches:
+            _show_batches(out, state.batches)
+
+
+def _delivered(states: Sequence[State]) -> Table:
+    table = _table("pipeline", "deliveries", "rows", "quarantined", "left out", "last delivery")
+    table.columns[0].justify = "left"
+    for state in states:
+        table.add_row(*state.cells())
+    return table
+
+
+def _promise(state: State) -> Iterator[str]:
+    if state.promise:
+        yield state.promise
+
+
+def _left_out(state: State) -> Iterator[str]:
+    if state.last_dropped is None:
+        return
+    newest = (
+        "in its last delivery, too"
+        if state.last_dropped == state.last
+        else f"last {_moment(state.last_dropped)}"
+    )
+    yield f"of {state.pipeline} {left_out(state.dropped)}: {newest}"
+
+
+def _runs(state: State) -> Iterator[str]:
+    for one in state.running:
+        what = state.pipeline if one.kind == "stream" else f"a {one.kind} of {state.pipeline}"
+        if one.alive:
+            yield f"{what} runs on {one.where}, since {_moment(one.since)}{_at_work(one)}"
+        else:
+            yield f"{what} ran on {one.where}, and was killed or cut off: last seen {_moment(one.seen)}"
+
+
+def _at_work(one: Running) -> str:
+    batches = counted(one.batches, "batch", "batches")
+    done = f"; {batches} of {one.records:,} records so far"
+    if one.batch is None or one.batch_since is None:
+        return done
+    return f"; batch {one.batch} for {(one.now - one.batch_since).total_seconds():.0f} s{done}"
+
+
+def _ended(state: State) -> Iterator[str]:
+    ended = state.ended
+    if ended is None or ended.outcome == "done" or ended.message is None:
+        return
+    yield f"the last run of {state.pipeline} ended {_moment(ended.ended_at)} by {ended.outcome}: {ended.message}"
+    if ended.remedy:
+        yield f"  next: {ended.remedy}"
+
+
+def _show_batches(out: Console, batches: Sequence[Progress]) -> None:
+    out.print()
+    out.print(_times(batches))
+    out.print()
+    if any(one.operators or one.watermark for one in batches):
+        out.print(_kept(batches))
+        out.print()
+    for end in batches[0].ends:
+        out.print(shown(f"read to  {end}"))
+    if (behind := batches[0].behind) is not None:
+        out.print(
+            f"behind   {counted(behind, 'record', 'records')} that were there when batch {batches[0].batch_id} was planned"
+        )
+
+
+def _times(batches: Sequence[Progress]) -> Table:
+    """How long each took and what for, in seconds; the rest is Spark's planning and its marks."""
+    table = _table(
+        "batch", "began", "rows read", "rows/s", "took", "stage", "judge", "draft", "commit", "rest"
+    )
+    for one in batches:
+        ours = [one.phase(phase) if phase in one.phases_ms else None for phase in PHASES]
+        rate = "-" if one.processed_rate is None else f"{one.processed_rate:,.0f}"
+        began = one.triggered_at.astimezone().strftime("%m-%d %H:%M")
+        times = [_seconds(took) for took in (one.seconds, *ours, one.phase("spark"))]
+        table.add_row(str(one.batch_id), began, f"{one.input_rows:,}", rate, *times)
+    return table
+
+
+def _kept(batches: Sequence[Progress]) -> Table:
+    """What the transform kept after each batch, what came behind its watermark, and what its operators left out."""
+    table = _table("batch", "state rows", "memory", "watermark (UTC)", "late", "dropped", "doubles")
+    for one in batches:
+        memory = "-" if one.state_bytes is None else f"{one.state_bytes / 1e6:,.1f} MB"
+        watermark = f"{one.watermark.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}" if one.watermark else "-"
+        counts = (_count(one.late), _count(one.dropped), _count(one.doubles))
+        table.add_row(str(one.batch_id), _count(one.state_rows), memory, watermark, *counts)
+    return table
+
+
+def _table(*names: str) -> Table:
+    columns = (Column(name, justify="right", overflow="fold") for name in names)
+    return Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+
+
+def _moment(value: dt.datetime) -> str:
+    return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _seconds(took: float | None) -> str:
+    return "-" if took is None else f"{took:.2f}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def status(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; all by default.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where each pipeline stands and what it waits for; of one pipeline also its newest batches."""
+    from etl.operations.control.status import states
+    from etl.pipeline import load_pipelines
+
+    place = here()
+    found = states(place, name)
+    if as_json:
+        print_json([state.json() for state in found])
+    else:
+        show(out, found)
+        if airflow := where(place.settings):
+            out.print(airflow, markup=False)
+    if name is None:
+        load_pipelines(place.settings.pipelines)  # a declaration that is not right is told after the others
+
+
+def decide(
+    name: PipelineName,
+    batch: Annotated[int, typer.Option(help="The stopped batch's id.")],
+    why: Annotated[str, typer.Option(help="The reason, kept with the decision.")],
+    quarantine_all: Annotated[
+        bool,
+        typer.Option("--quarantine-all", help="Hold the failing rows, or the whole batch for a table rule."),
+    ] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Deliver the failing rows as they are.")] = False,
+    stream: Annotated[
+        str | None, typer.Option(help="The batch's stream; the current one by default.")
+    ] = None,
+) -> None:
+    """Record what to do with a stopped batch; the next run acts on it."""
+    from etl.common.errors import SetupError
+    from etl.operations.control.decide import record_decision
+
+    if quarantine_all == accept:
+        raise SetupError("Say one of --quarantine-all and --accept", remedy="`sluice decide --help`")
+    place = here()
+    action = "accept" if accept else "quarantine-all"
+    decided = record_decision(
+        place, load(name, place.settings), batch=batch, stream=stream, action=action, who=who(), why=why
+    )
+    out.print(decided, markup=False)
+
+
+def doctor(
+    rights: Annotated[
+        bool, typer.Option("--rights", help="Print the script that gives a role its rights.")
+    ] = False,
+) -> None:
+    """Check the machine, the settings and the services; exit 2 when something is missing."""
+    from etl.operations.control.doctor import examine, rights_script
+
+    if rights:
+        typer.echo(rights_script(load_settings()))
+        return
+    findings = examine()
+    for finding in findings:
+        out.print(finding.line(), markup=False)
+    if not all(finding.good for finding in findings):
+        raise typer.Exit(2)

@@ -1,0 +1,265 @@
+"""`sluice try`, `whatif`, `suggest`, `docs` and `columns`: suites, verdicts and columns of batches that are delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from etl.cli.shared import (
+    AsJson,
+    PipelineName,
+    here,
+    load,
+    print_json,
+    print_result,
+    result_apart,
+    shown,
+    who,
+)
+from etl.common.errors import ContractBroken, SetupError
+from etl.pipeline.intervals import moment
+
+if TYPE_CHECKING:
+    from etl.operations.suites.try_out import Tried
+    from etl.quality.history import By
+    from etl.quality.metrics import ColumnMetrics
+
+
+def train(name: PipelineName, as_json: AsJson = False) -> None:
+    """Fit the pipeline's models to delivered rows, and tell how good they are; its next batch scores with them.
+
+    Where neither the rows nor the declaration have changed, the version in force stays.
+    """
+    from etl.operations.models.train import train as train_pipeline
+
+    place = here()
+    found = train_pipeline(place, load(name, place.settings), who=who())
+    if as_json:
+        print_json([one.json() for one in found])
+        return
+    out = Console(soft_wrap=True)
+    for one in found:
+        report = one.report
+        done = "made now" if one.new else "in force; nothing that it is made of has changed since"
+        out.print(shown(f"{name}: model {report['model']}, version {one.version}, {done}"))
+        _show(out, report)
+        out.print(shown(f"  {one.location}"))
+    out.print(f"next: `sluice run {name}`")
+
+
+def _show(out: Console, report: Mapping[str, Any]) -> None:
+    held, labels = report["held_out"], report["held_out"]["labels"]
+    table = Table("", "", box=SIMPLE, show_header=False)
+    lines = {
+        "learned from": f"{report['rows_fitted']:,} of {report['rows_there']:,} rows of {report['trained_on']}",
+        "lacking a value": f"{report['rows_without']:,} of {report['rows_drawn']:,} rows drawn",
+        **{
+            feature: f"{one['least']:g} to {one['greatest']:g}, median {one['median']:g}"
+            for feature, one in report["features"].items()
+        },
+        "threshold": f"{report['threshold']:.4f}",
+        "held out": f"{held['rows']:,} rows, {held['flagged']:,} of them above the threshold",
+        "their scores": ", ".join(f"{name} {score:.4f}" for name, score in held["scores"].items()),
+    }
+    if labels:
+        lines["known anomalies"] = f"{labels['anomalies']:,} of {labels['rows']:,} rows with a label"
+        lines["precision"] = _share(labels["precision"], labels["both"], labels["flagged"], "flagged")
+        lines["recall"] = _share(labels["recall"], labels["both"], labels["anomalies"], "anomalies")
+    for title, text in lines.items():
+        table.add_row(shown(title), shown(text))
+    out.print(table)
+
+
+def _share(share: float | None, part: int, whole: int, noun: str) -> str:
+    return f"none {noun}" if share is None else f"{share:.3f} ({part:,} of {whole:,} {noun})"
+
+
+Last = Annotated[int, typer.Option(metavar="N", help="How many of the newest batches.")]
+
+
+def try_(
+    name: PipelineName,
+    files: Annotated[
+        list[str], typer.Option("--input", metavar="FILE", help="A file to read; may be said again.")
+    ],
+    rows: Annotated[int, typer.Option(min=0, help="How many rows of each kind are shown.")] = 3,
+    plan: Annotated[bool, typer.Option("--plan", help="Show Spark's plan of the transform as well.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the transform and the suite over some files as one batch, and show what a run would do; nothing is written.
+
+    Exit 3 where the suite would stop the batch.
+    """
+    from etl.operations.suites.try_out import try_out
+
+    place = here()
+    found = try_out(place, load(name, place.settings), files, most=rows)
+    if as_json:
+        print_json(found.json())
+    else:
+        show(found, plan=plan)
+    if found.stops:
+        raise typer.Exit(ContractBroken.exit_code)
+
+
+def show(found: Tried, *, plan: bool) -> None:
+    """What was tried, for people."""
+    out = Console(soft_wrap=True)
+    files, held = len(found.files), found.held + found.malformed
+    out.print(f"{found.pipeline}: {files:,} files; {found.delivered:,} rows delivered, {held:,} held")
+    named = list(found.columns.items())
+    _table(out, "delivered", ["column", "type"], _upright(named, found.rows))
+    bad = [("; ".join(reasons), *row) for reasons, row in found.held_rows]
+    _table(out, "held", ["column", "type"], _upright([("reasons", ""), *named], bad) if bad else [])
+    _table(out, "held as malformed", ["record", "file"], found.malformed_records)
+    rules = [
+        (
+            "passed" if one.success else "failed",
+            one.reason,
+            str(one.severity),
+            "" if one.unexpected_count is None else f"{one.unexpected_count:,} of {one.element_count:,}",
+        )
+        for one in found.verdict.results
+    ]
+    _table(out, "rules", ["", "rule", "severity", "rows that break it"], rules)
+    if plan:
+        out.print(Text(found.plan))
+    for stop in found.stops:
+        out.print(shown(f"a run would stop here: {stop}"))
+
+
+def _upright(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
+    """A line for each column, and beside its name and type the value of each row, of which there may be none."""
+    return [(*column, *(row[place] for row in rows)) for place, column in enumerate(columns)]
+
+
+def _table(out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    if not rows:
+        return
+    table = Table(title=title, title_justify="left", box=SIMPLE)
+    for name in columns:
+        table.add_column(shown(name), overflow="fold")
+    for _ in rows[0][len(columns) :]:
+        table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*(shown("null" if value is None else value) for value in row))
+    out.print(table)
+
+
+def whatif(
+    name: PipelineName,
+    suite: Annotated[Path, typer.Option(metavar="FILE", help="The suite to try.")],
+    last: Last = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a changed suite would have made of the last batches; nothing is delivered or held by it."""
+    from etl.operations.suites.what_if import what_if
+
+    place = here()
+    found = what_if(place, load(name, place.settings), suite, last=last)
+    if as_json:
+        print_json(found.json())
+        return
+    for line in found.lines():
+        typer.echo(line)
+
+
+def suggest(
+    name: PipelineName,
+    last: Last = 20,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to; standard output by default.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Draft a suite from the last batches, each expectation with its evidence in its notes."""
+    from etl.operations.suites.suggest import exists, write
+    from etl.operations.suites.suggest import suggest as draw
+
+    if output is not None and output.exists() and not force:
+        raise exists(output)
+    result_apart(output is None)
+    place = here()
+    found = draw(place, load(name, place.settings), last=last)
+    if output is None:
+        print_result(found.text)
+        return
+    write(found, output, force=force)
+    rules = len(found.suite["expectations"])
+    typer.echo(f"{rules} expectations from {found.rows:,} rows of {found.batches:,} batches in {output}")
+    typer.echo(f"next: `sluice whatif {name} --suite {output}`")
+
+
+def columns(
+    name: PipelineName,
+    since: Annotated[
+        str | None, typer.Option(metavar="MOMENT", help="Batches delivered from then on.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="MOMENT", help="And before then.")] = None,
+    by: Annotated[
+        str, typer.Option(metavar="all|month|day|batch", help="One line for each of these.")
+    ] = "all",
+    as_json: AsJson = False,
+) -> None:
+    """Show what the columns looked like over any span of batches, from the sketches kept with each; no row is read."""
+    from etl.quality.history import spans
+
+    if by not in ("all", "month", "day", "batch"):
+        raise SetupError(f"--by {by} is not known", remedy="--by all, month, day or batch")
+    first = moment("--since", since) if since else None
+    end = moment("--until", until) if until else None
+    place = here()
+    pipeline = load(name, place.settings)
+    found = spans(place.services.postgres, pipeline, since=first, until=end, by=cast("By", by))
+    if as_json:
+        print_json([span.json() for span in found])
+        return
+    if not pipeline.metrics:
+        typer.echo(
+            f"{name} declares no `metrics`: name the columns there whose figures are to be kept", err=True
+        )
+    for span in found:
+        heading = f"{span.start:%Y-%m-%d %H:%M}" if span.start else name
+        typer.echo(f"{heading}   {span.batches:,} batches")
+        for one in span.columns:
+            typer.echo(f"  {one.column:<24} {_said(one)}")
+
+
+def _said(one: ColumnMetrics) -> str:
+    """A column's figures in one line."""
+    said = [f"{one.rows:,} rows", f"{one.null_share or 0:.2%} null"]
+    if (distinct := one.distinct_estimate()) is not None:
+        said.append(f"about {distinct:,.0f} distinct")
+    if one.mean is not None:
+        said.append(
+            f"{one.minimum:,.6g} to {one.maximum:,.6g}, mean {one.mean:,.6g} ± {one.deviation or 0:,.3g}"
+        )
+    if (median := one.quantile(0.5)) is not None:
+        low, high = one.quantile(0.05), one.quantile(0.95)
+        said.append(f"5 % below {low:,.6g}, half below {median:,.6g}, 95 % below {high:,.6g}")
+    if one.latest is not None:
+        said.append(f"{one.earliest:%Y-%m-%d %H:%M} to {one.latest:%Y-%m-%d %H:%M} UTC")
+    return ", ".join(said)
+
+
+def docs(
+    name: PipelineName,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to; below SLUICE_HOME by default.")
+    ] = None,
+    last: Last = 20,
+) -> None:
+    """Build Great Expectations' Data Docs of the last batches: static pages with nothing in them that runs."""
+    from etl.operations.suites.data_docs import build_docs
+
+    place = here()
+    folder = output or Path(place.settings.home) / "docs" / name
+    found = build_docs(place, load(name, place.settings), folder, last=last)
+    typer.echo(f"{len(found):,} batches in {folder / 'index.html'}")

@@ -1,0 +1,233 @@
+"""Connections and transactions. A driver error is translated here, once, by its SQLSTATE or constraint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+from weakref import WeakSet
+
+import psycopg2
+import psycopg2.extensions
+from psycopg2 import errorcodes, sql
+
+from etl.common.errors import Busy, ServiceAway, SetupError
+from etl.common.statements import SQL_FOLDER, statement
+
+Connection = psycopg2.extensions.connection
+Cursor = psycopg2.extensions.cursor
+
+# Of our own transactions; a driver that hangs must not hold the pipeline's row for ever.
+TIMEOUTS = {
+    "lock_timeout": "30s",
+    "statement_timeout": "30min",
+    "idle_in_transaction_session_timeout": "5min",
+    "transaction_timeout": "60min",
+}
+OLDEST_SERVER = 170000
+MIGRATION_LOCK = 0x51_0C_1C_E  # any constant of our own
+SCHEMA_LOCK = MIGRATION_LOCK + 1
+_ours: WeakSet[Connection] = WeakSet()  # connections of this process
+
+
+def connect(dsn: str) -> Connection:
+    """A new connection, or ServiceAway."""
+    try:
+        connection: Connection = psycopg2.connect(dsn, **CONNECTION)
+    except psycopg2.OperationalError as error:
+        raise ServiceAway(
+            f"PostgreSQL can't be reached: {str(error).strip()}",
+            remedy="see that it runs and SLUICE_POSTGRES is right (`sluice doctor`), then run again",
+        ) from error
+    _ours.add(connection)
+    return connection
+
+
+def cancel_statements() -> None:
+    """End the statements that this process waits for, each with an error in the thread that waits."""
+    for connection in list(_ours):
+        with suppress(psycopg2.Error):  # it was closed meanwhile
+            connection.cancel()
+
+
+@contextmanager
+def transaction(connection: Connection) -> Iterator[Cursor]:
+    """One READ COMMITTED transaction with its own timeouts, in UTC whatever the server's zone: all of it, or nothing.
+
+    An error inside rolls back and goes on upwards: caught within, PostgreSQL would turn COMMIT into
+    ROLLBACK and tell nobody.
+    """
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(_settings())
+            yield cursor
+        except BaseException as error:
+            if not connection.closed:
+                connection.rollback()
+            if isinstance(error, psycopg2.errors.InsufficientPrivilege):
+                raise _refused(error) from error
+            raise
+        connection.commit()
+
+
+def _settings() -> sql.Composed:
+    """Of one transaction, in one statement to send, whatever the server's or the role's own say."""
+    isolation = sql.SQL("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    one = sql.SQL("SET LOCAL {} = {}")
+    found = {**TIMEOUTS, "timezone": "UTC", "extra_float_digits": 1}  # the last: or text loses of a fraction
+    return sql.SQL("; ").join(
+        [isolation, *(one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items())]
+    )
+
+
+def lacks_rights(seen: str) -> SetupError:
+    """What was `seen` is for whoever may grant rights to mend."""
+    return SetupError(
+        seen, remedy="`sluice doctor --rights` prints what the role needs, for whoever may grant it"
+    )
+
+
+def _refused(error: psycopg2.Error) -> SetupError:
+    return lacks_rights(f"PostgreSQL refuses it: {str(error).strip().splitlines()[0]}")
+
+
+@contextmanager
+def session(dsn: str) -> Iterator[Cursor]:
+    """One transaction on a connection of its own."""
+    connection = connect(dsn)
+    try:
+        with transaction(connection) as cursor:
+            yield cursor
+    finally:
+        connection.close()
+
+
+def run(cursor: Cursor, room: str, name: str, values: Mapping[str, Any] | None = None) -> Cursor:
+    """Execute the statement `name` of `sql/<room>.sql`."""
+    cursor.execute(statement(room, name), values or {})
+    return cursor
+
+
+def row(cursor: Cursor) -> dict[str, Any] | None:
+    """The next row by column name, or None."""
+    found = cursor.fetchone()
+    return None if found is None else _named(cursor, found)
+
+
+def rows(cursor: Cursor) -> list[dict[str, Any]]:
+    """All rows that are left, by column name."""
+    return [_named(cursor, found) for found in cursor.fetchall()]
+
+
+def _named(cursor: Cursor, values: tuple[Any, ...]) -> dict[str, Any]:
+    return {column.name: value for column, value in zip(cursor.description or (), values, strict=True)}
+
+
+def migrate(dsn: str) -> list[str]:
+    """Bring schema `sluice` to the newest version; safe to run twice and by two at once.
+
+    Returns the names of the migrations that were applied now. A transaction's advisory lock keeps others
+    out; whoever holds it may break yoyo's own lock, for its owner is dead.
+    """
+    with closing(connect(dsn)) as guard, guard, guard.cursor() as cursor:
+        cursor.execute("SET LOCAL lock_timeout = %s", (TIMEOUTS["lock_timeout"],))
+        try:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        except psycopg2.errors.LockNotAvailable as error:
+            raise Busy(
+                f"Another command has been migrating the database for longer than {TIMEOUTS['lock_timeout']}",
+                remedy="let it end, or see who holds the advisory lock in pg_locks; then the same command again",
+            ) from error
+        require_version(cursor)
+        try:
+            return _apply(dsn)
+        except psycopg2.errors.InsufficientPrivilege as error:
+            raise _refused(error) from error
+
+
+def require_version(cursor: Cursor) -> None:
+    """Raise SetupError unless the server is new enough and the database can hold every text."""
+    version = cursor.connection.server_version
+    if version < OLDEST_SERVER:
+        raise SetupError(
+            f"PostgreSQL {version // 10000} was found; {OLDEST_SERVER // 10000} or later is needed",
+            remedy="point SLUICE_POSTGRES to a newer server",
+        )
+    encoding = cursor.connection.get_parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SetupError(
+            f"The database's encoding is {encoding}, which can't hold every text; UTF8 is needed",
+            remedy="point SLUICE_POSTGRES to a database made with CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'",
+        )
+
+
+def _apply(dsn: str) -> list[str]:
+    from yoyo import read_migrations
+    from yoyo.backends.core.postgresql import PostgresqlBackend
+    from yoyo.connections import parse_uri
+
+    class Backend(PostgresqlBackend):  # type: ignore[misc]
+        """Connects with our own DSN, which may name a password file; keeps its tables in schema sluice."""
+
+        schema = "sluice"
+
+        def connect(self, dburi: Any) -> Connection:  # noqa: ARG002 - yoyo's own URI is not used
+            connection = connect(dsn)
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                ensure_schema(cursor, "sluice")
+                ensure_schema(cursor, "sluice_stage")
+            return connection
+
+    backend = Backend(parse_uri("postgresql:///sluice"), "_yoyo_migration")
+    try:
+        backend.init_database()
+        backend.break_lock()
+        migrations = backend.to_apply(read_migrations(str(SQL_FOLDER / "migrations")))
+        if migrations:
+            with backend.lock():
+                backend.apply_migrations(migrations)
+        return [migration.id for migration in migrations]
+    finally:
+        backend.connection.close()
+
+
+def ensure_schema(cursor: Cursor, name: str) -> None:
+    """Create the schema where it is missing. IF NOT EXISTS would ask for the right even where it exists."""
+    cursor.execute("SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", (name,))
+    if cursor.fetchone() == (False,):
+        lock_schemas(cursor)
+        cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name)))
+
+
+def lock_schemas(cursor: Cursor) -> None:
+    """Before something is made IF NOT EXISTS: two at once would collide; within the lock it sees what the other made."""
+    cursor.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
+
+
+def is_lost(error: psycopg2.Error) -> bool:
+    """Whether the connection is gone, so that nobody knows how far the server got."""
+    if isinstance(error, psycopg2.InterfaceError):
+        return True
+    code = error.pgcode
+    if code == errorcodes.QUERY_CANCELED:  # by a timeout; never once COMMIT has begun
+        return False
+    return isinstance(error, psycopg2.OperationalError) and (code is None or code[:2] in ("08", "57"))
+
+
+def constraint_of(error: psycopg2.Error) -> str | None:
+    """The name of the unique constraint that `error` violated, if it did."""
+    return error.diag.constraint_name if error.pgcode == errorcodes.UNIQUE_VIOLATION else None
+
+
+# A peer that vanished without a word is noticed within a minute or two, not after hours.
+CONNECTION: Mapping[str, Any] = {
+    "connect_timeout": 10,
+    "application_name": "sluice",
+    # Binary COPY holds UTF-8, whatever PGCLIENTENCODING or the role's own settings say.
+    "client_encoding": "UTF8",
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}

@@ -1,0 +1,38 @@
+"""Numbers of deliveries as people write them, such as `4..7,9`, and how large one may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from etl.common.errors import SetupError
+
+Span = tuple[int, int]  # the first number and the last
+MOST = 2**63 - 1  # PostgreSQL's greatest number
+
+
+def first_and_last(what: str, text: str) -> Span:
+    """Of `A..B` or `A`, which a person wrote for `what`; SetupError where it is neither."""
+    found = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
+    if found is None:
+        raise SetupError(f"{what} {text!r} is neither A..B nor a number", remedy=f"such as {what} 4..7")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if last < first:
+        raise SetupError(f"{what} {text}: {last} comes before {first}", remedy=f"{what} {last}..{first}")
+    return first, last
+
+
+def spans(what: str, text: str) -> tuple[Span, ...]:
+    """The same, of several with commas between."""
+    return tuple(first_and_last(what, one) for one in text.split(","))
+
+
+def written(numbers: Iterable[int]) -> str:
+    """Exactly these numbers, as `spans` reads them."""
+    found: list[Span] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in found)

@@ -1,0 +1,63 @@
+"""How a run ended, in the few words that the ledger keeps: never a secret, never more than fits a screen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from etl.common.errors import SluiceError
+
+LONGEST = 500  # characters
+# A user and password within an address, a value that is named as a secret, an AWS key's id.
+_SECRETS = (
+    (re.compile(r"(?<=://)[^\s/@]+@"), "***@"),
+    (
+        re.compile(
+            r"""((?:password|passwd|secret|token|access.?key)\w*["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;)]+)""",
+            re.IGNORECASE,
+        ),
+        r"\1***",
+    ),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"), "***"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """What became of a run."""
+
+    outcome: str  # done, or the name of the error that ended it
+    message: str | None = None  # what the error said
+    remedy: str | None = None  # the next step that it named
+
+    @classmethod
+    def by(cls, error: BaseException | None) -> Ending:
+        """The ending that `error` made; None: the run came to its own end."""
+        if error is None:
+            return cls(outcome="done")
+        outcome = type(error).__name__
+        if isinstance(error, SluiceError):
+            return cls(outcome=outcome, message=_kept(error.seen), remedy=_kept(error.remedy))
+        return cls(outcome=outcome, message=_kept(in_short(error)))
+
+
+def in_short(error: BaseException) -> str:
+    """The first line of its message; of a worker's error also the line that ends the worker's traceback."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    ends = [
+        line for line in lines[1:] if not line[0].isspace() and not line.startswith(("Traceback", "JVM "))
+    ]
+    return f"{lines[0]} {ends[-1]}" if lines[0].endswith(":") and ends else lines[0]
+
+
+def _kept(text: str) -> str:
+    """In one line, without secrets and NUL, which PostgreSQL's text can't hold, and cut."""
+    text = " ".join(without_secrets(text).replace("\0", "").split()).encode("utf-8", "replace").decode()
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def without_secrets(text: str) -> str:
+    """The text with what looks like a password, a token or a key masked."""
+    for secret, instead in _SECRETS:
+        text = secret.sub(instead, text)
+    return text

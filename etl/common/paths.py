@@ -1,0 +1,122 @@
+"""Names of files and folders: a URI as Spark writes it, the place it means, and how to open that.
+
+A URI is percent-encoded and has a scheme. A place is `/absolute/path` or `s3a://bucket/key`, decoded once:
+decoding it again would name another file, so the two are kept apart.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from pyarrow import fs
+
+from etl.common.errors import SetupError
+from etl.common.wording import some
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+REQUESTS = 16  # to S3 at a time
+
+_UNQUOTED = "/:@!$&'()*+,;=~-._"
+
+
+def place(uri: str) -> str:
+    """`/absolute/path` or `s3a://bucket/key`, decoded, of a URI or of a local path."""
+    if uri.startswith("file:"):
+        return unquote("/" + uri.removeprefix("file:").lstrip("/"))
+    if uri.startswith("s3a://"):
+        return "s3a://" + unquote(uri.removeprefix("s3a://"))
+    if "://" in uri:
+        raise SetupError(f"{uri} is neither a local path nor s3a://", remedy="use one of these two")
+    return os.path.abspath(uri)  # noqa: PTH100 - resolve() would follow links, which Spark does not
+
+
+def uri_of(place: str) -> str:
+    """The URI of a place, percent-encoded as java.net.URI does it: beyond ASCII, spaces and controls alone."""
+    scheme = "s3a://" if place.startswith("s3a://") else "file://"
+    path = place.removeprefix("s3a://")
+    return scheme + "".join(quote(char, safe=_UNQUOTED) if _is_quoted(char) else char for char in path)
+
+
+def _is_quoted(char: str) -> bool:
+    return char.isascii() or unicodedata.category(char) in ("Zs", "Zl", "Zp", "Cc")
+
+
+def is_utf8(path: str) -> bool:
+    """Whether Java can name it: what is no UTF-8 in the name of a local file is a lone surrogate in Python."""
+    return shown(path) == path
+
+
+def require_utf8(paths: Iterable[str]) -> None:
+    """Raises SetupError when Java can't name one of them."""
+    if unnamed := [shown(path) for path in paths if not is_utf8(path)]:
+        raise SetupError(
+            f"Java can't read a file whose name is no UTF-8: {some(unnamed)}", remedy="rename it"
+        )
+
+
+def shown(path: str) -> str:
+    """A path as text, with bytes that are no UTF-8 as `\\xNN`."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def spark_path(folder: str | Path) -> str:
+    """A local folder, whatever Spark's own default is; not percent-encoded, for its readers take a path and not a URI."""
+    return f"file://{folder}"
+
+
+def landing_place(landing: str) -> str:
+    """The landing as a place without a trailing slash; unlike `place`, percent signs mean themselves."""
+    if landing.startswith("s3a://"):
+        return landing.rstrip("/")
+    return place(landing).rstrip("/") or "/"
+
+
+def s3_client() -> S3Client:
+    """A client whose endpoint, region and credentials come from the AWS chain; it may be used by several threads."""
+    return _client(aws_environment())
+
+
+def aws_environment() -> tuple[tuple[str, str], ...]:
+    """What the AWS chain reads of the environment: a client that is kept is of this one, and of no other."""
+    return tuple(sorted(one for one in os.environ.items() if one[0].startswith("AWS_")))
+
+
+@lru_cache(maxsize=4)
+def _client(environment: tuple[tuple[str, str], ...]) -> S3Client:  # noqa: ARG001 - of another one is another client
+    """Made once: it takes a tenth of a second, and a batch asks several times."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=5, read_timeout=20, max_pool_connections=REQUESTS, retries={"total_max_attempts": 3}
+    )
+    session = boto3.Session()  # not the default session, which keeps the first credentials it found
+    found = session.client("s3", config=config)
+    if ".amazonaws." in found.meta.endpoint_url:
+        return found
+    # Other stores seldom answer to a bucket's name in front of their own.
+    return session.client("s3", config=config.merge(Config(s3={"addressing_style": "path"})))
+
+
+def filesystem(place: str) -> tuple[fs.FileSystem, str]:
+    """What opens `place`, and the path in its terms; S3's endpoint and region are those of the AWS chain."""
+    if not place.startswith("s3a://"):
+        return fs.LocalFileSystem(), place.rstrip("/") or "/"
+    found = s3_client().meta
+    endpoint = found.endpoint_url
+    s3 = fs.S3FileSystem(
+        region=found.region_name,
+        endpoint_override=None if ".amazonaws.com" in endpoint else endpoint,
+        force_virtual_addressing=False,
+        connect_timeout=5,
+        request_timeout=30,
+    )
+    return s3, place.removeprefix("s3a://").rstrip("/")

@@ -1,0 +1,344 @@
+"""One frozen, fully checked object from the environment (SLUICE_*) and sluice.toml.
+
+Nothing else in Sluice reads SLUICE_* names. Every problem of both sources is reported together, unknown
+names included, and no message ever shows the value of a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from psycopg2 import ProgrammingError
+from psycopg2.extensions import parse_dsn
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from etl.common.errors import SetupError
+
+PREFIX = "SLUICE_"
+CONFIG_VARIABLE = "SLUICE_CONFIG"
+CONFIG_NAME = "sluice.toml"
+PACKAGE = Path(__file__).resolve().parents[1]
+
+_BROKER = re.compile(r"[^\s:,/]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Folders = Annotated[tuple[Path, ...], NoDecode]
+
+
+def config_file() -> Path | None:
+    """The sluice.toml in force: SLUICE_CONFIG, else the nearest one upwards from the working directory."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    if named:
+        try:
+            return _expanded(Path(named)).absolute()
+        except ValueError as error:
+            raise SetupError(f"{CONFIG_VARIABLE}: {error}", remedy="write the whole path") from error
+    here = Path.cwd()
+    return next(
+        (folder / CONFIG_NAME for folder in (here, *here.parents) if (folder / CONFIG_NAME).is_file()), None
+    )
+
+
+class Settings(BaseSettings):
+    """What a command runs with. Paths are absolute; a relative one counts from the folder of sluice.toml,
+    or from the working directory when there is no such file."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        validate_default=True,
+    )
+
+    home: Path = Path(".sluice")
+    jars: Path = Path()  # default: <home>/jars
+    landing: str = ""  # default: <home>/landing; a folder or s3a://bucket/prefix
+    checkpoints: str = ""  # default: <home>/checkpoints; a folder or s3a://bucket/prefix
+    pipelines: Folders = (PACKAGE / "pipelines",)
+    suites: Folders = (PACKAGE.parent / "expectations",)
+    dags: Path = PACKAGE.parent / "dags"  # what the local Airflow loads
+    postgres: SecretStr | None = None  # libpq URI or keywords; None: embedded
+    postgres_port: Port = 0  # embedded only; 0: choose one and remember it
+    lake: str | None = None  # s3://bucket[/prefix]; None: embedded
+    s3_endpoint: str | None = None  # None: AWS itself
+    s3_region: Annotated[str, Field(min_length=1)] = "us-east-1"
+    s3_port: Port = 0  # embedded only; 0: choose one and remember it
+    kafka: str | None = None  # host:port[,host:port…] to ask first; None: no pipeline reads topics
+    kafka_properties: Path | None = None  # a file of Kafka's client settings: TLS, SASL and its secrets
+    spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
+    spark_conf: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
+    backup_horizon: timedelta = timedelta(days=7)  # how far back a restored backup may take PostgreSQL
+    quality_retention: timedelta | None = None  # of reports and sketches, which `sluice sweep` then takes out
+    alert_webhook: SecretStr | None = None  # http(s) address that alerts are posted to; often a secret itself
+    alert_email: str | None = None  # who gets alerts by mail, through Airflow's connection smtp_default
+    pg_connections: Annotated[int, Field(ge=1)] = 16  # open at once by executors
+    airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it
+
+    @property
+    def embedded_postgres(self) -> bool:
+        return self.postgres is None
+
+    @property
+    def embedded_s3(self) -> bool:
+        return self.lake is None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        file = config_file()
+        if file is None:
+            return init_settings, env_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
+
+    @field_validator("home", "dags")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return _absolute(value)
+
+    @field_validator("jars")
+    @classmethod
+    def _jars(cls, value: Path, info: ValidationInfo) -> Path:
+        return _home(info) / "jars" if value == Path() else _absolute(value)
+
+    @field_validator("landing", "checkpoints")
+    @classmethod
+    def _folder_or_uri(cls, value: str, info: ValidationInfo) -> str:
+        if not value:
+            return str(_home(info) / cast("str", info.field_name))
+        if "://" not in value:
+            return str(_absolute(Path(value)))
+        scheme, _, rest = value.partition("://")
+        if scheme not in ("s3", "s3a") or not rest.strip("/"):
+            raise ValueError(f"{value!r} is neither a folder nor s3a://bucket/prefix")
+        return f"s3a://{rest.rstrip('/')}"
+
+    @field_validator("pipelines", "suites", mode="before")
+    @classmethod
+    def _folders(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = _json(value, list) if value.lstrip().startswith("[") else value.split(os.pathsep)
+        if not isinstance(value, list) or not value:
+            return value
+        named = [folder for folder in value if folder != ""]  # an empty one would be the working directory
+        if not named:
+            raise ValueError("names no folder")
+        return named
+
+    @field_validator("pipelines", "suites")
+    @classmethod
+    def _absolute_folders(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        return tuple(_absolute(folder) for folder in value)
+
+    @field_validator("postgres")
+    @classmethod
+    def _postgres(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            try:
+                parse_dsn(value.get_secret_value())
+            except ProgrammingError:
+                # libpq's own message quotes the string, password included
+                raise ValueError(
+                    "is no libpq connection string (postgresql://… or host=… dbname=…)"
+                ) from None
+        return value
+
+    @field_validator("kafka")
+    @classmethod
+    def _brokers(cls, value: str | None) -> str | None:
+        if value is not None and not all(_BROKER.fullmatch(one) for one in value.split(",")):
+            raise ValueError(f"{value!r} is not host:port, or several of them with commas between")
+        return value
+
+    @field_validator("kafka_properties")
+    @classmethod
+    def _properties(cls, value: Path | None) -> Path | None:
+        if value is not None and not _absolute(value).is_file():
+            raise ValueError(f"there is no file {_absolute(value)}")
+        return value and _absolute(value)
+
+    @field_validator("lake")
+    @classmethod
+    def _lake(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not value.startswith("s3://") or not value.removeprefix("s3://").strip("/"):
+            raise ValueError(f"{value!r} is not s3://bucket or s3://bucket/prefix")
+        return value.rstrip("/")
+
+    @field_validator("s3_endpoint")
+    @classmethod
+    def _endpoint(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("lake", "wrong") is None:
+            raise ValueError("an endpoint without a lake: name the bucket too, as lake = s3://bucket/prefix")
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError(f"{value!r} is not an http:// or https:// address")
+        return value and value.rstrip("/")
+
+    @field_validator("alert_webhook")
+    @classmethod
+    def _webhook(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
+            raise ValueError("is not an http:// or https:// address")
+        return value
+
+    @field_validator("spark_conf", mode="before")
+    @classmethod
+    def _conf(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = _json(value, dict)
+        if not isinstance(value, Mapping):
+            return value
+        return {
+            name: json.dumps(item) if isinstance(item, bool | int | float) else item
+            for name, item in value.items()
+        }
+
+    @field_validator("backup_horizon", "quality_retention", mode="before")
+    @classmethod
+    def _iso_duration(cls, value: object) -> object:
+        if value is not None and not isinstance(value, timedelta) and not str(value).startswith("P"):
+            raise ValueError(f"{value!r} is not an ISO 8601 duration such as P7D or PT36H")
+        return value
+
+    @field_validator("backup_horizon", "quality_retention")
+    @classmethod
+    def _forwards(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value <= timedelta():
+            raise ValueError("must be longer than nothing")
+        return value
+
+
+def load_settings() -> Settings:
+    """The settings in force, or one SetupError that names every problem of the environment and the file."""
+    problems = _unknown_in_environment()
+    file = config_file()
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        problems += [_problem(item, file) for item in error.errors(include_url=False, include_input=False)]
+    except tomllib.TOMLDecodeError as error:
+        problems.append(f"{file}: {error}")
+    except UnicodeDecodeError as error:
+        problems.append(f"{file} is not UTF-8, as TOML has to be: {error.reason} at byte {error.start}")
+    except OSError as error:
+        problems.append(f"{file} can't be read: {error.strerror}")
+    if file is not None and not file.is_file():
+        problems.append(f"{CONFIG_VARIABLE}={file}: there is no such file")
+    if problems:
+        seen = "the settings can't be used:" + "".join(f"\n  - {problem}" for problem in problems)
+        raise SetupError(seen, remedy=f"correct them in the environment or in {file or CONFIG_NAME}")
+    return settings
+
+
+def with_spark_conf(settings: Settings, pairs: Iterable[str]) -> Settings:
+    """The settings with some of Spark's set anew, each as NAME=VALUE."""
+    conf = dict(settings.spark_conf)
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise SetupError(
+                f"--conf {pair!r} is no setting of Spark", remedy="write it as --conf spark.driver.memory=4g"
+            )
+        conf[name] = value
+    return settings.model_copy(update={"spark_conf": conf})
+
+
+def _unknown_in_environment() -> list[str]:
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | {CONFIG_VARIABLE}
+    unknown = sorted(
+        name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known
+    )
+    return [f"{name} in the environment is not a setting{_meant(name.upper(), known)}" for name in unknown]
+
+
+def _problem(item: Any, file: Path | None) -> str:
+    if not item["loc"]:
+        return str(item["msg"]).removeprefix("Value error, ")
+    name = str(item["loc"][0])
+    if item["type"] == "extra_forbidden":
+        return f"{name} in {file} is not a setting{_meant(name, set(Settings.model_fields))}"
+    place = f"{PREFIX}{name.upper()}" if os.environ.get(PREFIX + name.upper()) else f"{name} in {file}"
+    inner = "".join(f"[{part}]" for part in item["loc"][1:])
+    return f"{place}{inner}: {str(item['msg']).removeprefix('Value error, ')}"
+
+
+def _meant(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _absolute(path: Path) -> Path:
+    file = config_file()
+    return Path(os.path.normpath((file.parent if file else Path.cwd()) / _expanded(path)))
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"there is no home directory for {path.parts[0]} in {path}") from None
+
+
+def _home(info: ValidationInfo) -> Path:
+    home = info.data.get("home")
+    if home is None:
+        raise ValueError("can't be placed while home is wrong")
+    return cast("Path", home)
+
+
+def _json(text: str, kind: type[list[Any] | dict[str, Any]]) -> object:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if not isinstance(value, kind):
+        raise ValueError(f"is JSON, but not a {'list' if kind is list else 'table'}")
+    return value
+
+
+def same_place(settings: Settings) -> dict[str, str]:
+    """All settings in force, as another command takes them from its environment."""
+    values = settings.model_dump(exclude_none=True)
+    return {f"SLUICE_{name.upper()}": _text(value) for name, value in values.items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, tuple):
+        return _folders(value)
+    if isinstance(value, dict):
+        return json.dumps(value)
+    if isinstance(value, timedelta):
+        return f"PT{value.total_seconds():.0f}S"
+    return str(value)
+
+
+def _folders(folders: tuple[Path, ...]) -> str:
+    """As PATH has them, or as JSON where that would read back as others."""
+    names = [str(folder) for folder in folders]
+    joined = os.pathsep.join(names)
+    return joined if joined.split(os.pathsep) == names else json.dumps(names)

@@ -1,0 +1,180 @@
+"""The nouns of a delivery: the opened sinks, the run's session, a batch, what was staged, the receipt.
+
+Free of Spark and of Great Expectations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from etl.common.steps import Listener
+from etl.delivery.correction import Apart
+from etl.delivery.row_filter import TaskReport
+from etl.delivery.stage import StageTask
+from etl.ledger.inputs import Input
+from etl.ledger.leases import Lease
+from etl.ledger.offsets import Range
+from etl.quality.verdict import Counts, StageRule, Verdict
+from etl.sinks.lake.parquet_writer import StagedFile
+from etl.sinks.open import Sinks
+from etl.spark.checkpoint.format import About
+
+if TYPE_CHECKING:
+    from etl.sinks.open import Sinks
+
+
+StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
+
+
+class ChangeLog(Protocol):
+    """Where the changes of a pipeline's keys are."""
+
+    @property
+    def replaced(self) -> Sequence[str]:
+        """The objects whose rows are taken away, as far as they are there."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether some are gone, so that nobody can tell all keys whose rows are taken away."""
+
+    def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[StagedChanges]:
+        """Stage all rows of these objects that have one of these keys, or, None, a key of the replaced rows; `lost`: any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What stays the same for all batches of one run."""
+
+    sinks: Sinks
+    lease: Lease
+    stream_id: str
+    first_batch: int  # of the stream
+    checkpoint: str | None  # of the stream; None: beside it
+    state: Sequence[str] = ()  # what the stream keeps between batches
+    suite_digest: str
+    words: int  # of flags
+    rules: tuple[StageRule, ...]
+    lookups: Mapping[str, Any] = field(default_factory=dict)  # name -> evidence of its files, or of its model
+    apart: Apart | None = None  # beside the stream; None: the stream's next batch
+    change_log: ChangeLog | None = None  # of an upsert sink, for a replay
+    on_step: Listener | None = None  # carried to the executors
+
+    @property
+    def again(self) -> str:
+        """What a person does to have it once more."""
+        return (
+            f"`sluice run {self.lease.pipeline}`"
+            if self.apart is None
+            else f"the same {self.apart.kind} again"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """What the winning tasks wrote for one attempt."""
+
+    reports: Sequence[TaskReport]  # of the transform's output
+    malformed: Sequence[TaskReport] = ()  # of records that never became rows
+    aggregates: Mapping[str, Any] = field(default_factory=dict)
+    records: int | None = None  # that were read, where the rows are not of them alone
+    stops: tuple[
+        str, ...
+    ] = ()  # of files that can't be read to their end, why nothing of it may be delivered
+    late: int | None = None  # records behind the watermark as they were read, where that is told
+    dropped: int | None = None  # behind the watermark, by an operator that keeps state
+    about: About | None = None  # of a stream that keeps state: what the batch began with
+
+    @property
+    def all(self) -> list[TaskReport]:
+        return [*self.reports, *self.malformed]
+
+    @property
+    def data_files(self) -> list[StagedFile]:
+        return [file for report in self.all for file in report.data_files]
+
+    @property
+    def quarantine_files(self) -> list[StagedFile]:
+        return [file for report in self.all for file in report.quarantine_files]
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Held rows by reason; a row with two reasons counts under both."""
+        total: Counter[str] = Counter()
+        for report in self.all:
+            total.update(report.reasons)
+        return total
+
+    def counts(self, words: int) -> Counts:
+        """What the suite is judged by: the winning tasks' figures, in the order of their partitions."""
+        reports = sorted(self.reports, key=lambda report: report.partition)
+        histograms: tuple[Counter[int], ...] = tuple(Counter() for _ in range(words))
+        samples: dict[int, list[tuple[Any, ...]]] = {}
+        for report in reports:
+            for total, part in zip(histograms, report.histograms, strict=True):
+                total.update(part)
+            for number, values in report.samples.items():
+                samples.setdefault(number, []).extend(values)
+        return Counts(
+            rows=sum(r.delivered + r.quarantined for r in reports),
+            held=sum(r.quarantined for r in reports),
+            histograms=histograms,
+            samples=samples,
+            aggregates=self.aggregates,
+            malformed=sum(r.quarantined for r in self.malformed),
+            reasons=self.reasons,
+            records=self.records,
+        )
+
+
+class Batch(Protocol):
+    """A micro-batch: Spark's, or Arrow's in tests of the protocol."""
+
+    @property
+    def batch_id(self) -> int: ...
+
+    @property
+    def inputs(self) -> Sequence[Input]: ...
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        """What it reads of Kafka."""
+
+    def stage(self, task: StageTask) -> Staged:
+        """Run the one job, and the small one for malformed records."""
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:
+        """The suite's verdict."""
+
+    def changed(self) -> Sequence[str]:
+        """Inputs whose evidence is no longer what it was, each in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What became of a batch."""
+
+    batch_id: int
+    delivery_id: int
+    kind: str = "stream"  # or replay, or release
+    delivered_before: bool = False  # by an earlier run: nothing was done now
+    rows_in: int = 0
+    records: int = 0  # that were read
+    delivered: int = 0
+    quarantined: int = 0
+    malformed: int = 0
+    late: int = 0  # records that came behind the watermark, or without a time: held, or left to the transform
+    dropped: int = 0  # rows, or groups of them, that came behind the watermark and are in neither sink
+    reasons: Mapping[str, int] = field(default_factory=dict)  # held rows by reason
+    failed: tuple[str, ...] = ()  # rules whose expectation failed without stopping the batch
+    inputs: int = 0  # files that were read
+    files: int = 0  # Parquet files of the table
+    seconds: float = 0.0
+    phases: Mapping[str, int] = field(default_factory=dict)  # how long each took, in ms
+
+    def json(self) -> dict[str, Any]:
+        return vars(self)

@@ -1,0 +1,435 @@
+"""The one transaction that commits both sinks, and what is written before it: manifest and drafts.
+
+Three outcomes are three ends: it returns (the batch is committed), it raises (it is not), or it raises
+CommitUnknown (the connection broke during COMMIT and PostgreSQL could not be asked since).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg2
+import pyarrow as pa
+
+from etl.common.database import TIMEOUTS, Cursor, connect, is_lost, session, transaction
+from etl.common.errors import Busy, CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway
+from etl.common.steps import Step, reached
+from etl.delivery import correction
+from etl.delivery.batch import Batch, Receipt, Session, Staged
+from etl.delivery.ledger_entry import (
+    Entry,
+    insert_delivery,
+    insert_files,
+    insert_inputs,
+    insert_quality,
+    report_text,
+)
+from etl.delivery.stage import StageTask
+from etl.delivery.upsert_restore import Uncovered
+from etl.ledger import attempts, deliveries, leases, pipelines
+from etl.ledger.offsets import insert_ranges, next_ranges
+from etl.ledger.stops import Decision
+from etl.pipeline import Replace
+from etl.quality.verdict import Counts, Verdict
+from etl.sinks.checksum import MODULUS
+from etl.sinks.lake.marker import Newest, tell
+from etl.sinks.lake.parquet_writer import StagedFile
+from etl.sinks.lake.table import Draft, LakeTable, manifest_text
+from etl.sinks.warehouse.table import drop_idle_staging, merge_quarantine
+
+log = logging.getLogger("sluice")
+
+# A pointer that moved under a draft is drafted anew; beside a busy stream that is nothing unusual.
+DRAFTS = 50
+RECONNECT_SECONDS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """All that the transaction writes, but for the pointers."""
+
+    run: Session
+    batch: Batch
+    task: StageTask
+    staged: Staged
+    verdict: Verdict
+    report: str
+    entry: Entry
+    uncovered: Uncovered | None  # what comes back into force where an upsert sink is replayed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Basis:
+    """What a commit follows: another one that comes between makes its draft old."""
+
+    previous: int | None  # the pipeline's newest delivery
+    data: str  # where the tables' metadata is; empty: nowhere yet
+    quarantine: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafts:
+    """Both tables' next metadata; None where a table gains no file and stays at its base."""
+
+    data: Draft | None
+    quarantine: Draft | None
+    basis: Basis
+
+    def of(self, entry: Entry) -> Entry:
+        """The entry with the places that its commit publishes."""
+        return replace(
+            entry,
+            metadata_location=self.data.location if self.data else self.basis.data,
+            quarantine_metadata_location=self.quarantine.location
+            if self.quarantine
+            else self.basis.quarantine,
+            snapshot_id=self.data.snapshot_id if self.data else None,
+        )
+
+
+class _Moved(Exception):
+    """Another commit of the pipeline came between the draft and the lock."""
+
+
+def commit(
+    run: Session,
+    batch: Batch,
+    task: StageTask,
+    staged: Staged,
+    counts: Counts,
+    verdict: Verdict,
+    decision: Decision | None,
+) -> Receipt:
+    """Make the staged batch visible in both sinks at once, or in neither."""
+    uncovered, report = _uncovered(run, task, staged), report_text(verdict, decision)
+    for _ in range(DRAFTS):
+        basis = _basis(run)
+        it = Commit(
+            run=run,
+            batch=batch,
+            task=task,
+            staged=staged,
+            verdict=verdict,
+            report=report,
+            entry=_entry(run, batch, task, staged, counts, basis.previous),
+            uncovered=uncovered,
+        )
+        run.sinks.lake.write_text(it.entry.manifest, manifest_text(_manifest(it)))
+        reached(Step.MANIFEST_WRITTEN)
+        drafts = _draft(it, basis)
+        reached(Step.POINTER_DRAFTED)
+        try:
+            _transact(replace(it, entry=drafts.of(it.entry)), drafts)
+        except _Moved:
+            log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
+        else:
+            reached(Step.COMMITTED)
+            mine = Newest(delivery_id=task.delivery_id, run_id=run.lease.run_id)
+            tell(run.sinks.dsn, run.sinks.table, run.lease.pipeline, mine)
+            return _receipt(it)
+    raise ServiceAway(
+        f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while its commit was drafted: another run of"
+        f" {run.lease.pipeline} commits more often than this one can draft",
+        remedy=f"let that run end, or stop it (`sluice stop {run.lease.pipeline}`); then {run.again}",
+    )
+
+
+def _uncovered(run: Session, task: StageTask, staged: Staged) -> Uncovered | None:
+    if run.change_log is None or run.apart is None:
+        return None
+    found = Uncovered(
+        dsn=run.sinks.dsn,
+        pipeline=run.lease.pipeline,
+        warehouse=run.sinks.warehouse,
+        log=run.change_log,
+        task=task,
+        brought=[report.task for report in staged.reports],
+        replaced=run.apart.supersedes,
+        as_found=run.apart.as_found,
+    )
+    found.catch_up()  # nearly all of it, before anything that another commit could make old
+    return found
+
+
+def _transact(it: Commit, drafts: Drafts) -> None:
+    connection = connect(it.run.sinks.dsn)
+    try:
+        with transaction(connection) as cursor:
+            _write(cursor, it, drafts)
+    except psycopg2.errors.LockNotAvailable as error:
+        raise ServiceAway(
+            f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: somebody else's lock on a table that the"
+            f" commit writes to was held for longer than lock_timeout ({TIMEOUTS['lock_timeout']})",
+            remedy=f"see who holds it, in pg_locks and pg_stat_activity; then {it.run.again}",
+        ) from error
+    except psycopg2.errors.QueryCanceled as error:
+        said = str(error).strip().splitlines()[0]
+        name = it.entry.pipeline
+        less = (
+            f"lower `max_files`, `max_bytes` or `max_offsets` of its sources, then `sluice recover {name}`, which plans anew"
+            if it.run.apart is None
+            else "choose fewer deliveries"
+        )
+        raise CommitTooLong(
+            f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended a statement of its commit,"
+            f" each of which may take {TIMEOUTS['statement_timeout']} ({said})",
+            remedy=f"if somebody cancelled it, {it.run.again}; if the batch is too large for that, {less}",
+        ) from error
+    except psycopg2.Error as error:
+        if not is_lost(error):
+            raise
+        if not _was_committed(it, error):
+            raise ServiceAway(
+                f"PostgreSQL went away during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
+                " the ledger shows that it did not happen",
+                remedy=it.run.again,
+            ) from error
+    finally:
+        connection.close()
+
+
+def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
+    """What one transaction commits: all of these, or none."""
+    entry = it.entry
+    _lock(cursor, it.run, entry)
+    reached(Step.PIPELINE_LOCKED)
+    # By one that may have moved no pointer; a restore follows the deliveries one by one.
+    overtaken = deliveries.last_delivery(cursor, entry.pipeline) != entry.previous
+    insert_delivery(cursor, entry)
+    if isinstance(it.run.sinks.pipeline.sink, Replace):
+        pipelines.delivers_by_replace(cursor, entry.pipeline)
+    reached(Step.DELIVERY_INSERTED)
+    if it.run.apart is not None:
+        correction.take_place(
+            cursor, it.run.sinks.pipeline.sink, it.run.apart, entry.pipeline, entry.delivery_id
+        )
+    # After a replay that has lost its place has said why; before rows are moved for a rollback, while others wait.
+    if overtaken:
+        raise _Moved
+    insert_inputs(cursor, entry, it.batch.inputs)
+    ranges = it.batch.ranges
+    if it.run.apart is None:
+        ranges = next_ranges(cursor, entry.pipeline, entry.batch_id, ranges)
+    insert_ranges(cursor, entry.pipeline, entry.delivery_id, ranges)
+    insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
+    insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
+    reached(Step.INPUTS_INSERTED)
+    it.run.sinks.warehouse.evolve(cursor)
+    if it.uncovered and it.uncovered.has_grown(cursor):  # by what the table has until the next line
+        raise _Moved
+    if it.run.apart is not None:
+        correction.remove_rows(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline)
+    if it.uncovered:
+        it.uncovered.put_back(cursor)
+    _merge(cursor, it)
+    if it.run.apart is not None and it.run.apart.kept:
+        correction.keep_releases(cursor, it.run.apart, entry.pipeline, entry.delivery_id)
+    insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
+    reached(Step.QUALITY_INSERTED)
+    for table, draft, base in (
+        (it.run.sinks.table, drafts.data, drafts.basis.data),
+        (it.run.sinks.quarantine, drafts.quarantine, drafts.basis.quarantine),
+    ):
+        stands = table.swap(cursor, draft) if draft is not None else (table.pointer(cursor) or "") == base
+        if not stands:
+            raise _Moved
+    attempts.close_attempt(cursor, entry.delivery_id, "delivered")
+    drop_idle_staging(cursor, it.task.tables.names)
+    reached(Step.POINTER_SWAPPED)
+
+
+def _lock(cursor: Cursor, run: Session, entry: Entry) -> None:
+    if run.apart is None:
+        leases.lock_for_commit(cursor, run.lease, entry.stream_id, entry.batch_id)
+    else:
+        correction.lock_for_commit(cursor, run.lease, entry.delivery_id)
+
+
+def _merge(cursor: Cursor, it: Commit) -> None:
+    entry, winners = it.entry, [report.task for report in it.staged.all]
+    identity = {"stream": entry.stream_id, "batch": entry.batch_id, "delivery": entry.delivery_id}
+    it.run.sinks.warehouse.merge(cursor, it.task.tables, winners, expected=entry.delivered, **identity)
+    reached(Step.ROWS_MERGED)
+    identity["pipeline"] = entry.pipeline
+    merge_quarantine(cursor, it.task.tables, winners, expected=entry.quarantined, **identity)
+    reached(Step.QUARANTINE_MERGED)
+
+
+def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
+    """Whether a commit whose connection broke took place: wait for its transaction to end, then look."""
+    deadline = time.monotonic() + RECONNECT_SECONDS
+    while True:
+        try:
+            with session(it.run.sinks.dsn) as cursor:
+                pipelines.lock(cursor, it.entry.pipeline)
+                return deliveries.is_delivered(cursor, it.entry.delivery_id)
+        except (Busy, ServiceAway, psycopg2.Error):  # a standby that takes over may be read-only yet
+            if time.monotonic() > deadline:
+                raise CommitUnknown(
+                    f"The connection broke during the commit of batch {it.entry.batch_id} ({str(cause).strip()}),"
+                    f" and PostgreSQL could not be asked for {RECONNECT_SECONDS} s since",
+                    remedy=f"when it is back: {it.run.again}, which reads the ledger first",
+                ) from cause
+            time.sleep(0.5)
+
+
+def _basis(run: Session) -> Basis:
+    table, quarantine, pipeline = run.sinks.table, run.sinks.quarantine, run.lease.pipeline
+    with session(run.sinks.dsn) as cursor:
+        newest = deliveries.newest(cursor, pipeline)
+        data, held = table.pointer(cursor) or "", quarantine.pointer(cursor) or ""
+    if newest is not None:
+        _require_forward(table, data, newest.data, pipeline)
+        _require_forward(quarantine, held, newest.quarantine, pipeline)
+    return Basis(previous=newest.delivery_id if newest else None, data=data, quarantine=held)
+
+
+def _require_forward(table: LakeTable, now: str, published: str, pipeline: str) -> None:
+    """NeedsPerson where the table is at metadata from before its newest delivery: a commit would leave that out for good."""
+    if now == published:
+        return
+    found, last = table.last_delivery(now), table.last_delivery(published)  # others may have committed to it
+    if found < last:
+        raise NeedsPerson(
+            f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at {now or 'nothing'}, of"
+            f" delivery {found}, and delivery {last} is committed. Nothing was changed",
+            remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
+            f" '{table.namespace}' AND table_name = '{table.name}'`, then the same command again",
+        )
+
+
+def _draft(it: Commit, basis: Basis) -> Drafts:
+    """The next metadata of both tables, which nothing refers to yet; side by side."""
+    sinks, entry = it.run.sinks, it.entry
+    if it.uncovered:
+        it.uncovered.catch_up()
+    properties = {
+        "sluice.delivery": str(entry.delivery_id),
+        "sluice.stream": entry.stream_id,
+        "sluice.batch": str(entry.batch_id),
+        "sluice.manifest": entry.manifest,
+    }
+    beside = it.run.apart
+    leaving = beside.files if beside else {}
+
+    def draft(
+        kind: str,
+        table: LakeTable,
+        base: str,
+        files: Sequence[StagedFile],
+        written: pa.Schema,
+        *,
+        replace: bool = False,
+    ) -> Draft | None:
+        without = leaving.get(kind, frozenset())
+        if not (files or without or replace or table.lacks(base, written)):
+            return None
+        return table.draft(
+            base,
+            files,
+            written=written,
+            properties=properties,
+            run_id=it.run.lease.run_id,
+            without=without,
+            of=beside.supersedes if beside else (),
+            as_found=beside is not None and beside.as_found,
+            replace=replace,
+        )
+
+    data = "data", sinks.table, basis.data, it.staged.data_files, it.task.data.schema
+    held = (
+        "quarantine",
+        sinks.quarantine,
+        basis.quarantine,
+        it.staged.quarantine_files,
+        it.task.quarantine.schema,
+    )
+    with ThreadPoolExecutor(2) as both:
+        first = both.submit(draft, *data, replace=isinstance(sinks.pipeline.sink, Replace))
+        second = both.submit(draft, *held)
+        return Drafts(data=first.result(), quarantine=second.result(), basis=basis)
+
+
+def _entry(
+    run: Session, batch: Batch, task: StageTask, staged: Staged, counts: Counts, previous: int | None
+) -> Entry:
+    delivered = sum(report.delivered for report in staged.all)
+    quarantined = sum(report.quarantined for report in staged.all)
+    return Entry(
+        delivery_id=task.delivery_id,
+        pipeline=run.lease.pipeline,
+        stream_id=run.stream_id,
+        batch_id=batch.batch_id,
+        run_id=run.lease.run_id,
+        rows_in=delivered + quarantined,
+        delivered=delivered,
+        quarantined=quarantined,
+        malformed=counts.malformed,
+        checksum=sum(report.checksum for report in staged.all) % MODULUS,
+        quarantine_checksum=sum(report.quarantine_checksum for report in staged.all) % MODULUS,
+        suite_digest=run.suite_digest,
+        lookups=dict(run.lookups),
+        manifest=f"{run.sinks.table.location}/deliveries/{task.delivery_id}-{run.lease.run_id[:8]}.json",
+        previous=previous,
+        metadata_location="",
+        quarantine_metadata_location="",
+        snapshot_id=None,
+        kind=run.apart.kind if run.apart else "stream",
+        released_from=run.apart.released_from if run.apart else None,
+        watermark_ms=staged.about.watermark_ms if staged.about else None,
+        time_ms=staged.about.time_ms if staged.about else None,
+        records=staged.records,
+        late=staged.late,
+        dropped=staged.dropped,
+    )
+
+
+def _manifest(it: Commit) -> dict[str, Any]:
+    """All that is needed to put the delivery back into a ledger and a warehouse that lost it."""
+
+    def files(found: Sequence[StagedFile]) -> list[dict[str, Any]]:
+        return [{"path": f.path, "rows": f.rows, "bytes": f.size} for f in found]
+
+    entry = it.entry.__dict__
+    unknown_yet = {"metadata_location", "quarantine_metadata_location", "snapshot_id"}
+    return {
+        "version": 1,
+        "first_batch": it.run.first_batch,
+        "checkpoint": it.run.checkpoint,
+        "state": list(it.run.state),
+        **{name: value for name, value in entry.items() if name not in unknown_yet},
+        "inputs": [one.__dict__ for one in it.batch.inputs],
+        "ranges": [one.__dict__ for one in it.batch.ranges],
+        "supersedes": list(it.run.apart.supersedes) if it.run.apart else [],
+        "data": files(it.staged.data_files),
+        "quarantine": files(it.staged.quarantine_files),
+        "success": it.verdict.success,
+        "rules": [{k: v for k, v in r.__dict__.items() if k != "result"} for r in it.verdict.results],
+        "columns": [one.json() for one in it.verdict.columns],
+        "report": it.report,
+    }
+
+
+def _receipt(it: Commit) -> Receipt:
+    entry = it.entry
+    return Receipt(
+        batch_id=entry.batch_id,
+        delivery_id=entry.delivery_id,
+        kind=entry.kind,
+        rows_in=entry.rows_in,
+        records=entry.records if entry.records is not None else entry.rows_in,
+        delivered=entry.delivered,
+        quarantined=entry.quarantined,
+        malformed=entry.malformed,
+        late=entry.late or 0,
+        dropped=entry.dropped or 0,
+        reasons=dict(it.staged.reasons),
+        failed=tuple(r.reason for r in it.verdict.results if not r.success),
+        inputs=len(it.batch.inputs),
+        files=len(it.staged.data_files),
+    )

@@ -1,0 +1,187 @@
+"""Deliveries beside the stream: a replay takes the place of earlier deliveries, a release lets rows out of quarantine.
+
+Each is one batch of a stream of its own, staged and judged like any other and committed by the same transaction,
+under the same lock of the pipeline's row. It neither takes the stream's lease nor loses anything to it: what it
+may commit hangs on its attempt, which is closed when its run was given up, and on what it replaces, which must
+still be in force in the very transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from psycopg2.extras import Json
+
+from etl.common.database import Cursor, run
+from etl.common.errors import Fenced, NeedsPerson
+from etl.common.statements import statement
+from etl.ledger import leases, pipelines
+from etl.ledger.leases import Lease
+from etl.pipeline import Replace, Sink
+from etl.sinks.warehouse.table import Warehouse
+
+Kind = Literal["replay", "release"]
+HeldText = tuple[int, str | None, str | None, str | None]  # number, row, raw, source path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apart:
+    """What a delivery beside the stream changes besides adding its rows."""
+
+    kind: Kind
+    supersedes: tuple[int, ...] = ()  # live deliveries whose place it takes
+    removed: int = 0  # rows that they have in the warehouse
+    as_found: bool = False  # whatever is left of them there, and of their objects in the tables, is taken out
+    files: Mapping[str, frozenset[str]]  # data and quarantine: their objects, which leave the tables
+    kept: tuple[int, ...] = ()  # releases from those, which stay
+    released_from: int | None = None  # the delivery that holds the rows
+    rows: tuple[int, ...] = ()  # quarantine ids that are let out
+    who: str
+    why: str
+
+
+def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | None, plan: Any = None) -> Lease:
+    """Record the run; those beside the stream whose processes died are ended, and their attempts fenced.
+
+    The lease that is returned is of its own stream alone, which has the same id.
+    """
+    values: dict[str, Any] = {"pipeline": pipeline, "run": str(uuid.uuid4())}
+    pipelines.lock(cursor, pipeline)
+    leases.fence_dead_beside(cursor, pipeline)
+    values |= {"holder": leases.holder(), "kind": kind, "who": who, "why": why, "plan": plan and Json(plan)}
+    run(cursor, "apart", "begin", values)
+    return Lease(pipeline=pipeline, run_id=values["run"])
+
+
+def lock_for_commit(cursor: Cursor, lease: Lease, delivery_id: int) -> None:
+    """Lock the pipeline's row and make sure that this attempt may still be committed, or raise Fenced."""
+    pipelines.lock_staged(cursor, lease.pipeline)
+    if run(cursor, "apart", "is_open", {"delivery": delivery_id, "run": lease.run_id}).fetchone() is None:
+        raise Fenced.beside(lease.pipeline, delivery_id)
+
+
+def require_in_force(cursor: Cursor, apart: Apart, pipeline: str) -> None:
+    """Before anything is staged: what it replaces or releases is still there to be replaced or released."""
+    if apart.supersedes:
+        live = run(cursor, "apart", "live", {"deliveries": list(apart.supersedes)}).rowcount
+        _require(live, apart.supersedes, "live", pipeline)
+    if apart.rows:
+        held = run(cursor, "apart", "held", {"rows": list(apart.rows)}).rowcount
+        _require(held, apart.rows, "held", pipeline)
+
+
+def take_place(cursor: Cursor, sink: Sink, apart: Apart, pipeline: str, delivery_id: int) -> None:
+    """Take out of force what this delivery replaces or releases; all, or it raises. Their rows are still there."""
+    values = {"pipeline": pipeline, "delivery": delivery_id}
+    if apart.supersedes:
+        old = {**values, "deliveries": list(apart.supersedes)}
+        _require(run(cursor, "apart", "supersede", old).rowcount, apart.supersedes, "live", pipeline)
+        if isinstance(sink, Replace):
+            _require_newest(cursor, apart, pipeline, old)
+        _refuse_released_since(cursor, apart, pipeline, old)
+        run(cursor, "apart", "supersede_inputs", old)
+        run(cursor, "apart", "supersede_ranges", old)
+        run(cursor, "apart", "supersede_held", old)
+    if apart.released_from is not None:
+        held = {**values, "origin": apart.released_from, "rows": list(apart.rows)}
+        held |= {"who": apart.who, "why": apart.why}
+        _require(run(cursor, "apart", "release", held).rowcount, apart.rows, "held", pipeline)
+
+
+def remove_rows(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str) -> None:
+    """Take out of the warehouse what the replaced deliveries have there; as many rows as planned, or it raises."""
+    if not apart.supersedes:
+        return
+    old = {"deliveries": list(apart.supersedes)}
+    cursor.execute(statement("apart", "remove_rows", target=warehouse.target), old)
+    covered = bool(warehouse.keys)  # by newer rows of their keys
+    other = cursor.rowcount > apart.removed or (cursor.rowcount < apart.removed and not covered)
+    if other and not apart.as_found:
+        raise NeedsPerson(
+            f"{pipeline}: the deliveries to be replaced have {cursor.rowcount} rows in"
+            f" {warehouse.table_schema}.{warehouse.table_name}; the ledger says {apart.removed}. Nothing was changed",
+            remedy="to have what they should have in the place of whatever is there: the same again with"
+            f" --accept-changed; `sluice audit {pipeline}` shows what differs elsewhere",
+        )
+
+
+def _require_newest(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[str, Any]) -> None:
+    """Of a replace sink the newest delivery alone is in force: what is older must not take its place."""
+    [newest] = run(cursor, "apart", "newest_before", old).fetchone() or (None,)
+    if newest not in apart.supersedes:
+        raise NeedsPerson(
+            f"{pipeline}, not replayed: delivery {newest} took the place of all before it while the replay was under"
+            " way. Nothing was changed",
+            remedy=f"nothing, if that is what the table should have; else `sluice replay {pipeline} --deliveries {newest}`",
+        )
+
+
+def _refuse_released_since(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[str, Any]) -> None:
+    """A row that was released after the plan was made would be held, and could be released, a second time."""
+    run(cursor, "apart", "released_since", {**old, "kept": list(apart.kept)})
+    if numbers := [str(number) for (number,) in cursor.fetchall()]:
+        raise NeedsPerson(
+            f"{pipeline}, not replayed: rows that these batches had held were released, by deliveries"
+            f" {', '.join(numbers)}, while the replay was under way. Nothing was changed",
+            remedy="the same again, which says what to do with them",
+        )
+
+
+def keep_releases(cursor: Cursor, apart: Apart, pipeline: str, delivery_id: int) -> None:
+    """What was released from the replaced deliveries stays, and is held no second time; or it raises.
+
+    A released row that today's suite does not hold would be there twice.
+    """
+    values = {"delivery": delivery_id, "kept": list(apart.kept), "deliveries": list(apart.supersedes)}
+    released = run(cursor, "apart", "released_rows", values).fetchall()
+    with cursor.connection.cursor("held_by") as held:  # a named one, which brings them bit by bit
+        pairs = _held_again(released, run(held, "apart", "held_by", values))
+    if len(pairs) < len(released):
+        raise NeedsPerson(
+            f"{pipeline}, not replayed: of {len(released)} rows that had been released from these batches, the replay"
+            f" does not hold {len(released) - len(pairs)} again as they were: today's suite delivers them, and they would be"
+            " there twice, or today's transform and lookups give them other values. Nothing was changed",
+            remedy="the same again with --releases drop; in Airflow, drop in the form",
+        )
+    numbers = {"again": [again for again, _ in pairs], "released": [before for _, before in pairs]}
+    run(cursor, "apart", "keep_releases", numbers)
+    _require(run(cursor, "apart", "follow", values).rowcount, apart.kept, "live", pipeline)
+
+
+def _held_again(released: Sequence[HeldText], held: Iterable[HeldText]) -> list[tuple[int, int]]:
+    """(the row held now, the one released) for each that is held once more; equal rows are taken one for one.
+
+    A row is the same whatever columns the transform has gained since.
+    """
+    waiting: dict[tuple[str, ...], dict[Any, list[int]]] = {}
+    for number, row, raw, path in released:
+        columns = tuple(json.loads(row)) if row is not None else ()
+        waiting.setdefault(columns, {}).setdefault(_content(row, raw, path, columns), []).append(number)
+    pairs = []
+    for number, row, raw, path in held:
+        for columns, rows_ in waiting.items():
+            if left := rows_.get(_content(row, raw, path, columns)):
+                pairs.append((number, left.pop()))
+                break
+    return pairs
+
+
+def _content(row: str | None, raw: str | None, path: str | None, columns: tuple[str, ...]) -> Any:
+    if row is None:
+        return raw, path
+    values = json.loads(row)
+    return json.dumps([values.get(column) for column in columns]), raw, path
+
+
+def _require(found: int, wanted: Sequence[int], state: str, pipeline: str) -> None:
+    if found != len(wanted):
+        what = "deliveries to be replaced" if state == "live" else "rows to be released"
+        raise NeedsPerson(
+            f"{pipeline}: {len(wanted) - found} of the {len(wanted)} {what} are no longer {state}: somebody was"
+            " quicker. Nothing was changed",
+            remedy=f"see what is there now: `sluice {'status' if state == 'live' else 'quarantine list'} {pipeline}`",
+        )

@@ -1,0 +1,334 @@
+"""The body of foreachBatch: one batch into both sinks, in one PostgreSQL transaction, or into neither.
+
+    ledger   already delivered? then done
+    stage    one job: rows to S3 and to staging tables, each counted
+    judge    the suite's verdict, from the counts
+    commit   ledger, inputs, rows, quarantine, verdict and pointers, together
+
+Until the commit no reader of either sink sees anything of the batch; after it every reader of both sees it
+whole. This module imports neither pyspark nor Great Expectations.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import psycopg2
+
+from etl.common.database import Cursor, session
+from etl.common.errors import (
+    CommitUnknown,
+    ContractBroken,
+    Fenced,
+    InputsChanged,
+    InputsUnreadable,
+    SluiceError,
+    StagingLost,
+)
+from etl.common.steps import Step, phases_ms, reached
+from etl.common.wording import some
+from etl.delivery import correction
+from etl.delivery.batch import Batch, Receipt, Session, Staged
+from etl.delivery.commit import commit
+from etl.delivery.ledger_entry import report_text
+from etl.delivery.row_filter import Hold, Sieve
+from etl.delivery.ruling import Ruling, beyond, changed_since, seen_of
+from etl.delivery.stage import StageTask
+from etl.ledger import attempts, deliveries, leases, stops
+from etl.ledger.offsets import ranges_of
+from etl.ledger.stops import UNREADABLE_STOP, Decision, Seen
+from etl.quality.verdict import Counts, Severity, Verdict
+from etl.sinks.lake.marker import keep_numbers_unique
+from etl.sinks.open import quarantine_columns
+from etl.sinks.warehouse.staging import StagingTables
+from etl.sinks.warehouse.table import drop_idle_staging
+
+log = logging.getLogger("sluice")
+
+STAGINGS = 2  # a batch whose staging tables PostgreSQL emptied is staged once more
+
+
+def deliver(run: Session, batch: Batch) -> Receipt:
+    """Deliver `batch` exactly once, or raise with nothing of it visible in either sink."""
+    started = time.monotonic()
+    with session(run.sinks.dsn) as cursor:
+        done = deliveries.delivery_of_batch(cursor, run.stream_id, batch.batch_id)
+        if done is not None:
+            return _delivered_before(cursor, run, batch, done)
+        # Before anything is written: in a ledger that went back in time the attempt's number may be an old one.
+        leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
+        decision = stops.decision(cursor, run.stream_id, batch.batch_id)
+    if decision is not None and (changes := changed_since(decision, run)):
+        return _attempt_twice(run, batch, _lapse(run, batch, decision, changes), started)
+    return _attempt_twice(run, batch, Ruling.of(run.rules, decision), started)
+
+
+def deliver_apart(run: Session, batch: Batch) -> Receipt:
+    """Deliver a replay or a release, and take out of force what it names, together; or raise with nothing changed."""
+    assert run.apart is not None
+    started = time.monotonic()
+    with session(run.sinks.dsn) as cursor:
+        correction.require_in_force(cursor, run.apart, run.lease.pipeline)
+    return _attempt_twice(run, batch, Ruling.of(run.rules, None), started)
+
+
+def _attempt_twice(run: Session, batch: Batch, ruling: Ruling, started: float) -> Receipt:
+    for staging in range(STAGINGS):
+        try:
+            receipt = _attempt(run, batch, ruling)
+        except StagingLost:
+            if staging == STAGINGS - 1:
+                raise
+            log.warning("batch %s: PostgreSQL lost its staged rows; staging again", batch.batch_id)
+        else:
+            reached(Step.BATCH_DONE)
+            return replace(receipt, seconds=time.monotonic() - started, phases=phases_ms())
+    raise AssertionError("the loop returns or raises")
+
+
+def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: int) -> Receipt:
+    """Spark asks again for a batch whose commit mark it did not write: the ledger knows better."""
+    if not leases.heartbeat(cursor, run.lease):
+        raise Fenced.of(run.lease.pipeline)
+    recorded = {one.path for one in deliveries.inputs_of(cursor, delivery_id)}
+    recorded |= {one.uri for one in ranges_of(cursor, [delivery_id]) if not one.empty}
+    now = {one.path for one in batch.inputs} | {one.uri for one in batch.ranges if not one.empty}
+    if recorded != now:
+        raise InputsChanged(
+            f"Batch {batch.batch_id} of {run.lease.pipeline} was delivered (delivery {delivery_id}) from"
+            f" {len(recorded)} files, or ranges of offsets; the checkpoint now gives it {len(now)}. They differ in"
+            f" {some(sorted(now ^ recorded))}",
+            remedy=f"`sluice recover {run.lease.pipeline}`",
+        )
+    return Receipt(batch_id=batch.batch_id, delivery_id=delivery_id, delivered_before=True)
+
+
+def _is_fenced(run: Session) -> bool:
+    """Whether the lease is known to be another's."""
+    try:
+        with session(run.sinks.dsn) as cursor:
+            return not leases.heartbeat(cursor, run.lease)
+    except (SluiceError, psycopg2.Error):
+        return False
+
+
+def _attempt(run: Session, batch: Batch, ruling: Ruling) -> Receipt:
+    task = _open_attempt(run, batch, ruling.hold)
+    try:
+        staged = _staged(run, batch, task)
+        reached(Step.STAGED)
+        counts = staged.counts(run.words)
+        verdict = _judged(batch, counts, staged)
+        reached(Step.JUDGED)
+        again = _decided(run, batch, ruling, verdict, seen_of(run, counts, verdict))
+        if again is None:
+            _refuse_changed(run, batch)
+            return commit(run, batch, task, staged, counts, verdict, ruling.decision)
+    except Exception as error:
+        if not isinstance(error, CommitUnknown):
+            _give_up_after(run, task, error)
+        if not isinstance(error, SluiceError) and _is_fenced(run):
+            # what a zombie sees first is that its staging tables are gone
+            pipeline = run.lease.pipeline
+            raise (Fenced.beside(pipeline, task.delivery_id) if run.apart else Fenced.of(pipeline)) from error
+        raise
+    _give_up(run, task, "stopped")
+    return _attempt(run, batch, again)
+
+
+def _staged(run: Session, batch: Batch, task: StageTask) -> Staged:
+    try:
+        return batch.stage(task)
+    except InputsUnreadable as error:  # of a transform that keeps state: there is nothing to be judged
+        none = Verdict(
+            success=False, stops=error.stops, results=(), quarantined=0, suite_digest=run.suite_digest
+        )
+        if run.apart is None:
+            seen = Seen(suite_digest=run.suite_digest, lookups=run.lookups, share=None, broken={})
+            _record_stop(run, batch, none, seen, "")
+        raise
+
+
+def _judged(batch: Batch, counts: Counts, staged: Staged) -> Verdict:
+    """The suite's verdict, and what else stops the batch: one decision is on all of it."""
+    verdict = batch.judge(counts, staged)
+    return replace(verdict, stops=(*staged.stops, *verdict.stops))
+
+
+def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
+    """Reserve the delivery's number and make its staging tables, before anything is written elsewhere."""
+    with session(run.sinks.dsn) as cursor:
+        keep_numbers_unique(cursor, run.sinks.lake)
+        number = attempts.open_attempt(cursor, run.lease, run.stream_id, batch.batch_id)
+        task = stage_task(cursor, run, batch.batch_id, number, hold)
+    reached(Step.ATTEMPT_OPENED)
+    return task
+
+
+def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, hold: Hold) -> StageTask:
+    """What the executors must know of an attempt; its staging tables are made with the caller's transaction."""
+    sinks = run.sinks
+    tables = staging_tables(sinks.dsn, delivery_id, run.lease.run_id, log=run.change_log is not None)
+    sinks.warehouse.create_staging(cursor, tables)
+    data, quarantine = (
+        table.files(table.pointer(cursor) or "", columns, stream_id=run.stream_id, batch_id=batch_id)
+        for table, columns in (
+            (sinks.table, sinks.columns),
+            (sinks.quarantine, quarantine_columns(sinks.columns)),
+        )
+    )
+    return StageTask(
+        delivery_id=delivery_id,
+        stream_id=run.stream_id,
+        batch_id=batch_id,
+        sieve=Sieve.of(sinks.pipeline.sink, sinks.columns, run.words, run.rules, hold),
+        data=data,
+        quarantine=quarantine,
+        store=sinks.lake.store,
+        tables=tables,
+        on_step=run.on_step,
+    )
+
+
+def staging_tables(dsn: str, delivery_id: int, run_id: str, *, log: bool) -> StagingTables:
+    """The names of an attempt's staging tables; after a restore a number may be given out again."""
+    name = f"d{delivery_id}_{run_id[:8]}"
+    return StagingTables(
+        dsn=dsn, data=name, quarantine=f"{name}_quarantine", log=f"{name}_log" if log else None
+    )
+
+
+def _decided(run: Session, batch: Batch, ruling: Ruling, verdict: Verdict, seen: Seen) -> Ruling | None:
+    """None: commit what is staged. A Ruling: stage again by it. Raises ContractBroken, or InputsUnreadable."""
+    hold, decision = ruling.hold, ruling.decision
+    if hold.whole is not None:
+        return None
+    if decision is not None and (more := beyond(decision, verdict, seen)):
+        return _lapse(run, batch, decision, more)
+    if not verdict.stops:
+        return None
+    if decision is None:
+        raise _stop(run, batch, verdict, seen, ruling.lapsed)
+    # The rows that break such a rule, if it is about rows at all, are not known one by one.
+    known = {rule.number for rule in hold.rules}
+    about_all = [
+        result.reason
+        for result in verdict.results
+        if result.severity == Severity.CRITICAL
+        and not result.success
+        and (result.unexpected_count is None or result.number not in known)
+    ]
+    if decision.action == "quarantine-all" and about_all:
+        return replace(ruling, hold=replace(hold, whole=about_all[0]))
+    return None
+
+
+def _lapse(run: Session, batch: Batch, decision: Decision, changes: Sequence[str]) -> Ruling:
+    """Forget a decision that does not cover what the batch now is, and go by the suite alone."""
+    with session(run.sinks.dsn) as cursor:
+        leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
+        deliveries.undecide(cursor, run.stream_id, batch.batch_id)
+    lapsed = f"{decision.who}'s decision {decision.action} no longer holds: {'; '.join(changes)}"
+    log.warning("batch %s of %s: %s", batch.batch_id, run.lease.pipeline, lapsed)
+    return replace(Ruling.of(run.rules, None), lapsed=lapsed)
+
+
+def _stop(
+    run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str
+) -> ContractBroken | InputsUnreadable:
+    pipeline = run.lease.pipeline
+    if any(UNREADABLE_STOP in stop for stop in verdict.stops):
+        return _unreadable(run, batch, replace(verdict, success=False), seen, lapsed)
+    if run.apart is not None:
+        return ContractBroken(
+            f"The {run.apart.kind} of {pipeline} broke its contract, and nothing was changed: "
+            + "; ".join(verdict.stops),
+            remedy=f"mend the suite or the transform, then the same command again (`sluice whatif {pipeline}`"
+            " shows what a suite would do)",
+        )
+    _record_stop(run, batch, verdict, seen, lapsed)
+    again = (
+        f', or `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all --why "…"` (or --accept)'
+    )
+    if not run.sinks.pipeline.replayable:
+        again = ", or raise max_quarantine_share; what this batch had read can't be read again"
+    return ContractBroken(
+        f"Batch {batch.batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
+        + "; ".join([*verdict.stops, *([lapsed] if lapsed else [])])
+        + "\n  evidence: the whole report is in sluice.stopped_batch",
+        remedy=f"mend the suite and run again{again}",
+    )
+
+
+def _unreadable(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> InputsUnreadable:
+    _refuse_changed(run, batch)  # such as a file that is still being written
+    pipeline = run.lease.pipeline
+    if run.apart is not None:
+        return InputsUnreadable(
+            f"The {run.apart.kind} of {pipeline} changed nothing, for not all of its inputs can be read: "
+            + some(verdict.stops),
+            remedy="put whole files in their place, or the schema back as it was, then the same again",
+            stops=verdict.stops,
+        )
+    _record_stop(run, batch, verdict, seen, lapsed)
+    told = [some(verdict.stops), *([lapsed] if lapsed else [])]
+    return InputsUnreadable(
+        f"Batch {batch.batch_id} of {pipeline}, not delivered, for not all of it can be read: {'; '.join(told)}"
+        "\n  evidence: the whole report is in sluice.stopped_batch",
+        remedy=f"put whole files in their place, then `sluice recover {pipeline}` and `sluice run {pipeline}`. Or deliver"
+        " what can be read and hold the rest, one row for each file: of this batch by"
+        f' `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all --why "…"`, of every batch by'
+        ' unreadable="hold" in the declaration; then run again',
+        stops=verdict.stops,
+    )
+
+
+def _record_stop(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> None:
+    with session(run.sinks.dsn) as cursor:
+        # A run that was fenced stops nothing: its stream may be one of the past.
+        leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
+        stops.record_stop(
+            cursor,
+            run.lease.pipeline,
+            run.stream_id,
+            batch.batch_id,
+            verdict.stops,
+            report_text(verdict),
+            seen=seen,
+            lapsed=lapsed,
+        )
+
+
+def _refuse_changed(run: Session, batch: Batch) -> None:
+    changes = batch.changed()
+    if changes and run.apart is not None:
+        raise InputsChanged(
+            f"The {run.apart.kind} of {run.lease.pipeline} changed nothing: its inputs are not as they were when it was"
+            f" planned: {some(changes)}",
+            remedy=f"{run.again}, which asks whether to take them as they are",
+        )
+    if changes:
+        raise InputsChanged(
+            f"Batch {batch.batch_id} of {run.lease.pipeline}, not delivered: its inputs are not as they were"
+            f" listed: {some(changes)}",
+            remedy="put the files back as they were and land new content under new names; then run again."
+            f" To take them as they are now: `sluice recover {run.lease.pipeline}`",
+        )
+
+
+def _give_up(run: Session, task: StageTask, outcome: str) -> None:
+    """Close an attempt that will not be committed; its objects are the sweeper's."""
+    with session(run.sinks.dsn) as cursor:
+        attempts.close_attempt(cursor, task.delivery_id, outcome)
+        drop_idle_staging(cursor, task.tables.names)
+
+
+def _give_up_after(run: Session, task: StageTask, error: Exception) -> None:
+    """As `_give_up`; `error` must not be hidden: what can't be closed now, the next run fences."""
+    try:
+        _give_up(run, task, "stopped" if isinstance(error, ContractBroken | InputsUnreadable) else "failed")
+    except (SluiceError, psycopg2.Error) as second:
+        error.add_note(f"Attempt {task.delivery_id} could not be closed: {second}")

@@ -1,0 +1,140 @@
+"""A delivery as its commit writes it into the ledger: the row, its inputs, its files, and how it was judged.
+
+Every function takes the cursor of the one transaction, whose caller holds the pipeline's lock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+from psycopg2.extras import Json, execute_values
+
+from etl.common.database import Cursor, constraint_of, run
+from etl.common.errors import InputsChanged
+from etl.common.statements import statement
+from etl.ledger.inputs import Input
+from etl.ledger.stops import Decision
+from etl.quality.metrics import RANKS, ColumnMetrics
+from etl.quality.verdict import Verdict
+from etl.sinks.lake.parquet_writer import StagedFile
+
+PAGE = 10_000  # rows of one INSERT: a batch may have as many inputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A ledger row about to be written."""
+
+    delivery_id: int
+    pipeline: str
+    stream_id: str
+    batch_id: int
+    run_id: str
+    rows_in: int
+    delivered: int
+    quarantined: int
+    malformed: int
+    checksum: int
+    quarantine_checksum: int
+    suite_digest: str
+    lookups: dict[str, object]
+    manifest: str
+    previous: int | None
+    metadata_location: str
+    quarantine_metadata_location: str
+    snapshot_id: int | None
+    kind: str = "stream"  # or replay, or release
+    released_from: int | None = None  # of a release: the delivery that had held its rows
+    watermark_ms: int | None = None  # of a stream that keeps state: what the batch began with
+    time_ms: int | None = None
+    records: int | None = None  # that were read, where the rows are not of them alone
+    late: int | None = None  # records behind the watermark as they were read, where that is told
+    dropped: int | None = None  # behind the watermark, by an operator that keeps state
+
+
+def insert_delivery(cursor: Cursor, entry: Entry) -> None:
+    """The ledger row."""
+    values = {
+        **entry.__dict__,
+        "delivery": entry.delivery_id,
+        "stream": entry.stream_id,
+        "batch": entry.batch_id,
+        "run": entry.run_id,
+        "lookups": Json(entry.lookups),
+    }
+    run(cursor, "ledger", "insert_delivery", values)
+
+
+def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None:
+    """The inputs; InputsChanged when one of them is in another live delivery."""
+    values = [
+        (entry.delivery_id, entry.pipeline, i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source)
+        for i in inputs
+    ]
+    try:
+        if values:
+            execute_values(cursor, statement("ledger", "insert_inputs"), values, page_size=PAGE)
+    except psycopg2.IntegrityError as error:
+        if constraint_of(error) != "one_input_one_delivery":
+            raise
+        recover = f"`sluice recover {entry.pipeline}`, which makes the checkpoint know what was delivered"
+        raise InputsChanged(
+            f"Batch {entry.batch_id} of {entry.pipeline} was not committed: one of its inputs was delivered before"
+            f" ({(error.diag.message_detail or '').strip()})",
+            remedy=recover
+            if entry.kind == "stream"
+            else "the same again, if it is to replace what was delivered",
+        ) from error
+
+
+def insert_files(cursor: Cursor, delivery_id: int, kind: str, files: Sequence[StagedFile]) -> None:
+    values = [(delivery_id, kind, file.path, file.rows, file.size) for file in files]
+    if values:
+        execute_values(cursor, statement("ledger", "insert_files"), values, page_size=PAGE)
+
+
+def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: str) -> None:
+    results = [
+        (
+            delivery_id,
+            r.number,
+            r.reason,
+            r.expectation_type,
+            str(r.severity),
+            r.success,
+            r.element_count,
+            r.unexpected_count,
+            r.where,
+        )
+        for r in verdict.results
+    ]
+    if results:
+        execute_values(cursor, statement("ledger", "insert_quality_rules"), results)
+    columns = [_column_metrics(delivery_id, number, one) for number, one in enumerate(verdict.columns)]
+    if columns:
+        execute_values(cursor, statement("ledger", "insert_column_metrics"), columns)
+    values = {"delivery": delivery_id, "success": verdict.success, "report": report}
+    run(cursor, "ledger", "insert_quality", values)
+
+
+def _column_metrics(delivery_id: int, number: int, one: ColumnMetrics) -> tuple[Any, ...]:
+    figures = (one.rows, one.nulls, one.nans, one.minimum, one.maximum, one.mean, one.deviation)
+    moments = (one.earliest, one.latest)
+    estimates = (one.distinct_estimate(), *(one.quantile(rank) for rank in RANKS.values()))
+    return delivery_id, one.column, number, *figures, *moments, *estimates, one.distinct, one.quantiles
+
+
+def report_text(verdict: Verdict, decision: Decision | None = None) -> str:
+    """The report that is kept with a batch, as JSON text."""
+    content = {
+        "success": verdict.success,
+        "suite_digest": verdict.suite_digest,
+        "stops": list(verdict.stops),
+        "decision": decision.json() if decision else None,
+        "results": [result.result for result in verdict.results],
+    }
+    return json.dumps(content, default=str)

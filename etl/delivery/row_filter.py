@@ -1,0 +1,147 @@
+"""Splits a task's rows into those that are delivered and those that are held, with every reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl.common.record_columns import RAW, WHY
+from etl.pipeline import Sink, Upsert
+from etl.quality.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, StageRule
+from etl.sinks.lake.parquet_writer import StagedFile
+from etl.sinks.limits import breaches, repaired
+from etl.sinks.warehouse.staging import plain_values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """Which rows go to quarantine."""
+
+    rules: tuple[StageRule, ...]  # a row that breaks one of these is held
+    whole: str | None = None  # hold every row, for this reason
+
+    @classmethod
+    def by(cls, rules: Iterable[StageRule]) -> Hold:
+        """As the suite says, nobody having decided otherwise."""
+        return cls(rules=tuple(rule for rule in rules if rule.quarantines))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sieve:
+    """What tells the rows to deliver from those to hold."""
+
+    columns: pa.Schema  # the transform's output in the common types
+    words: int  # how many int64 columns of flags follow the columns
+    sampled: tuple[StageRule, ...]  # rules whose failing values are reported
+    hold: Hold
+    keys: tuple[str, ...]  # of an upsert sink: a row without one of them is held
+    partitioned_by: str | None  # the column that partitions the lake
+
+    @classmethod
+    def of(
+        cls, sink: Sink, columns: pa.Schema, words: int, rules: tuple[StageRule, ...], hold: Hold
+    ) -> Sieve:
+        """Of rows that go to the sink, judged by these rules."""
+        return cls(
+            columns=columns,
+            words=words,
+            sampled=rules,
+            hold=hold,
+            keys=sink.keys if isinstance(sink, Upsert) else (),
+            partitioned_by=sink.partition_by.column if sink.partition_by else None,
+        )
+
+
+@dataclass(kw_only=True)
+class TaskReport:
+    """What one task staged; only the reports of winning tasks reach the driver."""
+
+    partition: int
+    task: int
+    delivered: int = 0
+    quarantined: int = 0
+    histograms: tuple[Counter[int], ...] = ()  # per word of flags: value -> rows
+    reasons: Counter[str] = field(default_factory=Counter)  # reason -> quarantined rows that carry it
+    samples: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)  # rule number -> failing values
+    data_files: list[StagedFile] = field(default_factory=list)
+    quarantine_files: list[StagedFile] = field(default_factory=list)
+    checksum: int = 0
+    quarantine_checksum: int = 0
+
+    @classmethod
+    def of(cls, sieve: Sieve, *, partition: int, number: int) -> TaskReport:
+        """A report of no rows yet."""
+        words = tuple(Counter[int]() for _ in range(sieve.words))
+        return cls(partition=partition, task=number, histograms=words)
+
+
+def conform(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """The batch's own columns in the common types."""
+    return pa.RecordBatch.from_arrays(
+        [
+            batch.column(f.name) if batch.column(f.name).type == f.type else batch.column(f.name).cast(f.type)
+            for f in columns
+        ],
+        schema=columns,
+    )
+
+
+def sift(
+    sieve: Sieve, batch: pa.RecordBatch, rows: pa.RecordBatch, report: TaskReport
+) -> tuple[pa.Array | None, list[list[str]]]:
+    """Which rows are held (None: none is), and the reasons of each held row, in order.
+
+    `rows` are the batch's own columns in the common types. Flags, reasons and samples go into the report.
+    """
+    words = [batch.column(f"_flags{word}") for word in range(sieve.words)]
+    for word, histogram in zip(words, report.histograms, strict=True):
+        for entry in pc.value_counts(word).to_pylist():
+            histogram[entry["values"]] += entry["counts"]
+    _take_samples(sieve, rows, words, report)
+    found: list[tuple[str, pa.Array]] = []
+    if RAW in batch.schema.names:
+        found += [(one, pc.equal(batch.column(WHY), one)) for one in pc.unique(batch.column(WHY)).to_pylist()]
+    else:
+        found += [(rule.reason, hit) for rule in sieve.hold.rules if (hit := _hits(rule, words)) is not None]
+        found += breaches(rows, keys=sieve.keys, partitioned_by=sieve.partitioned_by)
+    if sieve.hold.whole is not None:
+        found.append((sieve.hold.whole, pa.repeat(True, batch.num_rows)))
+    if not found:
+        return None, []
+    held = found[0][1]
+    for _, hit in found[1:]:
+        held = pc.or_(held, hit)
+    masks = [(reason, hit.filter(held).to_pylist()) for reason, hit in found]
+    reasons = [[reason for reason, hit in masks if hit[row]] for row in range(len(masks[0][1]))]
+    for row in reasons:
+        report.reasons.update(row)
+    return held, reasons
+
+
+def _hits(rule: StageRule, words: list[pa.Array]) -> pa.Array | None:
+    """The rows that break `rule`, or None when no row does."""
+    word, bit = divmod(rule.broken, FLAGS_PER_WORD)
+    hit = pc.not_equal(pc.bit_wise_and(words[word], 1 << bit), 0)
+    return hit if hit.true_count else None
+
+
+def _take_samples(sieve: Sieve, rows: pa.RecordBatch, words: list[pa.Array], report: TaskReport) -> None:
+    for rule in sieve.sampled:
+        taken = report.samples.setdefault(rule.number, [])
+        if len(taken) < SAMPLES_PER_RULE and (hit := _hits(rule, words)) is not None:
+            some = rows.select(list(rule.columns)).filter(hit).slice(0, SAMPLES_PER_RULE - len(taken))
+            taken += zip(*(_python_values(column) for column in some.columns), strict=True)
+
+
+def _python_values(values: pa.Array) -> list[Any]:
+    """As Python has them; as text where its calendar ends."""
+    try:
+        found: list[Any] = repaired(values).to_pylist()
+    except (OverflowError, ValueError):
+        return plain_values(values)
+    return found

@@ -1,0 +1,80 @@
+"""What a decision on a stopped batch covers: the batch as it was seen when it stopped, and nothing beyond.
+
+Where suite, lookups or models are others by then, or more of the batch breaks its rules, nobody has decided on what it now
+is: the decision is forgotten, and the batch is judged as if there had been none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from etl.delivery.batch import Session
+from etl.delivery.row_filter import Hold
+from etl.ledger.stops import SHARE_STOP, Decision, Seen
+from etl.quality.verdict import Counts, StageRule, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruling:
+    """By whose word an attempt holds rows back."""
+
+    hold: Hold
+    decision: Decision | None = None  # that holds
+    lapsed: str = ""  # whose decision no longer holds, and why
+
+    @classmethod
+    def of(cls, rules: Sequence[StageRule], decision: Decision | None) -> Ruling:
+        """Hold what breaks a rule; of an accepted batch, what breaks one that it kept when it stopped."""
+        hold = Hold.by(rules)
+        if decision and decision.seen and decision.action == "accept":
+            kept = tuple(rule for rule in hold.rules if rule.reason not in decision.seen.broken)
+            hold = replace(hold, rules=kept)
+        return cls(hold=hold, decision=decision)
+
+
+def seen_of(run: Session, counts: Counts, verdict: Verdict) -> Seen:
+    """Tell what a decision on this batch would be about."""
+    broken = {rule.reason: counts.count(rule.broken) for rule in run.rules if rule.quarantines}
+    return Seen(
+        suite_digest=run.suite_digest,
+        lookups=run.lookups,
+        share=verdict.share,
+        broken={reason: rows for reason, rows in broken.items() if rows},
+    )
+
+
+def changed_since(decision: Decision, run: Session) -> list[str]:
+    """Name what the batch would be judged by, or made with, that is not as it was when it stopped."""
+    then = decision.seen
+    if then is None:
+        return [
+            "it was on a stop that an earlier version of Sluice recorded, without the suite and the lookups"
+        ]
+    names = sorted(run.lookups.keys() | then.lookups.keys())
+    others = [name for name in names if run.lookups.get(name) != then.lookups.get(name)]
+    models = run.sinks.pipeline.models
+    return [
+        *(["the suite has changed since"] if run.suite_digest != then.suite_digest else []),
+        *(f"the {'model' if name in models else 'lookup'} {name} has changed since" for name in others),
+    ]
+
+
+def beyond(decision: Decision, verdict: Verdict, seen: Seen) -> list[str]:
+    """Name what the batch, staged and judged, breaks that was not decided on."""
+    then = decision.seen
+    if then is None:
+        return []  # it has lapsed before
+    accepted = then.broken if decision.action == "accept" else {}
+    more = [
+        f"{seen.broken[reason]:,} rows break {reason}, and {rows:,} did then"
+        for reason, rows in accepted.items()
+        if seen.broken.get(reason, 0) > rows
+    ]
+    return more + [stop for stop in verdict.stops if not _is_covered(stop, decision, then, seen)]
+
+
+def _is_covered(stop: str, decision: Decision, then: Seen, seen: Seen) -> bool:
+    """Whether the decision was on this stop, or on as many rows held as this; accepted rules hold fewer."""
+    of_share = SHARE_STOP in stop and any(SHARE_STOP in one for one in decision.stops)
+    return stop in decision.stops or (of_share and (seen.share or 0) <= (then.share or 0))

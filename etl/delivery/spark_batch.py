@@ -1,0 +1,308 @@
+"""A Spark micro-batch as the delivery sees it: one job that stages it, and the suite's verdict on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from etl.common.errors import InputsChanged, InputsDoubled, InputsUnreadable, SetupError
+from etl.common.outages import outage
+from etl.common.record_columns import MALFORMED_REASON, RAW, SOURCE_PATH, WHY
+from etl.common.settings import Settings
+from etl.common.wording import counted as in_words
+from etl.common.wording import left_out, some
+from etl.delivery.batch import Staged
+from etl.delivery.row_filter import TaskReport
+from etl.delivery.stage import UNREADABLE_RAW, StageTask, stage
+from etl.ledger.inputs import Input
+from etl.ledger.offsets import Range
+from etl.ledger.stops import STATE_STOP, UNREADABLE_STOP
+from etl.pipeline import Pipeline
+from etl.quality.rules import Rules
+from etl.quality.verdict import Counts, Verdict
+from etl.sources import evidence
+from etl.sources.cutoff import takes
+from etl.spark.checkpoint.format import About
+from etl.spark.frames import parquet
+from etl.spark.state_plan import dropped
+from etl.spark.tasks import collect, in_tasks
+from etl.spark.watermark import LATE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from etl.sources.files import Source
+    from etl.spark.checkpoint.reader import Checkpoint, LoggedFile
+
+
+log = logging.getLogger("sluice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkBatch:
+    """One micro-batch of foreachBatch."""
+
+    batch_id: int
+    frame: DataFrame
+    inputs: Sequence[Input]
+    ranges: Sequence[Range] = ()  # of Kafka
+    stale: Sequence[str]  # inputs that are not as Spark listed them, in words
+    state: Sequence[str] = ()  # what the transform keeps between batches
+    about: About | None = None  # where it keeps state: what the batch began with
+    holds: Callable[[str, str], bool] | None = (
+        None  # whether a file that can't be read, for this reason, stops nothing
+    )
+    source: Source
+    rules: Rules
+    settings: Settings
+
+    @classmethod
+    def of(
+        cls,
+        frame: DataFrame,
+        batch_id: int,
+        checkpoint: Checkpoint,
+        source: Source,
+        rules: Rules,
+        settings: Settings,
+        *,
+        state: Sequence[str],
+    ) -> SparkBatch:
+        """The batch with its inputs, from the logs that Spark wrote before it called."""
+        source, output = source.of_batch(frame)
+        taken, landing = takes(rules.pipeline), settings.landing
+        logged = [file for file in checkpoint.inputs(batch_id) if taken(evidence.path_of(file.uri, landing))]
+        _refuse_doubled(logged, rules.pipeline)
+        found = evidence.look_again(logged, landing=landing)
+        there = {one.uri for one in found}
+        gone = [_as_logged(file, settings) for file in logged if file.uri not in there]
+        return cls(
+            batch_id=batch_id,
+            frame=output,
+            inputs=[*found, *gone],
+            ranges=source.ranges(checkpoint, batch_id),
+            stale=_since_listed(logged, found),
+            state=state,
+            about=checkpoint.about(batch_id) if state else None,
+            source=source,
+            rules=rules,
+            settings=settings,
+        )
+
+    @property
+    def _uris(self) -> list[str]:
+        """Of all that it reads."""
+        return [one.uri for one in self.inputs] + [one.uri for one in self.ranges if not one.empty]
+
+    def stage(self, task: StageTask) -> Staged:
+        """One job over the batch; a small second one over its input when some records are malformed."""
+        self._refuse_stale()
+        misfits = self.source.misfits(self._uris)
+        self._refuse_part(misfits)
+        uris = [one for one in self._uris if one not in misfits]
+        unreadable: Mapping[str, str] = {}
+        job = self._job(self.source.again(uris, broken=()) if misfits else self.frame, task)
+        try:
+            reports = collect(job)
+        except Exception as error:  # noqa: BLE001 - raised again when no file and no rule is to blame
+            unreadable = self._to_blame(error, uris)
+            self._refuse_part(unreadable)
+            job = self._job(self.source.again(uris, broken=unreadable), task)
+            reports = collect(job)
+        malformed: list[TaskReport] = []
+        counted = (not unreadable and self._counted(job)) or self.source.count(uris, broken=unreadable)
+        told = {**misfits, **unreadable}
+        if told or counted["malformed"]:
+            malformed = collect(self._staging(self._malformed(uris, told), task))
+            self._require_all(malformed, counted["malformed"], told)
+            self._tell(told)
+        return Staged(
+            stops=self._stops(told),
+            reports=reports,
+            malformed=malformed,
+            aggregates=self.rules.aggregates(job),
+            records=counted["rows"] if self.state else None,
+            late=counted.get(LATE) if self.state else None,
+            dropped=self._dropped(counted.get(LATE)) if self.state else None,
+            about=self.about,
+        )
+
+    def _counted(self, job: DataFrame) -> Mapping[str, int] | None:
+        """What the job read; None where it need not have read all: a limit stops when it has enough."""
+        return None if any(one.startswith("GlobalLimit") for one in self.state) else self.source.counted(job)
+
+    def _to_blame(self, error: Exception, uris: Sequence[str]) -> Mapping[str, str]:
+        """The files that made the job fail; VerdictUnknown where a rule did; raises `error` when neither.
+
+        No file and no rule is looked at where a service was away, or Kafka did not give what was asked for.
+        """
+        from etl.quality.blame import require_evaluable
+        from etl.spark.java_errors import causes
+
+        if (away := outage(error)) is not None:
+            raise away from error
+        if self.ranges and any("org.apache.kafka." in one or "KAFKA" in one for one in causes(error)):
+            raise error
+        try:
+            return self.source.to_blame(error, uris)
+        except Exception as other:
+            if other is error and (again := self._again(uris)) is not None:
+                require_evaluable(self.rules.suite, again)
+            raise
+
+    def _again(self, uris: Sequence[str]) -> DataFrame | None:
+        """The batch to be looked at once more. With state it is made once; then it is what comes of its input by itself."""
+        if not self.state:
+            return self.frame
+        try:
+            return self.source.again(uris, broken=())
+        except SetupError:  # of a transform that streams and can't be run in any other way
+            return None
+
+    def _dropped(self, late: int | None) -> int:
+        """What Spark left out behind the watermark is in neither sink: not without a word."""
+        from etl.spark.observation import micro_batch
+
+        execution = micro_batch(self.frame)
+        count = dropped(execution) if execution is not None else 0
+        if count:
+            log.warning(
+                "batch %s of %s: %s%s%s",
+                self.batch_id,
+                self.rules.pipeline.name,
+                left_out(count),
+                "" if late is None else f" (late, as they were read: {in_words(late, 'record')})",
+                "" if self.rules.pipeline.tells_late else "; `late=` in the declaration holds such records",
+            )
+        return count
+
+    def pass_by(self) -> None:
+        """Of a batch that was delivered before: what it leaves in the state is still made, for the next one."""
+        if self.state:
+            self._refuse_stale()
+            self.frame.write.format("noop").mode("overwrite").save()
+
+    def _refuse_stale(self) -> None:
+        """Not before the ledger was asked: the files of a batch that is delivered already may be gone."""
+        if self.stale:
+            name = self.rules.pipeline.name
+            raise InputsChanged(
+                f"Batch {self.batch_id} of {name} can't run: its inputs are not as Spark listed them:"
+                f" {'; '.join(self.stale[:5])}",
+                remedy="put the files back as they were and land new content under new names; then run again."
+                f" To take them as they are now: `sluice recover {name}`",
+            )
+
+    def _refuse_part(self, unreadable: Mapping[str, str]) -> None:
+        """With state the batch can't be made of what can be read of its files: its state would be of all of them."""
+        if self.state and unreadable:
+            name = self.rules.pipeline.name
+            stops = _sentences(unreadable)
+            raise InputsUnreadable(
+                f"Batch {self.batch_id} of {name}, not delivered: {STATE_STOP}, and not all of these can be read:"
+                f" {some(stops)}",
+                remedy=f"put whole files in their place, then `sluice recover {name}` and `sluice run {name}`",
+                stops=[*stops, STATE_STOP],
+            )
+
+    def _stops(self, unreadable: Mapping[str, str]) -> tuple[str, ...]:
+        """Why it may not be delivered of what can be read of its files; none: such files are held."""
+        holds = self.holds or (lambda _uri, _why: self.rules.pipeline.unreadable == "hold")
+        return _sentences({uri: why for uri, why in unreadable.items() if not holds(uri, why)})
+
+    def _tell(self, unreadable: Mapping[str, str]) -> None:
+        """Where it is delivered, each such file is one held row: what of it could not be read is in neither sink."""
+        for uri, why in unreadable.items():
+            log.warning(
+                "batch %s of %s: not all of %s can be read: %s. Where that is held as malformed, and a whole file is in its"
+                " place later, `sluice replay` of this delivery with --accept-changed reads it again",
+                self.batch_id,
+                self.rules.pipeline.name,
+                uri,
+                why,
+            )
+
+    def _require_all(
+        self, malformed: Sequence[TaskReport], counted: int, unreadable: Mapping[str, str]
+    ) -> None:
+        """Every record that the pass left out as malformed is held, or the batch is not delivered."""
+        held = sum(report.quarantined for report in malformed)
+        if not unreadable and held < counted:
+            raise InputsChanged(
+                f"Batch {self.batch_id} of {self.rules.pipeline.name}, not delivered: {counted} malformed records"
+                f" were counted, and reading its files again found {held}",
+                remedy="see what changes the landed files; then run again",
+            )
+
+    def _job(self, frame: DataFrame, task: StageTask) -> DataFrame:
+        return self._staging(self.rules.flagged(frame), task)
+
+    def _staging(self, frame: DataFrame, task: StageTask) -> DataFrame:
+        """At most `pg_connections` tasks write at a time; each opens one connection."""
+        return in_tasks(frame.coalesce(self.settings.pg_connections), partial(stage, task))
+
+    def _malformed(self, uris: Sequence[str], unreadable: Mapping[str, str]) -> DataFrame:
+        """The malformed and late records in the shape of the output: null columns, no flag, the raw record."""
+        from pyspark.sql import functions as F
+
+        records = self.source.malformed(uris, broken=unreadable)
+        if unreadable:
+            session = records.sparkSession
+            rows = [(f"{UNREADABLE_RAW}{why}", uri, MALFORMED_REASON) for uri, why in unreadable.items()]
+            kind = f"{RAW} string, {SOURCE_PATH} string, {WHY} string"
+            records = records.unionAll(session.createDataFrame(rows, kind))
+        nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
+        flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.words)]
+        return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY)
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:
+        """The suite's verdict; rules that the pass can't answer are asked of GX on the staged rows."""
+        return self.rules.judge(counts, lambda: self._staged_rows(staged))
+
+    def _staged_rows(self, staged: Staged) -> DataFrame:
+        """The transform's whole output, read back from what was staged of it."""
+        files = [f for report in staged.reports for f in (*report.data_files, *report.quarantine_files)]
+        return parquet(self.frame.sparkSession, [file.path for file in files], self.rules.schema)
+
+    def changed(self) -> Sequence[str]:
+        """Inputs that are not as they were when the batch began. Raises OffsetsGone for a topic that was made anew."""
+        self.source.require_same_topics(self.ranges)
+        now = evidence.look_again(self.inputs, landing=self.settings.landing)
+        return evidence.changed(self.inputs, now)
+
+
+def _sentences(unreadable: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{uri}{UNREADABLE_STOP}{why}" for uri, why in unreadable.items())
+
+
+def _refuse_doubled(logged: Sequence[LoggedFile], pipeline: Pipeline) -> None:
+    """A file that two of the patterns match is read twice, and would be told as of one source when it is read again."""
+    sources: dict[str, list[str]] = {}
+    for file in logged:
+        sources.setdefault(file.uri, []).append(pipeline.files[file.source].pattern)
+    for uri, patterns in sources.items():
+        if len(patterns) > 1:
+            raise InputsDoubled(
+                f"{uri} is matched by {' and by '.join(patterns)} of pipeline {pipeline.name}: it would be delivered twice",
+                remedy=f"declare patterns of which one matches it, then `sluice recover {pipeline.name}`",
+            )
+
+
+def _as_logged(file: LoggedFile, settings: Settings) -> Input:
+    """An input that is gone, by what Spark's log says of it."""
+    path = evidence.path_of(file.uri, settings.landing)
+    return Input(path=path, uri=file.uri, size=0, mtime_ms=file.mtime_ms, etag=None, source=file.source)
+
+
+def _since_listed(logged: Sequence[LoggedFile], found: Sequence[Input]) -> list[str]:
+    """What changed between Spark's listing and now: it logs each file's time of last change."""
+    now = {one.uri: one for one in found}
+    problems = [f"{file.uri} is gone" for file in logged if file.uri not in now]
+    return problems + [
+        f"{file.uri} was changed after it was listed"
+        for file in logged
+        if file.uri in now and now[file.uri].mtime_ms // 1000 != file.mtime_ms // 1000
+    ]

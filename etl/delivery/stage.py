@@ -1,0 +1,113 @@
+"""Runs on the executors: one task's rows to Parquet on S3 and to PostgreSQL's staging tables, in one pass.
+
+Nothing that a task writes can be seen by a reader: its objects are in no Iceberg metadata, its rows in a
+staging table of the attempt, under the number of the task. The transaction merges only the rows of tasks
+whose message the driver received, so a task that ran twice counts once. This module imports neither
+pyspark nor pyiceberg, whose import costs each cold worker a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl.common import steps
+from etl.common.record_columns import RAW, REASONS, SOURCE_PATH
+from etl.common.steps import Step
+from etl.delivery.row_filter import Sieve, TaskReport, conform, sift
+from etl.sinks.checksum import MODULUS, checksum
+from etl.sinks.columns import IDENTITY
+from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, ObjectWriter
+from etl.sinks.limits import repaired
+from etl.sinks.warehouse.staging import StagingTables, StagingWriter
+
+UNREADABLE_RAW = "unreadable file: "  # begins what is held in the place of a record, before the reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTask:
+    """All that a task must know to stage its rows; pickled to the executors."""
+
+    delivery_id: int
+    stream_id: str
+    batch_id: int
+    sieve: Sieve
+    data: FileSpec
+    quarantine: FileSpec
+    store: ObjectStore
+    tables: StagingTables
+    on_step: steps.Listener | None = None
+
+
+def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int, number: int) -> TaskReport:
+    """Write every row of `batches` to exactly one of the two tables, on S3 and in staging, or raise.
+
+    `number` tells this run of the partition from any other. Memory is bounded by a few batches and the
+    open objects' buffers, whatever the partition's size.
+    """
+    steps.listen(task.on_step)
+    report = TaskReport.of(task.sieve, partition=partition, number=number)
+    data = ObjectWriter(task.data, task.store, task.delivery_id, partition)
+    quarantine = ObjectWriter(task.quarantine, task.store, task.delivery_id, partition)
+    try:
+        with StagingWriter(task.tables, number) as staging:
+            staging.copy(_delivered(task, batches, report, data, quarantine, staging))
+            staging.copy_quarantine()
+            report.data_files, report.quarantine_files = data.close(), quarantine.close()
+            staging.commit()
+    except BaseException:
+        data.abort()
+        quarantine.abort()
+        raise
+    steps.reached(Step.TASK_COMMITTED)
+    return report
+
+
+def _delivered(
+    task: StageTask,
+    batches: Iterator[pa.RecordBatch],
+    report: TaskReport,
+    data: ObjectWriter,
+    quarantine: ObjectWriter,
+    staging: StagingWriter,
+) -> Iterator[pa.RecordBatch]:
+    """Split each batch, write both halves to S3 and the held one to staging; yield the delivered one."""
+    sieve, names = task.sieve, task.sieve.columns.names
+    in_order = [
+        name for name in task.quarantine.schema.names if name in names
+    ]  # the file's, which audit reads
+    for batch in batches:
+        rows = conform(batch, sieve.columns)
+        held, reasons = sift(sieve, batch, rows, report)
+        if held is not None:
+            bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons)
+            report.quarantined += bad.num_rows
+            report.quarantine_checksum = (report.quarantine_checksum + checksum(bad, names)) % MODULUS
+            quarantine.write(_with_identity(bad, task))
+            staging.hold(bad, in_order)
+            rows = rows.filter(pc.invert(held))
+        if rows.num_rows:
+            report.delivered += rows.num_rows
+            report.checksum = (report.checksum + checksum(rows, names)) % MODULUS
+            data.write(_with_identity(rows, task))
+            yield rows
+
+
+def _quarantine_rows(batch: pa.RecordBatch, rows: pa.RecordBatch, reasons: list[list[str]]) -> pa.RecordBatch:
+    def kept(name: str) -> pa.Array:
+        return batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.string())
+
+    texts = [repaired(column) for column in (*rows.columns, kept(RAW), kept(SOURCE_PATH))]
+    arrays = [*texts[:-2], pa.array(reasons, pa.list_(pa.string())), *texts[-2:]]
+    return pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, REASONS, RAW, SOURCE_PATH])
+
+
+def _with_identity(rows: pa.RecordBatch, task: StageTask) -> pa.RecordBatch:
+    """`rows` with the three columns that name their delivery."""
+    identity = (task.stream_id, task.batch_id, task.delivery_id)
+    constants = [pa.scalar(value, kind) for value, kind in zip(identity, IDENTITY.types, strict=True)]
+    arrays = [*rows.columns, *(pa.repeat(value, rows.num_rows) for value in constants)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, *IDENTITY.names])

@@ -1,0 +1,130 @@
+"""Rows of an upsert sink that come back into force when a replay takes away the newer ones that covered them.
+
+The table has one row a key, the lake every change. Once the replaced rows are gone, each of their keys has the
+newest of what the other live deliveries brought, exactly as if the replaced ones had never been; and over that
+the replay's own rows are merged as any. A row of the table is at least as new as all that it covers. So where the
+replay brings one that is as new as that, it wins, and the lake need not be asked; it is asked for the other keys
+alone, and not read where there are none.
+
+Which keys these are, and their changes, is staged before the lock, and under the lock found out once more. Whatever
+adds to the changes moves the Iceberg table's pointer, so a commit that came in between is noticed by the swap, and a
+key that only now needs its changes by the second look: what is missing is staged, and the transaction tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+from psycopg2 import sql
+
+from etl.common.database import Cursor, run, session
+from etl.common.statements import statement
+from etl.delivery.batch import ChangeLog, StagedChanges
+from etl.delivery.row_filter import conform
+from etl.delivery.stage import StageTask
+from etl.sinks.warehouse.staging import StagingTables, StagingWriter
+from etl.sinks.warehouse.table import NOTED, Warehouse
+
+LISTED = 10_000  # keys; of more the log is asked by what was replaced, which Spark reads by itself
+
+
+@dataclass(kw_only=True)
+class Uncovered:
+    """What is staged of the change log for one replay."""
+
+    dsn: str = field(repr=False)
+    pipeline: str
+    warehouse: Warehouse
+    log: ChangeLog
+    task: StageTask
+    brought: Sequence[int]  # the tasks that staged the replay's own rows
+    replaced: tuple[int, ...]
+    as_found: bool  # the table may lack rows that it should have
+    deliveries: set[int] = field(default_factory=set)  # staged so far, of all keys that were asked for
+    tasks: list[StagedChanges] = field(default_factory=list)
+
+    def catch_up(self) -> None:
+        """Stage what live deliveries have brought and is not staged yet; once more when the draft's base is known.
+
+        What is staged of a delivery that another replay takes out of force meanwhile is not put back.
+        """
+        if self.as_found and not self.log.lost and not self.tasks:
+            self._stage_replaced()
+        with session(self.dsn) as cursor:
+            if self.has_grown(cursor) and not self.log.lost:
+                self.deliveries.clear()
+            keys = None if self.log.lost else self._keys(cursor)
+            live, files = self._missing(cursor)
+        if files and (keys is None or keys.num_rows):
+            self.tasks += self.log.stage(self.task, files, keys)
+        self.deliveries |= live
+
+    def _stage_replaced(self) -> None:
+        """For their keys, which the table may not tell; of no use where nothing else could come back."""
+        with session(self.dsn) as cursor:
+            _, files = self._missing(cursor)
+        if files:
+            self.tasks += self.log.stage(self.task, self.log.replaced, None)
+
+    def _missing(self, cursor: Cursor) -> tuple[set[int], list[str]]:
+        """The deliveries that stay in force, and the objects of those that are not staged yet."""
+        values = {"pipeline": self.pipeline, "replaced": list(self.replaced)}
+        live = {number for (number,) in run(cursor, "uncovered", "live", values)}
+        values["deliveries"] = sorted(live - self.deliveries)
+        return live, [path for (path,) in run(cursor, "uncovered", "files", values)]
+
+    def has_grown(self, cursor: Cursor) -> bool:
+        """Whether the change log of keys is needed that it was not asked for; it is to be, in what follows."""
+        return self.warehouse.ask(cursor, self.task.tables, self.brought, self.replaced) > 0
+
+    def _keys(self, cursor: Cursor) -> pa.Table | None:
+        """All that the log was asked for; None: they are too many to be listed."""
+        from etl.sinks.warehouse.copy_out import (  # with pyiceberg, which the executors do without
+            copy_rows,
+            exact,
+        )
+
+        columns = pa.schema([self.warehouse.columns.field(name) for name in self.warehouse.keys])
+        parts = {"log": sql.Identifier(self.task.tables.log or ""), "most": sql.Literal(LISTED + 1)}
+        command = statement("uncovered", "asked", columns=exact(columns), noted=sql.Literal(NOTED), **parts)
+        found: list[pa.RecordBatch] = []
+        copy_rows(cursor, command, columns, found.append)
+        keys = pa.Table.from_batches(found, columns)
+        return keys if keys.num_rows <= LISTED else None
+
+    def put_back(self, cursor: Cursor) -> None:
+        """Fill the keys that the table lost, once the replaced rows are removed."""
+        assert self.task.tables.log is not None
+        self.warehouse.put_back(
+            cursor,
+            self.task.tables.log,
+            [number for number, _ in self.tasks],
+            expected=sum(count for _, count in self.tasks),
+        )
+
+
+def stage_log(
+    tables: StagingTables,
+    columns: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    partition: int,
+    number: int,
+) -> StagedChanges:
+    """Runs on the executors: COPY of one task's changes, in one transaction."""
+    del partition
+    count = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in batches:
+            count += batch.num_rows
+            yield conform(batch, columns)
+
+    assert tables.log is not None
+    with StagingWriter(replace(tables, data=tables.log), number) as staging:
+        staging.copy(counted())
+        staging.commit()
+    return number, count

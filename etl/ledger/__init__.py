@@ -1,0 +1,1 @@
+"""PostgreSQL's record: pipelines, leases, streams, deliveries, inputs, stops, pointers."""

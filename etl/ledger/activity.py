@@ -1,0 +1,145 @@
+"""What runs where, how the last run of a pipeline ended, and what Spark told of its newest batches: as the ledger has it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from etl.common.database import Cursor, row, rows, run
+from etl.ledger import leases
+
+NOBODY = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A run that has not ended."""
+
+    run_id: str
+    kind: str  # stream, replay or release
+    host: str
+    pid: str
+    since: dt.datetime
+    seen: dt.datetime  # its last heartbeat
+    alive: bool  # False: killed or cut off, and not yet known to the ledger
+    batch: int | None  # at work now; None: between two, or before the first
+    batch_since: dt.datetime | None
+    batches: int  # delivered so far
+    records: int  # that these were made of
+    now: dt.datetime  # of the database
+
+    @property
+    def where(self) -> str:
+        return f"{self.host}, process {self.pid}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """The last run of the stream that has ended."""
+
+    outcome: str  # done, or the name of the error
+    message: str | None
+    remedy: str | None
+    ended_at: dt.datetime
+    holder: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One of a pipeline's runs, of whatever kind."""
+
+    run_id: str
+    kind: str  # stream, replay or release
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    outcome: str | None  # None: it has not ended
+    deliveries: int
+    first: int | None  # of its deliveries' numbers; None: it made none
+    last: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """How one batch ran, as Spark told, and how much of it was late; see sluice.batch_progress and sluice.delivery."""
+
+    batch_id: int
+    triggered_at: dt.datetime
+    input_rows: int
+    input_rate: float | None
+    processed_rate: float | None
+    durations_ms: Mapping[str, int]
+    phases_ms: Mapping[str, int]
+    watermark: dt.datetime | None
+    state_rows: int | None
+    state_bytes: int | None
+    dropped: int | None
+    doubles: int | None
+    behind: int | None
+    late: int | None
+
+    @property
+    def seconds(self) -> float:
+        """From the look for new input to the batch's last mark."""
+        return self.durations_ms.get("triggerExecution", 0) / 1000
+
+    def phase(self, name: str) -> float:
+        """Seconds of a phase of the delivery, or of `spark`: all that is none of these."""
+        if name == "spark":
+            return max(0.0, self.seconds - sum(self.phases_ms.values()) / 1000)
+        return self.phases_ms.get(name, 0) / 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Ran):
+    """All that Spark told of it."""
+
+    stream_id: str
+    run_id: str
+    latest: dt.datetime | None
+    operators: Sequence[Mapping[str, Any]]
+    ends: Sequence[str]
+
+
+def running(cursor: Cursor, pipeline: str) -> list[Running]:
+    """The runs of the pipeline that have not ended, a run of the stream or one beside it, the oldest first."""
+    found = rows(run(cursor, "watch", "running", {"pipeline": pipeline, "silence": leases.SILENCE}))
+    return [_running(one) for one in found]
+
+
+def _running(found: Mapping[str, Any]) -> Running:
+    host, _, pid = found["holder"].partition("/")
+    return Running(
+        run_id=found["run_id"],
+        kind=found["kind"],
+        host=host,
+        pid=pid,
+        since=found["started_at"],
+        seen=found["seen_at"],
+        alive=found["fresh"] and not leases.is_dead(found["holder"]),
+        batch=found["batch_id"],
+        batch_since=found["opened_at"],
+        batches=found["batches"],
+        records=found["records"],
+        now=found["now"],
+    )
+
+
+def last_ended(cursor: Cursor, pipeline: str) -> Ended | None:
+    """How the pipeline's last run of the stream came out; None: none has ended yet."""
+    found = row(run(cursor, "ledger", "last_run", {"pipeline": pipeline, "run": NOBODY}))
+    return None if found is None else Ended(**found)
+
+
+def newest(cursor: Cursor, pipeline: str, *, most: int) -> list[Progress]:
+    """The current stream's batches that Spark told of last, newest first."""
+    values = {"pipeline": pipeline, "limit": most}
+    return [Progress(**found) for found in rows(run(cursor, "watch", "newest", values))]
+
+
+def latest(cursor: Cursor, pipeline: str, *, most: int) -> list[Run]:
+    """Newest first, those of earlier streams among them."""
+    return [
+        Run(**one) for one in rows(run(cursor, "watch", "latest_runs", {"pipeline": pipeline, "limit": most}))
+    ]

@@ -1,0 +1,88 @@
+"""What a pipeline waits for and which command comes next: one rule for `sluice status` and the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from etl.ledger.stops import STATE_STOP, UNREADABLE_STOP
+
+# Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
+NEED_ANOTHER_CHECKPOINT = frozenset(
+    {
+        "CheckpointDamaged",
+        "CommitTooLong",
+        "InputsChanged",
+        "InputsDoubled",
+        "InputsUnreadable",
+        "RecordsMissing",
+        "StateChanged",
+    }
+)
+RECOVERED_FROM = NEED_ANOTHER_CHECKPOINT | {"CheckpointLost", "LedgerAhead", "LedgerBehind", "OffsetsGone"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """A batch that broke its contract and was not delivered since."""
+
+    batch_id: int
+    stops: Sequence[str]  # why, one sentence each
+    decision: str | None  # quarantine-all or accept; None: nobody has decided yet
+    stream: str | None = None  # named in the command where it is not the current one
+
+    @property
+    def unreadable(self) -> bool:
+        """Files of it can't be read: mended, they are taken up by `sluice recover`."""
+        return any(UNREADABLE_STOP in one for one in self.stops)
+
+    @property
+    def decidable(self) -> bool:
+        """Whether it can be delivered in spite of it."""
+        return STATE_STOP not in self.stops
+
+    def next(self, pipeline: str) -> str:
+        """The command that leads on."""
+        if self.unreadable:
+            return f"sluice recover {pipeline}"
+        stream = f" --stream {self.stream}" if self.stream else ""
+        return f"sluice decide {pipeline} --batch {self.batch_id}{stream} …"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    state: str
+    next: str  # a command; "-" while it runs
+
+
+def standing(
+    pipeline: str,
+    *,
+    holder: str | None,
+    stop: Stop | None,
+    outcome: str | None,
+    silent: str | None = None,
+    anew: str | None = None,
+) -> Standing:
+    """`holder`: who runs it now; `silent`: whose run was killed or cut off and is not taken over yet; `outcome`: of
+    its last ended run, None where none has ended; `anew`: the command of a run that begins anew, which leaves
+    nothing to be decided on a stopped batch, None where a run goes on."""
+    run = anew or f"sluice run {pipeline}"
+    if holder is not None:
+        return Standing(state=f"running ({holder})", next="-")
+    if stop is not None and stop.decision:
+        state = f"batch {stop.batch_id} stopped, decided: {stop.decision}"
+        return Standing(state=state, next=run)
+    if stop is not None:
+        state = f"batch {stop.batch_id} stopped: {'; '.join(stop.stops)}"
+        return Standing(state=state, next=anew or stop.next(pipeline))
+    if silent is not None:
+        return Standing(state=f"killed or cut off ({silent})", next=run)
+    if outcome is None:
+        return Standing(state="new", next=run)
+    if outcome == "done":
+        return Standing(state="idle", next=run)
+    if outcome == "stopped":
+        return Standing(state="idle, stopped on request", next=run)
+    recover = f"sluice recover {pipeline}"
+    return Standing(state=f"last run: {outcome}", next=recover if outcome in RECOVERED_FROM else run)

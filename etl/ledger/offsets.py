@@ -1,0 +1,181 @@
+"""What a batch read of Kafka: ranges of offsets, each of one partition of one topic.
+
+A topic is who its id says it is: one that is deleted and made anew has the same name and another id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+from psycopg2.extras import execute_values
+
+from etl.common.database import Cursor, rows, run
+from etl.common.errors import InputsChanged
+from etl.common.statements import statement
+
+T = TypeVar("T")
+
+_URI = re.compile(r"kafka://([A-Za-z0-9._-]+)/(\d+)/(\d+)-(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Some records of a partition, one after the other."""
+
+    source: int  # position among the pipeline's sources
+    topic: str
+    topic_id: str  # as Kafka's own tools write it
+    partition: int
+    start: int  # the first offset
+    end: int  # the offset after the last
+
+    @property
+    def empty(self) -> bool:
+        return self.start == self.end
+
+    @property
+    def uri(self) -> str:
+        return f"kafka://{self.topic}/{self.partition}/{self.start}-{self.end}"
+
+    @property
+    def where(self) -> Partition:
+        return Partition(self.topic_id, self.partition)
+
+
+class Partition(NamedTuple):
+    """A partition, whatever its topic is called."""
+
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """How far a pipeline has come in a partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    reached: int  # the offset of the next record
+
+
+def parsed(uri: str) -> tuple[str, int, int, int]:
+    """Topic, partition, start and end of a range's URI."""
+    found = _URI.fullmatch(uri)
+    if found is None:
+        raise ValueError(f"{uri!r} names no range of offsets")
+    return found[1], int(found[2]), int(found[3]), int(found[4])
+
+
+def next_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[Range]) -> list[Range]:
+    """What of a batch of the stream goes on record; InputsChanged unless each starts where the deliveries before ended.
+
+    The caller holds the pipeline's lock. A range of no record is kept of a partition that was never seen before.
+    """
+    before = _reached_of(cursor, pipeline, ranges) if ranges else {}
+    wrong = [one for one in ranges if before[one.where] not in (None, one.start)]
+    if wrong:
+        some = "; ".join(f"{one.uri}, the ledger is at {before[one.where]}" for one in wrong[:5])
+        raise InputsChanged(
+            f"Batch {batch_id} of {pipeline} was not committed: {len(wrong)} of its ranges do not start where the"
+            f" deliveries before it ended: {some}",
+            remedy=f"`sluice recover {pipeline}`, which makes the checkpoint know what was delivered",
+        )
+    return [one for one in ranges if not one.empty or before[one.where] is None]
+
+
+def insert_ranges(cursor: Cursor, pipeline: str, delivery_id: int, ranges: Sequence[Range]) -> None:
+    """What a delivery read."""
+    values = [
+        (delivery_id, pipeline, one.source, one.topic, one.topic_id, one.partition, one.start, one.end)
+        for one in ranges
+    ]
+    if values:
+        execute_values(cursor, statement("ranges", "insert"), values)
+
+
+def _reached_of(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> dict[Partition, int | None]:
+    values = {
+        "pipeline": pipeline,
+        "topic_ids": [one.topic_id for one in ranges],
+        "partitions": [one.partition for one in ranges],
+    }
+    found = run(cursor, "ranges", "reached_of", values).fetchall()
+    return {Partition(topic_id, partition): reached for topic_id, partition, reached in found}
+
+
+def ranges_of(cursor: Cursor, deliveries: Sequence[int]) -> list[Range]:
+    """What these deliveries read, as it is on record; those of a partition in their order."""
+    return [Range(**one) for one in rows(run(cursor, "ranges", "of_deliveries", {"deliveries": deliveries}))]
+
+
+def joined(ranges: Sequence[Range]) -> list[Range]:
+    """The same records; of ranges of a partition, in their order, one that goes on where another ends is one with it."""
+    found: list[Range] = []
+    for one in ranges:
+        if found and (found[-1].where, found[-1].end) == (one.where, one.start):
+            found[-1] = replace(found[-1], end=one.end)
+        else:
+            found.append(one)
+    return found
+
+
+def in_turns(ranges: Iterable[T], where: Callable[[T], Hashable]) -> list[list[T]]:
+    """The same, in their order: each turn has one of a partition, for Spark reads no more of it at a time."""
+    turns: list[list[T]] = []
+    before = Counter[Hashable]()
+    for one in ranges:
+        partition = where(one)
+        if before[partition] == len(turns):
+            turns.append([])
+        turns[before[partition]].append(one)
+        before[partition] += 1
+    return turns
+
+
+def reached(cursor: Cursor, pipeline: str) -> list[Reached]:
+    """How far the pipeline has come, in every partition that it has read; topics accepted as deleted are left out."""
+    return [Reached(**found) for found in rows(run(cursor, "ranges", "reached", {"pipeline": pipeline}))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """Records that Kafka has no longer, and that were not read."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int  # the first that is gone
+    end: int | None  # the first that is there; None: the topic was deleted, and all that came later with it
+
+    def __str__(self) -> str:
+        if self.end is None:
+            return f"{self.topic}/{self.partition} (topic id {self.topic_id}) from {self.start} on"
+        return f"{self.topic}/{self.partition} from {self.start} up to {self.end - 1}"
+
+
+def accept_skipped(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> None:
+    """Record again what was left out before a delivery that is put back: the database that it had been said to is lost."""
+    before = _reached_of(cursor, pipeline, ranges) if ranges else {}
+    skipped = [
+        Gap(topic=one.topic, topic_id=one.topic_id, partition=one.partition, start=reached, end=one.start)
+        for one in ranges
+        if (reached := before[one.where]) is not None and reached < one.start
+    ]
+    accept(cursor, pipeline, skipped, who="recover", why="accepted before PostgreSQL was restored")
+
+
+def accepted_ends(cursor: Cursor, pipeline: str) -> dict[tuple[str, int, int], int]:
+    """Where what was accepted as gone ends, by the topic's id, the partition and where it starts."""
+    run(cursor, "ranges", "accepted_ends", {"pipeline": pipeline})
+    return {(topic_id, partition, start): end for topic_id, partition, start, end in cursor.fetchall()}
+
+
+def accept(cursor: Cursor, pipeline: str, gaps: Sequence[Gap], *, who: str, why: str) -> None:
+    """Record that these were lost, and who accepted it: later ranges start behind them."""
+    for gap in gaps:
+        run(cursor, "ranges", "accept_gap", {**vars(gap), "pipeline": pipeline, "who": who, "why": why})

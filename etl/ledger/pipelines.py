@@ -1,0 +1,85 @@
+"""A pipeline's row in the ledger: registered with its sink, and locked by each commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg2
+
+from etl.common.database import TIMEOUTS, Cursor, constraint_of, row, run
+from etl.common.errors import Busy, TableRefused
+from etl.ledger.deliveries import last_delivery
+
+
+def register(
+    cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool, anew: str | None
+) -> None:
+    """Give the pipeline its row, and its table to nobody else, or raise TableRefused.
+
+    `replaces`: each batch takes the place of all before; `anew`: the command of a run that begins anew, None where a
+    run goes on from the ledger.
+    """
+    wanted = {"table_schema": table_schema, "table_name": table_name}
+    values = {"pipeline": pipeline, **wanted, "anew": anew}
+    known = require_sink(cursor, pipeline, **wanted, replaces=replaces)
+    if known and {**wanted, "anew": anew}.items() <= known.items():
+        return  # without a lock: the upsert would wait for a commit under way
+    try:
+        run(cursor, "ledger", "register_pipeline", values)
+    except psycopg2.IntegrityError as error:
+        if constraint_of(error) != "one_table_one_pipeline":
+            raise
+        raise TableRefused(
+            f"Table {table_schema}.{table_name} of pipeline {pipeline} belongs to another pipeline",
+            remedy="name another table in its sink; `sluice status` lists the tables",
+        ) from error
+    require_sink(cursor, pipeline, **wanted, replaces=replaces)
+
+
+def require_sink(
+    cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool
+) -> dict[str, Any] | None:
+    """The pipeline's row, if it has one.
+
+    TableRefused where it has delivered to another table, or by replace and now does in another way.
+    """
+    known = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
+    if known is None or last_delivery(cursor, pipeline) is None:
+        return known
+    if known["replaces"] and not replaces:
+        raise TableRefused(
+            f"Pipeline {pipeline} delivered by replace, and its sink now is another: what its batches had replaced would"
+            " come back",
+            remedy="declare it as Replace() again, or a new pipeline under another name and with another table",
+        )
+    if (known["table_schema"], known["table_name"]) != (table_schema, table_name):
+        raise TableRefused(
+            f"Pipeline {pipeline} has delivered to {known['table_schema']}.{known['table_name']}; "
+            f"its sink now names {table_schema}.{table_name}",
+            remedy="name the old table, or declare a new pipeline under another name",
+        )
+    return known
+
+
+def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
+    """From now on no batch of the pipeline may be delivered in another way; the caller holds the row's lock."""
+    run(cursor, "ledger", "delivers_by_replace", {"pipeline": pipeline})
+
+
+def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
+    """Lock the pipeline's row and return it: waits until an open commit of it has ended, or raises Busy."""
+    try:
+        return row(run(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline}))
+    except psycopg2.errors.LockNotAvailable as error:
+        raise Busy(
+            f"A commit of pipeline {pipeline} is under way, for longer than lock_timeout",
+            remedy="wait for it to end, then run again",
+        ) from error
+
+
+def lock_staged(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
+    """As `lock`, for as long as any transaction of ours may take: what is staged is not given up for another's commit."""
+    run(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["transaction_timeout"]})
+    found = lock(cursor, pipeline)
+    run(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["lock_timeout"]})
+    return found

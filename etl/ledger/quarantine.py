@@ -1,0 +1,168 @@
+"""The quarantine as people work with it: find rows, look at one, export them, give them up.
+
+Each row is held, released, discarded or superseded, and only a held one can change: it is released or discarded
+once, whoever else tries.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from etl.common.database import migrate, rows, run, session
+from etl.common.errors import NeedsPerson, SetupError
+from etl.common.number_ranges import MOST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HELD = "held"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Which rows are meant; what is None chooses everything."""
+
+    ids: tuple[int, ...] | None = None
+    delivery: int | None = None  # that holds them
+    reason: str | None = None  # which they carry, whatever else they carry
+    status: str | None = HELD
+    limit: int | None = None  # None: all of them
+
+    @property
+    def everything(self) -> bool:
+        return self.ids is None and self.delivery is None and self.reason is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldRow:
+    """One row of sluice.quarantine."""
+
+    quarantine_id: int
+    delivery_id: int  # that holds it
+    stream_id: str
+    batch_id: int
+    reasons: Sequence[str]
+    status: str
+    source_path: str | None
+    raw: str | None  # the record as it was read, of a malformed one
+    row: str | None  # JSON text; None: it never became a row
+    released_by: int | None  # the delivery that let it out
+    decided_by: str | None
+    why: str | None
+    decided_at: dt.datetime | None
+    held_at: dt.datetime
+    superseded_by: int | None  # the delivery that took the place of the one that held it
+
+    @property
+    def values(self) -> dict[str, Any] | None:
+        """By column; None: it never became a row."""
+        found: dict[str, Any] | None = None if self.row is None else json.loads(self.row)
+        return found
+
+    def export(self) -> dict[str, Any]:
+        """What a file of corrections is made from: change `row`, and release it."""
+        return {
+            "quarantine_id": self.quarantine_id,
+            "reasons": list(self.reasons),
+            "source_path": self.source_path,
+            "raw": self.raw,
+            "row": self.values,
+        }
+
+    def json(self) -> dict[str, Any]:
+        return {**asdict(self), "row": self.values}
+
+
+def held_rows(dsn: str, pipeline: str, chosen: Chosen) -> list[HeldRow]:
+    """The rows that are meant, in the order in which they were held."""
+    migrate(dsn)
+    values = {**asdict(chosen), "pipeline": pipeline, "ids": None if chosen.ids is None else [*chosen.ids]}
+    with session(dsn) as cursor:
+        return [HeldRow(**one) for one in rows(run(cursor, "quarantine", "chosen", values))]
+
+
+def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[dict[str, Any]]:
+    """Each reason with how many rows carry it, in how many deliveries."""
+    migrate(dsn)
+    with session(dsn) as cursor:
+        return rows(run(cursor, "quarantine", "by_reason", {"pipeline": pipeline, "status": status}))
+
+
+def one_row(dsn: str, pipeline: str, number: int) -> HeldRow:
+    """The row with this number, whatever its state."""
+    found = held_rows(dsn, pipeline, Chosen(ids=(number,), status=None))
+    if not found:
+        raise _unknown(pipeline, [number])
+    return found[0]
+
+
+def require_held(found: Iterable[HeldRow], pipeline: str, ids: Sequence[int] | None) -> None:
+    """Raise where a row that was named is not there, or held no longer."""
+    seen = {one.quarantine_id: one for one in found}
+    if missing := [number for number in ids or () if number not in seen]:
+        raise _unknown(pipeline, missing)
+    if done := [one for one in seen.values() if one.status != HELD]:
+        what = f", by delivery {done[0].released_by}" if done[0].released_by else ""
+        raise NeedsPerson(
+            f"{len(done)} of these rows of {pipeline} are no longer held; {done[0].quarantine_id} was"
+            f" {done[0].status}{what}. Nothing was changed",
+            remedy=f"`sluice quarantine show {pipeline} {done[0].quarantine_id}`",
+        )
+
+
+def _unknown(pipeline: str, ids: Sequence[int]) -> SetupError:
+    some = ", ".join(map(str, ids[:5]))
+    return SetupError(
+        f"The quarantine of {pipeline} has no row {some}", remedy=f"`sluice quarantine list {pipeline}`"
+    )
+
+
+def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) -> int:
+    """Give the rows with these numbers up, all or none; they stay on record, with who and why."""
+    values = {"pipeline": pipeline, "ids": list(ids), "who": who, "why": why}
+    with session(dsn) as cursor:
+        count = run(cursor, "quarantine", "discard", values).rowcount
+        if count != len(ids):
+            raise NeedsPerson(
+                f"{len(ids) - count} of these {len(ids)} rows of {pipeline} are no longer held: somebody was"
+                " quicker. Nothing was changed",
+                remedy=f"`sluice quarantine list {pipeline}`",
+            )
+    return count
+
+
+def read_corrections(file: Path) -> dict[int, dict[str, Any]]:
+    """Columns to be set, by quarantine id, from JSON Lines such as `export` writes. Raises SetupError."""
+    found: dict[int, dict[str, Any]] = {}
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")  # not splitlines: a text may hold U+2028
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"{file} can't be read: {error}", remedy="name a file of JSON Lines") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        quarantine_id, values = _correction(file, number, line)
+        if quarantine_id in found:
+            raise SetupError(
+                f"{file}, line {number}: row {quarantine_id} is corrected twice", remedy="keep one"
+            )
+        found[quarantine_id] = values
+    return found
+
+
+def _correction(file: Path, number: int, line: str) -> tuple[int, dict[str, Any]]:
+    try:
+        one = json.loads(line)
+        quarantine_id, values = one["quarantine_id"], one["row"]
+        if type(quarantine_id) is int and 0 < quarantine_id <= MOST and isinstance(values, dict):
+            return quarantine_id, values
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise SetupError(
+        f'{file}, line {number} is not {{"quarantine_id": 7, "row": {{"column": value}}}}',
+        remedy="`sluice quarantine export` writes such lines: correct these",
+    )

@@ -1,0 +1,78 @@
+"""Streams in the ledger: which one is current, where its checkpoint lies, and how far it was delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg2.extras import Json
+
+from etl.common.database import Cursor, row, run
+from etl.pipeline.state_fingerprint import COMPUTING, MODE
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamState:
+    """What the ledger knows of one stream."""
+
+    stream_id: str
+    pipeline: str
+    checkpoint: str | None  # None: beside the stream
+    first_batch: int
+    state: list[str]  # the operators of its transform that keep state in the checkpoint
+    last_batch: int | None  # the newest that was delivered; None: none yet
+
+    @property
+    def next_batch(self) -> int:
+        return self.first_batch if self.last_batch is None else self.last_batch + 1
+
+    @property
+    def closes(self) -> bool:
+        """Whether what its transform keeps may be due by the watermark: not in complete mode, which forgets nothing."""
+        return bool(self.state) and f"complete{MODE}" not in self.state
+
+    def goes_on_as(self, state: Sequence[str]) -> bool:
+        """Whether its checkpoint fits a transform that keeps `state`; one from before figures were kept is told by keys."""
+        return len(self.state) == len(state) and all(
+            old in (new, new.partition(COMPUTING)[0]) for old, new in zip(self.state, state, strict=True)
+        )
+
+
+def register_stream(
+    cursor: Cursor,
+    pipeline: str,
+    stream_id: str,
+    *,
+    checkpoint: str | None,
+    first_batch: int,
+    state: Sequence[str] = (),
+) -> None:
+    """Make `stream_id` the pipeline's current stream: from now on no other may commit, and their stops are forgotten."""
+    values = {
+        "pipeline": pipeline,
+        "stream": stream_id,
+        "checkpoint": checkpoint,
+        "first_batch": first_batch,
+        "state": list(state),
+    }
+    run(cursor, "ledger", "register_stream", values)
+    run(cursor, "ledger", "forget_stops", values)
+
+
+def note_topics(cursor: Cursor, stream_id: str, topics: Mapping[str, str]) -> dict[str, str]:
+    """The id that each topic had when the stream first looked at it; of those it has not seen yet, as given."""
+    found = run(
+        cursor, "ledger", "note_topics", {"stream": stream_id, "topics": Json(dict(topics))}
+    ).fetchone()
+    return dict(found[0]) if found else {}
+
+
+def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:
+    found = row(run(cursor, "ledger", "stream_row", {"stream": stream_id}))
+    return None if found is None else StreamState(**found)
+
+
+def current_stream(cursor: Cursor, pipeline: str) -> StreamState | None:
+    """The stream that the pipeline last ran on, or None before its first run."""
+    found = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
+    return stream_state(cursor, found["current_stream"]) if found and found["current_stream"] else None

@@ -1,0 +1,1 @@
+"""Both sinks, recounted and compared with each other and with the ledger."""

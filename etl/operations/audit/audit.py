@@ -1,0 +1,394 @@
+"""`sluice audit`: every row of both sinks is read and counted again, and compared.
+
+The report is clean exactly when both sinks hold the same rows, delivery by delivery, and these are the rows
+that the ledger says were delivered. The ledger, the pointers and the table are read as of one moment, so a
+run may go on meanwhile. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import psycopg2
+import pyarrow as pa
+from psycopg2 import sql
+from pyiceberg.table.metadata import TableMetadata
+
+from etl.common.database import Cursor, migrate, rows, run, session
+from etl.common.errors import NeedsPerson
+from etl.common.number_ranges import written
+from etl.common.statements import statement
+from etl.common.wording import counted
+from etl.ledger import streams
+from etl.ledger.deliveries import live_inputs
+from etl.ledger.inputs import Input
+from etl.operations.audit.compare import (
+    LAKE,
+    TABLE,
+    Difference,
+    LedgerFile,
+    compare,
+    expected,
+    file_differences,
+    latest_differences,
+    unreadable_differences,
+)
+from etl.operations.audit.latest_per_key import Latest, LatestPerKey
+from etl.operations.audit.quarantine_recount import recount_held_lake, recount_held_table
+from etl.operations.audit.recount import Recount, Unreadable, recount_lake, table_rows
+from etl.pipeline import Pipeline, Replace, Upsert
+from etl.runs.heartbeat import require_sink
+from etl.sinks.columns import SYSTEM_COLUMNS
+from etl.sinks.lake.marker import marker_of
+from etl.sinks.lake.references import Owner, current_files, is_of, owner_of, referenced, retained_pointers
+from etl.sinks.lake.s3 import s3_client, stored
+from etl.sinks.lake.schema import arrow_schema
+from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.warehouse.table import postgres_type
+from etl.sources import evidence
+
+if TYPE_CHECKING:
+    from etl.runs.workspace import Place
+
+SHOWN = 20  # of a kind, in the lines for people
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orphan:
+    """An object that no retained metadata references: what a failed attempt left, until it is swept."""
+
+    uri: str
+    bytes: int
+    delivery_id: int | None  # of the attempt that wrote it; None: PostgreSQL knows none
+    state: str  # of the attempt: open, delivered, stopped, failed, fenced, lost or unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """What was read and what was found."""
+
+    pipeline: str
+    snapshot_id: int | None
+    deliveries: int  # live in the ledger
+    rows: Mapping[str, int]  # place -> rows that were read there
+    differences: Sequence[Difference]
+    orphans: Sequence[Orphan]
+    changed_inputs: Sequence[str]  # delivered files that are no longer as they were
+    next: Sequence[str]  # what leads back
+    seconds: float
+
+    @property
+    def clean(self) -> bool:
+        return not self.differences
+
+    def json(self) -> dict[str, Any]:
+        return {"clean": self.clean, **asdict(self)}
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        rows = ", ".join(f"{place} {count:,}" for place, count in self.rows.items())
+        verdict = "clean: both sinks hold what was delivered" if self.clean else "NOT clean"
+        found = [
+            f"{self.pipeline}: {verdict}",
+            f"  {counted(self.deliveries, 'delivery', 'deliveries')}; rows read: {rows}",
+        ]
+        found += _some("differences", [one.what for one in self.differences])
+        orphans = [f"{one.uri} ({one.state}, {one.bytes:,} bytes)" for one in self.orphans]
+        found += _some("objects that nothing refers to (see `sluice sweep`)", orphans)
+        found += _some("delivered files that have changed since", self.changed_inputs)
+        return found + [f"next: {one}" for one in self.next]
+
+
+def _some(title: str, items: Sequence[str]) -> list[str]:
+    if not items:
+        return []
+    more = [f"    and {len(items) - SHOWN:,} more (--json lists all)"] if len(items) > SHOWN else []
+    return [f"  {len(items):,} {title}:", *(f"    {item}" for item in items[:SHOWN]), *more]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Delivered:
+    """What the ledger says, as of one moment."""
+
+    deliveries: Sequence[Mapping[str, Any]]  # that the table's rows are to come from
+    held: Sequence[Mapping[str, Any]]  # that the quarantine's rows are to come from
+    files: Mapping[str, LedgerFile]  # by URI
+    metadata: Sequence[TableMetadata | None]  # of the table and of its quarantine
+
+    @property
+    def data(self) -> TableMetadata | None:
+        return self.metadata[0]
+
+    @property
+    def columns(self) -> pa.Schema:
+        assert self.data is not None
+        return pa.schema([f for f in arrow_schema(self.data.schema()) if not f.name.startswith("_")])
+
+
+@dataclass(kw_only=True)
+class _Recounted:
+    """What both sinks were found to hold."""
+
+    table: Recount
+    lake: Recount
+    held_table: Recount
+    held_lake: Recount  # the lake's quarantine: its typed columns
+    held_wire: Recount  # the same rows in the form that sluice.quarantine has them
+    unreadable: list[Unreadable]
+    latest: Latest | None = None
+    table_problems: list[str] = field(default_factory=list)
+
+
+def audit(place: Place, pipeline: Pipeline) -> AuditReport:
+    """Compare both sinks with each other and with the ledger."""
+    started = time.monotonic()
+    dsn, lake = place.services.postgres, place.lake
+    migrate(dsn)
+    tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
+    with session(dsn) as cursor:
+        run(cursor, "audit", "one_snapshot")
+        _keep_table(cursor, pipeline)
+        require_sink(cursor, pipeline)
+        run(cursor, "audit", "no_time_limits")
+        said = _delivered(cursor, pipeline, *tables)
+        retained = retained_pointers(cursor, pipeline.name, tables, place.settings.backup_horizon)
+        run(cursor, "sweep", "manifests", {"pipeline": pipeline.name})
+        manifests = {uri for (uri,) in cursor.fetchall()}
+        listed = _listed(lake, tables)
+        with _whole(pipeline):
+            snapshots = [current_files(*both) for both in zip(tables, said.metadata, strict=True)]
+        there = [[uri for uri in files if uri in listed] for files in snapshots]
+        found = _recount(cursor, pipeline, lake, said, there) if said.data else None
+        landed = live_inputs(cursor, pipeline.name)
+        stream = streams.current_stream(cursor, pipeline.name)
+    differences = file_differences(said.files, snapshots[0] | snapshots[1], listed)
+    differences += _row_differences(pipeline, said, found) if found else []
+    return AuditReport(
+        pipeline=pipeline.name,
+        snapshot_id=said.data.current_snapshot_id if said.data else None,
+        deliveries=len(said.held),
+        rows=_rows_read(found) if found else {},
+        differences=differences,
+        orphans=_orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held)),
+        changed_inputs=_changed_inputs(landed, place.settings.landing),
+        next=_next(
+            pipeline,
+            differences,
+            releases={one["delivery_id"] for one in said.held if one["kind"] == "release"},
+            state=bool(stream and stream.state),
+        ),
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def _keep_table(cursor: Cursor, pipeline: Pipeline) -> None:
+    """Let nobody write the table anew, as a wider column does: a snapshot from before would find it empty.
+
+    Locking takes no snapshot, looking whether the table is there would.
+    """
+    target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
+    cursor.execute("SAVEPOINT keep_table")
+    try:
+        cursor.execute(statement("audit", "keep_table", target=target))
+    except (psycopg2.errors.UndefinedTable, psycopg2.errors.InvalidSchemaName):
+        cursor.execute("ROLLBACK TO SAVEPOINT keep_table")
+
+
+def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: LakeTable) -> _Delivered:
+    values = {"pipeline": pipeline.name}
+    deliveries = rows(run(cursor, "audit", "deliveries", values))
+    current = deliveries[-1:] if isinstance(pipeline.sink, Replace) else deliveries
+    numbers = {one["delivery_id"] for one in current}
+    files = rows(run(cursor, "audit", "delivered_files", values))
+    pointers = data.pointer(cursor), quarantine.pointer(cursor)
+    with _whole(pipeline):
+        loaded = [
+            table.load(at) if at else None for table, at in zip((data, quarantine), pointers, strict=True)
+        ]
+    return _Delivered(
+        deliveries=current,
+        held=deliveries,
+        files={
+            one["path"]: LedgerFile(delivery_id=one["delivery_id"], rows=one["rows"], bytes=one["bytes"])
+            for one in files
+            if one["kind"] == "quarantine" or one["delivery_id"] in numbers
+        },
+        metadata=loaded,
+    )
+
+
+@contextmanager
+def _whole(pipeline: Pipeline) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NeedsPerson(
+            f"The lake's tables of pipeline {pipeline.name} can't be read: an object is gone: {error}",
+            remedy="bring the object back from a backup or an older version of the bucket;"
+            " sluice.delivery has the metadata location of every delivery",
+        ) from error
+
+
+def _listed(lake: Lake, tables: Iterable[LakeTable]) -> dict[str, int]:
+    """The size of every object below the tables' folders."""
+    client = s3_client(lake.store)
+    return {one.uri: one.bytes for table in tables for one in stored(client, table.location)}
+
+
+def _recount(
+    cursor: Cursor, pipeline: Pipeline, lake: Lake, said: _Delivered, there: Sequence[Sequence[str]]
+) -> _Recounted:
+    """Read both sinks at the same time: PostgreSQL by this thread, the lake by others."""
+    columns = said.columns
+    with ExitStack() as stack:
+        latest = _latest(stack, pipeline, said, columns)
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        reading = pool.submit(recount_lake, lake, there[0], columns, latest.log if latest else None)
+        holding = pool.submit(recount_held_lake, lake, there[1], columns)
+        table, problems = _recount_table(cursor, pipeline, columns, latest)
+        held_table = recount_held_table(cursor, pipeline.name)
+        counted, broken = reading.result()
+        held_lake, held_wire, held_broken = holding.result()
+        return _Recounted(
+            table=table,
+            lake=counted,
+            held_table=held_table,
+            held_lake=held_lake,
+            held_wire=held_wire,
+            unreadable=broken + held_broken,
+            latest=latest.compare() if latest and not problems else None,
+            table_problems=problems,
+        )
+
+
+def _latest(
+    stack: ExitStack, pipeline: Pipeline, said: _Delivered, columns: pa.Schema
+) -> LatestPerKey | None:
+    if not isinstance(pipeline.sink, Upsert):
+        return None
+    return stack.enter_context(
+        LatestPerKey(
+            columns,
+            keys=pipeline.sink.keys,
+            newest=pipeline.sink.newest,
+            order={one["delivery_id"]: one["commit_seq"] for one in said.deliveries},
+            rows=sum(one["delivered"] for one in said.deliveries),
+        )
+    )
+
+
+def _recount_table(
+    cursor: Cursor, pipeline: Pipeline, columns: pa.Schema, latest: LatestPerKey | None
+) -> tuple[Recount, list[str]]:
+    """The table's recount, or what of its columns makes one impossible."""
+    target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
+    found = Recount(names=[*columns.names, "_beyond"])
+    run(cursor, "warehouse", "table_columns", {"table": target.as_string(cursor)})
+    present = {column["name"]: column["type"] for column in rows(cursor)}
+    wanted = {f.name: postgres_type(f.type) for f in columns}
+    wanted |= dict(zip(SYSTEM_COLUMNS, ("uuid", "bigint", "bigint"), strict=True))
+    problems = [
+        f"table {pipeline.table}: column {column} is {present.get(column, 'missing')}, the lake's is {kind}"
+        for column, kind in wanted.items()
+        if present.get(column) != kind
+    ]
+
+    def take(batch: pa.RecordBatch) -> None:
+        found.add(batch)
+        if latest is not None:
+            latest.table(batch)
+
+    if not problems:
+        table_rows(cursor, target, columns, take)
+    return found, problems
+
+
+def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) -> list[Difference]:
+    delivered = expected(said.deliveries, "delivered", "checksum")
+    held = expected(said.held, "quarantined", "quarantine_checksum")
+    upsert = isinstance(pipeline.sink, Upsert)
+    differences = [Difference(kind="table", delivery_id=None, what=what) for what in found.table_problems]
+    differences += unreadable_differences(found.unreadable, said.files)
+    sinks = {LAKE: found.lake} | ({} if upsert or found.table_problems else {TABLE: found.table})
+    differences += compare("rows", delivered, sinks)
+    if found.latest is not None:
+        differences += latest_differences(found.latest)
+    differences += compare("quarantine", held, {LAKE: found.held_lake})
+    in_lake = found.held_wire.tallies
+    return differences + compare("quarantine", in_lake, {TABLE: found.held_table}, said_by=LAKE)
+
+
+def _next(
+    pipeline: Pipeline, differences: Sequence[Difference], *, releases: set[int], state: bool
+) -> list[str]:
+    """The commands that lead back from these differences; what `releases` delivered is not replayed by itself."""
+    name, found = pipeline.name, []
+    if any(one.kind == "table" for one in differences):
+        found.append(
+            f"give table {pipeline.table} the columns that the lake's has; `sluice audit {name}` then reads it"
+        )
+    other = {one.delivery_id for one in differences if one.delivery_id is not None}
+    if other and state:
+        found.append('docs/state.md, "All of it anew": no batch of a transform that keeps state stands alone')
+    elif pipeline.replayable and (again := other - releases):
+        found.append(
+            f"`sluice replay {name} --deliveries {written(again)} --accept-changed` delivers these from their inputs again,"
+            " in the place of whatever both sinks have of them; --plan says what it would do"
+        )
+    return found
+
+
+def _rows_read(found: _Recounted) -> dict[str, int]:
+    return {
+        "lake": found.lake.rows,
+        **({} if found.table_problems else {"table": found.table.rows}),
+        "lake's quarantine": found.held_lake.rows,
+        "sluice.quarantine": found.held_table.rows,
+    }
+
+
+def _orphans(
+    dsn: str,
+    tables: Sequence[LakeTable],
+    pointers: Sequence[Sequence[str]],
+    listed: Mapping[str, int],
+    known: set[str],
+    *,
+    seen: int,
+) -> list[Orphan]:
+    """Objects that no metadata of the horizon references, nor the ledger as a delivery's manifest.
+
+    What was committed after `seen`, the last commit that the audit knows, is not looked at.
+    """
+    needed = {marker_of(table) for table in tables} | known
+    for table, retained in zip(tables, pointers, strict=True):
+        needed |= set(referenced(table, retained))
+    left = {uri: owner_of(uri) for uri in listed if uri not in needed}
+    numbers = [owner.delivery_id for owner in left.values() if owner]
+    with session(dsn) as cursor:
+        run(cursor, "audit", "attempts", {"deliveries": numbers, "seen": seen})
+        attempts = {one["delivery_id"]: one for one in rows(cursor)}
+
+    def orphan(uri: str, owner: Owner | None) -> Orphan:
+        found = attempts.get(owner.delivery_id) if owner else None
+        if owner is None or found is None or not is_of(owner, found):
+            return Orphan(uri=uri, bytes=listed[uri], delivery_id=None, state="unknown")
+        return Orphan(uri=uri, bytes=listed[uri], delivery_id=owner.delivery_id, state=found["state"])
+
+    found = [orphan(uri, owner) for uri, owner in sorted(left.items(), key=lambda one: one[0])]
+    return [one for one in found if one.state != "since"]
+
+
+def _last_commit(deliveries: Sequence[Mapping[str, Any]]) -> int:
+    """Of live deliveries in the order of their commits: the newest is always live."""
+    return deliveries[-1]["commit_seq"] if deliveries else 0
+
+
+def _changed_inputs(landed: Sequence[Input], landing: str) -> list[str]:
+    before = sorted(landed, key=lambda one: one.source)
+    return evidence.changed(before, evidence.look_again(before, landing=landing))

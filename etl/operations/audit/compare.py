@@ -1,0 +1,146 @@
+"""What is not as it was delivered: two recounts and a ledger compared, each difference in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from etl.operations.audit.latest_per_key import Latest
+from etl.operations.audit.recount import Identity, Recount, Tally, Unreadable
+
+NOTHING = Tally()
+LAKE, TABLE, LEDGER = "lake", "table", "ledger"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Something that is not as it was delivered."""
+
+    kind: str  # rows, quarantine, latest, file or table
+    delivery_id: int | None  # None: it belongs to no delivery
+    what: str  # the whole of it in words
+    seen: Mapping[str, Any] = field(default_factory=dict)  # place -> what was seen there
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerFile:
+    """A committed file as the ledger has it."""
+
+    delivery_id: int
+    rows: int
+    bytes: int
+
+
+def expected(deliveries: Iterable[Mapping[str, Any]], count: str, summed: str) -> dict[Identity, Tally]:
+    """What the ledger says of each delivery, from its columns `count` and `summed`."""
+    return {
+        Identity(delivery_id=one["delivery_id"], stream_id=one["stream_id"], batch_id=one["batch_id"]): Tally(
+            rows=one[count], checksum=int(one[summed])
+        )
+        for one in deliveries
+    }
+
+
+def compare(
+    kind: str, said: Mapping[Identity, Tally], sinks: Mapping[str, Recount], *, said_by: str = LEDGER
+) -> list[Difference]:
+    """One difference for each delivery that `said_by` and the sinks do not agree on."""
+    found = []
+    known = {*said}
+    for recount in sinks.values():
+        known |= {*recount.tallies}
+    for identity in sorted(known, key=lambda one: (one.delivery_id or 0, str(one))):
+        seen = {said_by: said.get(identity)}
+        seen |= {name: one.tallies.get(identity) for name, one in sinks.items()}
+        tallies = [tally or NOTHING for tally in seen.values()]
+        if any(tally != tallies[0] for tally in tallies):
+            found.append(_difference(kind, identity, seen, unknown_to=None if identity in said else said_by))
+    return found
+
+
+def _difference(
+    kind: str, identity: Identity, seen: Mapping[str, Tally | None], *, unknown_to: str | None
+) -> Difference:
+    tallies = {place: tally or NOTHING for place, tally in seen.items()}
+    nouns = "quarantined rows" if kind == "quarantine" else "rows"
+    where = f"delivery {identity.delivery_id} (stream {identity.stream_id}, batch {identity.batch_id})"
+    counts = ", ".join(f"{place} {tally.rows:,}" for place, tally in tallies.items())
+    if unknown_to:
+        what = f"{where} is no live delivery of the {unknown_to}, but has {nouns}: {counts}"
+    elif len({tally.rows for tally in tallies.values()}) > 1:
+        what = f"{where}: {nouns} differ: {counts}"
+    else:
+        what = f"{where}: {next(iter(tallies.values())).rows:,} {nouns} everywhere, but {_odd(tallies)}"
+    figures = {place: {"rows": t.rows, "checksum": str(t.checksum)} for place, t in tallies.items()}
+    return Difference(kind=kind, delivery_id=identity.delivery_id, what=what, seen=figures)
+
+
+def _odd(tallies: Mapping[str, Tally]) -> str:
+    """Whose values are other than most say."""
+    sums = Counter(tally.checksum for tally in tallies.values())
+    most, agreed = sums.most_common(1)[0]
+    if agreed == 1:
+        return f"values differ: {' against '.join(tallies)}"
+    odd = [place for place, tally in tallies.items() if tally.checksum != most]
+    others = [place for place, tally in tallies.items() if tally.checksum == most]
+    return f"values differ: {' and '.join(odd)} against {' and '.join(others)}"
+
+
+def latest_differences(latest: Latest) -> list[Difference]:
+    """Where the table of an upsert sink is not the latest row a key of the lake's change log."""
+    found = []
+    for counted, words in (
+        (latest.missing, "the table has no row of {} keys whose latest row in the lake is of this delivery"),
+        (latest.unknown, "the table has {} rows whose keys are not in the lake"),
+        (latest.other, "the table has {} rows that are not the latest of their keys in the lake"),
+        (latest.doubled, "the table has {} rows too many: their keys are there already"),
+    ):
+        for delivery, count in sorted(counted.items()):
+            what = f"delivery {delivery}: {words.format(f'{count:,}')}"
+            seen = {TABLE: {"rows": count}}
+            found.append(Difference(kind="latest", delivery_id=delivery, what=what, seen=seen))
+    return found
+
+
+def file_differences(
+    said: Mapping[str, LedgerFile], snapshot: Mapping[str, tuple[int, int]], listed: Mapping[str, int]
+) -> list[Difference]:
+    """The ledger's files, the current snapshots' (rows, bytes) and the objects that are there."""
+    found = []
+    for path in sorted({*said, *snapshot}):
+        ledger, figures, size = said.get(path), snapshot.get(path), listed.get(path)
+        problems = []
+        if ledger is None:
+            problems.append("it is in the Iceberg snapshot and not in the ledger")
+        elif figures is None:
+            problems.append("it is in the ledger and not in the Iceberg snapshot")
+        elif figures != (ledger.rows, ledger.bytes):
+            problems.append(
+                f"Iceberg has {figures[0]:,} rows and {figures[1]:,} bytes, the ledger {ledger.rows:,} and"
+                f" {ledger.bytes:,}"
+            )
+        recorded = ledger.bytes if ledger else figures[1] if figures else None
+        if size is None:
+            problems.append("there is no such object on S3")
+        elif size != recorded:
+            problems.append(f"the object has {size:,} bytes, {recorded or 0:,} were written")
+        if problems:
+            delivery = ledger.delivery_id if ledger else None
+            what = f"file {path} of delivery {delivery}: {'; '.join(problems)}"
+            seen = {LAKE: {"bytes": size}}
+            found.append(Difference(kind="file", delivery_id=delivery, what=what, seen=seen))
+    return found
+
+
+def unreadable_differences(broken: Sequence[Unreadable], said: Mapping[str, LedgerFile]) -> list[Difference]:
+    """Objects that are there and are no whole Parquet files."""
+    return [
+        Difference(
+            kind="file",
+            delivery_id=said[one.uri].delivery_id if one.uri in said else None,
+            what=f"file {one.uri} can't be read: {one.why}",
+        )
+        for one in broken
+    ]

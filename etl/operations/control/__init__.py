@@ -1,0 +1,1 @@
+"""Where pipelines stand, what is decided, and who is asked to stop."""

@@ -1,0 +1,68 @@
+"""Records what a person decided on a stopped batch."""
+
+from __future__ import annotations
+
+import uuid
+
+from etl.common.database import migrate, rows, run, session
+from etl.common.errors import SetupError
+from etl.ledger import streams
+from etl.ledger.diagnosis import Stop
+from etl.ledger.stops import STATE_STOP
+from etl.pipeline import Pipeline
+from etl.pipeline.replayability import run_command
+from etl.runs.workspace import Place
+
+
+def record_decision(
+    place: Place, pipeline: Pipeline, *, batch: int, stream: str | None, action: str, who: str, why: str
+) -> str:
+    """Record the decision on a stopped batch, for the next run to act on; returns what it will do."""
+    if not why.strip():
+        raise SetupError("A decision needs its reason", remedy='add --why "…"')
+    if stream is not None and not is_uuid(stream):
+        raise SetupError(
+            f"--stream {stream} is no stream's id", remedy="`sluice status PIPELINE --json` shows them"
+        )
+    if not pipeline.replayable:
+        raise SetupError(
+            f"Pipeline {pipeline.name} reads {pipeline.live.named}: no run can have a stopped batch of it again",
+            remedy=f"mend the suite, then `{run_command(pipeline)}`, which begins anew",
+        )
+    migrate(place.services.postgres)
+    with session(place.services.postgres) as cursor:
+        known = streams.current_stream(cursor, pipeline.name)
+        stream_id = stream or (known.stream_id if known else None)
+        values = {"pipeline": pipeline.name, "stream": stream_id, "batch": batch}
+        values |= {"decision": action, "who": who, "why": why}
+        found = run(cursor, "ledger", "decide", values).fetchone()
+        if found is None:
+            open_stops = rows(run(cursor, "ledger", "open_stops", values))
+            ids = ", ".join(str(stop["batch_id"]) for stop in open_stops) or "none"
+            raise SetupError(
+                f"Batch {batch} of stream {stream_id} of {pipeline.name} is not stopped; stopped are: {ids}",
+                remedy=f"`sluice status {pipeline.name}` shows what it waits for",
+            )
+        if STATE_STOP in found[0]:
+            raise SetupError(
+                f"Batch {batch} of {pipeline.name} can't be delivered without what is missing of its files: {STATE_STOP}",
+                remedy=f"put whole files in their place, then `sluice recover {pipeline.name}` and"
+                f" `sluice run {pipeline.name}`",
+            )
+    will = "its failing rows are delivered" if action == "accept" else "its failing rows are held"
+    if action == "quarantine-all":
+        will += ", or all of its rows where a rule about the whole table failed"
+    stop = Stop(batch_id=batch, stops=found[0], decision=action)
+    if stop.unreadable:
+        will += "; what can be read of its files is delivered, and the rest held, one row for each file"
+    stops, before, by = "; ".join(found[0]), found[1], found[2]
+    instead = f", which takes the place of {before} by {by}" if before else ""
+    return f"batch {batch} ({stops}): {will}{instead}\nnext: `sluice run {pipeline.name}`"
+
+
+def is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True

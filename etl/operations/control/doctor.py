@@ -1,0 +1,168 @@
+"""What a machine, its settings and its services must have, checked one by one; and the DBA's script."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg2.extensions import parse_dsn
+
+from etl.common.database import connect, lacks_rights, require_version, run
+from etl.common.errors import ServiceAway, SluiceError
+from etl.common.settings import Settings, load_settings
+from etl.common.statements import SQL_FOLDER
+from etl.pipeline import load_pipelines, loadable
+from etl.services import java
+
+if TYPE_CHECKING:
+    from etl.runs.workspace import Place
+
+ANSWERS_WITHIN = 5  # seconds, of one broker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    good: bool
+    seen: str
+    doubt: bool = False  # good here and now, and no longer where runs are on other machines
+
+    def line(self) -> str:
+        mark = "WARNING" if self.doubt else "ok     " if self.good else "WRONG  "
+        return f"{mark} {self.what}: {self.seen}"
+
+
+def examine() -> list[Finding]:
+    """All findings; what stands on a failed one is left out."""
+    return list(_examine())
+
+
+def _examine() -> Iterator[Finding]:
+    yield _check("Python", lambda: f"{sys.version.split()[0]} at {sys.executable}")
+    yield _check("Java", lambda: str(java()))
+    settings: list[Settings] = []
+    yield _check("settings", lambda: _read(settings))
+    if not settings:
+        return
+    yield from remote_warnings(settings[0])
+    yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
+    places: list[Place] = []
+    yield _check("services", lambda: _up(settings[0], places))
+    if not places:
+        return
+    yield _check("PostgreSQL", lambda: _postgres(places[0]))
+    yield _check("lake", lambda: _lake(places[0]))
+    if brokers := settings[0].kafka:
+        yield _check("Kafka", lambda: kafka(brokers))
+    yield _check("memory", lambda: f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB")
+
+
+def remote_warnings(settings: Settings) -> Iterator[Finding]:
+    """What breaks when Spark's executors or Airflow's workers are on other machines than this one."""
+    remote = not settings.spark_master.startswith("local")
+    wants = (
+        f"and {settings.spark_master} may run tasks elsewhere"
+        if remote
+        else "fine while every worker is this machine"
+    )
+    for name in ("landing", "checkpoints"):
+        where = getattr(settings, name)
+        if not where.startswith("s3a://"):
+            seen = f"{where} is a folder of this machine, {wants}; share it, or name s3a://bucket/prefix"
+            yield Finding(what=name, good=True, seen=seen, doubt=True)
+    for service, on, name in (
+        ("PostgreSQL", settings.embedded_postgres, "SLUICE_POSTGRES"),
+        ("S3", settings.embedded_s3, "SLUICE_LAKE"),
+    ):
+        if on:
+            seen = f"embedded, on 127.0.0.1 alone, {wants}; set {name} to one that they reach"
+            yield Finding(what=service, good=True, seen=seen, doubt=True)
+
+
+def _check(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what=what, good=True, seen=look())
+    except SluiceError as error:
+        return Finding(what=what, good=False, seen=str(error))
+
+
+def _read(into: list[Settings]) -> str:
+    settings = load_settings()
+    into.append(settings)
+    embedded = [
+        name for name, on in (("PostgreSQL", settings.embedded_postgres), ("S3", settings.embedded_s3)) if on
+    ]
+    return f"home {settings.home}, embedded: {' and '.join(embedded) or 'nothing'}"
+
+
+def _up(settings: Settings, into: list[Place]) -> str:
+    from etl import services
+    from etl.runs.workspace import Place
+
+    found = services.up(settings)
+    os.environ.update(found.environment)
+    into.append(Place(settings=settings, services=found))
+    return f"lake {found.lake} at {found.s3_endpoint or 'AWS'}"
+
+
+def _postgres(place: Place) -> str:
+    declared = loadable(place.settings.pipelines).values()
+    schemas = {"sluice", "sluice_stage", *(one.table_schema for one in declared)}
+    with closing(connect(place.services.postgres)) as connection, connection.cursor() as cursor:
+        require_version(cursor)  # before a session's own settings, of which older servers lack some
+        cursor.execute("SELECT current_setting('server_version'), current_user")
+        version, user = cursor.fetchone() or ("?", "?")
+        missing = [name for (name,) in run(cursor, "doctor", "closed_schemas", {"schemas": sorted(schemas)})]
+    if missing:
+        raise lacks_rights(f"{version}, as {user}, who may not create tables in {', '.join(missing)}")
+    return f"{version}, as {user}, who may create tables in {', '.join(sorted(schemas))}"
+
+
+def _lake(place: Place) -> str:
+    from etl.sinks.lake.bucket import ensure_bucket
+
+    return ensure_bucket(place.services.lake)
+
+
+def kafka(brokers: str) -> str:
+    """Which of the brokers take a connection; ServiceAway where none does. Who may read what is asked by a run."""
+    silent = {one: why for one in brokers.split(",") if (why := _silent(one))}
+    answer = [one for one in brokers.split(",") if one not in silent]
+    told = [f"{one} does not: {why}" for one, why in silent.items()]
+    if not answer:
+        raise ServiceAway(
+            f"no broker takes connections; {'; '.join(told)}",
+            remedy="see that it runs, and that SLUICE_KAFKA is right",
+        )
+    return "; ".join([f"{', '.join(answer)} {'take' if len(answer) > 1 else 'takes'} connections", *told])
+
+
+def _silent(broker: str) -> str | None:
+    host, _, port = broker.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWERS_WITHIN).close()
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def rights_script(settings: Settings) -> str:
+    """SQL for a DBA: all that the role of the settings needs, no superuser and no extension."""
+    dsn = settings.postgres.get_secret_value() if settings.postgres else "user=sluice dbname=sluice"
+    known = parse_dsn(dsn)
+    text = (SQL_FOLDER / "rights.sql").read_text()
+    return text.format(
+        role=_quoted(known.get("user", "sluice")), database=_quoted(known.get("dbname", "sluice"))
+    )
+
+
+def _quoted(name: str) -> str:
+    """An SQL identifier; psycopg2's own composition would need a connection, and this script is for before."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,108 @@
+"""Where a pipeline stands, what it waits for, and what a person decided."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from etl.common.database import Cursor, migrate, row, rows, run, session
+from etl.ledger import activity, streams
+from etl.ledger.activity import Ended, Progress, Run, Running
+from etl.ledger.diagnosis import Standing, Stop, standing
+from etl.pipeline import Pipeline, load_pipeline, loadable
+from etl.pipeline.replayability import promise, run_command
+from etl.runs.workspace import Place
+
+BATCHES = 10  # of a pipeline that is looked at by itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """One pipeline as the ledger has it."""
+
+    pipeline: str
+    table: str
+    stream: str | None
+    deliveries: int
+    delivered: int
+    quarantined: int
+    dropped: int  # rows, or groups of them, left out behind the watermark, of all deliveries in force
+    last: dt.datetime | None
+    last_dropped: dt.datetime | None  # when the last of these deliveries was
+    state: str  # new, idle, running, stopped, or the last run's error
+    next: str  # the command that comes next
+    running: Sequence[Running]  # runs that have not ended: where, since when, how far
+    ended: Ended | None  # the last run that has
+    promise: str | None = None  # of a pipeline whose source can't be read again: what a run of it keeps to
+    batches: Sequence[Progress] = ()  # newest first, of a pipeline that is looked at by itself
+    runs: Sequence[Run] = ()  # likewise
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def cells(self) -> list[str]:
+        """What was delivered, and when last."""
+        last = self.last.astimezone().strftime("%Y-%m-%d %H:%M") if self.last else "-"
+        figures = [
+            f"{self.deliveries:,}",
+            f"{self.delivered:,}",
+            f"{self.quarantined:,}",
+            f"{self.dropped:,}",
+        ]
+        return [self.pipeline, *figures, last]
+
+
+def states(place: Place, name: str | None) -> list[State]:
+    """Every pipeline whose declaration is right, or the one named."""
+    folders = place.settings.pipelines
+    found = {name: load_pipeline(name, folders)} if name else loadable(folders)
+    dsn = place.services.postgres
+    migrate(dsn)
+    with session(dsn) as cursor:
+        most = BATCHES if name else 0
+        return [_state(cursor, pipeline, most) for pipeline in found.values()]
+
+
+def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
+    name = pipeline.name
+    totals = row(run(cursor, "ledger", "totals", {"pipeline": name})) or {}
+    known = streams.current_stream(cursor, name)
+    now, ended = activity.running(cursor, name), activity.last_ended(cursor, name)
+    found = _what(cursor, pipeline, now, ended)
+    return State(
+        pipeline=name,
+        table=pipeline.table,
+        stream=known.stream_id if known else None,
+        deliveries=totals["deliveries"],
+        delivered=totals["delivered"],
+        quarantined=totals["quarantined"],
+        dropped=totals["dropped"],
+        last=totals["last"],
+        last_dropped=totals["last_dropped"],
+        state=found.state,
+        next=found.next,
+        promise=None if pipeline.replayable else promise(pipeline),
+        running=now,
+        ended=ended,
+        batches=activity.newest(cursor, name, most=most) if most else (),
+        runs=activity.latest(cursor, name, most=most) if most else (),
+    )
+
+
+def _what(cursor: Cursor, pipeline: Pipeline, now: Sequence[Running], ended: Ended | None) -> Standing:
+    name = pipeline.name
+    holders = {one.alive: f"{one.host}/{one.pid}" for one in now if one.kind == "stream"}
+    stops = rows(run(cursor, "ledger", "open_stops", {"pipeline": name}))
+    stop = stops[-1] if stops else None
+    return standing(
+        name,
+        holder=holders.get(True),
+        silent=holders.get(False),
+        stop=Stop(batch_id=stop["batch_id"], stops=stop["stops"], decision=stop["decision"])
+        if stop
+        else None,
+        outcome=ended.outcome if ended else None,
+        anew=None if pipeline.replayable else run_command(pipeline),
+    )

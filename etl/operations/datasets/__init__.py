@@ -1,0 +1,1 @@
+"""Input to try the shipped pipelines with."""

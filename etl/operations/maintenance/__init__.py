@@ -1,0 +1,1 @@
+"""What nothing refers to any more is taken away."""

@@ -1,0 +1,341 @@
+"""`sluice sweep`: removes what attempts left behind that will never be committed.
+
+No object is removed that a reader of any pointer within the backup horizon may open, nor one whose attempt
+is open, ended within the horizon, or is not known to PostgreSQL. The order makes it so: objects are listed
+first, then the pipeline's row is locked to decide which attempts are dead, and only then pointers are read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from etl.common.database import Cursor, migrate, rows, run, session
+from etl.common.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
+from etl.common.wording import counted
+from etl.ledger import deliveries, leases, pipelines, streams
+from etl.ledger.diagnosis import Stop
+from etl.ledger.pointers import CATALOG
+from etl.pipeline import Pipeline, Replace
+from etl.pipeline.replayability import run_command
+from etl.runs.live_streams import went_back
+from etl.runs.preflight import mismatch
+from etl.sinks.lake import marker
+from etl.sinks.lake.references import is_of, owner_of, referenced, retained_pointers
+from etl.sinks.lake.s3 import Stored, Upload, bucket_of, s3_client, stored, translated, unfinished
+from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.warehouse.table import drop_staging_left, staging_left
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from etl.runs.workspace import Place
+
+
+AT_ONCE = 1000  # objects in one request
+SHOWN = 20
+
+Attempt = Mapping[str, Any]
+Check = Callable[[Cursor], SluiceError | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removed:
+    """An object that was removed, or would be."""
+
+    uri: str
+    bytes: int
+    delivery_id: int
+    state: str  # how its attempt ended: delivered, stopped, failed or fenced
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepReport:
+    """What was removed, and what was left where it is."""
+
+    pipeline: str
+    dry_run: bool
+    horizon: float  # seconds
+    objects: Sequence[Removed]
+    uploads: Sequence[str] | None  # unfinished ones; None: the store can't list them
+    staging_tables: Sequence[str]
+    kept: Mapping[str, int]  # why -> objects that no retained metadata needs
+    reports: int = 0  # of deliveries older than the retention of quality
+    progress: int = 0  # batches of earlier streams whose progress was kept
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        done = "would remove" if self.dry_run else "removed"
+        size = sum(one.bytes for one in self.objects)
+        uploads = "unknown" if self.uploads is None else f"{len(self.uploads):,}"
+        objects = f"{counted(len(self.objects), 'object')} ({size:,} bytes)"
+        tables = counted(len(self.staging_tables), "staging table")
+        found = [f"{self.pipeline}: {done} {objects}, {uploads} unfinished uploads, {tables}"]
+        found += [f"  {one.uri} (delivery {one.delivery_id}, {one.state})" for one in self.objects[:SHOWN]]
+        if len(self.objects) > SHOWN:
+            found.append(f"  and {len(self.objects) - SHOWN:,} more")
+        if self.reports:
+            found.append(
+                f"  {done} the reports and sketches of {self.reports:,} deliveries; their figures stay"
+            )
+        if self.progress:
+            found.append(f"  {done} how {self.progress:,} batches of earlier streams ran")
+        if self.uploads is None:
+            found.append("  the store can't list unfinished uploads")
+        return found + [f"  left {count:,} objects: {why}" for why, count in self.kept.items()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Decided:
+    """What the transaction decided, and what it read after that."""
+
+    attempts: Mapping[int, Attempt]  # that PostgreSQL knows, by delivery id
+    pointers: Sequence[Sequence[str]]  # of each table, within the horizon
+    current: Sequence[str | None]
+    manifests: frozenset[str]  # delivery manifests of the ledger
+    staging: Sequence[str]
+
+    def attempt(self, uri: str) -> Attempt | None:
+        """The attempt that wrote `uri`, if PostgreSQL knows it."""
+        owner = owner_of(uri)
+        found = self.attempts.get(owner.delivery_id) if owner else None
+        return found if owner and found and is_of(owner, found) else None
+
+
+def sweep(place: Place, pipeline: Pipeline, *, dry_run: bool = False) -> SweepReport:
+    """Sweep a pipeline, or raise NeedsPerson while its checkpoint and the ledger do not fit together."""
+    dsn = place.services.postgres
+    migrate(dsn)
+
+    def checkpoint(cursor: Cursor) -> SluiceError | None:
+        if lost := marker.went_back(dsn, place.lake, pipeline):
+            return lost
+        if not pipeline.replayable:
+            return went_back(dsn, place.checkpoints(pipeline))
+        known = streams.current_stream(cursor, pipeline.name)
+        if known is None:
+            return None
+        found = place.checkpoints(pipeline).of(known.stream_id)
+        if not found.exists and known.last_batch is None and known.first_batch == 0:
+            return None
+        return mismatch(dsn, known, found, pipeline, place.settings.landing)
+
+    horizon = place.settings.backup_horizon
+    report = sweep_lake(dsn, place.lake, pipeline, horizon=horizon, dry_run=dry_run, check=checkpoint)
+    forgotten = _forget(dsn, pipeline, place.settings.quality_retention, dry_run=dry_run)
+    return replace(
+        report, reports=forgotten, progress=_forget_progress(dsn, pipeline, horizon, dry_run=dry_run)
+    )
+
+
+def _forget_progress(dsn: str, pipeline: Pipeline, horizon: dt.timedelta, *, dry_run: bool) -> int:
+    """Take out how batches ran of streams that are no longer the pipeline's; how many of them there were.
+
+    Of the current stream, the run keeps the newest.
+    """
+    values = {"pipeline": pipeline.name, "horizon": horizon}
+    with session(dsn) as cursor:
+        [(count,)] = run(cursor, "watch", "of_earlier_streams", values).fetchall()
+        if not dry_run:
+            run(cursor, "watch", "forget_earlier_streams", values)
+    return int(count)
+
+
+def _forget(dsn: str, pipeline: Pipeline, retention: dt.timedelta | None, *, dry_run: bool) -> int:
+    """Take reports and sketches out that are older than `retention`; how many deliveries had them."""
+    if retention is None:
+        return 0
+    values = {"pipeline": pipeline.name, "retention": retention}
+    with session(dsn) as cursor:
+        [(count,)] = run(cursor, "sweep", "old_reports", values).fetchall()
+        if not dry_run:
+            run(cursor, "sweep", "forget_reports", values)
+            run(cursor, "sweep", "forget_sketches", values)
+    return int(count)
+
+
+def sweep_lake(
+    dsn: str,
+    lake: Lake,
+    pipeline: Pipeline,
+    *,
+    horizon: dt.timedelta,
+    dry_run: bool = False,
+    check: Check | None = None,
+) -> SweepReport:
+    """As `sweep`; `check` says, under the pipeline's lock, what forbids it."""
+    client = s3_client(lake.store)
+    tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
+    candidates = [one for table in tables for one in stored(client, table.location)]
+    uploads = _uploads(client, tables)
+    with session(dsn) as cursor:
+        decided = _decide(cursor, pipeline, tables, candidates, uploads or [], horizon, check)
+        if dry_run:
+            cursor.connection.rollback()  # attempts are not fenced for a look
+    doomed, kept = _choose(dsn, pipeline, tables, candidates, decided)
+    aborted = [one for one in uploads or [] if (known := decided.attempt(one.uri)) and known["closed"]]
+    staging = list(decided.staging)
+    if not dry_run:
+        _delete(client, doomed)
+        _abort(client, aborted)
+        busy = drop_staging_left(dsn, staging)
+        staging = [table for table in staging if table not in busy]
+    return SweepReport(
+        pipeline=pipeline.name,
+        dry_run=dry_run,
+        horizon=horizon.total_seconds(),
+        objects=doomed,
+        uploads=None if uploads is None else [one.uri for one in aborted],
+        staging_tables=staging,
+        kept=kept,
+    )
+
+
+def _uploads(client: S3Client, tables: Sequence[LakeTable]) -> list[Upload] | None:
+    found = [unfinished(client, table.location) for table in tables]
+    return None if any(one is None for one in found) else [upload for one in found for upload in one or ()]
+
+
+def _decide(
+    cursor: Cursor,
+    pipeline: Pipeline,
+    tables: Sequence[LakeTable],
+    candidates: Sequence[Stored],
+    uploads: Sequence[Upload],
+    horizon: dt.timedelta,
+    check: Check | None,
+) -> _Decided:
+    """Which attempts are dead, and only after that where the pointers are; no commit can come in between."""
+    pipelines.lock(cursor, pipeline.name)
+    leases.fence_dead_beside(cursor, pipeline.name)
+    _refuse(cursor, pipeline, tables, check)
+    owners = [owner_of(uri) for uri in (*(one.uri for one in candidates), *(one.uri for one in uploads))]
+    numbers = {owner.delivery_id for owner in owners if owner}
+    values = {"pipeline": pipeline.name, "horizon": horizon, "deliveries": sorted(numbers)}
+    attempts = {one["delivery_id"]: one for one in rows(run(cursor, "sweep", "attempts", values))}
+    return _Decided(
+        attempts=attempts,
+        pointers=retained_pointers(cursor, pipeline.name, tables, horizon),
+        current=[table.pointer(cursor) for table in tables],
+        manifests=frozenset(uri for (uri,) in run(cursor, "sweep", "manifests", values).fetchall()),
+        staging=staging_left(cursor, pipeline.name),
+    )
+
+
+def _refuse(cursor: Cursor, pipeline: Pipeline, tables: Sequence[LakeTable], check: Check | None) -> None:
+    name = pipeline.name
+    if stops := rows(run(cursor, "ledger", "open_stops", {"pipeline": name})):
+        batches = ", ".join(str(stop["batch_id"]) for stop in stops)
+        first = Stop(batch_id=stops[0]["batch_id"], stops=stops[0]["stops"], decision=None)
+        decide = f"`{first.next(name)}`, then " if pipeline.replayable else ""
+        raise NeedsPerson(
+            f"Pipeline {name} is stopped at batch {batches}; nothing is swept while a stop is open",
+            remedy=f"{decide}`{run_command(pipeline)}`",
+        )
+    if check and (problem := check(cursor)):
+        raise problem
+    data, quarantine = (f"{table.location}/" for table in tables)
+    names = tuple((table.namespace, table.name) for table in tables)
+    values = {"catalog": CATALOG, "tables": names, "data": data, "quarantine": quarantine}
+    if others := [table for (table,) in run(cursor, "sweep", "neighbours", values).fetchall()]:
+        raise SetupError(
+            f"The objects of pipeline {name} share their folder with the Iceberg tables {', '.join(others)}",
+            remedy="give each pipeline's table a name of its own",
+        )
+
+
+def _choose(
+    dsn: str,
+    pipeline: Pipeline,
+    tables: Sequence[LakeTable],
+    candidates: Sequence[Stored],
+    decided: _Decided,
+) -> tuple[list[Removed], dict[str, int]]:
+    """What to remove; and of the rest that no metadata needs, how much is left and why."""
+    needed = {marker.marker_of(table) for table in tables} | decided.manifests
+    for table, pointers, current in zip(tables, decided.pointers, decided.current, strict=True):
+        needed |= _needed(table, pointers, current)
+    doomed: list[Removed] = []
+    kept: Counter[str] = Counter()
+    for one in candidates:
+        if one.uri in needed:
+            continue
+        attempt = decided.attempt(one.uri)
+        if attempt is None:
+            kept["PostgreSQL does not know what wrote them"] += 1
+        elif not attempt["closed"]:
+            kept["their attempts are open, or still to be recovered"] += 1
+        elif not attempt["dead"]:
+            kept["their attempts ended within the backup horizon"] += 1
+        else:
+            number, state = attempt["delivery_id"], attempt["state"]
+            doomed.append(Removed(uri=one.uri, bytes=one.bytes, delivery_id=number, state=state))
+    live = _live(dsn, pipeline, [one.uri for one in doomed])
+    if live:
+        kept["the ledger has them live and no metadata has: see `sluice audit`"] = len(live)
+    return [one for one in doomed if one.uri not in live], dict(kept)
+
+
+def _needed(table: LakeTable, pointers: Sequence[str], current: str | None) -> set[str]:
+    try:
+        return set(referenced(table, pointers, whole=current))
+    except FileNotFoundError as error:
+        raise NeedsPerson(
+            f"The current metadata of Iceberg table {table.namespace}.{table.name} is not whole: {error}",
+            remedy="nothing was swept; bring the object back from a backup or another version of it",
+        ) from error
+
+
+def _live(dsn: str, pipeline: Pipeline, uris: Sequence[str]) -> set[str]:
+    """Those that are files of live deliveries; what a later delivery replaced is not."""
+    live: set[str] = set()
+    with session(dsn) as cursor:
+        last = deliveries.last_delivery(cursor, pipeline.name)
+        for some in _parts(uris):
+            run(cursor, "sweep", "delivered_paths", {"pipeline": pipeline.name, "paths": some})
+            for path, kind, delivery in cursor.fetchall():
+                if kind == "quarantine" or not isinstance(pipeline.sink, Replace) or delivery == last:
+                    live.add(path)
+    return live
+
+
+def _parts(items: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(items), AT_ONCE):
+        yield list(items[start : start + AT_ONCE])
+
+
+def _delete(client: S3Client, doomed: Sequence[Removed]) -> None:
+    for some in _parts([one.uri for one in doomed]):
+        bucket = bucket_of(some[0])[0]
+        try:
+            answer = client.delete_objects(
+                Bucket=bucket, Delete={"Objects": [{"Key": bucket_of(uri)[1]} for uri in some], "Quiet": True}
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise translated(error, some[0]) from error
+        if refused := answer.get("Errors"):
+            first = f"{refused[0].get('Key')}: {refused[0].get('Message')}"
+            raise ServiceAway(
+                f"S3 did not remove {len(refused)} objects, such as {first}",
+                remedy="see what the credentials may do there; sweep again, which goes on from here",
+            )
+
+
+def _abort(client: S3Client, uploads: Sequence[Upload]) -> None:
+    for one in uploads:
+        bucket, key = bucket_of(one.uri)
+        try:
+            client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=one.upload_id)
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") != "NoSuchUpload":  # it ended by itself
+                raise translated(error, one.uri) from error
+        except BotoCoreError as error:
+            raise translated(error, one.uri) from error

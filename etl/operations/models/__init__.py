@@ -1,0 +1,1 @@
+"""Models, trained on what was delivered."""

@@ -1,0 +1,1 @@
+"""What readers use: committed rows, published names, settings for other tools."""

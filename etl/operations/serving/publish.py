@@ -1,0 +1,112 @@
+"""Names of a pipeline's table for readers: a view in PostgreSQL and a table of the catalog, which show the same rows.
+
+A name is given to another pipeline by one transaction, so readers of either sink see all of the one or all of the
+other; in PostgreSQL those whose statement sees what is committed, as in REPEATABLE READ it does not. Every commit of the
+pipeline moves the catalog's name along with the table's own (`swap_pointer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import psycopg2
+from psycopg2 import sql
+
+from etl.common.database import TIMEOUTS, Cursor, ensure_schema, migrate, run, session
+from etl.common.errors import Busy, SetupError
+from etl.ledger import deliveries, pipelines
+from etl.pipeline import Pipeline
+from etl.runs.heartbeat import require_sink
+from etl.sinks.lake.table import LakeTable
+from etl.sinks.warehouse.views import Name, drop_view, make_view, relation_kind, way_out
+
+
+def publish(
+    dsn: str, pipeline: Pipeline, table: LakeTable, name: Name, *, who: str, incomplete: bool = False
+) -> str | None:
+    """Show the pipeline's rows under `name` in both sinks from one moment on; returns whose were seen until then.
+
+    Raises SetupError, with nothing changed, where the name is somebody else's, there is nothing to show yet, or, but for
+    `incomplete`, the pipeline has not read all that the one before has.
+    """
+    migrate(dsn)
+    with _not_waited_for(name), session(dsn) as cursor:
+        run(cursor, "published", "keep_others_out")
+        before = pipeline_of(cursor, name)
+        for one in sorted({pipeline.name, before or pipeline.name}):  # no commit of either comes between
+            pipelines.lock(cursor, one)
+        location = table.pointer(cursor)
+        if location is None or deliveries.last_delivery(cursor, pipeline.name) is None:
+            raise SetupError(
+                f"Pipeline {pipeline.name} has delivered nothing yet", remedy=f"`sluice run {pipeline.name}`"
+            )
+        require_sink(cursor, pipeline)
+        if before is None:
+            _refuse_taken(cursor, name)
+        elif not incomplete:
+            _require_all_read(cursor, pipeline.name, before, name)
+        ensure_schema(cursor, name.schema)
+        run(cursor, "published", "give", {**name.row, "pipeline": pipeline.name, "who": who})
+        run(cursor, "published", "give_pointer", {**name.row, "location": location})
+        with nullcontext() if before is None else way_out(name):
+            make_view(cursor, name, sql.Identifier(pipeline.table_schema, pipeline.table_name))
+    return before
+
+
+def withdraw(dsn: str, pipeline: str, name: Name) -> None:
+    """Take the name out of both sinks, or raise SetupError where others' rows are seen there. No row is touched.
+
+    What has the view's name by now, and is no view, is left.
+    """
+    migrate(dsn)
+    with _not_waited_for(name), session(dsn) as cursor:
+        run(cursor, "published", "keep_others_out")
+        pipelines.lock(cursor, pipeline)
+        if (seen := pipeline_of(cursor, name)) != pipeline:
+            whose = f"shows the rows of {seen}" if seen else "is not published"
+            raise SetupError(f"{name} {whose}", remedy="`SELECT * FROM sluice.published` lists all names")
+        run(cursor, "published", "take", name.row)
+        run(cursor, "published", "take_pointer", name.row)
+        if relation_kind(cursor, name) == "v":
+            with way_out(name):
+                drop_view(cursor, name)
+
+
+@contextmanager
+def _not_waited_for(name: Name) -> Iterator[None]:
+    """Busy, with nothing changed, where somebody else's transaction holds the view, or gives names, for too long."""
+    try:
+        yield
+    except psycopg2.errors.LockNotAvailable as error:
+        raise Busy(
+            f"View {name} was read, or another name given, in a transaction that goes on for longer than lock_timeout"
+            f" ({TIMEOUTS['lock_timeout']}). Nothing was changed",
+            remedy="see who it is, in pg_locks and pg_stat_activity; then the same command again",
+        ) from error
+
+
+def pipeline_of(cursor: Cursor, name: Name) -> str | None:
+    """Whose rows are seen under the name; None: it is not published."""
+    found = run(cursor, "published", "pipeline_of", name.row).fetchone()
+    return None if found is None else str(found[0])
+
+
+def _refuse_taken(cursor: Cursor, name: Name) -> None:
+    if taken := [what for (what,) in run(cursor, "published", "taken", name.row).fetchall()]:
+        raise SetupError(
+            f"{name} is {' and '.join(taken)} already, and was not published by Sluice",
+            remedy="publish under another name, or drop what has this one",
+        )
+
+
+def _require_all_read(cursor: Cursor, pipeline: str, before: str, name: Name) -> None:
+    """Nothing is asked where the two have no file and no partition in common: they read other sources."""
+    values = {"pipeline": pipeline, "before": before}
+    [(unread, all_of_them, example, common)] = run(cursor, "published", "unread", values)
+    if unread and common:
+        raise SetupError(
+            f"{pipeline} has not read {unread:,} of the {all_of_them:,} files and partitions that {before} has delivered,"
+            f" such as {example}; readers of {name} would miss them",
+            remedy=f"`sluice run {pipeline}` first; what is there no longer, or is to be left out, with --incomplete",
+        )

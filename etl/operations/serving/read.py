@@ -1,0 +1,274 @@
+"""Reading what was delivered: exactly the committed files, pinned to one moment.
+
+A listing of the folder would also find what failed attempts left there. These functions ask the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.extensions import parse_dsn
+
+from etl.common.database import Cursor, migrate, rows, run, session
+from etl.common.errors import LedgerBehind, SetupError
+from etl.common.settings import Settings
+from etl.ledger import streams
+from etl.pipeline import Pipeline, Replace, load_pipeline
+from etl.sinks.lake.catalog import catalog_uri
+from etl.spark.frames import parquet
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import IcebergType
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from etl.runs.workspace import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommittedFile:
+    """A Parquet file of a live delivery."""
+
+    batch_id: int
+    delivery_id: int
+    stream: str
+    path: str  # s3:// URI
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommittedFiles:
+    """The table's files as of one moment."""
+
+    pipeline: str
+    snapshot_id: int | None  # of the Iceberg table; None: it has none yet
+    files: Sequence[CommittedFile]
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivered:
+    """What became of a pipeline's table after one of its commits, up to another."""
+
+    after: int  # commit
+    to: int  # commit: what comes later is after it
+    deliveries: Sequence[int]  # whose rows the table has, in the order of their commits
+    replaced: Sequence[int]  # of those up to `after`: whose rows the table had then and has no longer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """The ledger and the pointer as one transaction saw them."""
+
+    deliveries: Sequence[Mapping[str, Any]]  # whose rows the table has
+    replaced: Mapping[int, int]  # deliveries whose rows it had, to those that took their place
+    files: Sequence[CommittedFile]
+    current_stream: str | None
+    pointer: str | None
+
+
+def committed_files(place: Place, pipeline: Pipeline) -> CommittedFiles:
+    """Exactly the files of live deliveries that the table's current snapshot has."""
+    now = moment(place, pipeline)
+    table = place.lake.table(pipeline.table)
+    snapshot = table.load(now.pointer).current_snapshot_id if now.pointer else None
+    return CommittedFiles(pipeline=pipeline.name, snapshot_id=snapshot, files=now.files)
+
+
+def moment(place: Place, pipeline: Pipeline) -> Moment:
+    """As it is now."""
+    dsn = place.services.postgres
+    migrate(dsn)
+    with session(dsn) as cursor:
+        run(cursor, "audit", "one_snapshot")
+        deliveries = rows(run(cursor, "audit", "deliveries", {"pipeline": pipeline.name}))
+        replaced = dict(run(cursor, "audit", "replaced", {"pipeline": pipeline.name}).fetchall())
+        if isinstance(pipeline.sink, Replace):
+            earlier, deliveries = deliveries[:-1], deliveries[-1:]
+            replaced |= {one["delivery_id"]: deliveries[0]["delivery_id"] for one in earlier}
+        stream = streams.current_stream(cursor, pipeline.name)
+        return Moment(
+            deliveries=deliveries,
+            replaced=replaced,
+            files=_files(cursor, pipeline, {one["delivery_id"] for one in deliveries}),
+            current_stream=stream.stream_id if stream else None,
+            pointer=place.lake.table(pipeline.table).pointer(cursor),
+        )
+
+
+def delivered(
+    pipeline: str | Pipeline, *, after: int, to: int | None = None, settings: Settings | None = None
+) -> Delivered:
+    """Ask the ledger what was delivered after commit `after`, up to `to`, by default the newest.
+
+    Commits of a pipeline are numbered from 1 without a gap, in the order in which they can be seen: who keeps `to` of
+    the last result in the place of `after` leaves nothing out, and reads nothing twice.
+    """
+    place, pipeline = _opened(pipeline, settings)
+    if isinstance(pipeline.sink, Replace):
+        raise SetupError(
+            f"Each batch of {pipeline.name} replaces the whole table, so it has nothing that is new beside the rest",
+            remedy=f'read all of it: `etl.read(spark, "{pipeline.name}")`',
+        )
+    dsn = place.services.postgres
+    migrate(dsn)
+    with session(dsn) as cursor:
+        run(cursor, "audit", "one_snapshot")
+        found = run(cursor, "audit", "newest_commit", {"pipeline": pipeline.name}).fetchone()
+        newest = int(found[0]) if found else 0
+        if newest < max(after, to or 0):
+            raise LedgerBehind(
+                f"Commit {max(after, to or 0)} of {pipeline.name} was read, and its newest in the ledger is {newest}:"
+                " PostgreSQL went back in time",
+                remedy="make what was made of this pipeline anew, from `after=0` on",
+            )
+        to = newest if to is None else to
+        span = {"pipeline": pipeline.name, "after": after, "to": to}
+        new = run(cursor, "audit", "delivered_between", span).fetchall()
+        old = run(cursor, "audit", "replaced_between", span).fetchall()
+    return Delivered(after=after, to=to, deliveries=[one for (one,) in new], replaced=[one for (one,) in old])
+
+
+def _files(cursor: Cursor, pipeline: Pipeline, deliveries: Collection[int]) -> list[CommittedFile]:
+    return [
+        CommittedFile(
+            batch_id=one["batch_id"],
+            delivery_id=one["delivery_id"],
+            stream=one["stream_id"],
+            path=one["path"],
+            rows=one["rows"],
+            bytes=one["bytes"],
+        )
+        for one in rows(run(cursor, "audit", "delivered_files", {"pipeline": pipeline.name}))
+        if one["kind"] == "data" and one["delivery_id"] in deliveries
+    ]
+
+
+def read(
+    spark: SparkSession,
+    pipeline: str | Pipeline,
+    batches: Iterable[int] | None = None,
+    deliveries: Iterable[int] | None = None,
+    stream: str | None = None,
+    settings: Settings | None = None,
+    *,
+    skip_replaced: bool = False,
+) -> DataFrame:
+    """The delivered rows as of now, however long the frame is used: all, or those of some batches.
+
+    Batch ids start at 0 in each stream; they are those of `stream`, by default the current one. One of
+    `deliveries` that was replaced since is refused, or passed over with `skip_replaced`: its rows are now those
+    of the delivery that took its place, which is told by an event of its own. `spark` needs S3A and credentials
+    of the AWS chain, as a session of Sluice has them.
+    """
+    place, pipeline = _opened(pipeline, settings)
+    now = moment(place, pipeline)
+    if now.pointer is None:
+        raise SetupError(f"Pipeline {pipeline.name} has no table yet", remedy=f"`sluice run {pipeline.name}`")
+    wanted = wanted_deliveries(
+        now,
+        pipeline.name,
+        batches=batches,
+        deliveries=deliveries,
+        stream=stream,
+        skip_replaced=skip_replaced,
+    )
+    schema = spark_schema(place.lake.table(pipeline.table).load(now.pointer).schema())
+    return parquet(spark, [one.path for one in now.files if one.delivery_id in wanted], schema)
+
+
+def _opened(pipeline: str | Pipeline, settings: Settings | None) -> tuple[Place, Pipeline]:
+    """Open the place of these settings, and find the pipeline as it is declared there."""
+    from etl.runs.workspace import Place
+
+    place = Place.open(settings)
+    if isinstance(pipeline, str):
+        pipeline = load_pipeline(pipeline, place.settings.pipelines)
+    return place, pipeline
+
+
+def wanted_deliveries(
+    now: Moment,
+    pipeline: str,
+    *,
+    batches: Iterable[int] | None = None,
+    deliveries: Iterable[int] | None = None,
+    stream: str | None = None,
+    skip_replaced: bool = False,
+) -> set[int]:
+    """The ids of the deliveries asked for; SetupError where one of them is not there."""
+    if stream is not None and all(one["stream_id"] != stream for one in now.deliveries):
+        raise SetupError(
+            f"Pipeline {pipeline} has no live delivery of stream {stream}",
+            remedy=f"`sluice files {pipeline} --json` lists the streams of deliveries that have rows",
+        )
+    if batches is not None:
+        stream = stream or now.current_stream
+    mine = [one for one in now.deliveries if stream in (None, one["stream_id"])]
+    whole = {one["delivery_id"] for one in mine}
+    found = whole
+    if batches is not None:
+        of_batch = {one["batch_id"]: one["delivery_id"] for one in mine}
+        found = {of_batch[number] for number in _present(batches, of_batch, "batch", pipeline, {})}
+    if deliveries is not None:
+        asked = set(deliveries) - now.replaced.keys() if skip_replaced else deliveries
+        found = found & _present(asked, whole, "delivery", pipeline, now.replaced)
+    return found
+
+
+def _present(
+    asked: Iterable[int], there: Collection[int], noun: str, pipeline: str, replaced: Mapping[int, int]
+) -> set[int]:
+    numbers = set(asked)
+    if missing := sorted(numbers - set(there)):
+        told = [f"{one} (replaced by {replaced[one]})" if one in replaced else str(one) for one in missing]
+        raise SetupError(
+            f"Pipeline {pipeline} has no live {noun} {', '.join(told)}",
+            remedy=f"`sluice files {pipeline} --json` lists batches and deliveries that have rows",
+        )
+    return numbers
+
+
+def spark_schema(schema: Schema) -> StructType:
+    """The Spark schema of an Iceberg one."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f.name, _spark_type(f.field_type), nullable=True) for f in schema.fields])
+
+
+def _spark_type(kind: IcebergType) -> DataType:
+    from pyiceberg import types as iceberg
+    from pyspark.sql import types as spark
+
+    if isinstance(kind, iceberg.DecimalType):
+        return spark.DecimalType(kind.precision, kind.scale)
+    if isinstance(kind, iceberg.ListType):
+        return spark.ArrayType(_spark_type(kind.element_type))
+    plain: dict[type[IcebergType], DataType] = {
+        iceberg.BooleanType: spark.BooleanType(),
+        iceberg.IntegerType: spark.IntegerType(),
+        iceberg.LongType: spark.LongType(),
+        iceberg.FloatType: spark.FloatType(),
+        iceberg.DoubleType: spark.DoubleType(),
+        iceberg.StringType: spark.StringType(),
+        iceberg.BinaryType: spark.BinaryType(),
+        iceberg.DateType: spark.DateType(),
+        iceberg.TimestampType: spark.TimestampNTZType(),
+        iceberg.TimestamptzType: spark.TimestampType(),
+    }
+    return plain[type(kind)]
+
+
+def catalog_properties(place: Place) -> dict[str, str]:
+    """What pyiceberg's SqlCatalog("sluice", **…) needs; the tables are warehouse.<pipeline>.
+
+    pyiceberg does not qualify its own tables, so the URI sets the search path to schema `sluice`.
+    """
+    uri = catalog_uri(parse_dsn(place.services.postgres))
+    return {"uri": uri, "init_catalog_tables": "false", **place.lake.properties()}

@@ -1,0 +1,1 @@
+"""Suites and pipelines tried, drafted and shown."""

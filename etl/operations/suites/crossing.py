@@ -1,0 +1,53 @@
+"""Runs on the executors: which stored rows another suite would hold or let through. Nothing is written.
+
+The rows are told apart by the stage's own `sift`, so this can't differ from what a run would do. Like the
+stage, this module imports neither pyspark nor pyiceberg.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl.common.record_columns import REASONS
+from etl.delivery.row_filter import Sieve, TaskReport, conform, sift
+
+
+@dataclass(kw_only=True)
+class Crossing:
+    """What one task saw of stored rows."""
+
+    report: TaskReport  # as the stage would have reported it
+    newly_held: int = 0  # delivered rows that would be held
+    newly_delivered: int = 0  # held rows that would be delivered
+    held_by: Counter[str] = field(default_factory=Counter)  # reason -> rows that it would newly hold
+    freed_of: Counter[str] = field(default_factory=Counter)  # stored reason -> rows that would be delivered
+
+
+def cross(sieve: Sieve, batches: Iterator[pa.RecordBatch], *, partition: int, number: int) -> Crossing:
+    """Sift stored rows, whose `_reasons` say why they were held, and compare. Keeps nothing but counts."""
+    found = Crossing(report=TaskReport.of(sieve, partition=partition, number=number))
+    for batch in batches:
+        _cross(sieve, batch, found)
+    return found
+
+
+def _cross(sieve: Sieve, batch: pa.RecordBatch, found: Crossing) -> None:
+    held, reasons = sift(sieve, batch, conform(batch, sieve.columns), found.report)
+    if held is None:
+        held = pa.repeat(False, batch.num_rows)
+    stored = batch.column(REASONS)
+    was_held = stored.is_valid()
+    found.report.quarantined += held.true_count
+    found.report.delivered += batch.num_rows - held.true_count
+    for before, now in zip(was_held.filter(held).to_pylist(), reasons, strict=True):
+        if not before:
+            found.newly_held += 1
+            found.held_by.update(now)
+    for before in stored.filter(pc.and_(was_held, pc.invert(held))).to_pylist():
+        found.newly_delivered += 1
+        found.freed_of.update(before)

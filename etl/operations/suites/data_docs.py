@@ -1,0 +1,211 @@
+"""`sluice docs`: Great Expectations' Data Docs of the batches that were delivered, with nothing in them that runs.
+
+The pages are rendered by GX's own renderer and templates, which write some values raw (1.24.1). So no value
+reaches them as it is: every character that could mean something to HTML, Markdown or a template goes through
+as a character of its own in Unicode's private use area, and becomes an entity when the page is finished. The
+pages have no script, load nothing from anywhere, and forbid both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl.common.database import row, rows, run, session
+from etl.common.errors import SetupError
+from etl.operations.suites.stored_batches import LAST, StoredBatch, stored_batches
+from etl.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from etl.runs.workspace import Place
+
+PAGES = Path(__file__).parent / "data_docs_pages"
+PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 _.:+-")
+NOTES = frozenset({"notes", "description"})  # GX takes them for Markdown
+PRIVATE = 0xE000  # the character in place of the ASCII character n is PRIVATE + n
+ASCII = range(128)
+BLANKS = "\t\n\r"
+
+# A private character that is in the data would come out as something else: it is shown as unknown.
+_UNKNOWN = {PRIVATE + n: "\ufffd" for n in ASCII}
+_HIDE = _UNKNOWN | {n: chr(PRIVATE + n) for n in ASCII if chr(n) not in PLAIN}
+_HIDE_ALL = _UNKNOWN | {n: chr(PRIVATE + n) for n in ASCII if not chr(n).isalnum() and n != ord(" ")}
+_SHOW = {PRIVATE + n: f"&#{n};" if n >= ord(" ") or chr(n) in BLANKS else f"&#92;x{n:02x}" for n in ASCII}
+_WRITTEN_OUT = re.compile(r"\\ue0([0-7][0-9a-f])")  # where GX shows the repr of a text
+_SUITE_LINK = re.compile(r'href="(?:\.\./)+expectations/[^"]*"')  # where GX would have the suite's page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What the history has of a batch."""
+
+    batch: StoredBatch
+    suite: str  # the name of the pipeline's suite
+    report: Mapping[str, Any]  # as it is in sluice.quality
+    inputs: Sequence[str]
+
+    @property
+    def file(self) -> str:
+        return f"delivery-{self.batch.delivery_id}.html"
+
+    @property
+    def suite_file(self) -> str:
+        return f"suite-{self.batch.suite_digest[:12]}.html"
+
+    @property
+    def failed(self) -> int:
+        return sum(not result["success"] for result in self.report["results"])
+
+    def content(self) -> dict[str, Any]:
+        """The report in the form in which GX keeps a validation's result."""
+        import great_expectations
+
+        results, at = self.report["results"], self.batch.committed_at.isoformat()
+        passed = len(results) - self.failed
+        return {
+            "success": self.report["success"],
+            "results": results,
+            "suite_name": self.suite,
+            "suite_parameters": {},
+            "statistics": {
+                "evaluated_expectations": len(results),
+                "successful_expectations": passed,
+                "unsuccessful_expectations": self.failed,
+                "success_percent": 100 * passed / len(results) if results else None,
+            },
+            "meta": {
+                "great_expectations_version": great_expectations.__version__,
+                "run_id": {"run_name": f"batch {self.batch.batch_id}", "run_time": at},
+                "validation_time": at,
+                "batch_spec": {
+                    "delivery": self.batch.delivery_id,
+                    "stream": self.batch.stream_id,
+                    "batch": self.batch.batch_id,
+                    "suite_digest": self.batch.suite_digest,
+                    "inputs": list(self.inputs),
+                },
+            },
+            "id": None,
+        }
+
+
+def build_docs(place: Place, pipeline: Pipeline, folder: Path, *, last: int = LAST) -> list[Kept]:
+    """Write a page for each of the last batches and each of their suites, and `index.html`; no other file is touched."""
+    found = history(place, pipeline, last=last)
+    pages = {"index.html": _index(pipeline, found)}
+    for kept in found:
+        content = _hidden(_with_plain_conditions(kept.content()))
+        pages[kept.file] = _validation_page(content, kept.suite_file)
+        if kept.suite_file not in pages:
+            pages[kept.suite_file] = _suite_page(content)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in pages.items():
+            # half of a surrogate pair, which JSON may hold, becomes a reference that no browser takes for more
+            (folder / name).write_bytes(text.encode(errors="xmlcharrefreplace"))
+    except OSError as error:
+        raise SetupError(f"{folder} can't be written: {error}", remedy="name another --output") from error
+    return found
+
+
+def history(place: Place, pipeline: Pipeline, *, last: int = LAST) -> list[Kept]:
+    """The last live deliveries whose report is kept, oldest first."""
+    dsn, name = place.services.postgres, pipeline.suite or pipeline.name
+    found = []
+    for batch in stored_batches(dsn, pipeline, last):
+        values = {"delivery": batch.delivery_id}
+        with session(dsn) as cursor:
+            report = row(run(cursor, "stored", "report", values))
+            inputs = [one["path"] for one in rows(run(cursor, "ledger", "inputs_of_delivery", values))]
+        if report is not None:
+            found.append(Kept(batch=batch, suite=name, report=json.loads(report["report"]), inputs=inputs))
+    return found
+
+
+def suite_result(content: Mapping[str, Any]) -> Any:
+    """GX's own ExpectationSuiteValidationResult, loaded as GX loads one that it wrote."""
+    from great_expectations.core.expectation_validation_result import (
+        expectationSuiteValidationResultSchema,
+    )
+
+    from etl.quality.gx import registered
+
+    registered()
+    return expectationSuiteValidationResultSchema.load(dict(content))
+
+
+def _validation_page(hidden: Mapping[str, Any], suite_file: str) -> str:
+    from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
+
+    document = ValidationResultsPageRenderer(run_info_at_end=True).render(suite_result(hidden))
+    return _shown(_SUITE_LINK.sub(f'href="{suite_file}"', _gx_view().render(document)))
+
+
+def _suite_page(hidden: Mapping[str, Any]) -> str:
+    """GX's page of the suite, from the expectations that the results carry."""
+    from great_expectations.core import ExpectationSuite
+    from great_expectations.render.renderer.page_renderer import ExpectationSuitePageRenderer
+
+    expectations = [dict(result["expectation_config"]) for result in hidden["results"]]
+    suite = ExpectationSuite(name=hidden["suite_name"], expectations=expectations)
+    renderer: Any = ExpectationSuitePageRenderer()
+    return _shown(_gx_view().render(renderer.render(suite)))
+
+
+def _index(pipeline: Pipeline, found: Sequence[Kept]) -> str:
+    from jinja2 import Environment, FileSystemLoader
+
+    own = Environment(loader=FileSystemLoader(PAGES), autoescape=True)
+    return own.get_template("index.j2").render(pipeline=pipeline.name, found=found[::-1])
+
+
+def _with_plain_conditions(content: dict[str, Any]) -> dict[str, Any]:
+    """Row conditions as text: GX reads an operator's sign, which is to be hidden, as more than text."""
+    from great_expectations.expectations.row_conditions import deserialize_row_condition
+
+    for result in content["results"]:
+        kwargs = result["expectation_config"]["kwargs"]
+        if isinstance(condition := kwargs.get("row_condition"), Mapping):
+            read = deserialize_row_condition(condition)
+            kwargs["row_condition"] = getattr(read, "pass_through_filter", None) or repr(read)
+            kwargs["condition_parser"] = "spark"
+    return content
+
+
+def _hidden(content: Any, table: Mapping[int, str] = _HIDE) -> Any:
+    """The content with every character out of the way that could be more than text, in keys as well."""
+    if isinstance(content, str):
+        return content.translate(table)
+    if isinstance(content, Mapping):
+        return {
+            key.translate(_HIDE): _hidden(value, _HIDE_ALL if key in NOTES else table)
+            for key, value in content.items()
+        }
+    if isinstance(content, list):
+        return [_hidden(one, table) for one in content]
+    return content
+
+
+def _shown(page: str) -> str:
+    """The page with what was hidden as HTML's character references."""
+    whole = _WRITTEN_OUT.sub(lambda found: chr(PRIVATE + int(found[1], 16)), page)
+    return whole.translate(_SHOW)
+
+
+@cache
+def _gx_view() -> Any:
+    """GX's view, but for the templates that have scripts or load from other hosts: these are ours, or empty."""
+    from great_expectations.render.view.view import DefaultJinjaPageView
+    from jinja2 import ChoiceLoader, DictLoader, FileSystemLoader
+
+    view = DefaultJinjaPageView()
+    theirs = view.env.loader
+    assert theirs is not None
+    nothing = DictLoader({"graph.j2": "", "bootstrap_table.j2": "", "tabs.j2": ""})
+    view.env.loader = ChoiceLoader([FileSystemLoader(PAGES), nothing, theirs])
+    return view

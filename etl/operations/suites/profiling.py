@@ -1,0 +1,212 @@
+"""What stored rows look like, column by column, from one aggregation in bounded memory.
+
+Values and shapes are counted by sketches that are exact while there are few of them; whether they were is
+told by their counts, which then add up to the rows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from etl.spark.frames import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructField
+
+QUANTILES = (0.001, 0.5, 0.999)
+MOST_VALUES = 30  # beyond it a column is not of low cardinality
+MOST_SHAPES = 6
+RUN = "\x01"  # after a class that comes several times in a row
+_TRACKED = 512  # items of a sketch
+_TRACKED_TEXT = 200  # characters; longer texts are neither values of a set nor shapes
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberProfile:
+    """The numbers of a column, NaN left out."""
+
+    low: float  # the 0.1 % quantile, approximately
+    median: float
+    high: float  # the 99.9 % quantile, approximately
+    smallest: float
+    largest: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextProfile:
+    """The texts of a column."""
+
+    shortest: int  # characters
+    longest: int
+    shapes: Mapping[str, int] | None  # `shape` -> rows; None: more than MOST_SHAPES
+    runs: Mapping[str, int] | None  # the same with each run of one class as one
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnProfile:
+    """One column of the rows."""
+
+    name: str
+    kind: str  # the name of Spark's type class, such as StringType
+    rows: int
+    nulls: int
+    distinct: int  # approximately
+    values: Mapping[Any, int] | None  # value -> rows; None: more than MOST_VALUES
+    numbers: NumberProfile | None
+    texts: TextProfile | None
+
+    @property
+    def given(self) -> int:
+        """Rows that have a value."""
+        return self.rows - self.nulls
+
+
+def profile(frame: DataFrame) -> list[ColumnProfile]:
+    """A profile of each column, from one job over the frame."""
+    from pyspark.sql import functions as F
+
+    fields = frame.schema.fields
+    wanted = [F.count(F.lit(1)).alias("rows")]
+    for number, field in enumerate(fields):
+        wanted += [column.alias(f"{number} {name}") for name, column in _measures(field).items()]
+    (found,) = frame.agg(*wanted).collect()
+    figures = found.asDict()
+    return [
+        _profile(
+            field, figures["rows"], {k.split(" ", 1)[1]: v for k, v in figures.items() if _is_of(k, number)}
+        )
+        for number, field in enumerate(fields)
+    ]
+
+
+def _is_of(name: str, number: int) -> bool:
+    return name.startswith(f"{number} ")
+
+
+def is_number(kind: DataType) -> bool:
+    from pyspark.sql.types import NumericType
+
+    return isinstance(kind, NumericType)
+
+
+def _is_whole(kind: DataType) -> bool:
+    from pyspark.sql.types import IntegralType
+
+    return isinstance(kind, IntegralType)
+
+
+def _is_text(kind: DataType) -> bool:
+    from pyspark.sql.types import StringType
+
+    return isinstance(kind, StringType)
+
+
+def _measures(field: StructField) -> dict[str, Column]:
+    from pyspark.sql import functions as F
+
+    column, kind = F.col(quoted(field.name)), field.dataType
+    found = {"given": F.count(column), "distinct": F.approx_count_distinct(column)}
+    if is_number(kind):
+        number = column.cast("double")
+        number = F.when(~F.isnan(number), number)
+        found |= {
+            "quantiles": F.percentile_approx(number, list(QUANTILES)),
+            "smallest": F.min(number),
+            "largest": F.max(number),
+        }
+    if _is_whole(kind):
+        found["values"] = _counted(column, MOST_VALUES)
+    if _is_text(kind):
+        short = F.substring(column, 1, _TRACKED_TEXT)
+        found |= {
+            "values": _counted(short, MOST_VALUES),
+            "shortest": F.min(F.length(column)),
+            "longest": F.max(F.length(column)),
+            "shapes": _counted(_shape(short), MOST_SHAPES),
+            "runs": _counted(F.regexp_replace(_shape(short), "([Aa9])\\1+", f"$1{RUN}"), MOST_SHAPES),
+        }
+    return found
+
+
+def _counted(column: Column, most: int) -> Column:
+    """The `most` frequent values and nulls, and one more, which tells that there are more."""
+    from pyspark.sql import functions as F
+
+    return F.call_function("approx_top_k", column, F.lit(most + 2), F.lit(_TRACKED))
+
+
+def _shape(text: Column) -> Column:
+    """A digit as 9, a capital as A, a small letter as a; all else as it is."""
+    from pyspark.sql import functions as F
+
+    for found, instead in (("[0-9]", "9"), ("[A-Z]", "A"), ("[a-z]", "a")):
+        text = F.regexp_replace(text, found, instead)
+    return text
+
+
+def _profile(field: StructField, rows: int, found: Mapping[str, Any]) -> ColumnProfile:
+    numbers = texts = None
+    if found.get("quantiles"):
+        low, median, high = (float(value) for value in found["quantiles"])
+        numbers = NumberProfile(
+            low=low, median=median, high=high, smallest=found["smallest"], largest=found["largest"]
+        )
+        if not all(math.isfinite(value) for value in (low, high)):
+            numbers = None
+    if found.get("longest") is not None:
+        whole = found["longest"] <= _TRACKED_TEXT
+        texts = TextProfile(
+            shortest=found["shortest"],
+            longest=found["longest"],
+            shapes=_all_of(found["shapes"], rows, MOST_SHAPES) if whole else None,
+            runs=_all_of(found["runs"], rows, MOST_SHAPES) if whole else None,
+        )
+    values = _all_of(found["values"], rows, MOST_VALUES) if "values" in found else None
+    if _is_text(field.dataType) and (texts is None or texts.longest > _TRACKED_TEXT):
+        values = None
+    return ColumnProfile(
+        name=field.name,
+        kind=type(field.dataType).__name__,
+        rows=rows,
+        nulls=rows - found["given"],
+        distinct=found["distinct"],
+        values=values,
+        numbers=numbers,
+        texts=texts,
+    )
+
+
+def _all_of(items: Any, rows: int, most: int) -> dict[Any, int] | None:
+    """The values that were counted, null left out, when they are all there are."""
+    counts = {item["item"]: item["count"] for item in items or ()}
+    if sum(counts.values()) != rows:
+        return None
+    counts.pop(None, None)
+    return counts if 0 < len(counts) <= most else None
+
+
+_CLASSES = {"A": "[A-Z]", "a": "[a-z]", "9": "[0-9]"}
+
+
+def shape_regex(shape: str) -> str:
+    """A regular expression, for Java as for Python, of the texts that have this shape."""
+    found = []
+    for character, run in groupby(shape):
+        length = len(list(run))
+        part = _CLASSES.get(character) or re.escape(character)
+        found.append(part if length == 1 else f"{part}{{{length}}}")
+    return "".join(found)
+
+
+def runs_regex(runs: str) -> str:
+    """The same of a shape whose runs are written as one."""
+    return "".join(
+        (_CLASSES.get(one[0]) or re.escape(one[0])) + ("+" if one.endswith(RUN) else "")
+        for one in re.findall(f"[Aa9]{RUN}?|.", runs, re.DOTALL)
+    )

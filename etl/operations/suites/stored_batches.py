@@ -1,0 +1,111 @@
+"""Batches that were delivered, as they are stored: every row of the transform's output, and what was said of it.
+
+Only committed files of live deliveries are read. The sinks are not touched.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from etl.common.database import migrate, row, rows, run, session
+from etl.common.errors import SetupError
+from etl.common.record_columns import RAW, REASONS
+from etl.pipeline import Pipeline, Replace
+from etl.spark.frames import parquet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+LAST = 20  # batches, unless told
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredBatch:
+    """A live delivery and its files."""
+
+    delivery_id: int
+    stream_id: str
+    batch_id: int
+    committed_at: dt.datetime
+    suite_digest: str  # SHA-256 of the suite that judged it
+    malformed: int  # records that never became rows
+    records: int | None  # that were read, where the rows are not of them alone
+    data: Sequence[str]  # s3:// URIs of the delivered rows
+    quarantine: Sequence[str]  # of the held ones, malformed records among them
+
+    @property
+    def name(self) -> str:
+        return f"batch {self.batch_id} (delivery {self.delivery_id})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaidOfRule:
+    """How one expectation came out when the batch was delivered."""
+
+    reason: str
+    expectation: str  # GX's snake case type
+    severity: str
+    success: bool
+    element_count: int | None
+    unexpected_count: int | None
+    kwargs: Mapping[str, Any] | None  # the expectation's own; None: the report is no longer kept
+
+
+def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[StoredBatch]:
+    """The last live batches, oldest first; of a table that each batch replaces the last one only.
+
+    A release from quarantine is none: its rows are those of the batch that held them.
+    """
+    if last < 1:
+        raise SetupError(f"--last {last} leaves no batch", remedy="give a number from 1 on")
+    migrate(dsn)
+    if isinstance(pipeline.sink, Replace):
+        last = 1
+    with session(dsn) as cursor:
+        found = rows(run(cursor, "stored", "batches", {"pipeline": pipeline.name, "last": last}))
+    if not found:
+        raise SetupError(
+            f"Pipeline {pipeline.name} has no delivered batch yet", remedy=f"`sluice run {pipeline.name}`"
+        )
+    return [StoredBatch(**one) for one in found]
+
+
+def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:
+    """The verdict that the batch was delivered with, in the order of its suite."""
+    with session(dsn) as cursor:
+        rules = rows(run(cursor, "stored", "rules", {"delivery": batch.delivery_id}))
+        report = row(run(cursor, "stored", "report", {"delivery": batch.delivery_id}))
+    results = json.loads(report["report"])["results"] if report else []
+    kwargs = dict(enumerate(declared_kwargs(result["expectation_config"]) for result in results))
+    return [SaidOfRule(kwargs=kwargs.get(rule.pop("number")), **rule) for rule in rules]
+
+
+def stored_rows(spark: SparkSession, batch: StoredBatch, schema: StructType) -> DataFrame:
+    """The transform's whole output, delivered and held: the columns of `schema`, then `_reasons`.
+
+    `_reasons` is null in delivered rows. Malformed and late records never became rows, and are not among these.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+    reasons = StructField(REASONS, ArrayType(StringType()))
+    whole = StructType([*schema.fields, reasons, StructField(RAW, StringType())])
+    held = parquet(spark, batch.quarantine, whole)
+    typed = held.where(F.col(RAW).isNull()).drop(RAW)
+    delivered = parquet(spark, batch.data, schema)
+    return delivered.withColumn(REASONS, F.lit(None).cast(reasons.dataType)).unionAll(typed)
+
+
+def declared_kwargs(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As the suite has them: without the bounds that the history gave a rule across batches, but with how it does."""
+    across = (config.get("meta") or {}).get("across")
+    if across is None:
+        return dict(config["kwargs"])
+    kept = {name: value for name, value in config["kwargs"].items() if name not in ("min_value", "max_value")}
+    return {**kept, "across": across}

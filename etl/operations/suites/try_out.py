@@ -1,0 +1,292 @@
+"""`sluice try`: a transform and its suite over some files, as one batch; no sink and no ledger is written to.
+
+Read, typed, flagged, sifted and judged by the code that runs use: what it says is what a run of exactly these
+files as one batch would do, into tables that do not exist yet. Where the transform keeps state it is what a new
+stream puts out of them: in their batch, and in the one after it that closes what the watermark has passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl.common import paths
+from etl.common.errors import SetupError
+from etl.common.record_columns import RAW, SOURCE_PATH
+from etl.common.settings import Settings
+from etl.delivery.batch import Staged
+from etl.delivery.row_filter import Sieve, TaskReport, conform, sift
+from etl.operations.suites.what_if import sieve_of
+from etl.pipeline import Pipeline, load_pipeline
+from etl.pipeline.replayability import require_files
+from etl.quality.verdict import Verdict
+from etl.sinks.limits import repaired
+from etl.sinks.open import refuse_unfit
+from etl.sinks.warehouse.staging import plain_values
+from etl.sinks.warehouse.table import postgres_type
+from etl.sources import evidence
+from etl.spark.checkpoint.reader import open_checkpoint
+from etl.spark.frames import parquet
+from etl.spark.watermark import set_watermark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.runs.workspace import Place
+    from etl.sources.files import Source
+
+Values = tuple[Any, ...]
+
+
+@dataclass(kw_only=True)
+class Seen:
+    """What one task saw: counts, and the first rows of either fate."""
+
+    report: TaskReport
+    delivered: list[Values] = field(default_factory=list)
+    held: list[tuple[list[str], Values]] = field(default_factory=list)
+
+
+def look_through(
+    sieve: Sieve, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
+) -> Seen:
+    """Runs on the executors: sift the rows as the stage does, and keep at most `most` of each kind."""
+    seen = Seen(report=TaskReport.of(sieve, partition=partition, number=number))
+    for batch in batches:
+        rows = conform(batch, sieve.columns)
+        held, reasons = sift(sieve, batch, rows, seen.report)
+        if held is None:
+            held = pa.repeat(False, batch.num_rows)
+        seen.report.quarantined += len(reasons)
+        seen.report.delivered += batch.num_rows - len(reasons)
+        seen.delivered += _values(rows.filter(pc.invert(held)).slice(0, most - len(seen.delivered)))
+        bad = _values(rows.filter(held).slice(0, most - len(seen.held)))
+        seen.held += zip(reasons[: len(bad)], bad, strict=True)
+    return seen
+
+
+def _values(rows: pa.RecordBatch) -> list[Values]:
+    return list(zip(*(plain_values(repaired(column)) for column in rows.columns), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """What a run of these files as one batch would do."""
+
+    pipeline: str
+    files: Sequence[str]
+    columns: Mapping[str, str]  # of the transform's output, with their PostgreSQL types
+    delivered: int
+    held: int  # rows, malformed records not counted
+    malformed: int
+    reasons: Mapping[str, int]  # held rows by reason
+    rows: Sequence[Values]  # the first that would be delivered
+    held_rows: Sequence[tuple[Sequence[str], Values]]  # the first that would be held, each with its reasons
+    malformed_records: Sequence[tuple[str, str]]  # the first: the raw record and its file
+    verdict: Verdict
+    plan: str  # Spark's, of the transform
+
+    @property
+    def stops(self) -> Sequence[str]:
+        """Why a run would deliver nothing of it; none: it would be delivered."""
+        return self.verdict.stops
+
+    def json(self) -> dict[str, Any]:
+        rules = [
+            {
+                "reason": one.reason,
+                "expectation": one.expectation_type,
+                "severity": one.severity,
+                "success": one.success,
+                "element_count": one.element_count,
+                "unexpected_count": one.unexpected_count,
+            }
+            for one in self.verdict.results
+        ]
+        found = {name: value for name, value in vars(self).items() if name != "verdict"}
+        return {**found, "rules": rules, "stops": list(self.stops)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ran:
+    job: DataFrame
+    seen: Sequence[Seen]
+    malformed: int
+    records: int  # malformed ones included
+
+
+def try_files(
+    name: str,
+    *files: str | Path,
+    rows: int = 20,
+    spark: SparkSession | None = None,
+    settings: Settings | None = None,
+) -> Tried:
+    """Try the pipeline `name` over `files`: what `sluice try` does, for tests of users, as `etl.try_out`.
+
+    At most `rows` rows of either fate are kept. `spark`, such as `etl.session()`, is left running; None starts a session
+    for this call. Raises SetupError where the pipeline, its suite or a file will not do.
+    """
+    from etl.runs.workspace import Place
+
+    place = Place.open(settings)
+    pipeline = load_pipeline(name, place.settings.pipelines)
+    return try_out(place, pipeline, [str(file) for file in files], most=rows, spark=spark)
+
+
+def try_out(
+    place: Place,
+    pipeline: Pipeline,
+    files: Sequence[str],
+    *,
+    most: int = 20,
+    spark: SparkSession | None = None,
+) -> Tried:
+    """Run the transform and the suite over these files: below the landing or anywhere else, of any source's format."""
+    from etl.quality.rules import compile_rules
+    from etl.runs.spark_session import a_session
+    from etl.runs.stateful import kept
+    from etl.sources.open import open_source
+
+    require_files(pipeline, "a try")
+    uris = _there(files, place.settings.landing)
+    with (
+        a_session(place, spark) as found,
+        tempfile.TemporaryDirectory(prefix="sluice-") as folder,
+        contextlib.ExitStack() as after,
+    ):
+        opened = open_source(found, pipeline, place.settings, models=place.models, stream=False)
+        source = replace(opened, anywhere=True)
+        shape = source.shape()
+        state = kept(pipeline, shape)  # or it is refused, as by a run
+        rules = compile_rules(pipeline, shape, place.settings)
+        sieve = sieve_of(rules)
+        refuse_unfit(pipeline, sieve.columns)
+        with _telling_of_files(source, uris):
+            if state:
+                frame = _streamed(place, source, state, uris, Path(folder))
+                after.callback(set_watermark, found, None)
+                set_watermark(found, 0)  # as that stream began: the same records are late
+            else:
+                frame = source.again(uris, broken=())
+            ran = _run(source, rules.flagged(frame), partial(look_through, sieve, most), uris)
+        staged = Staged(
+            reports=[one.report for one in ran.seen],
+            malformed=[TaskReport(partition=0, task=0, quarantined=ran.malformed)],
+            aggregates=rules.aggregates(ran.job),
+            records=ran.records if state else None,
+        )
+        counts = staged.counts(rules.words)
+        raw = source.malformed(uris).limit(most).collect() if ran.malformed else []
+        return Tried(
+            pipeline=pipeline.name,
+            files=uris,
+            columns={one.name: postgres_type(one.type) for one in sieve.columns},
+            delivered=counts.rows - counts.held,
+            held=counts.held,
+            malformed=ran.malformed,
+            reasons=dict(staged.reasons.most_common()),
+            rows=[row for one in ran.seen for row in one.delivered][:most],
+            held_rows=[row for one in ran.seen for row in one.held][:most],
+            malformed_records=[(one[RAW], one[SOURCE_PATH]) for one in raw],
+            verdict=rules.judge(counts, lambda: frame),
+            plan=_plan(shape if state else frame),
+        )
+
+
+def _there(files: Sequence[str], landing: str) -> list[str]:
+    """The files' URIs; SetupError names every one that is not there, or that Spark would not see."""
+    wanted = {paths.uri_of(paths.place(file)): file for file in files}
+    found = {one.uri for one in evidence.look(wanted, landing=landing)}
+    if missing := [file for uri, file in wanted.items() if uri not in found]:
+        raise SetupError(f"No such file: {', '.join(missing)}", remedy="--input takes files, one by one")
+    if hidden := [file for uri, file in wanted.items() if uri.rpartition("/")[2].startswith(("_", "."))]:
+        raise SetupError(
+            f"Spark does not see files whose names begin with _ or a dot: {', '.join(hidden)}",
+            remedy="copy them to other names",
+        )
+    return list(wanted)
+
+
+@contextlib.contextmanager
+def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
+    """SetupError for those that can't be read to their end, or as declared."""
+    if misfits := source.misfits(uris):
+        some = "; ".join(f"{uri}: {why}" for uri, why in misfits.items())
+        raise SetupError(
+            f"Not every file has the types that are declared: {some}",
+            remedy='declare these; a run would stop, or hold such a file as malformed where unreadable="hold" is declared',
+        )
+    try:
+        yield
+    except Exception as error:
+        some = "; ".join(f"{uri}: {why}" for uri, why in source.to_blame(error, uris).items())
+        raise SetupError(
+            f"Not every file can be read to its end: {some}",
+            remedy="mend it; a run would stop, or deliver what can be read of it and hold the rest as malformed where"
+            ' unreadable="hold" is declared',
+        ) from error
+
+
+def _streamed(
+    place: Place, source: Source, state: Sequence[str], uris: Sequence[str], folder: Path
+) -> DataFrame:
+    """What a new stream of these files puts out, all its batches together; of complete mode the last."""
+    from etl.runs.recovery.state_rebuild import Past, Planned
+    from etl.runs.stateful import output_mode
+    from etl.spark.state_plan import its_batches
+
+    if not place.settings.spark_master.startswith("local"):
+        raise SetupError(
+            f"The transform of {source.pipeline.name} keeps state, which would be in a folder of this machine",
+            remedy="try it with SLUICE_SPARK_MASTER='local[*]'",
+        )
+    (folder / "none").mkdir()
+    frame, mode = source.below(str(folder / "none")), output_mode(source.pipeline, state)
+    failure, out = list[BaseException](), folder / "out"
+
+    def keep(batch: DataFrame, number: int) -> None:
+        try:
+            batch.write.parquet(paths.spark_path(out / f"{number:06}"))
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    checkpoint = open_checkpoint(f"{folder}/checkpoint", sources=len(source.pipeline.sources))
+    checkpoint.create(str(uuid.uuid4()))
+    numbered = source.by_source(uris).items()
+    files = [one for n, some in numbered for one in evidence.look(some, landing=source.landing, source=n)]
+    planned = Planned.of(source.pipeline, frame, frame.writeStream.foreachBatch(keep).outputMode(mode))
+    batch = Past(watermark_ms=0, time_ms=int(time.time() * 1000), files=files)
+    with its_batches(frame):
+        planned.run(checkpoint, 0, batch, failure, alone=False)
+    written = [paths.spark_path(one) for one in sorted(out.iterdir())]
+    return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)
+
+
+def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Sequence[str]) -> _Ran:
+    """The one job over the output."""
+    from etl.spark.tasks import collect, in_tasks
+
+    job = in_tasks(flagged, task)
+    seen: list[Seen] = collect(job)
+    counted = source.counted(job) or source.count(uris)
+    return _Ran(job=job, seen=seen, malformed=counted["malformed"], records=counted["rows"])
+
+
+def _plan(frame: DataFrame) -> str:
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        frame.explain("formatted")
+    return written.getvalue().strip()

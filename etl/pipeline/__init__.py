@@ -1,0 +1,49 @@
+"""Declare a pipeline, and load what is declared: what users import."""
+
+from __future__ import annotations
+
+from etl.pipeline.declaration import (
+    Append,
+    Files,
+    Kafka,
+    Lookup,
+    Model,
+    Partition,
+    Pipeline,
+    Rate,
+    Replace,
+    Scorer,
+    Sink,
+    Socket,
+    Stream,
+    Upsert,
+    day,
+    hour,
+    identity,
+    month,
+)
+from etl.pipeline.loader import load_pipeline, load_pipelines, loadable
+
+__all__ = [
+    "Append",
+    "Files",
+    "Kafka",
+    "Lookup",
+    "Model",
+    "Partition",
+    "Pipeline",
+    "Rate",
+    "Replace",
+    "Scorer",
+    "Sink",
+    "Socket",
+    "Stream",
+    "Upsert",
+    "day",
+    "hour",
+    "identity",
+    "load_pipeline",
+    "load_pipelines",
+    "loadable",
+    "month",
+]

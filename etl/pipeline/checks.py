@@ -1,0 +1,354 @@
+"""All that can be wrong with a declaration, found without pyspark and told by field."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import re
+from collections.abc import Mapping
+from inspect import Parameter
+from typing import Any, get_args
+
+from etl.pipeline.dag_names import REPLAYS, pipeline_of
+from etl.pipeline.declaration import (
+    Append,
+    Lookup,
+    Model,
+    OutputMode,
+    Partition,
+    Replace,
+    Stream,
+    Unreadable,
+    Upsert,
+)
+from etl.pipeline.intervals import PathTemplate, is_template
+from etl.pipeline.source_checks import are_sources, doubled, files_problems, matches, source_problems
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_RESERVED_SCHEMAS = frozenset({"sluice", "sluice_stage", "information_schema"})
+_PRESETS = frozenset(
+    {"@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually"}
+)
+SHIPPED_DAGS = frozenset({"flights_delays", "sluice_maintenance"})  # of dags/, made of no declaration
+
+
+def problems(pipeline: Any) -> list[str]:
+    """All that is wrong with the declaration, each as `field: what, and what is wanted`.
+
+    It is a user's: what its fields are said to be is checked, not believed.
+    """
+    found: list[str] = []
+    if not isinstance(pipeline.name, str) or not _NAME.fullmatch(pipeline.name):
+        found.append(f"name: {pipeline.name!r} must match {_NAME.pattern} (it names tables and folders)")
+    elif pipeline.name in SHIPPED_DAGS:
+        found.append(
+            f"name: {pipeline.name!r} is a DAG that Sluice ships, and a pipeline's has its name; take another"
+        )
+    elif pipeline.name.endswith(REPLAYS):
+        found.append(
+            f"name: {pipeline.name!r} ends as the DAG for the replays of a pipeline {pipeline_of(pipeline.name)!r} would;"
+            " take another"
+        )
+    found += source_problems(pipeline)
+    found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema)]
+    found += _stream_problems(pipeline)
+    found += _lookup_problems(pipeline)
+    found += _model_problems(pipeline)
+    found += _transform_problems(pipeline)
+    found += _sink_problems(pipeline.sink)
+    if pipeline.suite is not None and not matches(_SUITE, pipeline.suite):
+        found.append(f"suite: {pipeline.suite!r} must be the name of a suite's file, without .json")
+    if pipeline.schedule is not None:
+        found += _schedule_problems(pipeline.schedule)
+    found += _follow_problems(pipeline)
+    if pipeline.interval is not None:
+        found += _interval_problems(pipeline.interval)
+    if pipeline.output_mode not in (None, *get_args(OutputMode)):
+        found.append(
+            f"output_mode: {pipeline.output_mode!r} must be one of {', '.join(get_args(OutputMode))}"
+        )
+    if pipeline.unreadable not in get_args(Unreadable):
+        found.append(f"unreadable: {pipeline.unreadable!r} must be one of {', '.join(get_args(Unreadable))}")
+    if pipeline.late is not None:
+        found += _column_problems("late", pipeline.late)
+    if isinstance(pipeline.metrics, tuple):
+        found += [wrong for column in pipeline.metrics for wrong in _column_problems("metrics", column)]
+        found += [f"metrics: {one!r} is there twice" for one in sorted(doubled(pipeline.metrics))]
+    else:
+        found.append(f"metrics: {pipeline.metrics!r} must be a tuple of names of columns")
+    if pipeline.start is not None and not isinstance(pipeline.start, dt.date):
+        found.append(f"start: {pipeline.start!r} must be a datetime.date or datetime.datetime")
+    for name in ("max_quarantine_share", "alert_quarantine_share"):
+        share = getattr(pipeline, name)
+        optional = name == "alert_quarantine_share" and share is None
+        if not optional and (
+            isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1
+        ):
+            found.append(f"{name}: {share!r} must be a number from 0 to 1")
+    deadline = pipeline.deadline
+    if deadline is not None and not (isinstance(deadline, dt.timedelta) and deadline > dt.timedelta()):
+        found.append(f"deadline: {deadline!r} must be a datetime.timedelta longer than nothing")
+    if isinstance(pipeline.retries, bool) or not isinstance(pipeline.retries, int) or pipeline.retries < 0:
+        found.append(f"retries: {pipeline.retries!r} must be a whole number of 0 or more")
+    delay = pipeline.retry_delay
+    if not (isinstance(delay, dt.timedelta) and dt.timedelta() < delay <= dt.timedelta(minutes=30)):
+        found.append(f"retry_delay: {delay!r} must be a datetime.timedelta of at most 30 minutes")
+    if not isinstance(pipeline.owner, str) or not pipeline.owner.strip():
+        found.append(f"owner: {pipeline.owner!r} must be a name")
+    if not isinstance(pipeline.tags, tuple) or not all(_is_tag(tag) for tag in pipeline.tags):
+        found.append(f"tags: {pipeline.tags!r} must be a tuple of texts of 1 to 100 characters")
+    return found
+
+
+def _follow_problems(pipeline: Any) -> list[str]:
+    found: list[str] = []
+    if not isinstance(pipeline.follow, bool):
+        found.append(f"follow: {pipeline.follow!r} must be True or False")
+    elif pipeline.follow:
+        found += [
+            f"{name}: a run that stays up has none; leave it out, or `follow`"
+            for name in ("schedule", "deadline")
+            if getattr(pipeline, name) is not None
+        ]
+    every, least, most = pipeline.every, dt.timedelta(seconds=1), dt.timedelta(days=1)
+    if not (isinstance(every, dt.timedelta) and least <= every <= most):
+        found.append(f"every: {every!r} must be a datetime.timedelta from one second to a day")
+    return found
+
+
+def _is_tag(tag: object) -> bool:
+    return isinstance(tag, str) and 0 < len(tag) <= 100
+
+
+def ddl_columns(schema: str) -> list[str]:
+    """The top-level column names of a Spark DDL schema, without parsing the types."""
+    return [name for name, _ in ddl_parts(schema)]
+
+
+def ddl_parts(schema: str) -> list[tuple[str, str]]:
+    """The top-level columns of a Spark DDL schema: the name, and what is written after it."""
+    columns, depth, start, quote = [], 0, 0, ""
+    for at, char in enumerate(schema):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "`'\"":
+            quote = char
+        elif char in "<(":
+            depth += 1
+        elif char in ">)":
+            depth -= 1
+        elif char == "," and depth == 0:
+            columns.append(schema[start:at])
+            start = at + 1
+    columns.append(schema[start:])
+    named = (re.match(r"\s*(?:`((?:[^`]|``)*)`|([^\s:`]+))", column) for column in columns)
+    return [
+        (m[1].replace("``", "`") if m[1] is not None else m[2], m.string[m.end() :].strip(" \t\r\n:"))
+        for m in named
+        if m
+    ]
+
+
+def ddl_problems(schema: object) -> list[str]:
+    """What is wrong with a DDL schema's column names; its types are checked when a run starts."""
+    if not isinstance(schema, str) or not schema.strip():
+        return [f"{schema!r} must be Spark DDL, such as 'id bigint, at timestamp'"]
+    names = ddl_columns(schema)
+    found = [
+        f"column {name!r} starts with an underscore, which is kept for Sluice's own columns"
+        for name in names
+        if name.startswith("_")
+    ]
+    lower = [name.lower() for name in names]
+    found += [f"column {name!r} is there twice" for name in sorted({n for n in lower if lower.count(n) > 1})]
+    return found
+
+
+def _stream_problems(pipeline: Any) -> list[str]:
+    streams, sources = pipeline.streams, pipeline.sources
+    if not isinstance(streams, Mapping):
+        return ["streams: must be a mapping of name to Stream(…)"]
+    found: list[str] = []
+    for name, stream in streams.items():
+        where = f"streams[{name!r}]"
+        found += _argument_problems(where, name)
+        if isinstance(pipeline.lookups, Mapping) and name in pipeline.lookups:
+            found.append(f"{where}: a lookup is called so too")
+        if not isinstance(stream, Stream):
+            found.append(f"{where}: must be a Stream(…)")
+            continue
+        found += [f"{where}.schema: {one}" for one in ddl_problems(stream.schema)]
+        if stream.late is not None:
+            found += _column_problems(f"{where}.late", stream.late)
+    if are_sources(sources):
+        named = [one.stream for one in sources]
+        found += [
+            f"sources[{number}].stream: {name!r} is none of streams"
+            for number, name in enumerate(named)
+            if name is not None and name not in streams
+        ]
+        found += [f"streams[{name!r}]: no source is of it" for name in streams if name not in named]
+        if None not in named:
+            found.append(
+                "sources: none is of the pipeline's own schema; leave `stream` out for those that are"
+            )
+    return found
+
+
+def _argument_problems(where: str, name: object) -> list[str]:
+    if isinstance(name, str) and name.isidentifier():
+        return []
+    return [f"{where}: the name must be a Python name: the transform takes it as an argument"]
+
+
+def _lookup_problems(pipeline: Any) -> list[str]:
+    if not isinstance(pipeline.lookups, Mapping):
+        return ["lookups: must be a mapping of name to Lookup(…)"]
+    found: list[str] = []
+    for name, lookup in pipeline.lookups.items():
+        where = f"lookups[{name!r}]"
+        found += _argument_problems(where, name)
+        if not isinstance(lookup, Lookup):
+            found.append(f"{where}: must be a Lookup(…)")
+            continue
+        found += files_problems(where, lookup)
+        wrong = ddl_problems(lookup.schema)
+        found += [f"{where}.schema: {one}" for one in wrong]
+        found += _columns_problems(f"{where}.key", lookup.key)
+        if not wrong and isinstance(lookup.key, tuple):
+            absent = [key for key in lookup.key if key not in ddl_columns(lookup.schema)]
+            found += [f"{where}.key: {key!r} is not a column of its schema" for key in absent]
+    return found
+
+
+def _model_problems(pipeline: Any) -> list[str]:
+    if not isinstance(pipeline.models, Mapping):
+        return ["models: must be a mapping of name to Model(…)"]
+    found: list[str] = []
+    for name, model in pipeline.models.items():
+        where = f"models[{name!r}]"
+        found += _argument_problems(where, name)
+        for others, noun in ((pipeline.lookups, "lookup"), (pipeline.streams, "stream")):
+            if isinstance(others, Mapping) and name in others:
+                found.append(f"{where}: a {noun} is called so too")
+        if not isinstance(model, Model):
+            found.append(f"{where}: must be a Model(…)")
+            continue
+        if not matches(_NAME, model.trained_on):
+            found.append(f"{where}.trained_on: {model.trained_on!r} must be the name of a pipeline")
+        found += _columns_problems(f"{where}.features", model.features)
+        if model.label is not None:
+            found += _column_problems(f"{where}.label", model.label)
+        if not isinstance(model.flagged, float) or not 0 < model.flagged <= 0.5:
+            found.append(f"{where}.flagged: {model.flagged!r} must be a share above 0, of at most 0.5")
+        for count, least, most in (("rows", 100, 10_000_000), ("trees", 1, 1000), ("seed", 0, 2**32 - 1)):
+            number = getattr(model, count)
+            if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+                found.append(f"{where}.{count}: {number!r} must be a whole number from {least} to {most}")
+    return found
+
+
+def _transform_problems(pipeline: Any) -> list[str]:
+    if not callable(pipeline.transform):
+        return [f"transform: {pipeline.transform!r} must be a function of a DataFrame"]
+    parameters = list(inspect.signature(pipeline.transform).parameters.values())
+    takes_one = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    if not parameters or parameters[0].kind not in takes_one:
+        return ["transform: its first argument must take the DataFrame"]
+    others = parameters[1:]
+    given = (pipeline.streams, pipeline.lookups, pipeline.models)
+    if not all(isinstance(one, Mapping) for one in given) or any(
+        p.kind is Parameter.VAR_KEYWORD for p in others
+    ):
+        return []
+    wanted = {p.name for p in others if p.default is p.empty and p.kind is not Parameter.VAR_POSITIONAL}
+    names = {name for one in given for name in one}
+    found = [
+        f"transform: its argument {name!r} is no lookup, no stream and no model"
+        for name in sorted(wanted - names)
+    ]
+    unused = sorted(map(str, names - {p.name for p in others}))
+    return found + [
+        f"transform: takes no argument {name!r}, which is a lookup, a stream or a model" for name in unused
+    ]
+
+
+def _sink_problems(sink: Any) -> list[str]:
+    if not isinstance(sink, Append | Upsert | Replace):
+        return [f"sink: {sink!r} must be Append(…), Upsert(…) or Replace(…)"]
+    found: list[str] = []
+    if isinstance(sink, Upsert):
+        found += _columns_problems("sink.keys", sink.keys)
+        found += _column_problems("sink.newest", sink.newest)
+    by: Any = sink.partition_by
+    if isinstance(by, Partition):
+        found += _column_problems("sink.partition_by", by.column)
+    elif by is not None:
+        found.append(f"sink.partition_by: {by!r} must be identity, hour, day or month(…)")
+    if sink.table is not None:
+        found += table_problems(sink.table)
+    return found
+
+
+def table_problems(table: object) -> list[str]:
+    """Why this is no name for users' tables; empty: it is one."""
+    parts = table.split(".") if isinstance(table, str) else []
+    if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
+        return [f"sink.table: {table!r} must be schema.table, both like {_NAME.pattern}"]
+    if parts[0] in _RESERVED_SCHEMAS or parts[0].startswith("pg_"):
+        return [f"sink.table: schema {parts[0]!r} is not for users' tables"]
+    return []
+
+
+def _columns_problems(where: str, columns: object) -> list[str]:
+    if not isinstance(columns, tuple) or not columns:
+        return [f"{where}: {columns!r} must be a tuple of at least one column, such as ('id',)"]
+    found = [wrong for column in columns for wrong in _column_problems(where, column)]
+    if not found and len(set(columns)) != len(columns):
+        found.append(f"{where}: {columns!r} names a column twice")
+    return found
+
+
+def _interval_problems(interval: object) -> list[str]:
+    if not isinstance(interval, str) or not is_template(interval):
+        return _column_problems("interval", interval)
+    try:
+        PathTemplate(text=interval)
+    except ValueError as wrong:
+        return [f"interval: {wrong}"]
+    return []
+
+
+def _column_problems(where: str, column: object) -> list[str]:
+    if not isinstance(column, str) or not column:
+        return [f"{where}: {column!r} must be the name of a column"]
+    if column.startswith("_"):
+        return [f"{where}: {column!r} starts with an underscore, which is kept for Sluice's own columns"]
+    return []
+
+
+def _schedule_problems(schedule: object) -> list[str]:
+    """A schedule is one that Airflow takes, and comes due at least once more."""
+    if isinstance(schedule, str) and schedule in _PRESETS:
+        return []
+    if not isinstance(schedule, str) or len(schedule.split()) != 5:
+        presets = ", ".join(sorted(_PRESETS))
+        return [f"schedule: {schedule!r} is neither five cron fields nor one of {presets}"]
+    if any(part[0] in "Rr" for part in schedule.split()):
+        return [
+            f"schedule: {schedule!r} has a random field, and would be another at each look; write a number"
+        ]
+    return _cron_problems(schedule)
+
+
+def _cron_problems(schedule: str) -> list[str]:
+    from croniter import CroniterBadDateError, CroniterError, croniter  # as Airflow's own timetable does
+
+    try:
+        croniter(schedule).get_next()
+    except CroniterBadDateError:
+        return [f"schedule: {schedule!r} is never due; name a day that some year has"]
+    except CroniterError as wrong:
+        return [f"schedule: {schedule!r} is no cron expression: {wrong}"]
+    return []

@@ -1,0 +1,15 @@
+"""Names the DAGs of a pipeline, and finds the pipeline of a DAG."""
+
+from __future__ import annotations
+
+REPLAYS = "_replays"  # ends the name of the DAG of a pipeline's replays and releases, and of no pipeline
+
+
+def replays_of(pipeline: str) -> str:
+    """The DAG of the pipeline's replays and releases."""
+    return pipeline + REPLAYS
+
+
+def pipeline_of(dag_id: str) -> str:
+    """The pipeline whose replays the DAG is for; any other DAG's own name."""
+    return dag_id.removesuffix(REPLAYS)

@@ -1,0 +1,355 @@
+"""The nouns a pipeline is declared with: plain values, built without pyspark.
+
+Building one checks nothing. All that is wrong with a declaration is found when it is loaded, at once and by
+field, so that a person mends it in one go.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from etl.pipeline.patterns import inferred_format
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+PartitionKind = Literal["identity", "hour", "day", "month"]
+OutputMode = Literal["append", "update", "complete"]
+Unreadable = Literal["stop", "hold"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Landed files that stay as they are once they are there; each is read once."""
+
+    pattern: str = field(kw_only=False)  # below the landing, or absolute, or s3a://…; `**` = at any depth
+    format: str | None = None  # "json", "csv", "parquet" or "text"; None: from the pattern's suffix
+    stream: str | None = None  # one of the pipeline's `streams`; None: the one of its `schema`
+    header: bool = True  # CSV: the first line names the columns, and is checked
+    max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: all there are
+    max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits
+    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
+    replayable = True
+
+    @property
+    def kind(self) -> str:
+        """The format in force: "json", "csv", "parquet" or "text"."""
+        return self.format or inferred_format(self.pattern) or ""
+
+    @property
+    def named(self) -> str:
+        """What messages call it."""
+        return self.pattern
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kafka:
+    """Topics; each record is read once. A topic that is added is read from its first record on.
+
+    The transform has, beside the schema's columns, what is in `RECORD` of its record.
+    """
+
+    topics: tuple[str, ...] = field(kw_only=False)  # by their names
+    format: str = "json"  # of the values: "json" or "text"
+    stream: str | None = None  # one of the pipeline's `streams`; None: the one of its `schema`
+    max_offsets: int | None = None  # of one micro-batch, over all partitions; None: all there are
+    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
+    replayable = True
+
+    @property
+    def kind(self) -> str:
+        """The format in force: "json" or "text"."""
+        return self.format
+
+    @property
+    def named(self) -> str:
+        """What messages call it."""
+        return ", ".join(self.topics)
+
+
+# What a record of Kafka is beside its value, as columns that the transform may take; Spark DDL.
+RECORD = (
+    "_key binary, _headers array<struct<key: string, value: binary>>, _topic string, _partition int,"
+    " _offset bigint, _timestamp timestamp, _tombstone boolean"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Rows that Spark makes while a run is up, for trying things out: of the schema `RATE`, `value` counts from 0.
+
+    Not replayable: each run counts from 0 again, in a stream of its own.
+    """
+
+    rows_per_second: int = 1
+    replayable = False
+    stream = None  # it is all that its pipeline reads
+
+    @property
+    def named(self) -> str:
+        """What messages call it."""
+        return f"rate of {self.rows_per_second:,} rows a second"
+
+
+# What Spark's rate source makes; Spark DDL.
+RATE = "timestamp timestamp, value bigint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Socket:
+    """Lines that a TCP server sends while a run is up, in UTF-8; for trying things out.
+
+    Not replayable: what was sent and not delivered when a run dies is gone, unless the server sends it again.
+    """
+
+    host: str
+    port: int
+    format: str = "json"  # of a line: "json", "csv" or "text"
+    options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
+    replayable = False
+    stream = None  # it is all that its pipeline reads
+
+    @property
+    def kind(self) -> str:
+        """The format in force: "json", "csv" or "text"."""
+        return self.format
+
+    @property
+    def uri(self) -> str:
+        return f"socket://{self.host}:{self.port}"
+
+    @property
+    def named(self) -> str:
+        """What messages call it."""
+        return self.uri
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Records of another schema, which the transform takes as a streaming DataFrame of their own."""
+
+    schema: str  # Spark DDL of its sources
+    late: str | None = None  # the column of event time: what is behind the watermark is held
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """A small table that the transform joins; its key is unique, or the run stops."""
+
+    pattern: str = field(kw_only=False)
+    schema: str  # Spark DDL
+    key: tuple[str, ...]  # columns that identify a row
+    format: str | None = None
+    header: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The format in force: "json", "csv", "parquet" or "text"."""
+        return self.format or inferred_format(self.pattern) or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """An isolation forest that the transform scores rows with; `sluice train` makes its versions."""
+
+    trained_on: str = field(kw_only=False)  # the pipeline whose delivered rows it learns from
+    features: tuple[str, ...]  # their columns of numbers, in the order in which `score` takes them
+    flagged: float = 0.01  # share of the rows it learns from that count as anomalies
+    label: str | None = None  # their boolean column that tells anomalies; for the report alone
+    rows: int = 100_000  # of more of them, so many are drawn
+    trees: int = 100
+    seed: int = 1  # of what is drawn
+
+
+class Scorer(Protocol):
+    """Scores rows with the version of a model that was in force when the batch began; a transform takes it."""
+
+    @property
+    def version(self) -> int:
+        """The model's version, from 1."""
+        ...
+
+    @property
+    def threshold(self) -> float:
+        """The score above which a row counts as an anomaly."""
+        ...
+
+    def score(self, *columns: str | Column) -> Column:
+        """Return a score from 0 to 1, the higher the more of an anomaly; it takes one column for each feature."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """How the lake's files are split: by a column's value or by its hour, day or month."""
+
+    kind: PartitionKind
+    column: str
+
+
+def identity(column: str) -> Partition:
+    """One folder for each value of `column`."""
+    return Partition(kind="identity", column=column)
+
+
+def hour(column: str) -> Partition:
+    """One folder for each hour (UTC) of the timestamp `column`."""
+    return Partition(kind="hour", column=column)
+
+
+def day(column: str) -> Partition:
+    """One folder for each day (UTC) of `column`."""
+    return Partition(kind="day", column=column)
+
+
+def month(column: str) -> Partition:
+    """One folder for each month (UTC) of `column`."""
+    return Partition(kind="month", column=column)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Append:
+    """Every row is new: inserted in the warehouse, appended on the lake."""
+
+    partition_by: Partition | None = None
+    table: str | None = None  # "schema.table"; None: warehouse.<pipeline>
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upsert:
+    """One row a key: the newest by `newest`, then by commit order; the lake keeps every change."""
+
+    keys: tuple[str, ...]
+    newest: str  # the column that says which of two rows is newer
+    partition_by: Partition | None = None
+    table: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replace:
+    """Each batch is the whole table."""
+
+    partition_by: Partition | None = None
+    table: str | None = None
+
+
+Sink = Append | Upsert | Replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """What to read, what to make of it, how to judge it, and where it goes. Owns its table alone."""
+
+    name: str
+    # All Files or all Kafka; unioned stream by stream, in the order in which the transform takes them. Or one
+    # Rate or Socket.
+    sources: tuple[Files, ...] | tuple[Kafka, ...] | tuple[Rate] | tuple[Socket]
+    schema: str  # Spark DDL of the sources
+    transform: Callable[..., Any]  # (DataFrame, *, <streams>, <lookups>, <models>); imports pyspark inside
+    sink: Sink
+    streams: Mapping[str, Stream] = field(default_factory=dict)  # beside the one of `schema`
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)
+    models: Mapping[str, Model] = field(default_factory=dict)  # that rows are scored with
+    suite: str | None = None  # <suites folder>/<suite>.json; None: every row passes
+    schedule: str | None = None  # cron or a preset such as "@daily"; None: only by hand
+    follow: bool = False  # its DAG keeps a run up, instead of starting one on a schedule
+    every: dt.timedelta = dt.timedelta(seconds=10)  # how often a run that stays up looks for new files
+    # What reruns and backfills go by: a timestamp column, or a part of paths such as "dt={interval:%Y-%m-%d}".
+    interval: str | None = None
+    # Of the first interval. Where intervals are of paths, the stream leaves out what is before.
+    start: dt.date | dt.datetime | None = None
+    # Spark's, of a transform with state; None: append, but for an aggregate update into an upsert sink and
+    # complete into a replace sink.
+    output_mode: OutputMode | None = None
+    late: str | None = None  # the schema's column of event time: what is behind the watermark is held
+    metrics: tuple[str, ...] = ()  # columns of the output whose metrics are kept with each batch
+    max_quarantine_share: float = 0.05  # of a batch's records, from 0 to 1; beyond it the batch stops
+    # Where a file can't be read to its end: "stop"; or "hold" what is missing of it, as one record, and deliver the rest.
+    unreadable: Unreadable = "stop"
+    alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
+    deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
+    retries: int = 3  # of a run that failed by an outage or a crash; unless `follow` keeps it up
+    retry_delay: dt.timedelta = dt.timedelta(minutes=1)  # before the first; then twice as long each time
+    owner: str = "sluice"  # who is asked about it, as Airflow shows
+    tags: tuple[str, ...] = ()  # Airflow's, beside "sluice"
+    file: Path | None = field(default=None, compare=False)  # set by the loader: where it is declared
+
+    @property
+    def table(self) -> str:
+        """`schema.table`, in PostgreSQL and in the catalog alike."""
+        return self.sink.table or f"warehouse.{self.name}"
+
+    @property
+    def table_schema(self) -> str:
+        """Of the table in PostgreSQL; the catalog's namespace."""
+        return self.table.rpartition(".")[0]
+
+    @property
+    def table_name(self) -> str:
+        """Without its schema."""
+        return self.table.rpartition(".")[2]
+
+    @property
+    def quarantine_table(self) -> str:
+        """The catalog's name of the table beside it that holds the rejected rows."""
+        return f"{self.table}_quarantine"
+
+    @property
+    def files(self) -> tuple[Files, ...]:
+        """The sources, where they are files."""
+        return tuple(one for one in self.sources if isinstance(one, Files))
+
+    @property
+    def topics(self) -> tuple[Kafka, ...]:
+        """The sources, where they are topics of Kafka."""
+        return tuple(one for one in self.sources if isinstance(one, Kafka))
+
+    @property
+    def replayable(self) -> bool:
+        """Whether what was read can be read again, after a crash as well."""
+        return all(one.replayable for one in self.sources)
+
+    @property
+    def has_replays_dag(self) -> bool:
+        """Whether Airflow has a DAG for its replays and releases: where the sink is replaced, no row can be released, and
+        most keep state, of which no batch can be replayed.
+        """
+        return not isinstance(self.sink, Replace)
+
+    @property
+    def live(self) -> Rate | Socket:
+        """The one source of a pipeline that is not replayable."""
+        [source] = self.sources
+        assert isinstance(source, Rate | Socket)
+        return source
+
+    @property
+    def all_streams(self) -> Mapping[str | None, Stream]:
+        """Every kind of record that is read; the one of `schema` has no name."""
+        main: dict[str | None, Stream] = {None: Stream(schema=self.schema, late=self.late)}
+        return main | dict(self.streams)
+
+    @property
+    def tells_late(self) -> bool:
+        """Whether records behind the watermark are held, of any stream."""
+        return any(kind.late is not None for kind in self.all_streams.values())
+
+
+def described(noun: Any) -> dict[str, Any]:
+    """Its fields as JSON values."""
+    values = {}
+    for name in noun.__dataclass_fields__:
+        value = getattr(noun, name)
+        if isinstance(value, Partition):
+            value = described(value)
+        elif isinstance(value, Mapping):
+            value = dict(sorted(value.items()))
+        elif isinstance(value, tuple):
+            value = list(value)
+        values[name] = value
+    return values

@@ -1,0 +1,114 @@
+"""Which interval a landed file is of, by its path: `dt={interval:%Y-%m-%d}` is a day, `{interval:%Y%m}` a month."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from etl.common.errors import SetupError
+
+_TEMPLATE = re.compile(r"(?P<before>[^{}]*)\{interval:(?P<format>[^{}]+)\}(?P<after>[^{}]*)")
+_DIGITS = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "j": 3}
+_FINEST = "MHdjmY"  # from the shortest span to the longest
+
+
+def is_template(interval: str) -> bool:
+    """Whether a declared interval is a path's template and no column."""
+    return "{" in interval
+
+
+def moment_of(start: dt.date | dt.datetime) -> dt.datetime:
+    """A declared start as a moment; where it names no time zone, in UTC."""
+    moment = start if isinstance(start, dt.datetime) else dt.datetime.combine(start, dt.time())
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def moment(option: str, text: str) -> dt.datetime:
+    """An ISO date or time, in UTC where it says nothing else; SetupError names the option."""
+    try:
+        return moment_of(dt.datetime.fromisoformat(text))
+    except ValueError as error:
+        raise SetupError(f"{option} {text}: {error}", remedy=f"such as {option} 2013-03-01") from error
+
+
+def named_interval(option: str, start: str, end: str) -> tuple[dt.datetime, dt.datetime]:
+    """What a person wrote as the two ends of an interval; SetupError names the option."""
+    found = moment(option, start), moment(option, end)
+    if found[1] <= found[0]:
+        raise SetupError(
+            f"{option} {start} {end} is empty", remedy="name a start before the end, which is exclusive"
+        )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathTemplate:
+    """Where in a path its interval stands. ValueError, on being made, says what is wrong with it."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        directives = re.findall("%(.)", self._declared["format"])
+        unknown = sorted({f"%{one}" for one in directives if one not in _DIGITS})
+        if unknown or "Y" not in directives or len(set(directives)) < len(directives):
+            known = ", ".join(f"%{one}" for one in _DIGITS)
+            raise ValueError(f"{self.text!r} must name the year by %Y, and may name each of {known} once")
+
+    @cached_property
+    def _declared(self) -> re.Match[str]:
+        found = _TEMPLATE.fullmatch(self.text)
+        if found is None:
+            raise ValueError(
+                f"{self.text!r} must hold {{interval:…}} once, such as 'dt={{interval:%Y-%m-%d}}'"
+            )
+        return found
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        found = self._declared
+        parts = re.split("%(.)", found["format"])
+        moment = "".join(
+            f"([0-9]{{{_DIGITS[part]}}})" if place % 2 else re.escape(part)
+            for place, part in enumerate(parts)
+        )
+        before, after = re.escape(found["before"]), re.escape(found["after"])
+        end = "" if found["after"] and not found["after"][-1].isalnum() else "(?![0-9A-Za-z])"
+        return re.compile(rf"(?<![^/]){before}(?P<moment>{moment}){after}{end}")
+
+    @property
+    def groups(self) -> tuple[str, list[str]]:
+        """The pattern of a path as Java takes it, and of which directive each of its groups is."""
+        return self._pattern.pattern.replace("(?P<moment>", "(?:"), re.findall(
+            "%(.)", self._declared["format"]
+        )
+
+    def overlaps(self, path: str, interval: tuple[dt.datetime, dt.datetime]) -> bool:
+        """Whether the path names a time within the interval, whose end is exclusive."""
+        named = self.of(path)
+        return named is not None and named[0] < interval[1] and named[1] > interval[0]
+
+    def of(self, path: str) -> tuple[dt.datetime, dt.datetime] | None:
+        """The start and the end, exclusive, of the file's interval in UTC; None: its path names none."""
+        found, declared = self._pattern.search(path), self._declared
+        if found is None:
+            return None
+        try:
+            start = dt.datetime.strptime(found["moment"], declared["format"]).replace(tzinfo=dt.UTC)
+        except ValueError:  # a 31st of February
+            return None
+        unit = next(one for one in _FINEST if f"%{one}" in declared["format"])
+        try:
+            return start, _after(start, unit)
+        except (ValueError, OverflowError):  # the last day of the calendar, which often stands for "no end"
+            return start, dt.datetime.max.replace(tzinfo=dt.UTC)
+
+
+def _after(start: dt.datetime, unit: str) -> dt.datetime:
+    if unit == "Y":
+        return start.replace(year=start.year + 1)
+    if unit == "m":
+        return (start.replace(day=1) + dt.timedelta(days=32)).replace(day=1)
+    lengths = {"M": dt.timedelta(minutes=1), "H": dt.timedelta(hours=1)}
+    return start + lengths.get(unit, dt.timedelta(days=1))

@@ -1,0 +1,176 @@
+"""A pipeline is one Python file: this module has the words it is written with, and loads it.
+
+Loading imports no pyspark, so that Airflow can do it often. Either every declaration asked for is right, or
+one error names all that is wrong, by file and field.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from etl.common.errors import SetupError
+from etl.pipeline.checks import problems
+from etl.pipeline.declaration import (
+    Pipeline,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loaded:
+    """One file's outcome: a pipeline, or what is wrong, or both."""
+
+    file: Path
+    pipeline: Pipeline | None
+    wrong: tuple[str, ...]
+
+
+def load_pipelines(folders: Iterable[Path]) -> dict[str, Pipeline]:
+    """Every pipeline declared in `folders`, by name. Raises one SetupError with all that is wrong."""
+    loaded = list(_load_all(folders))
+    wrong = [f"{one.file}: {sentence}" for one in loaded for sentence in one.wrong]
+    wrong += _clashes(loaded)
+    if wrong:
+        raise _refused(wrong)
+    return {one.pipeline.name: one.pipeline for one in loaded if one.pipeline is not None}
+
+
+def loadable(folders: Iterable[Path]) -> dict[str, Pipeline]:
+    """The pipelines whose declarations are right, by name; what is wrong with others is for `load_pipelines`."""
+    loaded = list(_load_all(folders))
+    clashes = _clashes(loaded)
+    return {
+        one.pipeline.name: one.pipeline
+        for one in loaded
+        if one.pipeline is not None and not one.wrong and not any(str(one.file) in clash for clash in clashes)
+    }
+
+
+def load_pipeline(name: str, folders: Iterable[Path]) -> Pipeline:
+    """The pipeline `name`. Another pipeline's broken file is no reason to refuse this one."""
+    folders = list(folders)
+    loaded = list(_load_all(folders))
+    mine = [one for one in loaded if _is_called(one, name)]
+    files = {one.file for one in mine}
+    wrong = [f"{one.file}: {sentence}" for one in mine for sentence in one.wrong]
+    wrong += [clash for clash in _clashes(loaded) if any(str(file) in clash for file in files)]
+    if wrong:
+        raise _refused(wrong)
+    if mine and mine[0].pipeline is not None:
+        return mine[0].pipeline
+    raise _unknown(name, loaded, folders)
+
+
+def _is_called(one: _Loaded, name: str) -> bool:
+    return one.pipeline.name == name if one.pipeline is not None else one.file.stem == name
+
+
+def _refused(wrong: list[str]) -> SetupError:
+    listed = "".join(f"\n  - {sentence}" for sentence in wrong)
+    return SetupError(f"A pipeline's declaration is not right:{listed}", remedy="change these and run again")
+
+
+def _unknown(name: str, loaded: list[_Loaded], folders: list[Path]) -> SetupError:
+    names = sorted(one.pipeline.name for one in loaded if one.pipeline is not None)
+    near = difflib.get_close_matches(name, names, n=3)
+    where = ", ".join(str(folder) for folder in folders)
+    broken = "".join(f"\n  - not loaded: {one.file}: {one.wrong[0]}" for one in loaded if one.wrong)
+    remedy = f"did you mean {' or '.join(near)}?" if near else "take one of these, or set SLUICE_PIPELINES"
+    known = ", ".join(names) or "none"
+    return SetupError(f"No pipeline is called {name!r}; in {where} there are: {known}{broken}", remedy=remedy)
+
+
+def _load_all(folders: Iterable[Path]) -> Iterator[_Loaded]:
+    seen: set[Path] = set()
+    for folder in folders:
+        if not folder.is_dir():
+            remedy = "create it, or set SLUICE_PIPELINES to others"
+            raise SetupError(f"The pipelines' folder {folder} is not there", remedy=remedy)
+        for file in sorted(folder.glob("*.py")):
+            if file.name.startswith("_") or file.resolve() in seen:
+                continue
+            seen.add(file.resolve())
+            yield _load(file)
+
+
+def _load(file: Path) -> _Loaded:
+    """Run the file at `file` and check what it declares."""
+    try:
+        code = file.read_bytes()
+        early = _early_imports(ast.parse(code, filename=str(file)))
+        declared = _run(file)
+    except SyntaxError as error:
+        return _Loaded(file=file, pipeline=None, wrong=(f"line {error.lineno}: {error.msg}",))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's file may raise anything
+        return _Loaded(file=file, pipeline=None, wrong=(_raised(file, error),))
+    if not isinstance(declared, Pipeline):
+        return _Loaded(file=file, pipeline=None, wrong=("declares no PIPELINE = Pipeline(…)",))
+    pipeline = dataclasses.replace(declared, file=file)
+    try:
+        found = problems(pipeline)
+    except TypeError as error:  # a value of a kind that no field has
+        return _Loaded(file=file, pipeline=None, wrong=(f"a field's value is of the wrong type: {error}",))
+    return _Loaded(file=file, pipeline=pipeline, wrong=(*early, *found))
+
+
+def _run(file: Path) -> object:
+    """The value of PIPELINE in the module at `file`."""
+    name = f"_sluice_pipeline_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no Python module")
+    module = importlib.util.module_from_spec(spec)
+    # Registered only while it runs: dataclasses look their module up, but a module that stays registered
+    # would be pickled by name for the executors, which cannot import it.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[name]
+    return getattr(module, "PIPELINE", None)
+
+
+def _early_imports(tree: ast.Module) -> list[str]:
+    """pyspark imported at the file's top: it would cost every reader of the declaration seconds."""
+    found = []
+    for node in tree.body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [node.module]
+        if any(name.partition(".")[0] == "pyspark" for name in names):
+            found.append(f"line {node.lineno}: imports pyspark at its top; import it inside the transform")
+    return found
+
+
+def _raised(file: Path, error: BaseException) -> str:
+    """Where in `file` the error came up, and what it says."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    line = f"line {frames[-1].lineno}: " if frames else ""
+    return f"{line}{type(error).__name__}: {error}"
+
+
+def _clashes(loaded: list[_Loaded]) -> list[str]:
+    """Names declared twice, and tables that two pipelines would own."""
+    found = []
+    names: dict[str, Path] = {}
+    tables: dict[str, tuple[str, Path]] = {}
+    for one in loaded:
+        if one.pipeline is None or one.wrong:
+            continue
+        name, file = one.pipeline.name, one.file
+        if name in names:
+            found.append(f"{file}: name: {name!r} is declared in {names[name]} too")
+            continue
+        names[name] = file
+        for table in (one.pipeline.table, one.pipeline.quarantine_table):
+            owner, other = tables.setdefault(table, (name, file))
+            if owner != name:
+                found.append(f"{file}: sink: table {table} belongs to pipeline {owner!r} ({other}) already")
+    return found

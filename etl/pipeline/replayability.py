@@ -1,0 +1,44 @@
+"""Says what a pipeline's sources allow: whether they can be read again, and what is promised where they can't."""
+
+from __future__ import annotations
+
+from etl.common.errors import SetupError
+from etl.pipeline.declaration import Pipeline, Socket
+
+
+def require_replayable(pipeline: Pipeline, what: str) -> None:
+    """SetupError for a pipeline of what can't be read again, as `what` would."""
+    if not pipeline.replayable:
+        raise SetupError(
+            f"Pipeline {pipeline.name} reads {pipeline.live.named}, which can't be read again, as {what} would",
+            remedy="land as files what is to be read again; docs/cookbook/live.md says what there is for such sources",
+        )
+
+
+def require_files(pipeline: Pipeline, what: str) -> None:
+    """SetupError for a pipeline of anything else, which `what` can't do."""
+    require_replayable(pipeline, what)
+    if pipeline.topics:
+        raise SetupError(
+            f"Pipeline {pipeline.name} reads topics of Kafka, and {what} is of landed files alone",
+            remedy="docs/cookbook/kafka.md says what there is for topics",
+        )
+
+
+def promise(pipeline: Pipeline) -> str:
+    """What a person must know of such a pipeline, in one line."""
+    after = (
+        ", and that only if all is sent again: what was sent and not delivered is lost otherwise, and what was delivered"
+        " comes twice"
+        if isinstance(pipeline.live, Socket)
+        else ": each run counts from 0, so values that were delivered come once more"
+    )
+    return (
+        f"{pipeline.name} reads {pipeline.live.named}, which is not replayable: each batch is delivered exactly once"
+        f" within a run, but after a crash no more than at least once is promised{after}"
+    )
+
+
+def run_command(pipeline: Pipeline) -> str:
+    """What starts a run of the pipeline."""
+    return f"sluice run {pipeline.name}{'' if pipeline.replayable or pipeline.follow else ' --follow'}"

@@ -1,0 +1,164 @@
+"""All that can be wrong with what a declaration says of its sources, told by field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from etl.pipeline.declaration import RATE, Files, Kafka, Rate, Socket
+from etl.pipeline.intervals import is_template
+from etl.pipeline.patterns import FORMATS, pattern_problems
+
+# What a source may set itself. The rest of Spark's reader options can skip or blur records.
+OPTIONS = frozenset(
+    {"sep", "quote", "escape", "encoding", "nullValue", "emptyValue", "lineSep", "locale"}
+    | {"dateFormat", "timestampFormat", "timestampNTZFormat"}
+    | {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxCharsPerColumn"}
+)
+_NO_ENCODING = "it is for csv alone, and all else is read as UTF-8: convert the files before they land"
+JSON_OPTIONS = frozenset({"locale", "dateFormat", "timestampFormat", "timestampNTZFormat"})
+# The same, of the lines of a socket, by format: Spark has taken them apart already, as UTF-8.
+LINE_OPTIONS = {"json": JSON_OPTIONS, "csv": OPTIONS - {"encoding", "lineSep"}, "text": frozenset[str]()}
+_HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
+_TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
+
+
+def source_problems(pipeline: Any) -> list[str]:
+    sources = pipeline.sources
+    if not are_sources(sources):
+        return [
+            "sources: must be a tuple of at least one Files(…) or Kafka(…), or of one Rate(…) or Socket(…)"
+        ]
+    if len({type(one) for one in sources}) > 1:
+        return ["sources: must be all Files(…) or all Kafka(…); declare a pipeline for each kind"]
+    if isinstance(sources[0], Kafka):
+        return _topics_problems(pipeline)
+    if isinstance(sources[0], Rate | Socket):
+        return _live_problems(pipeline)
+    found: list[str] = []
+    for number, source in enumerate(sources):
+        where = f"sources[{number}]"
+        found += files_problems(where, source)
+        for name in ("max_files", "max_bytes"):
+            found += _limit_problems(f"{where}.{name}", getattr(source, name))
+        if source.max_files is not None and source.max_bytes is not None:
+            found.append(f"{where}: max_files and max_bytes are both set; Spark takes one of the two")
+        if any(source.pattern == other.pattern for other in sources[:number]):
+            found.append(f"{where}: {source.pattern!r} is there twice: each file would be read twice")
+    return found
+
+
+def are_sources(sources: object) -> bool:
+    kinds = Files | Kafka | Rate | Socket
+    return isinstance(sources, tuple) and bool(sources) and all(isinstance(s, kinds) for s in sources)
+
+
+def _limit_problems(where: str, limit: object) -> list[str]:
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1):
+        return []
+    return [f"{where}: {limit!r} must be a whole number from 1 upwards"]
+
+
+def _topics_problems(pipeline: Any) -> list[str]:
+    found: list[str] = []
+    seen: set[object] = set()
+    for number, source in enumerate(pipeline.sources):
+        where = f"sources[{number}]"
+        if not isinstance(source.topics, tuple) or not source.topics:
+            found.append(f"{where}: {source.topics!r} must be a tuple of topics, such as ('orders',)")
+            continue
+        found += [
+            f"{where}: {one!r} is no name of a topic" for one in source.topics if not matches(_TOPIC, one)
+        ]
+        again = {one for one in source.topics if one in seen} | doubled(source.topics)
+        found += [
+            f"{where}: topic {one!r} is there twice: each record would be read twice" for one in sorted(again)
+        ]
+        seen.update(source.topics)
+        if source.format not in ("json", "text"):
+            found.append(f"{where}.format: {source.format!r} must be one of json, text")
+        found += _limit_problems(f"{where}.max_offsets", source.max_offsets)
+        found += _option_problems(where, source.options, JSON_OPTIONS)
+    if isinstance(pipeline.interval, str) and is_template(pipeline.interval):
+        found.append(f"interval: {pipeline.interval!r} is part of a path; records of Kafka have none")
+    return found
+
+
+def _live_problems(pipeline: Any) -> list[str]:
+    """Of a source that can't be read again, and so has neither an end nor a past."""
+    found: list[str] = []
+    source = pipeline.sources[0]
+    kind = type(source).__name__
+    if len(pipeline.sources) > 1:
+        found.append(f"sources: a pipeline takes one {kind}(…); declare a pipeline for each")
+    found += _rate_problems(pipeline) if isinstance(source, Rate) else _socket_problems(source)
+    for name, why in {
+        "streams": "its records are of the pipeline's own schema",
+        "late": "no batch of it begins with a watermark",
+        "interval": "what was read can't be read again",
+        "start": "what was read can't be read again",
+        "schedule": "a run of it has no end; take `follow`",
+    }.items():
+        if getattr(pipeline, name):
+            found.append(f"{name}: a pipeline of {kind}(…) has none, for {why}")
+    return found
+
+
+def _rate_problems(pipeline: Any) -> list[str]:
+    found = _limit_problems("sources[0].rows_per_second", pipeline.sources[0].rows_per_second)
+    if not isinstance(pipeline.schema, str) or ", ".join(_columns(pipeline.schema)) != RATE:
+        found.append(f"schema: {pipeline.schema!r} must be {RATE!r}, which is what Rate(…) makes")
+    return found
+
+
+def _columns(schema: str) -> list[str]:
+    return [" ".join(column.lower().split()) for column in schema.split(",")]
+
+
+def _socket_problems(source: Any) -> list[str]:
+    found: list[str] = []
+    if not matches(_HOST, source.host):
+        found.append(f"sources[0].host: {source.host!r} must be a name or an address, such as 'localhost'")
+    if isinstance(source.port, bool) or not isinstance(source.port, int) or not 1 <= source.port <= 65535:
+        found.append(f"sources[0].port: {source.port!r} must be a whole number from 1 to 65535")
+    if source.format not in LINE_OPTIONS:
+        return [*found, f"sources[0].format: {source.format!r} must be one of {', '.join(LINE_OPTIONS)}"]
+    return found + _option_problems("sources[0]", source.options, LINE_OPTIONS[source.format])
+
+
+def files_problems(where: str, files: Any) -> list[str]:
+    found = [f"{where}: {wrong}" for wrong in pattern_problems(files.pattern)]
+    if files.format is not None and files.format not in FORMATS:
+        found.append(f"{where}.format: {files.format!r} must be one of {', '.join(FORMATS)}")
+    elif not found and not files.kind:
+        found.append(f"{where}.format: {files.pattern!r} does not tell it; give one of {', '.join(FORMATS)}")
+    if not isinstance(files.header, bool):
+        found.append(f"{where}.header: {files.header!r} must be True or False")
+    found += _option_problems(where, files.options, OPTIONS)
+    encoded = isinstance(files.options, Mapping) and "encoding" in files.options
+    if encoded and files.kind in ("json", "text", "parquet"):
+        found.append(f"{where}.options: encoding does nothing for {files.kind}; {_NO_ENCODING}")
+    return found
+
+
+def _option_problems(where: str, options: Any, allowed: frozenset[str]) -> list[str]:
+    if not isinstance(options, Mapping):
+        return [f"{where}.options: must be a mapping of reader option to text"]
+    refused = sorted(str(name) for name in options if name not in allowed)
+    found = (
+        [f"{where}.options: {', '.join(refused)} not among {', '.join(sorted(allowed))}"] if refused else []
+    )
+    return found + [
+        f"{where}.options: {name} is {value!r}, which must be text"
+        for name, value in options.items()
+        if not isinstance(value, str)
+    ]
+
+
+def matches(pattern: re.Pattern[str], text: object) -> bool:
+    return isinstance(text, str) and pattern.fullmatch(text) is not None
+
+
+def doubled(names: tuple[object, ...]) -> set[str]:
+    return {str(name) for name in names if names.count(name) > 1}

@@ -1,0 +1,6 @@
+"""Names the parts of the text that tells which state a transform keeps."""
+
+from __future__ import annotations
+
+COMPUTING = " computing "  # between an aggregate's keys and its figures
+MODE = " mode"  # after an aggregate's output mode

@@ -1,0 +1,100 @@
+"""The metrics of a pipeline's columns, as aggregates that Spark observes in the pass: they cost no job of their own."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from etl.common.errors import SetupError
+from etl.quality.metrics import LG_K, ColumnMetrics, K
+from etl.spark.frames import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST = "timestamp'0001-01-02 00:00:00Z'"  # a day within Python's own calendar, in every time zone
+_LAST = "timestamp'9999-12-30 00:00:00Z'"
+
+
+def require_columns(columns: Sequence[str], schema: StructType, pipeline: str) -> None:
+    """SetupError for a column that the transform's output lacks."""
+    if missing := [name for name in columns if name not in schema.fieldNames()]:
+        raise SetupError(
+            f"Pipeline {pipeline} keeps metrics of {', '.join(missing)}, and its output has the columns"
+            f" {', '.join(schema.fieldNames())}",
+            remedy="correct `metrics` in the declaration",
+        )
+
+
+def aggregates(columns: Sequence[str], schema: StructType) -> list[Column]:
+    """Named for `read_metrics`."""
+    from pyspark.sql import functions as F
+
+    found = []
+    for number, name in enumerate(columns):
+        column = F.col(quoted(name))
+        figures = _figures(column, schema[name].dataType)
+        found += [figure.alias(f"_metrics{number}_{what}") for what, figure in figures.items()]
+    return found
+
+
+def _figures(column: Column, kind: DataType) -> dict[str, Column]:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import (
+        DateType,
+        DoubleType,
+        FloatType,
+        NumericType,
+        TimestampNTZType,
+        TimestampType,
+    )
+
+    # Null has a hash as well; and a column that becomes wider has the same values as before.
+    hashes = F.when(column.isNotNull(), F.xxhash64(column.cast(_widest(kind))))
+    found = {"present": F.count(column), "distinct": F.hll_sketch_agg(hashes, F.lit(LG_K))}
+    if isinstance(kind, DateType | TimestampType | TimestampNTZType):
+        moment = column.cast("timestamp")
+        within = F.when(moment.between(F.expr(_FIRST), F.expr(_LAST)), F.unix_micros(moment))
+        found |= {"earliest": F.min(within), "latest": F.max(within)}
+    if isinstance(kind, NumericType):
+        number = column.cast("double")
+        if isinstance(kind, FloatType | DoubleType):
+            found["nans"] = F.count_if(F.isnan(column))
+            number = F.when(~F.isnan(number), number)
+        found |= {"minimum": F.min(number), "maximum": F.max(number), "mean": F.avg(number)}
+        found |= {
+            "deviation": F.stddev_pop(number),
+            "quantiles": F.kll_sketch_agg_double(number, F.lit(K)),
+        }
+    return found
+
+
+def _widest(kind: DataType) -> DataType:
+    """The type in which a value is hashed: the same one before and after the column was made wider."""
+    from pyspark.sql.types import DecimalType, DoubleType, FloatType, IntegralType, LongType
+
+    if isinstance(kind, IntegralType):
+        return LongType()
+    if isinstance(kind, FloatType):
+        return DoubleType()
+    return DecimalType(38, kind.scale) if isinstance(kind, DecimalType) else kind
+
+
+def read_metrics(columns: Sequence[str], rows: int, observed: Mapping[str, Any]) -> tuple[ColumnMetrics, ...]:
+    """What was observed of each column of a batch of so many rows, in order."""
+    return tuple(_metrics(name, f"_metrics{number}_", rows, observed) for number, name in enumerate(columns))
+
+
+def _metrics(name: str, prefix: str, rows: int, observed: Mapping[str, Any]) -> ColumnMetrics:
+    found = {key.removeprefix(prefix): value for key, value in observed.items() if key.startswith(prefix)}
+    found["nulls"] = rows - found.pop("present")
+    found |= {key: _moment(found[key]) for key in ("earliest", "latest") if key in found}
+    found |= {key: bytes(found[key]) for key in ("distinct", "quantiles") if key in found}
+    return ColumnMetrics(column=name, rows=rows, **found)
+
+
+def _moment(micros: int | None) -> dt.datetime | None:
+    return None if micros is None else EPOCH + dt.timedelta(microseconds=micros)

@@ -1,0 +1,115 @@
+"""A pipeline's suite, compiled for its output: what the stage flags, and what the batch is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from etl.common.errors import SetupError, VerdictUnknown
+from etl.common.settings import Settings
+from etl.pipeline import Pipeline
+from etl.quality import measure
+from etl.quality.verdict import Counts, StageRule, Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from etl.quality.compile import CompiledSuite
+    from etl.quality.metrics import PastBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """A pipeline's suite, compiled for the frames of one run."""
+
+    pipeline: Pipeline
+    suite: CompiledSuite
+    schema: StructType  # of the transform's output, nested columns as JSON text
+    metrics: tuple[str, ...] = ()  # columns whose metrics are kept
+    past: Callable[[], Sequence[PastBatch]] = tuple  # the batches before, newest first
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    @property
+    def stage_rules(self) -> tuple[StageRule, ...]:
+        return self.suite.stage_rules
+
+    @property
+    def words(self) -> int:
+        return len(self.suite.flags)
+
+    def flagged(self, frame: DataFrame) -> DataFrame:
+        """The output with the suite's flags beside it, and what `observe` must count of it."""
+        observed = [*self.suite.aggregates, *measure.aggregates(self.metrics, self.schema)]
+        if observed:
+            frame = frame.observe("suite", *observed)
+        return frame.select("*", *self.suite.flags)
+
+    def aggregates(self, job: DataFrame) -> Mapping[str, Any]:
+        """What was observed in the job that was run on exactly this frame."""
+        from etl.spark.observation import observed
+
+        if not self.suite.aggregates and not self.metrics:
+            return {}
+        try:
+            return observed(job, "suite")
+        except (OverflowError, ValueError) as error:  # such as a moment that Python has no year for
+            raise VerdictUnknown(
+                f"Suite {self.suite.name!r}: the batch's figures can't be read: {error}; Python knows the years 1 to 9999",
+                remedy="hold or leave out such values in the transform, or take rules on the least, greatest or mean of that"
+                " column out of the suite; then run again",
+            ) from error
+
+    def judge(self, counts: Counts, rows: Callable[[], DataFrame]) -> Verdict:
+        """The suite's verdict; rules that the pass can't answer are asked of GX on all of the output's `rows`."""
+        from etl.quality.gx_fallback import evaluate_elsewhere
+        from etl.quality.judge import judge
+
+        elsewhere = evaluate_elsewhere(self.suite, rows()) if self.suite.elsewhere else {}
+        columns = measure.read_metrics(self.metrics, counts.rows, counts.aggregates)
+        counts = replace(counts, columns={one.column: one for one in columns})
+        share = self.pipeline.max_quarantine_share
+        verdict = judge(self.suite, counts, elsewhere, max_quarantine_share=share, past=self.past())
+        return replace(verdict, columns=columns)
+
+
+def suite_path(pipeline: Pipeline, settings: Settings) -> Path:
+    """The file of the pipeline's suite, in the first folder that has it."""
+    name = f"{pipeline.suite}.json"
+    for folder in settings.suites:
+        if (folder / name).is_file():
+            return folder / name
+    folders = ", ".join(str(folder) for folder in settings.suites)
+    raise SetupError(
+        f"Suite {name} of pipeline {pipeline.name} is in none of the folders {folders}",
+        remedy="put it there, or name its folder in SLUICE_SUITES",
+    )
+
+
+def compile_rules(
+    pipeline: Pipeline,
+    frame: DataFrame,
+    settings: Settings,
+    *,
+    instead: Path | Mapping[str, Any] | None = None,
+) -> Rules:
+    """The suite over the output's columns; a pipeline without one is judged by an empty suite.
+
+    `instead` is a suite, or its file, to judge by instead of the pipeline's own.
+    """
+    from etl.quality.compile import compile_suite
+
+    none = {"name": "none", "expectations": []}
+    suite = instead or (suite_path(pipeline, settings) if pipeline.suite else none)
+    measure.require_columns(pipeline.metrics, frame.schema, pipeline.name)
+    compiled = compile_suite(suite, frame.schema, frame.sparkSession, measured=pipeline.metrics)
+    return Rules(pipeline=pipeline, suite=compiled, schema=frame.schema, metrics=pipeline.metrics)

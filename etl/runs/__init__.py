@@ -1,0 +1,1 @@
+"""A run of a pipeline, from its lease to its summary."""

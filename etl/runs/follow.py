@@ -1,0 +1,122 @@
+"""How long a run stays: to the end of what has landed, or until it is asked to stop.
+
+It is asked by a signal, or by `sluice stop` on whatever machine, through the ledger. The batch in flight is brought
+to its end, Spark's own mark included; the next one is not begun.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from etl.common import steps
+from etl.common.database import session
+from etl.common.errors import Fenced, SetupError
+from etl.ledger import leases
+from etl.ledger.leases import Lease
+from etl.pipeline import Pipeline
+from etl.spark.session import setting
+from etl.spark.signals import SIGNALS, stop_at_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_FOLDERS = "spark.sql.sources.parallelPartitionDiscovery.threshold"  # beyond which a job lists them
+
+
+class StopAsked(Exception):
+    """A batch was not begun, for the run was asked to stop before it."""
+
+
+@dataclass(kw_only=True)
+class Stay:
+    """Whether a run stays up, and what it has been told since. Set from several threads, each field whole."""
+
+    every: timedelta | None = None  # how often it looks for more; None: it ends when all is read
+    asked_by: str | None = None  # who asked it to stop
+    by_signal: signal.Signals | None = None  # which it heard
+    beside: str | None = (
+        None  # of a delivery beside the stream: what is left where a signal ends it before its commit
+    )
+    lost: bool = False  # another run has taken its lease
+    waiting: bool = False  # it has no batch in flight
+    caught_up: bool = False  # it has found once that nothing more was there to read
+    heeded: bool = False  # it has ended because it was asked to
+
+    @property
+    def over(self) -> bool:
+        return self.asked_by is not None or self.lost
+
+    @property
+    def stopping(self) -> str:
+        """What a person is told at once who has sent a signal."""
+        again = "Ctrl-C" if self.by_signal == signal.SIGINT else "SIGTERM"
+        what = "this batch" if self.beside is None else "this commit"
+        return f"stopping after {what}; {again} again to stop now"
+
+    def listing(self, spark: SparkSession) -> AbstractContextManager[None]:
+        """While a query starts that stays up: a trigger lists the landing without a job, however many folders it has."""
+        return nullcontext() if self.every is None else setting(spark, _FOLDERS, "1000000")
+
+    def ask(self, by: str | None) -> None:
+        """Who asked first stays; None, that nobody has, takes nothing back."""
+        if by is not None and self.asked_by is None:
+            self.asked_by = by
+
+    def refuse_next(self, dsn: str, lease: Lease) -> None:
+        """Before a batch begins; raises StopAsked. The heartbeat alone would let short batches pass."""
+        if self.asked_by is None:
+            with session(dsn) as cursor:
+                self.ask(leases.stop_asked(cursor, lease))
+        if self.asked_by is not None:
+            self.heeded = True
+            raise StopAsked(f"{lease.pipeline} was asked to stop by {self.asked_by}")
+
+    def require_lease(self, pipeline: str) -> None:
+        """A run that waits, and whose lease is another's by now, must not begin a batch beside that one."""
+        if self.lost:
+            raise Fenced.of(pipeline)
+
+
+def require_follow(pipeline: Pipeline, stay: Stay) -> None:
+    """SetupError for a run to the end of what has no end: Spark's availableNow takes nothing of such a source."""
+    if not pipeline.replayable and stay.every is None:
+        raise SetupError(
+            f"Pipeline {pipeline.name} reads {pipeline.live.named}, which has no end that a run could come to",
+            remedy=f"`sluice run {pipeline.name} --follow`, and `sluice stop {pipeline.name}` when it is enough; or"
+            " declare follow=True",
+        )
+
+
+@contextmanager
+def heeded(stay: Stay, *, told: bool = False) -> Iterator[None]:
+    """Let the first signal end a run after the batch in flight, and a second one at once.
+
+    What is delivered beside the stream is given up by the first, unless its commit is under way. Something else tells
+    of what was heard where that is `told`, as a terminal's display does.
+    """
+
+    def heard(number: int, _frame: FrameType | None) -> None:
+        if stay.by_signal is not None:
+            stop_at_once(number)
+        if stay.beside is not None and not steps.committing():
+            stop_at_once(number, left=stay.beside)
+        stay.by_signal = signal.Signals(number)
+        stay.ask(stay.by_signal.name)
+        if not told:
+            os.write(2, f"{stay.stopping}\n".encode())  # print may be what the signal broke into
+
+    before = {number: signal.signal(number, heard) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) == heard:  # and not ignored by now
+                signal.signal(number, handler)

@@ -1,0 +1,126 @@
+"""A run's lease: taken, kept up by a heartbeat, and given back with the outcome."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+
+from etl.common.database import Cursor, cancel_statements, migrate, session
+from etl.common.errors import SluiceError, Stopped
+from etl.common.outages import outages_told
+from etl.common.outcome import Ending
+from etl.common.steps import Step, reached
+from etl.ledger import leases, pipelines
+from etl.ledger.leases import Lease
+from etl.pipeline import Pipeline, Replace
+from etl.pipeline.replayability import run_command
+from etl.runs.follow import Stay
+from etl.runs.summary import STOPPED
+from etl.sinks.warehouse.table import drop_staging_left, staging_left
+
+log = logging.getLogger("sluice")
+
+
+def claim(dsn: str, pipeline: Pipeline) -> Lease:
+    """Make the pipeline known to an up-to-date ledger and take its lease, or raise Busy."""
+    migrate(dsn)
+    with session(dsn) as cursor:
+        make_known(cursor, pipeline)
+        lease = leases.take_lease(cursor, pipeline.name)
+    reached(Step.LEASE_TAKEN)
+    return lease
+
+
+def make_known(cursor: Cursor, pipeline: Pipeline) -> None:
+    """To the ledger, with its table; one that is known stays as it is."""
+    anew = None if pipeline.replayable else run_command(pipeline)
+    pipelines.register(cursor, pipeline.name, **_sink(pipeline), anew=anew)
+
+
+def require_sink(cursor: Cursor, pipeline: Pipeline) -> None:
+    """TableRefused where what was delivered is elsewhere than the declaration says."""
+    pipelines.require_sink(cursor, pipeline.name, **_sink(pipeline))
+
+
+def _sink(pipeline: Pipeline) -> dict[str, Any]:
+    return {
+        "table_schema": pipeline.table_schema,
+        "table_name": pipeline.table_name,
+        "replaces": isinstance(pipeline.sink, Replace),
+    }
+
+
+@contextmanager
+def leased(
+    dsn: str, lease: Lease, stay: Stay | None = None, began: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """Keep the lease's heartbeat going, and give the lease back with the outcome.
+
+    What the runs before left in staging goes first. `stay` is told when the run is asked to stop; `began` is told the
+    run's id, before anything else: should that fail, the lease is given back as well.
+    """
+    stop, stay = threading.Event(), stay or Stay()
+
+    def beat() -> None:
+        while not stop.wait(leases.HEARTBEAT_SECONDS):
+            try:
+                with session(dsn) as cursor:
+                    if not leases.heartbeat(cursor, lease):
+                        log.warning("this run of %s was given up: it was silent for too long", lease.pipeline)
+                        stay.lost = True
+                        return
+                    stay.ask(leases.stop_asked(cursor, lease))
+            except (SluiceError, psycopg2.Error) as error:
+                log.warning("the heartbeat of %s failed: %s", lease.pipeline, error)
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    ending = Ending.by(None)
+    stopped: Stopped | None = None
+    try:
+        with outages_told():
+            began(lease.run_id)
+            drop_left(dsn, lease.pipeline)
+            yield
+        if stay.heeded:
+            ending = Ending(outcome=STOPPED)
+    except BaseException as error:
+        stopped = Stopped.behind(error)
+        ending = Ending.by(stopped or error)
+        if stopped is not None:
+            raise stopped from None
+        raise
+    finally:
+        stop.set()
+        thread.join()
+        if stopped is not None:
+            cancel_statements()  # of the batch in flight, whose transaction holds what the lease's end changes
+        _end(dsn, lease, ending)
+
+
+def _end(dsn: str, lease: Lease, ending: Ending) -> None:
+    try:
+        with session(dsn) as cursor:
+            leases.end_run(cursor, lease, ending)
+        with session(dsn) as cursor:
+            leases.give_lease_back(cursor, lease)
+    except (SluiceError, psycopg2.Error) as error:
+        log.warning("the lease of %s could not be given back, it will lapse: %s", lease.pipeline, error)
+
+
+def drop_left(dsn: str, pipeline: str) -> None:
+    """Remove the staging tables of attempts that can't commit any more; one that is still written to stays."""
+    try:
+        with session(dsn) as cursor:
+            left = staging_left(cursor, pipeline)
+        busy = drop_staging_left(dsn, left)
+    except (SluiceError, psycopg2.Error) as error:  # such as a table of another role
+        log.warning("what earlier attempts of %s left in staging could not be dropped: %s", pipeline, error)
+        return
+    for table in busy:
+        log.warning("staging table %s is still written to; the next run or `sluice sweep` drops it", table)

@@ -1,0 +1,99 @@
+"""The models that a pipeline's transform scores rows with: PostgreSQL knows their versions, the lake has them.
+
+A version is written once. What is loaded is the version in force, and only the bytes that were trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+from psycopg2.extras import Json
+
+from etl.common.database import constraint_of, migrate, row, run, session
+from etl.common.errors import Busy, NeedsPerson, ServiceAway, SetupError
+from etl.pipeline import Pipeline
+from etl.sinks.lake.table import Lake
+from etl.sources.side_inputs import onnx_forest
+from etl.sources.side_inputs.scorers import ModelScorer, Version
+
+FOLDER = "_models"  # on the lake, where no table can be: their names begin with a letter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """The versions of all pipelines' models."""
+
+    dsn: str
+    lake: Lake
+
+    def current(self, pipeline: str, name: str) -> Version | None:
+        """The version in force; None: it was not trained yet."""
+        with session(self.dsn) as cursor:
+            found = row(run(cursor, "models", "current", {"pipeline": pipeline, "name": name}))
+        return None if found is None else Version(pipeline=pipeline, name=name, **found)
+
+    def required(self, pipeline: str, name: str) -> Version:
+        """The version in force, or SetupError."""
+        found = self.current(pipeline, name)
+        if found is None:
+            seen = f"Pipeline {pipeline} scores rows with model {name!r}, which was not trained yet"
+            raise SetupError(seen, remedy=f"`sluice train {pipeline}`, then run again")
+        return found
+
+    def scorer(self, pipeline: Pipeline, name: str) -> tuple[ModelScorer, Version]:
+        """The version in force, loaded."""
+        migrate(self.dsn)
+        found = self.required(pipeline.name, name)
+        features, learned = pipeline.models[name].features, tuple(found.report["settings"]["features"])
+        if features != learned:
+            raise SetupError(
+                f"Model {name!r} of pipeline {pipeline.name} is declared with {', '.join(features)}, and its version"
+                f" {found.version} learned from {', '.join(learned)}",
+                remedy=f"`sluice train {pipeline.name}`, then run again",
+            )
+        scorer = ModelScorer(
+            version=found.version, threshold=found.threshold, features=features, content=self.content(found)
+        )
+        return scorer, found
+
+    def content(self, version: Version) -> bytes:
+        """The model's bytes; NeedsPerson where they are not those that were trained."""
+        what = f"Version {version.version} of model {version.name!r} of pipeline {version.pipeline}"
+        remedy = f"bring {version.location} back, or `sluice train {version.pipeline}` for a new version"
+        try:
+            with self.lake.open(version.location) as source:
+                content = bytes(source.read())
+        except FileNotFoundError as error:
+            raise NeedsPerson(f"{what} is gone from the lake", remedy=remedy) from error
+        except OSError as error:
+            raise ServiceAway(f"{what} can't be read: {error}", remedy="run again") from error
+        found = hashlib.sha256(content).hexdigest()
+        if found != version.digest:
+            seen = f"{what} is not what was trained: its SHA-256 is {found}, and was {version.digest}"
+            raise NeedsPerson(seen, remedy=remedy)
+        onnx_forest.refuse_other(content, f"{what} ({version.location})")
+        return content
+
+    def add(self, content: bytes, report: Mapping[str, Any], *, who: str) -> str:
+        """Write a version, as a whole: its objects first, then its row, from which on it is in force; where it is."""
+        pipeline, name, version = report["pipeline"], report["model"], report["version"]
+        digest = hashlib.sha256(content).hexdigest()
+        folder = f"{self.lake.root}/{FOLDER}/{pipeline}/{name}/{version}-{digest[:12]}"
+        location = f"{folder}/model.onnx"
+        self.lake.write_bytes(location, content)
+        self.lake.write_text(f"{folder}/report.json", json.dumps(report, indent=2))
+        known = {"location": location, "bytes": len(content), "digest": digest, "report": Json(report)}
+        try:
+            with session(self.dsn) as cursor:
+                run(cursor, "models", "add", {**report, **known, "made_by": who})
+        except psycopg2.IntegrityError as error:
+            if constraint_of(error) is None:
+                raise
+            seen = f"Version {version} of model {name!r} of pipeline {pipeline} was made by another meanwhile"
+            raise Busy(seen, remedy=f"`sluice train {pipeline}` again, if a newer one is wanted") from error
+        return location

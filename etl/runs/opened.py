@@ -1,0 +1,85 @@
+"""A pipeline opened in a Spark session: its source, its transform's output, its compiled suite and both sinks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl.common.steps import Listener
+from etl.delivery.batch import Session
+from etl.delivery.correction import Apart
+from etl.ledger.leases import Lease
+from etl.ledger.streams import StreamState
+from etl.pipeline import Pipeline
+from etl.quality.rules import Rules, compile_rules
+from etl.runs.stateful import kept
+from etl.sinks.columns import common_schema
+from etl.sinks.open import Sinks, open_sinks
+from etl.sources.files import Source
+from etl.sources.open import open_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.runs.workspace import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """What every run of a pipeline works with."""
+
+    pipeline: Pipeline
+    source: Source
+    frame: DataFrame  # streaming: the transform's output
+    rules: Rules
+    state: tuple[str, ...]  # its operators that keep state between batches
+    sinks: Sinks
+
+    def session(self, lease: Lease, stream: StreamState, on_step: Listener | None) -> Session:
+        """Of a run of the stream."""
+        return self._session(lease, stream.stream_id, stream.first_batch, stream.checkpoint, None, on_step)
+
+    def session_apart(self, lease: Lease, apart: Apart, on_step: Listener | None) -> Session:
+        """Of a run beside the stream, whose own stream has the run's id."""
+        return self._session(lease, lease.run_id, 0, None, apart, on_step)
+
+    def _session(
+        self,
+        lease: Lease,
+        stream_id: str,
+        first_batch: int,
+        checkpoint: str | None,
+        apart: Apart | None,
+        on_step: Listener | None,
+    ) -> Session:
+        versions = self.source.lookup_versions
+        return Session(
+            sinks=self.sinks,
+            lease=lease,
+            stream_id=stream_id,
+            first_batch=first_batch,
+            checkpoint=checkpoint,
+            state=self.state,
+            suite_digest=self.rules.suite.digest,
+            words=self.rules.words,
+            rules=self.rules.stage_rules,
+            lookups={name: [one.__dict__ for one in files] for name, files in versions.items()},
+            apart=apart,
+            on_step=on_step,
+        )
+
+
+def open_pipeline(
+    place: Place, pipeline: Pipeline, spark: SparkSession, *, beside: bool = False, fills: bool = False
+) -> Opened:
+    """Check folders, lookups, models, suite and tables, and open them; no input is read yet.
+
+    `beside` the stream its frame is never run. It `fills` a table, or a column, that is gone.
+    """
+    source = open_source(spark, pipeline, place.settings, models=place.models, stream=not beside)
+    frame = source.shape() if beside else source.streamed
+    state = kept(pipeline, frame)
+    rules = compile_rules(pipeline, frame, place.settings)
+    columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
+    sinks = open_sinks(pipeline, columns, dsn=place.services.postgres, lake=place.lake, fills=fills)
+    return Opened(pipeline=pipeline, source=source, frame=frame, rules=rules, state=state, sinks=sinks)

@@ -1,0 +1,190 @@
+"""What Spark tells of a run's micro-batches, kept in the ledger beside them: rates, phases, state, watermark.
+
+No batch waits for it and no run fails by it: a thread of its own reads what the query has told since it last looked,
+and writes it in transactions of its own; what can't be written is a warning. Spark keeps the last hundred batches of
+a query, so that nothing is lost while PostgreSQL is away for a moment, nor at the query's end, after which it is
+looked at once more. decisions/0014 says why it is asked and does not call.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.extras import Json
+
+from etl.common.database import run, session
+from etl.delivery.batch import Receipt
+from etl.ledger.leases import Lease
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("sluice")
+
+Told = Mapping[str, Any]  # one StreamingQueryProgress, as its JSON
+
+SECONDS = 2  # between two looks
+LONGEST = 300  # characters of a source's name and end
+_NO_WATERMARK = "1970-01-01T00:00:00.000Z"  # what Spark begins with
+
+
+LEAST_KEPT = 100  # batches
+
+
+def kept_batches(horizon: timedelta) -> int:
+    """How many batches of a stream stay in the ledger: one a minute of the backup horizon, at least 100."""
+    return max(LEAST_KEPT, int(horizon.total_seconds() // 60))
+
+
+class Watch:
+    """The keeper of one query's progress; `keep` is how many batches of its stream stay in the ledger."""
+
+    def __init__(self, dsn: str, lease: Lease, stream_id: str, *, keep: int) -> None:
+        self._dsn, self._keep = dsn, keep
+        self._of = {"run": lease.run_id, "stream": stream_id}
+        self._name = lease.pipeline
+        self._phases: dict[int, Mapping[str, int]] = {}  # of deliveries that Spark has not told of yet
+        self._looked = ""  # when the trigger began that was looked at last
+        self._failed = False
+
+    def delivered(self, receipt: Receipt) -> None:
+        """To be told of each batch within its foreachBatch: Spark tells of it later."""
+        self._phases[receipt.batch_id] = receipt.phases
+
+    @contextmanager
+    def over(self, query: StreamingQuery) -> Iterator[None]:
+        """Look while the query runs, and once more when it has ended, however it did.
+
+        By a thread of its own: a signal that breaks into a call to Spark leaves the calling thread's connection out of step.
+        """
+        stop = threading.Event()
+
+        def look() -> None:
+            while not stop.wait(SECONDS):
+                self._look(query)
+            self._look(query)
+
+        thread = threading.Thread(target=look, name="watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _look(self, query: StreamingQuery) -> None:
+        from py4j.protocol import Py4JError
+
+        try:
+            told = _since(query, self._looked)
+            self._write([one for one in told if "addBatch" in one["durationMs"]])
+        except (OSError, Py4JError) as error:  # its JVM is gone, which the run itself tells
+            log.debug("the query of %s can't be asked for its progress: %s", self._name, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no run ends by it
+            if not self._failed:
+                log.warning("what Spark told of the batches of %s could not be kept: %r", self._name, error)
+            self._failed = True
+        else:
+            self._failed = False
+            self._looked = told[-1]["timestamp"] if told else self._looked
+
+    def _write(self, batches: Sequence[Told]) -> None:
+        if not batches:
+            return
+        oldest = batches[-1]["batchId"] - self._keep
+        with session(self._dsn) as cursor:
+            run(cursor, "watch", "begin")
+            for one in batches:
+                phases = self._phases.get(one["batchId"], {})
+                run(cursor, "watch", "insert_progress", self._of | _row(one, phases))
+            run(cursor, "watch", "forget_progress", self._of | {"batch": oldest})
+        for one in batches:
+            self._phases.pop(one["batchId"], None)
+
+
+def _since(query: StreamingQuery, looked: str) -> list[Told]:
+    """What the query told after the trigger of that moment, oldest first."""
+    # PySpark's own property would fetch and parse all hundred, each time.
+    recent = query._jsq.recentProgress()
+    told: list[Told] = []
+    for place in reversed(range(len(recent))):
+        one: Told = json.loads(recent[place].json())
+        if one["timestamp"] == looked:  # and none is earlier than another because a clock was set back
+            break
+        told.append(one)
+    return told[::-1]
+
+
+def _row(told: Told, phases: Mapping[str, int]) -> dict[str, Any]:
+    operators = [_operator(one) for one in told["stateOperators"]]
+    times = told.get("eventTime", {})
+    watermark = times.get("watermark")
+    rows, rate = told["numInputRows"], told.get("inputRowsPerSecond")  # left out where it is infinite
+
+    def total(name: str) -> int | None:
+        return _sum(one.get(name) for one in operators)
+
+    return {
+        "batch": told["batchId"],
+        "triggered_at": told["timestamp"],
+        "input_rows": rows,
+        "input_rate": None if rows and not rate else rate,  # of a query's first batch Spark says 0
+        "processed_rate": told.get("processedRowsPerSecond"),
+        "durations_ms": Json(told["durationMs"]),
+        "phases_ms": Json(dict(phases)),
+        "watermark": None if watermark == _NO_WATERMARK else watermark,
+        "latest": times.get("max"),
+        "operators": Json(operators),
+        "state_rows": total("rows"),
+        "state_bytes": total("bytes"),
+        "dropped": total("dropped"),
+        "doubles": total("doubles"),
+        "behind": _sum(map(_behind, told["sources"])),
+        "ends": [_end(source) for source in told["sources"]],
+    }
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Of those that there are; None: there is none."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _operator(told: Told) -> dict[str, Any]:
+    doubles = told.get("customMetrics", {}).get("numDroppedDuplicateRows")
+    return ({} if doubles is None else {"doubles": doubles}) | {
+        "name": told["operatorName"],
+        "rows": told["numRowsTotal"],
+        "updated": told["numRowsUpdated"],
+        "removed": told["numRowsRemoved"],
+        "bytes": told["memoryUsedBytes"],
+        "dropped": told["numRowsDroppedByWatermark"],
+    }
+
+
+def _behind(source: Told) -> int | None:
+    """How many records of its partitions lie behind the batch; None: it is no source of topics."""
+    latest, end = source.get("latestOffset"), source.get("endOffset")
+    if not isinstance(latest, dict) or not isinstance(end, dict):
+        return None
+    if not all(isinstance(partitions, dict) for partitions in (*latest.values(), *end.values())):
+        return None  # of files it is a number of their log
+    unread = [
+        int(offset) - int(end.get(topic, {}).get(partition, offset))
+        for topic, partitions in latest.items()
+        for partition, offset in partitions.items()
+    ]
+    return sum(unread)
+
+
+def _end(source: Told) -> str:
+    """A source and how far it was read: a log's offset, or the offsets of partitions."""
+    end = source.get("endOffset")
+    text = f"{source['description']}: {end if isinstance(end, str) else json.dumps(end)}"
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

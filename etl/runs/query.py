@@ -1,0 +1,225 @@
+"""A streaming query run to its end, and what ended it early told as an error that a person can act on."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from etl.common.errors import (
+    CheckpointDamaged,
+    RecordsMissing,
+    ServiceAway,
+    SetupError,
+    SluiceError,
+    StateChanged,
+)
+from etl.runs.follow import Stay
+from etl.spark import jvm_log
+from etl.spark.damage import STORAGE_AWAY
+from etl.spark.java_errors import causes, messages
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+log = logging.getLogger("sluice")
+
+LOOK_SECONDS = 0.25
+_LOST = ("KAFKA_DATA_LOSS", "KafkaIllegalStateException", "OffsetOutOfRangeException")
+_DELETED = "UnknownTopicOrPartitionException"
+_REFUSED = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*Auth\w*Exception")
+_AWAY = (
+    "org.apache.kafka.common.errors.TimeoutException",
+    "org.apache.kafka.common.errors.DisconnectException",
+    "org.apache.kafka.common.errors.NotLeaderOrFollowerException",
+    "java.util.concurrent.TimeoutException",
+)
+_UNREACHED = (
+    "java.net.ConnectException",
+    "java.net.UnknownHostException",
+    "java.net.NoRouteToHostException",
+    "java.net.SocketException",
+)
+_STATE = ("STATE_STORE", "CANNOT_LOAD_STATE", "STATEFUL_")
+_OTHER_SCHEMA = ("SCHEMA_NOT_COMPATIBLE", "INVALID_VALUE_SCHEMA_EVOLUTION", "INVALID_VARIABLE_TYPE_CHANGE")
+# Of the state as well, and not the checkpoint's fault: the next run may well take it up.
+_PASSING = ("UNRELEASED_THREAD_ERROR", "OUT_OF_MEMORY", "CANNOT_WRITE_STATE_STORE")
+
+
+def to_its_end(
+    writer: DataStreamWriter,
+    pipeline: str,
+    failure: Sequence[BaseException] = (),
+    stay: Stay | None = None,
+    *,
+    kafka: str | None = None,
+    once: bool = False,
+    settled: Callable[[], bool] = lambda: True,
+    exhausted: Callable[[], bool] = lambda: False,
+    watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
+    caught_up: Callable[[], None] = lambda: None,
+) -> None:
+    """Run the query over all that is there, or as long as it is to `stay`, or `once`: the batch that is planned alone.
+
+    An error of a batch, left in `failure`, is raised as itself. `settled` says whether every batch that Spark has
+    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `caught_up`
+    is called once of a run that stays, when it has read all that Spark found; `kafka`, of topics, is the command that
+    goes on when Kafka did not give what was asked for.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import StreamingQueryException
+
+    stay = stay or Stay()
+    query = _started(writer, pipeline, stay, once=once)
+    try:
+        with watched(query):
+            _await(query, pipeline, stay, settled, exhausted, caught_up)
+    except (OSError, Py4JError) as error:
+        raise SluiceError(
+            f"Spark's JVM is gone: {error}", remedy=f"see its log, {jvm_log.current()}; then run again"
+        ) from error
+    except StreamingQueryException as error:
+        _refuse_other_schema(pipeline, [*failure, error])
+        _refuse_state(pipeline, [*failure, error])
+        if kafka:
+            refuse_kafka(pipeline, [*failure, error], kafka)
+        if failure:
+            raise failure[0] from None
+        _refuse_unreached(pipeline, error, stay)
+        raise SluiceError(
+            f"Spark ended the query: {str(error).strip().splitlines()[0]}",
+            remedy="see Spark's message; the next run goes on from the ledger",
+        ) from error
+
+
+def _await(
+    query: StreamingQuery,
+    pipeline: str,
+    stay: Stay,
+    settled: Callable[[], bool],
+    exhausted: Callable[[], bool],
+    caught_up: Callable[[], None],
+) -> None:
+    """Spark's `stop` breaks into a batch, so it comes between two; a batch that begins meanwhile refuses itself."""
+    if stay.every is None:
+        query.awaitTermination()
+        return
+    log.info(
+        "%s stays up and looks for more every %g s; Ctrl-C, SIGTERM or `sluice stop %s` ends it after the batch in flight",
+        pipeline,
+        stay.every.total_seconds(),
+        pipeline,
+    )
+    while not query.awaitTermination(LOOK_SECONDS):  # type: ignore[arg-type] # seconds may be a fraction
+        status = query.status
+        stay.waiting = not status["isTriggerActive"]
+        if stay.waiting and not stay.caught_up and _found_nothing(status):
+            stay.caught_up = True
+            caught_up()
+        # Not by `waiting`: a listing that takes longer than `every` leaves no moment of it.
+        if stay.over and settled():
+            query.stop()
+            stay.require_lease(pipeline)
+            stay.heeded = True
+        elif stay.waiting and exhausted():
+            log.info("%s: what it reads has ended, and so does the run when all of it is delivered", pipeline)
+            query.processAllAvailable()
+            query.stop()
+
+
+def _found_nothing(status: Mapping[str, Any]) -> bool:
+    """Whether the trigger that has ended, if one has, found nothing to read."""
+    return not status["isDataAvailable"] and str(status["message"]).startswith("Waiting")
+
+
+def _started(writer: DataStreamWriter, pipeline: str, stay: Stay, *, once: bool) -> StreamingQuery:
+    from pyspark.errors import AnalysisException
+
+    if once:
+        writer = writer.trigger(once=True)
+    elif stay.every is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{stay.every.total_seconds():g} seconds")
+    try:
+        return writer.start()
+    except AnalysisException as error:
+        raise SetupError(
+            f"Spark can't run the transform of {pipeline} as a stream: {str(error).strip().splitlines()[0]}",
+            remedy="change the transform (such as a watermark for an aggregate that is appended), or declare"
+            " another output_mode",
+        ) from error
+
+
+def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
+    """Spark could not read what the transform keeps: that is the checkpoint's fault, and recover's to mend."""
+    for error in errors:
+        found = list(causes(error))
+        told = next((one for one in found if any(word in one for word in _STATE)), None)
+        away = next((one for one in found if one.startswith(STORAGE_AWAY)), None)
+        if told and away:
+            raise ServiceAway(
+                f"What {pipeline} keeps between batches can't be read or written now: {away}",
+                remedy=f"see that S3 runs (`sluice doctor` looks); then `sluice run {pipeline}`",
+            ) from error
+        passing = any(word in one for one in found for word in _PASSING)
+        if told is not None and not passing and not isinstance(error, SluiceError):
+            raise CheckpointDamaged(
+                f"Spark can't take up what the transform of {pipeline} had kept: {told}",
+                remedy=f"`sluice recover {pipeline}` makes the state anew from all that was delivered",
+            ) from error
+
+
+def _refuse_other_schema(pipeline: str, errors: Sequence[BaseException]) -> None:
+    """What a state holds is known to Spark alone, once the transform's own code has run; it names both schemas."""
+    for error in errors:
+        if isinstance(error, SluiceError):
+            continue
+        for message in messages(error):
+            condition, *lines = message.splitlines()
+            if any(word in condition for word in _OTHER_SCHEMA):
+                schemas = next((line for line in lines if "StructType" in line), condition)
+                raise StateChanged.of(
+                    pipeline,
+                    f"The transform of {pipeline} keeps a state of another schema than its checkpoint holds: {schemas}",
+                ) from error
+
+
+def _refuse_unreached(pipeline: str, error: BaseException, stay: Stay) -> None:
+    """What Spark connects to by itself, such as the server of a socket."""
+    if told := next((one for one in causes(error) if one.startswith(_UNREACHED)), None):
+        raise ServiceAway(
+            f"Spark could not connect to what {pipeline} reads: {told}",
+            remedy=f"see that it listens there; then `sluice run {pipeline}{' --follow' if stay.every else ''}`",
+        ) from error
+
+
+def refuse_kafka(pipeline: str, errors: Sequence[BaseException], again: str) -> None:
+    """What Kafka did not give, as the error it is: gone, or not there at the moment; `again` is the command to go on."""
+    for error in errors:
+        if isinstance(error, SluiceError):
+            continue
+        told = list(causes(error))
+        if lost := next((one for one in told if any(word in one for word in _LOST)), None):
+            raise RecordsMissing(
+                f"Kafka did not give {pipeline} what it was to read: {lost}",
+                remedy=f"{again} says what is gone",
+            ) from error
+        if gone := next((one for one in told if _DELETED in one), None):
+            raise RecordsMissing(
+                f"A topic of {pipeline} was deleted while it was read: {gone}",
+                remedy=f"{again} says which",
+            ) from error
+        if refused := next((one for one in told if _REFUSED.match(one)), None):
+            raise SetupError(
+                f"Kafka refuses {pipeline}: {refused}",
+                remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
+            ) from error
+        if away := next((one for one in told if one.startswith(_AWAY)), None):
+            raise ServiceAway(
+                f"Kafka gave {pipeline} no answer: {away}; nothing of the batch under way was delivered",
+                remedy=f"see that the brokers run; then {again}",
+            ) from error

@@ -1,0 +1,1 @@
+"""Lost checkpoints, lost deliveries and lost state, made anew."""

@@ -1,0 +1,377 @@
+"""Deliveries that the ledger lost and the lake still has: put back as they were, from their manifests.
+
+After PostgreSQL went back in time both sinks are back together, but the lost deliveries' objects and manifests
+are still on S3. Each is committed again through the same transaction and the same checks as any batch.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl.common.database import Cursor, session
+from etl.common.errors import NeedsPerson
+from etl.common.number_ranges import written
+from etl.delivery.batch import Receipt, Session, Staged
+from etl.delivery.commit import commit
+from etl.delivery.deliver import stage_task
+from etl.delivery.row_filter import Hold, TaskReport
+from etl.delivery.stage import StageTask
+from etl.ledger import attempts, deliveries, offsets
+from etl.ledger.deliveries import KnownAttempt
+from etl.ledger.inputs import Input
+from etl.ledger.leases import Lease
+from etl.ledger.offsets import Range
+from etl.ledger.streams import register_stream, stream_state
+from etl.pipeline import Pipeline
+from etl.quality.metrics import ColumnMetrics
+from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
+from etl.sinks.checksum import MODULUS, checksum
+from etl.sinks.columns import SYSTEM_COLUMNS
+from etl.sinks.lake.marker import Newest
+from etl.sinks.lake.parquet_writer import FileSpec, StagedFile, split
+from etl.sinks.lake.schema import arrow_schema
+from etl.sinks.lake.table import Lake
+from etl.sinks.open import open_sinks
+from etl.sinks.warehouse.staging import StagingWriter
+from etl.spark.checkpoint.format import About
+
+Manifest = Mapping[str, Any]
+READERS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """A delivery that the lake has and the ledger has not."""
+
+    manifest: Manifest
+    uri: str
+    whole: bool  # all of its objects are there
+    taken: bool = False  # its number was given to another run since: after a restore a sequence starts over
+    known: bool = (
+        False  # PostgreSQL knows the attempt: put back before, or nothing says that it was ever committed
+    )
+    committed: bool = False  # a later one says so, or the marker
+
+    @property
+    def delivery_id(self) -> int:
+        return int(self.manifest["delivery_id"])
+
+    @property
+    def of_the_stream(self) -> bool:
+        return str(self.manifest.get("kind", "stream")) == "stream"
+
+    @property
+    def stream_id(self) -> str:
+        return str(self.manifest["stream_id"])
+
+    @property
+    def batch_id(self) -> int:
+        return int(self.manifest["batch_id"])
+
+    @property
+    def inputs(self) -> list[Input]:
+        return [Input(**one) for one in self.manifest["inputs"]]
+
+    @property
+    def ranges(self) -> list[Range]:
+        return [Range(**one) for one in self.manifest.get("ranges", ())]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnLake:
+    """What the lake has that the ledger has not delivered."""
+
+    lost: Sequence[Lost]  # can be put back; in the order to commit them
+    left: Sequence[Lost]  # can't be
+
+
+def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | None) -> OnLake:
+    """Manifests of what PostgreSQL has not delivered; those whose objects are all there can be put back.
+
+    An attempt that PostgreSQL knows failed or was fenced, unless a later manifest says that it was delivered, or it is
+    the `newest` that the lake's marker names.
+    """
+    manifests = _manifests(lake, pipeline)
+    numbers = [number for number, _ in manifests.values()]
+    with session(dsn) as cursor:
+        if numbers:
+            attempts.skip_numbers(cursor, max(numbers))
+        known = attempts.known_attempts(cursor, pipeline.name, numbers)
+    unsure = [uri for uri, (number, run) in manifests.items() if not _is_delivered(known.get(number), run)]
+    found = _read(lake, unsure)
+    with session(dsn) as cursor:
+        last = deliveries.last_delivery(cursor, pipeline.name)
+    told = {one.manifest["previous"] for one in found}
+    marked = newest and (newest.delivery_id, newest.run_id)
+    said = [
+        replace(one, committed=one.delivery_id in told or (one.delivery_id, one.manifest["run_id"]) == marked)
+        for one in found
+    ]
+    judged = [_judged(one, known.get(one.delivery_id)) for one in said]
+    able = [one for one in judged if one.whole and not one.taken and not one.known]
+    with session(dsn) as cursor:
+        streams = {one.stream_id: one for one in able}
+        following = {stream_id: _next_batch(cursor, one) for stream_id, one in streams.items()}
+    chain = _chain(able, last, following)
+    put = {one.uri for one in chain}
+    return OnLake(lost=chain, left=[one for one in judged if one.uri not in put])
+
+
+def _manifests(lake: Lake, pipeline: Pipeline) -> dict[str, tuple[int, str]]:
+    """The delivery that each manifest's name tells, and the start of its run's id.
+
+    What a server that was killed left of one, under another name, is none.
+    """
+    names = re.compile(r"/deliveries/([0-9]+)-([0-9a-f]{8})\.json$")
+    found = {
+        uri: names.search(uri) for uri in lake.listing(f"{lake.table(pipeline.table).location}/deliveries")
+    }
+    return {uri: (int(name[1]), name[2]) for uri, name in found.items() if name}
+
+
+def _is_delivered(known: KnownAttempt | None, run: str) -> bool:
+    return known is not None and known.delivered and known.run_id.startswith(run)
+
+
+def _read(lake: Lake, uris: Sequence[str]) -> list[Lost]:
+    """The manifests, by several requests at once: a database that was emptied lost all of them."""
+
+    def one(uri: str) -> Lost:
+        manifest = json.loads(lake.read_text(uri))
+        return Lost(manifest=manifest, uri=uri, whole=_is_whole(lake, manifest))
+
+    with ThreadPoolExecutor(READERS) as readers:
+        return list(readers.map(one, uris))
+
+
+def _judged(one: Lost, known: KnownAttempt | None) -> Lost:
+    if known is None:
+        return one
+    if known.adopted:
+        return replace(one, known=True)
+    if known.run_id != one.manifest["run_id"]:
+        return replace(one, taken=True)
+    return replace(one, known=not one.committed)
+
+
+def _is_whole(lake: Lake, manifest: Manifest) -> bool:
+    files = [*manifest["data"], *manifest["quarantine"]]
+    return all(lake.size(file["path"]) == file["bytes"] for file in files)
+
+
+def _next_batch(cursor: Cursor, lost: Lost) -> int:
+    state = stream_state(cursor, lost.stream_id)
+    return int(lost.manifest["first_batch"]) if state is None else state.next_batch
+
+
+def _chain(unknown: Sequence[Lost], last: int | None, next_batch: dict[str, int]) -> list[Lost]:
+    """From the ledger's last delivery on: of several that follow it, the one that others follow.
+
+    Each is the next batch of its stream: an attempt that was under way when PostgreSQL went back may name
+    the same previous delivery as the batch before it.
+    """
+    after: dict[int | None, list[Lost]] = {}
+    for one in unknown:
+        after.setdefault(one.manifest["previous"], []).append(one)
+    chain: list[Lost] = []
+    while following := [one for one in after.get(last, ()) if one.batch_id == next_batch[one.stream_id]]:
+        chosen = max(following, key=lambda one: (one.delivery_id in after, one.delivery_id))
+        chain.append(chosen)
+        last = chosen.delivery_id
+        next_batch[chosen.stream_id] = chosen.batch_id + 1
+    return chain
+
+
+def again(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[str]) -> str:
+    """Of a lost replay or release, which can't be put back by itself: how to have it again.
+
+    `lost` are all that were lost, by number; `live` the inputs of what is in force now.
+    """
+    pipeline, number = one.manifest["pipeline"], one.delivery_id
+    if one.manifest["kind"] == "release":
+        holding = sorted(_in_force(one.manifest["released_from"], lost))
+        return f"release {number}: its rows are held again: " + ", ".join(
+            f"`sluice quarantine list {pipeline} --delivery {origin}`" for origin in holding
+        )
+    told = []
+    if old := {found for replaced in one.manifest["supersedes"] for found in _in_force(replaced, lost)}:
+        command = f"`sluice replay {pipeline} --deliveries {written(old)}`"
+        told.append(f"what it had replaced is in force again: {command}")
+    paths = [found["path"] for found in one.manifest["inputs"] if found["path"] not in live]
+    if paths:
+        told.append(
+            f"{len(paths)} files of history that it had loaded are in no delivery again, such as {paths[0]}:"
+            f" `sluice replay {pipeline} --interval START END`"
+        )
+    return f"replay {number}: {'; '.join(told) or 'it had replaced what is lost as well'}"
+
+
+def is_missed(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[int], holding: AbstractSet[int]) -> bool:
+    """Whether a replay or a release was lost and what it had changed is as before it: live again, or held again."""
+    if one.of_the_stream or one.known:
+        return False
+    in_force = live if one.manifest["supersedes"] else holding
+    return bool(in_force & {found for before in _before(one) for found in _in_force(before, lost)})
+
+
+def _before(one: Lost) -> list[int]:
+    """The deliveries that a replay or a release had changed."""
+    found = one.manifest["supersedes"] or [one.manifest.get("released_from")]
+    return [number for number in found if number is not None]
+
+
+def _in_force(number: int, lost: Mapping[int, Lost]) -> set[int]:
+    """What is in force in the place of a delivery: itself, or what it had taken the place of, or come from."""
+    one = lost.get(number)
+    if one is None or one.of_the_stream:
+        return {number}
+    return {found for each in _before(one) for found in _in_force(each, lost)}
+
+
+def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost) -> Receipt:
+    """Commit a lost delivery again, under its own number, in both sinks at once, or raise."""
+    manifest = lost.manifest
+    sinks = open_sinks(pipeline, _columns(dsn, lake, pipeline, manifest), dsn=dsn, lake=lake, fills=True)
+    stream_id, batch_id = lost.stream_id, lost.batch_id
+    run = Session(
+        sinks=sinks,
+        lease=lease,
+        stream_id=stream_id,
+        first_batch=manifest["first_batch"],
+        checkpoint=manifest["checkpoint"],
+        state=manifest.get("state", ()),
+        suite_digest=manifest["suite_digest"],
+        words=0,
+        rules=(),
+        lookups=manifest["lookups"],
+    )
+    with session(dsn) as cursor:
+        register_stream(
+            cursor,
+            pipeline.name,
+            stream_id,
+            checkpoint=run.checkpoint,
+            first_batch=run.first_batch,
+            state=run.state,
+        )
+        attempts.adopt_attempt(cursor, lease, lost.delivery_id, stream_id, batch_id, was=manifest["run_id"])
+        offsets.accept_skipped(cursor, pipeline.name, lost.ranges)
+        task = stage_task(cursor, run, batch_id, lost.delivery_id, Hold(rules=()))
+    batch = _LakeBatch(
+        batch_id=batch_id,
+        inputs=lost.inputs,
+        ranges=lost.ranges,
+        lake=lake,
+        lost=lost,
+    )
+    staged = batch.stage(task)
+    counts = replace(staged.counts(0), malformed=manifest["malformed"])
+    return commit(run, batch, task, staged, counts, batch.judge(counts, staged), None)
+
+
+def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: Manifest) -> pa.Schema:
+    """The transform's output when the delivery was made: of its own objects, or of the table if it had none."""
+    files = [*manifest["data"], *manifest["quarantine"]]
+    if files:
+        with lake.open(files[0]["path"]) as source:
+            schema = pq.read_schema(source)
+    else:
+        table = lake.table(pipeline.table)
+        with session(dsn) as cursor:
+            pointer = table.pointer(cursor)
+        if pointer is None:
+            raise NeedsPerson(
+                f"Delivery {manifest['delivery_id']} of {pipeline.name} had no row, and its table is gone",
+                remedy="remove its manifest from the lake's deliveries/ folder, then `sluice recover` again",
+            )
+        schema = arrow_schema(table.load(pointer).schema())
+    names = [name for name in schema.names if not name.startswith("_")]
+    return pa.schema([pa.field(name, schema.field(name).type) for name in names])
+
+
+def _about(manifest: Manifest) -> About | None:
+    if manifest.get("time_ms") is None:
+        return None
+    return About(watermark_ms=manifest["watermark_ms"], time_ms=manifest["time_ms"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LakeBatch:
+    """A batch whose objects are on S3 already: only PostgreSQL's side is staged."""
+
+    batch_id: int
+    inputs: Sequence[Input]
+    ranges: Sequence[Range]
+    lake: Lake
+    lost: Lost
+
+    def stage(self, task: StageTask) -> Staged:
+        report = TaskReport(partition=0, task=0)
+        names = task.sieve.columns.names
+        with StagingWriter(task.tables, report.task) as staging:
+            staging.copy(self._delivered(task, report))
+            for rows in self._rows("quarantine", report.quarantine_files, task.quarantine):
+                held = rows.select([name for name in rows.schema.names if name not in SYSTEM_COLUMNS])
+                report.quarantined += held.num_rows
+                report.quarantine_checksum = (report.quarantine_checksum + checksum(held, names)) % MODULUS
+                report.reasons.update(Counter(r for row in held.column("_reasons").to_pylist() for r in row))
+                staging.hold(held, names)
+            staging.copy_quarantine()
+            staging.commit()
+        manifest = self.lost.manifest
+        records, late, dropped = (manifest.get(name) for name in ("records", "late", "dropped"))
+        return Staged(reports=[report], records=records, late=late, dropped=dropped, about=_about(manifest))
+
+    def _delivered(self, task: StageTask, report: TaskReport) -> Iterator[pa.RecordBatch]:
+        names = task.sieve.columns.names
+        for rows in self._rows("data", report.data_files, task.data):
+            part = rows.select(names).cast(task.sieve.columns)
+            report.delivered += part.num_rows
+            report.checksum = (report.checksum + checksum(part, names)) % MODULUS
+            yield part
+
+    def _rows(self, kind: str, files: list[StagedFile], spec: FileSpec) -> Iterator[pa.RecordBatch]:
+        """The rows of the delivery's objects of one kind, each object noted in `files`."""
+        for file in self.lost.manifest[kind]:
+            with self.lake.open(file["path"]) as source:
+                parquet = pq.ParquetFile(source)
+                value = None
+                for rows in parquet.iter_batches():
+                    value = next(split(rows, spec.partitioning))[0]
+                    yield rows
+                footer = pickle.dumps(parquet.metadata)
+            files.append(
+                StagedFile(
+                    path=file["path"], rows=file["rows"], size=file["bytes"], partition=value, footer=footer
+                )
+            )
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:  # noqa: ARG002 - it was judged before
+        manifest = self.lost.manifest
+        report = json.loads(manifest["report"])
+        results = tuple(
+            RuleResult(**{**rule, "severity": Severity(rule["severity"])}, result=result)
+            for rule, result in zip(manifest["rules"], report["results"], strict=True)
+        )
+        return Verdict(
+            success=manifest["success"],
+            stops=tuple(report["stops"]),
+            results=results,
+            quarantined=manifest["quarantined"],
+            suite_digest=manifest["suite_digest"],
+            columns=tuple(ColumnMetrics.of_json(one) for one in manifest.get("columns", ())),
+        )
+
+    def changed(self) -> Sequence[str]:
+        return ()

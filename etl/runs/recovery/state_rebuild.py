@@ -1,0 +1,258 @@
+"""The state of a transform made anew, when its checkpoint is lost or is of another transform.
+
+Every batch that is in force runs once more, in the order of the commits and with exactly its own files, or its own
+offsets, on a new checkpoint. Nothing of it is delivered: what it leaves in the checkpoint is what the next batch goes
+on from.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from etl.common.database import Cursor, session
+from etl.common.errors import Fenced, InputsChanged
+from etl.ledger import deliveries, leases, offsets, pipelines, streams
+from etl.ledger.inputs import Input
+from etl.ledger.leases import Lease
+from etl.ledger.offsets import Range
+from etl.ledger.streams import StreamState
+from etl.pipeline import Pipeline
+from etl.runs.preflight import by_source
+from etl.runs.recovery.topic_seeds import Accepted, Seeded, where_to_begin
+from etl.runs.spark_session import a_session
+from etl.runs.stateful import kept, output_mode
+from etl.sources import evidence
+from etl.sources.kafka.cluster import Topic, still_there
+from etl.spark.checkpoint.format import About
+from etl.spark.checkpoint.reader import Checkpoint
+from etl.spark.checkpoint.topics import TopicCheckpoint
+from etl.spark.jvm import java_class
+from etl.spark.session import SHUFFLES
+from etl.spark.state_plan import taken
+from etl.spark.watermark import set_watermark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from etl.runs.workspace import Place
+    from etl.sources.kafka.source import TopicSource
+
+Told = Callable[[int, int], None]  # batches that ran, of how many
+SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """What a planned batch is made of."""
+
+    watermark_ms: int | None  # that it began with; None: it was made without state
+    time_ms: int  # its own time, since 1970
+    files: Sequence[Input] = ()
+    ranges: Sequence[Range] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A query of batches whose files, or offsets, are told to it: Spark looks for none."""
+
+    pipeline: Pipeline
+    spark: SparkSession
+    writer: DataStreamWriter
+    times: int  # so often the transform takes its input
+    pinned: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, frame: DataFrame, writer: DataStreamWriter) -> Planned:
+        """`frame` is the pipeline's output over its topics or an empty folder, `writer` what becomes of it."""
+        spark = frame.sparkSession
+        times = len(taken(frame)) // len(pipeline.sources)
+        return cls(pipeline=pipeline, spark=spark, writer=writer, times=times, pinned=_pinned(spark))
+
+    def run(
+        self,
+        checkpoint: Checkpoint,
+        number: int,
+        past: Past,
+        failure: Sequence[BaseException] = (),
+        *,
+        alone: bool = True,
+    ) -> None:
+        """One batch, to its mark in the checkpoint, which is as the batch before left it; or it and what it brings about."""
+        from etl.runs.query import to_its_end
+
+        left = checkpoint.watermark_after(number - 1)
+        watermark = left if past.watermark_ms is None else past.watermark_ms
+        about = About(watermark_ms=watermark, time_ms=past.time_ms, pinned=self.pinned)
+        try:
+            set_watermark(self.spark, checkpoint.watermark_of(number - 1))
+            checkpoint.plan(number, past, times=self.times, about=about)
+            writer = self.writer.option("checkpointLocation", checkpoint.uri)
+            again = f"`sluice recover {self.pipeline.name}`" if self.pipeline.topics else None
+            to_its_end(writer, self.pipeline.name, failure, kafka=again, once=alone)
+        finally:
+            set_watermark(self.spark, None)
+
+
+def rebuilt_stream(
+    place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None = None
+) -> tuple[str, int] | None:
+    """A new current stream whose checkpoint holds the state after all that is in force; its id, and how many files.
+
+    None: the transform keeps no state. Raises InputsChanged, with nothing changed, when a file that is needed is
+    gone or is another.
+    """
+    from etl.sources.open import open_source
+
+    with a_session(place, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as empty:
+        source = open_source(found, pipeline, place.settings, models=place.models, stream=False)
+        frame = source.below(empty)
+        state = kept(pipeline, frame)
+        if not state:
+            return None
+        with session(place.services.postgres) as cursor:
+            batches = _in_force(cursor, pipeline)
+        _refuse_changed(place, pipeline, batches.values())
+        declared = [replace(past, files=by_source(past.files, pipeline)) for past in batches.values()]
+        stream_id = _run_again(place, pipeline, frame, state, declared, told)
+    with session(place.services.postgres) as cursor:
+        _make_current(cursor, place, pipeline, lease, stream_id, batches, len(declared), state)
+    return stream_id, sum(len(past.files) for past in batches.values())
+
+
+def rebuilt_topics(
+    place: Place,
+    pipeline: Pipeline,
+    lease: Lease,
+    told: Told,
+    source: TopicSource,
+    accepted: Accepted | None,
+    before: StreamState,
+) -> Seeded | None:
+    """As `rebuilt_stream`, of topics. InputsChanged when Kafka has no longer all that was read, and OffsetsGone when it
+    has not all that comes next, which is not `accepted`."""
+    frame = source.streamed
+    state = kept(pipeline, frame)
+    if not state:
+        return None
+    checkpoints = place.checkpoints(pipeline)
+    with session(place.services.postgres) as cursor:
+        batches = _in_force(cursor, pipeline)
+    now = source.now()
+    _refuse_gone(source, now, batches.values())
+    if accepted is None:  # told before the work, and not after it
+        with session(place.services.postgres) as cursor:
+            where_to_begin(cursor, checkpoints, source, now, accepted, before)
+    declared = [one for past in batches.values() for one in _plannable(source, past)]
+    stream_id = _run_again(place, pipeline, frame, state, declared, told)
+    now = source.now()  # a topic that was made anew meanwhile may have been read under its old offsets
+    _refuse_gone(source, now, batches.values())
+    checkpoint = checkpoints.of(stream_id)
+    assert isinstance(checkpoint, TopicCheckpoint)
+    with session(place.services.postgres) as cursor:
+        _make_current(cursor, place, pipeline, lease, stream_id, batches, len(declared), state)
+        seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
+        checkpoint.begin_at(len(declared), seeds)
+    return Seeded.of(stream_id, seeds, gone)
+
+
+def _plannable(source: TopicSource, past: Past) -> list[Past]:
+    """The batch as some, for a replay may have several ranges of a partition and one of Spark's batches has one."""
+    ranges = [replace(one, source=source.number_of[one.topic]) for one in past.ranges]
+    turns = offsets.in_turns(ranges, where=lambda one: one.where)
+    return [replace(past, ranges=some) for some in turns or [[]]]
+
+
+def _run_again(
+    place: Place,
+    pipeline: Pipeline,
+    frame: DataFrame,
+    state: Sequence[str],
+    batches: Sequence[Past],
+    told: Told,
+) -> str:
+    """The id of a stream, in whose checkpoint they are the first batches."""
+    checkpoints, stream_id = place.checkpoints(pipeline), str(uuid.uuid4())
+    checkpoints.of(stream_id).create(stream_id)
+    nowhere = frame.writeStream.format("noop").outputMode(output_mode(pipeline, state))
+    planned = Planned.of(pipeline, frame, nowhere)
+    for number, past in enumerate(batches):
+        planned.run(checkpoints.of(stream_id), number, past)
+        told(number + 1, len(batches))
+    return stream_id
+
+
+def _make_current(
+    cursor: Cursor,
+    place: Place,
+    pipeline: Pipeline,
+    lease: Lease,
+    stream_id: str,
+    batches: Mapping[int, Past],
+    first: int,
+    state: Sequence[str],
+) -> None:
+    """The stream goes on with its batch `first`. It took a while: the lease is still ours, and these are in force."""
+    pipelines.lock(cursor, pipeline.name)
+    now = [number for number, *_ in deliveries.batches_in_force(cursor, pipeline.name)]
+    if not (leases.heartbeat(cursor, lease) and list(batches) == now):
+        raise Fenced(
+            f"Another run delivered into {lease.pipeline} while its state was made anew; nothing was changed",
+            remedy=f"`sluice recover {lease.pipeline}` again",
+        )
+    uri = place.checkpoints(pipeline).of(stream_id).uri
+    streams.register_stream(cursor, pipeline.name, stream_id, checkpoint=uri, first_batch=first, state=state)
+
+
+def _in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, Past]:
+    """By the number of the delivery, in the order of the commits."""
+    return {
+        number: Past(
+            watermark_ms=mark,
+            time_ms=time,
+            files=deliveries.inputs_of(cursor, number),
+            ranges=offsets.ranges_of(cursor, [number]) if pipeline.topics else (),
+        )
+        for number, mark, time in deliveries.batches_in_force(cursor, pipeline.name)
+    }
+
+
+def _refuse_changed(place: Place, pipeline: Pipeline, batches: Iterable[Past]) -> None:
+    recorded = list(chain.from_iterable(past.files for past in batches))
+    found = evidence.look_again(recorded, landing=place.settings.landing)
+    changes = evidence.changed(recorded, found)
+    read = {one.uri for one in by_source(recorded, pipeline)}
+    changes += [f"{one.uri} is of no source any more" for one in recorded if one.uri not in read]
+    if changes:
+        raise InputsChanged(
+            f"The state of {pipeline.name} can't be made anew: of the {len(recorded):,} files that it was made of,"
+            f" {len(changes):,} are not as they were: {'; '.join(changes[:SHOWN])}",
+            remedy=f"put them back as they were, then `sluice recover {pipeline.name}` again",
+        )
+
+
+def _refuse_gone(source: TopicSource, now: Mapping[str, Topic], batches: Iterable[Past]) -> None:
+    name, read = source.pipeline.name, list(chain.from_iterable(past.ranges for past in batches))
+    _, lacking = still_there(now, read)
+    lacking += [f"{one} is compacted, and what compaction took is not told" for one in source.compacted()]
+    if lacking:
+        raise InputsChanged(
+            f"The state of {name} can't be made anew: it was made of {len(read):,} ranges of offsets, and not all of that"
+            f" is there: {'; '.join(lacking[:SHOWN])}",
+            remedy="if the checkpoint was lost, restore it from a backup; if the transform or the declared topics"
+            " changed, put them back as they were; or declare a new pipeline, which reads its topics from their first"
+            " record",
+        )
+
+
+def _pinned(spark: SparkSession) -> dict[str, Any]:
+    """The settings that Spark writes into a new checkpoint and keeps to: the state's format depends on them."""
+    metadata = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata")
+    found: dict[str, Any] = json.loads(metadata.apply(0, 0, spark._jsparkSession.conf()).json())["conf"]
+    return {**found, SHUFFLES: spark.conf.get(SHUFFLES)}

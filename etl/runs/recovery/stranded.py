@@ -1,0 +1,111 @@
+"""Deliveries that only the lake has and that can't be put back: their rows must not be lost without a word.
+
+What they had read is read again where it is still there. Where it is not, or where a part of a topic would be
+taken for unread, a person decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from etl.common.database import session
+from etl.common.errors import NeedsPerson
+from etl.common.wording import counted, some
+from etl.ledger import deliveries, offsets
+from etl.ledger.offsets import Partition
+from etl.pipeline import Pipeline
+from etl.runs.recovery.lost_deliveries import Lost
+from etl.sources.cutoff import takes
+from etl.sources.evidence import look, uri_at
+from etl.sources.landing import source_of
+
+
+def refuse_stranded(dsn: str, pipeline: Pipeline, left: Sequence[Lost], landing: str) -> None:
+    """Raise NeedsPerson where the rows of a lost delivery are in neither sink and what it had read can't be read again."""
+    with session(dsn) as cursor:
+        live = {one.path for one in deliveries.live_inputs(cursor, pipeline.name)}
+        reached = {
+            Partition(at.topic_id, at.partition): at.reached for at in offsets.reached(cursor, pipeline.name)
+        }
+    stream = sorted((one for one in left if one.of_the_stream), key=lambda one: one.delivery_id)
+    found = [
+        told
+        for one in stream
+        if (
+            told := _unreadable(pipeline, one, live, landing)
+            or _unread(pipeline, one, reached)
+            or _passed(pipeline, one)
+        )
+    ]
+    if found:
+        raise NeedsPerson(
+            some(found),
+            remedy=f"{_way_on(pipeline)}, then `sluice recover {pipeline.name}` again; or restore PostgreSQL to a moment"
+            " after these deliveries; or take the rows from the objects, remove these manifests, and"
+            f" `sluice recover {pipeline.name}`",
+        )
+
+
+def _way_on(pipeline: Pipeline) -> str:
+    if pipeline.files:
+        return "land these input files again"
+    return "bring the objects that are gone back from another version of the bucket"
+
+
+def _unreadable(pipeline: Pipeline, one: Lost, live: set[str], landing: str) -> str | None:
+    """Files that no delivery in force has and that no run will find; also of an attempt that was never committed."""
+    wanted = [file.path for file in one.inputs if file.path not in live]
+    if not wanted:
+        return None
+    taken = takes(pipeline)
+    read = [path for path in wanted if source_of(pipeline, path) is not None and taken(path)]
+    there = {file.path for file in look([uri_at(path, landing) for path in read], landing=landing)}
+    gone = [path for path in wanted if path not in there]
+    if not gone:
+        return None
+    files = f"{len(gone):,} of its {counted(len(one.inputs), 'input file')}"
+    return (
+        f"{_lost(pipeline, one)}, and no run will find {files}, such as {gone[0]}: only {one.uri} and"
+        f" {_objects(one)}"
+    )
+
+
+def _unread(pipeline: Pipeline, one: Lost, reached: dict[Partition, int]) -> str | None:
+    """What a whole delivery had read of topics, where the ledger is not past it."""
+    if one.known or not one.whole:
+        return None
+    if all(part.empty or part.end <= reached.get(part.where, 0) for part in one.ranges):
+        return None
+    return (
+        f"{_lost(pipeline, one)}, and what it had read of its topics would be taken for unread: {one.uri} and"
+        f" {_objects(one)}"
+    )
+
+
+def _passed(pipeline: Pipeline, one: Lost) -> str | None:
+    """What a whole delivery had of a source that can't be read again."""
+    if pipeline.replayable or one.known or not one.whole or not (one.taken or one.committed):
+        return None
+    return f"{_lost(pipeline, one)}: only {one.uri} and {_objects(one)}"
+
+
+def _lost(pipeline: Pipeline, one: Lost) -> str:
+    name = f"Delivery {one.delivery_id} of {pipeline.name}"
+    if one.known:
+        return f"{name} was never committed, as far as is known"
+    if one.taken:
+        return f"{name} was lost, its number was given to another run since"
+    why = (
+        f"the one before it, {one.manifest['previous']}, was not put back"
+        if one.whole
+        else "not all of its objects are there"
+    )
+    return f"{name} was lost, it can't be put back because {why}"
+
+
+def _objects(one: Lost) -> str:
+    return (
+        "the objects it names have its rows"
+        if one.whole
+        else "what is left of its objects have any of its rows"
+    )

@@ -1,0 +1,1 @@
+"""Replays of delivered batches, and releases of held rows."""

@@ -1,0 +1,317 @@
+"""What a replay would replace, and from what: said before anything is done, and nothing is changed by it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from etl.common.database import Cursor, migrate, rows, run, session
+from etl.common.errors import SetupError
+from etl.common.number_ranges import Span, written
+from etl.common.wording import counted
+from etl.delivery.correction import Apart
+from etl.delivery.stage import UNREADABLE_RAW
+from etl.ledger import streams
+from etl.ledger.deliveries import last_delivery, live_inputs
+from etl.ledger.inputs import Input
+from etl.ledger.offsets import Range, joined, ranges_of
+from etl.pipeline import Pipeline, Replace, Upsert
+from etl.pipeline.intervals import PathTemplate, is_template
+from etl.pipeline.replayability import require_replayable
+from etl.sinks.lake.interval_scan import rows_within
+from etl.sources import evidence
+from etl.sources.cutoff import left_out
+from etl.sources.foretold import foretold
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl.runs.workspace import Place
+
+Releases = Literal["keep", "drop"]
+KINDS = ("data", "quarantine")
+SHOWN = 10
+
+
+def keep_or_drop(what: str, text: str | None) -> Releases | None:
+    """What a person wrote for `what`; SetupError where it is neither."""
+    if text not in (None, "keep", "drop"):
+        raise SetupError(f"{what} {text} is not known", remedy=f"{what} keep or {what} drop")
+    return cast("Releases | None", text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Which deliveries are to be replayed; exactly one of these."""
+
+    deliveries: tuple[Span, ...] = ()
+    batches: Span | None = None  # of `stream`, by their ids
+    stream: str | None = None  # None: the current one
+    runs: tuple[str, ...] = ()  # whatever these runs delivered
+    interval: tuple[dt.datetime, dt.datetime] | None = None  # by the declared interval; the end is exclusive
+
+    def words(self) -> str:
+        if self.deliveries:
+            return "deliveries " + ",".join(f"{a}..{b}" if a < b else str(a) for a, b in self.deliveries)
+        if self.batches:
+            return f"batches {self.batches[0]} to {self.batches[1]}"
+        if self.interval:
+            return f"interval {self.interval[0].isoformat()} to {self.interval[1].isoformat()}"
+        return f"what {counted(len(self.runs), 'run')} delivered"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a replay would replace, and from what."""
+
+    pipeline: str
+    chosen: str
+    newest: int | None  # of the pipeline's deliveries
+    keyed: bool  # by an upsert sink: what was overwritten before comes back
+    state: Sequence[str]  # what the transform keeps between batches
+    deliveries: Sequence[Mapping[str, Any]]  # in force, in the order of their commits
+    releases: Sequence[Mapping[str, Any]]  # live, of rows that those had held, or that such releases had
+    inputs: Sequence[Input]  # as they are now
+    changed: Sequence[str]  # what is different since they were delivered, one sentence each
+    gone: Sequence[Input]  # as they were recorded
+    ranges: Sequence[Range]  # of Kafka, as they were read
+    there: Sequence[Range]  # what Kafka still has of them
+    besides: Mapping[str, int]  # of these deliveries outside of the interval: rows, held ones too, or files
+    foretold: Mapping[
+        str, str
+    ]  # files that will not be read, as their headers and footers tell, with the reason
+    unread: frozenset[tuple[str, str]]  # files that these deliveries had held as unreadable, with the reason
+    history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
+    files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
+
+    @property
+    def numbers(self) -> list[int]:
+        return [one["delivery_id"] for one in self.deliveries]
+
+    @property
+    def rows(self) -> int:
+        """In the warehouse, to be replaced; of releases not."""
+        return sum(one["delivered"] for one in self.deliveries)
+
+    @property
+    def held(self) -> int:
+        return sum(one["quarantined"] for one in self.deliveries)
+
+    def had_held(self, uri: str, why: str) -> bool:
+        """Whether what can't be read of this file was in neither sink before, or it was never delivered."""
+        return (uri, why) in self.unread or any(one.uri == uri for one in self.history)
+
+    def leaving(self, kind: str, deliveries: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+        """The objects of these deliveries: data, or quarantine."""
+        numbers = {one["delivery_id"] for one in deliveries}
+        return frozenset(uri for number, of, uri in self.files if number in numbers and of == kind)
+
+    def change(self, releases: Releases | None, *, accept_changed: bool, who: str, why: str) -> Apart:
+        """What the transaction does to what is there."""
+        dropped = [*self.deliveries, *(self.releases if releases == "drop" else ())]
+        replaced = set(self.numbers)
+        kept = [one["delivery_id"] for one in self.releases if one["released_from"] in replaced]
+        return Apart(
+            kind="replay",
+            supersedes=tuple(one["delivery_id"] for one in dropped),
+            removed=sum(one["delivered"] for one in dropped),
+            as_found=accept_changed,
+            files={kind: self.leaving(kind, dropped) for kind in KINDS},
+            kept=tuple(kept) if releases == "keep" else (),
+            who=who,
+            why=why,
+        )
+
+    def json(self) -> dict[str, Any]:
+        found = asdict(self)
+        found["unread"] = [list(one) for one in sorted(self.unread)]
+        found["deliveries"] = [
+            {**one, "committed_at": one["committed_at"].isoformat()} for one in self.deliveries
+        ]
+        return {**found, "rows": self.rows, "held": self.held}
+
+    def lines(self) -> Iterator[str]:
+        """The plan for people."""
+        if self.history:
+            size = sum(one.size for one in self.history)
+            yield (
+                f"{self.pipeline}: {self.chosen}: {counted(len(self.history), 'file')}, {size:,} bytes, that the"
+                " stream leaves out and no delivery has yet, to be loaded"
+            )
+        if not self.deliveries:
+            if not self.history:
+                yield f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"
+            return
+        data, quarantine = (len(self.leaving(kind, self.deliveries)) for kind in KINDS)
+        many = counted(len(self.deliveries), "delivery", "deliveries")
+        yield f"{self.pipeline}: {self.chosen}: {many} ({written(self.numbers)}) replaced by one"
+        if self.state:
+            yield f"  refused    none stands alone: its transform keeps state ({'; '.join(self.state)})"
+        changes = "changes of keys in PostgreSQL" if self.keyed else "rows of PostgreSQL"
+        yield (
+            f"  replaced   {self.rows:,} {changes} and {counted(data, 'Parquet file')};"
+            f" {counted(self.held, 'row')} of quarantine and {quarantine:,} of its files"
+        )
+        if len(self.deliveries) > 1:
+            yield "  judged     as one batch: its share of held rows, and rules about the whole table, are of all of it"
+        yield f"  read       {self._read()}"
+        for what, count in self.besides.items():
+            if count:
+                yield f"    {counted(count, what)} of these outside of the interval, which come again as well"
+        yield from (f"    {one}" for one in self.changed[:SHOWN])
+        if self.foretold:
+            yield f"  unreadable {counted(len(self.foretold), 'file')}, as headers and footers tell; the replay will stop"
+            yield from (f"    {uri}: {why}" for uri, why in list(self.foretold.items())[:SHOWN])
+        for one in self.releases[:SHOWN]:
+            number, rows, origin = one["delivery_id"], one["delivered"], one["released_from"]
+            yield f"  release    delivery {number}: {rows:,} rows that delivery {origin} had held"
+
+    def _read(self) -> str:
+        if self.ranges:
+            records, left = (sum(one.end - one.start for one in some) for some in (self.ranges, self.there))
+            read = f"{counted(len(self.ranges), 'range')} of {records:,} offsets"
+            return (
+                f"{read}, all of them in Kafka" if left == records else f"{read}; Kafka has {left:,} of these"
+            )
+        files = counted(len(self.inputs), "input file")
+        size = sum(one.size for one in self.inputs)
+        return (
+            f"{files}, {size:,} bytes; {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
+        )
+
+
+def plan(place: Place, pipeline: Pipeline, chosen: Chosen, *, spark: SparkSession | None = None) -> Plan:
+    """Say what a replay would replace; nothing is changed. Kafka is asked, by Spark's JVM, for what it still has."""
+    require_replayable(pipeline, "a replay")
+    dsn = place.services.postgres
+    migrate(dsn)
+    within = _within(place, pipeline, chosen)
+    with session(dsn) as cursor:
+        numbers = _numbers(cursor, pipeline, chosen, within)
+        deliveries = rows(run(cursor, "replay", "in_force", {"deliveries": numbers}))
+        values: dict[str, Any] = {"deliveries": [one["delivery_id"] for one in deliveries]}
+        releases = rows(run(cursor, "replay", "releases", values))
+        recorded = [Input(**one) for one in rows(run(cursor, "replay", "inputs", values))]
+        unread = frozenset(run(cursor, "replay", "unread", {**values, "prefix": UNREADABLE_RAW}).fetchall())
+        ranges = joined(ranges_of(cursor, values["deliveries"]))
+        values["deliveries"] += [one["delivery_id"] for one in releases]
+        files = run(cursor, "replay", "files", values).fetchall()
+        newest = last_delivery(cursor, pipeline.name)
+        loads = chosen.interval is not None and pipeline.start is not None
+        live = {one.path for one in live_inputs(cursor, pipeline.name)} if loads else frozenset()
+        stream = streams.current_stream(cursor, pipeline.name)
+    now = evidence.look_again(recorded, landing=place.settings.landing)
+    history = left_out(pipeline, place.settings.landing, chosen.interval, live) if loads else []
+    known = {(one.source, one.path) for one in now}
+    there, lacking = _in_kafka(place, pipeline, ranges, spark)
+    return Plan(
+        pipeline=pipeline.name,
+        chosen=chosen.words(),
+        newest=newest,
+        keyed=isinstance(pipeline.sink, Upsert),
+        state=stream.state if stream else (),
+        deliveries=deliveries,
+        releases=releases,
+        inputs=[*now, *history],
+        changed=[*evidence.changed(recorded, now), *lacking],
+        gone=[one for one in recorded if (one.source, one.path) not in known],
+        ranges=ranges,
+        there=there,
+        besides=_besides(pipeline, chosen, deliveries, within, recorded),
+        foretold=foretold(pipeline, [*now, *history]),
+        unread=unread,
+        history=history,
+        files=files,
+    )
+
+
+def _besides(
+    pipeline: Pipeline,
+    chosen: Chosen,
+    deliveries: Sequence[Mapping[str, Any]],
+    within: Mapping[int, int] | None,
+    read: Sequence[Input],
+) -> dict[str, int]:
+    """What these deliveries are of besides the interval: it can't be left where it is."""
+    if within is not None:
+        rows = sum(int(one["rows_in"]) - within.get(one["delivery_id"], 0) for one in deliveries)
+        return {"row": rows}
+    if chosen.interval is not None:
+        template = PathTemplate(text=pipeline.interval or "")
+        return {"file": sum(not template.overlaps(one.path, chosen.interval) for one in read)}
+    return {}
+
+
+def _in_kafka(
+    place: Place, pipeline: Pipeline, ranges: Sequence[Range], spark: SparkSession | None
+) -> tuple[list[Range], list[str]]:
+    """What Kafka still has of these ranges, and a sentence for each of which it has not all."""
+    if not ranges:
+        return [], []
+    from etl.runs.spark_session import a_session
+    from etl.sources.kafka.cluster import open_cluster, still_there
+
+    read = {one.topic for one in ranges}
+    with a_session(place, spark) as found:
+        cluster = open_cluster(found, place.settings, pipeline.name)
+        now = cluster.topics([name for source in pipeline.topics for name in source.topics if name in read])
+    return still_there(now, ranges)
+
+
+def _within(place: Place, pipeline: Pipeline, chosen: Chosen) -> Counter[int] | None:
+    """Where an interval of a column is asked for: how many rows each delivery has in it, delivered or held.
+
+    Held ones count whatever became of them since: a replay judges all of what its deliveries had read.
+    """
+    if chosen.interval is None or is_template(pipeline.interval or ""):
+        return None
+    tables = [place.lake.table(name) for name in (pipeline.table, pipeline.quarantine_table)]
+    with session(place.services.postgres) as cursor:
+        pointers = [table.pointer(cursor) for table in tables]
+    found = Counter[int]()
+    for table, pointer in zip(tables, pointers, strict=True):
+        if pointer:
+            found += rows_within(table, pointer, pipeline, chosen.interval)
+    return found
+
+
+def _numbers(
+    cursor: Cursor, pipeline: Pipeline, chosen: Chosen, within: Mapping[int, int] | None
+) -> list[int]:
+    newest = last_delivery(cursor, pipeline.name)
+    if newest is None:
+        return []
+    values: dict[str, Any] = {"pipeline": pipeline.name, "runs": list(chosen.runs)}
+    values["first"], values["last"] = chosen.batches or chosen.interval or (None, None)
+    if chosen.deliveries:
+        values["firsts"], values["lasts"] = map(list, zip(*chosen.deliveries, strict=True))
+        if not run(cursor, "replay", "by_deliveries", values).rowcount:
+            raise SetupError(
+                f"Pipeline {pipeline.name} has none of {chosen.words()} to be replayed",
+                remedy=f"`sluice status {pipeline.name} --json` lists its last ones, `SELECT delivery_id FROM"
+                f" sluice.delivery WHERE pipeline = '{pipeline.name}'` all; what was released goes with what held it",
+            )
+    elif chosen.batches:
+        known = streams.current_stream(cursor, pipeline.name)
+        values["stream"] = chosen.stream or (known.stream_id if known else None)
+        run(cursor, "replay", "by_batches", values)
+    elif within is not None:
+        # What a replace sink held before is still in quarantine, and its delivery no longer in force.
+        old = within.keys() - {newest} if isinstance(pipeline.sink, Replace) else set()
+        values["deliveries"] = list(within.keys() - old)
+        run(cursor, "replay", "by_rows", values)
+    elif chosen.interval:
+        return _by_paths(cursor, pipeline, *chosen.interval)
+    else:
+        run(cursor, "replay", "by_runs", values)
+    return [number for (number,) in cursor.fetchall()]
+
+
+def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.datetime) -> list[int]:
+    """The deliveries that read a file whose path names a time within the interval."""
+    template = PathTemplate(text=pipeline.interval or "")
+    read = run(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}).fetchall()
+    return sorted({number for number, path in read if template.overlaps(path, (start, end))})

@@ -1,0 +1,276 @@
+"""`sluice quarantine release`: held rows, corrected or not, judged again and let into both sinks.
+
+The rows of each delivery that holds some become one delivery of their own, which names it. A row is let out only
+while it is held, in the transaction that delivers it: a second release of the same rows does nothing. What still
+breaks a rule is held once more, with today's reasons, under the new delivery. Rules about a whole batch do not
+apply to a handful of its rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from etl.common.database import session
+from etl.common.errors import ContractBroken, SetupError, Stopped
+from etl.common.steps import Listener
+from etl.delivery import correction
+from etl.delivery.batch import Receipt, Staged
+from etl.delivery.correction import Apart
+from etl.delivery.deliver import deliver_apart
+from etl.delivery.stage import StageTask
+from etl.ledger.inputs import Input
+from etl.ledger.offsets import Range
+from etl.ledger.quarantine import HeldRow
+from etl.pipeline import Pipeline, Replace
+from etl.quality.verdict import Counts, Verdict
+from etl.runs.heartbeat import leased, require_sink
+from etl.runs.run import refuse_lost
+from etl.runs.spark_session import a_session
+from etl.runs.summary import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.delivery.spark_batch import SparkBatch
+    from etl.runs.follow import Stay
+    from etl.runs.opened import Opened
+    from etl.runs.workspace import Place
+
+GIVEN_UP = "what it has told of is released, and all else is held as before"  # by a signal, before a commit
+Corrections = Mapping[int, Mapping[str, Any]]  # quarantine id -> column -> value as in JSON
+
+
+def release(
+    place: Place,
+    pipeline: Pipeline,
+    held: Sequence[HeldRow],
+    corrections: Corrections,
+    *,
+    who: str,
+    why: str,
+    spark: SparkSession | None = None,
+    progress: Progress = lambda _: None,
+    began: Callable[[str], None] = lambda _: None,
+    on_step: Listener | None = None,
+    stay: Stay | None = None,
+) -> list[Receipt]:
+    """Deliver these rows, or raise; what was delivered before the error, as `progress` is told, stays delivered.
+
+    Where one delivery holds nothing that passes, the rows of the others are released all the same, and then it
+    raises ContractBroken. `began` is told the run's id.
+    """
+    _refuse(pipeline, held, corrections)
+    dsn = place.services.postgres
+    refuse_lost(place, pipeline)
+    with session(dsn) as cursor:
+        require_sink(cursor, pipeline)
+        lease = correction.begin(cursor, pipeline.name, "release", who=who, why=why)
+    receipts: list[Receipt] = []
+    refused: list[ContractBroken] = []
+    with leased(dsn, lease, began=began), a_session(place, spark) as found:
+        from etl.runs.opened import open_pipeline
+
+        opened = open_pipeline(place, pipeline, found, beside=True)
+        corrected = [
+            (origin, rows, _corrected(opened, rows, corrections)) for origin, rows in _by_delivery(held)
+        ]
+        for number, (origin, rows, table) in enumerate(corrected):
+            if stay is not None and stay.by_signal:
+                raise Stopped(stay.by_signal, left=GIVEN_UP)
+            ids = tuple(one.quarantine_id for one in rows)
+            change = Apart(kind="release", files={}, released_from=origin, rows=ids, who=who, why=why)
+            batch = ReleaseBatch(micro=_micro(opened, number, table, place), origin=origin)
+            try:
+                receipt = deliver_apart(opened.session_apart(lease, change, on_step), batch)
+            except ContractBroken as error:
+                refused.append(error)
+                continue
+            receipts.append(receipt)
+            progress(receipt)
+    if refused:
+        raise _held_again(refused, receipts)
+    return receipts
+
+
+def _held_again(refused: Sequence[ContractBroken], receipts: Sequence[Receipt]) -> ContractBroken:
+    numbers = ", ".join(str(one.delivery_id) for one in receipts)
+    others = (
+        f"They stay held; the other rows are released, by deliveries {numbers}"
+        if receipts
+        else "Nothing was changed"
+    )
+    return ContractBroken(f"{'; '.join(one.seen for one in refused)}. {others}", remedy=refused[0].remedy)
+
+
+def _by_delivery(held: Sequence[HeldRow]) -> Iterator[tuple[int, list[HeldRow]]]:
+    for origin, rows in groupby(sorted(held, key=lambda one: one.delivery_id), lambda one: one.delivery_id):
+        yield origin, list(rows)
+
+
+def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Corrections) -> None:
+    name = pipeline.name
+    if isinstance(pipeline.sink, Replace):
+        raise SetupError(
+            f"Each batch of {name} replaces the whole table, so no row can be released into it",
+            remedy=f"mend the transform or the suite, then `sluice replay {name} --deliveries"
+            f" {max(one.delivery_id for one in held)}`; or land the corrected input as new files",
+        )
+    lost = [one for one in held if one.row is None and one.quarantine_id not in corrections]
+    if lost:
+        raise SetupError(
+            f"{len(lost)} of these never became rows, for their records are malformed or came late; such as"
+            f" {lost[0].quarantine_id}: {(lost[0].raw or '')[:200]!r}",
+            remedy=f"give their columns in a file of corrections: `sluice quarantine export {name}`, then"
+            " release with --corrections FILE",
+        )
+    for one in held:
+        given = corrections.get(one.quarantine_id, {})
+        if written := [column for column in _not_as_read(one) if column not in given]:
+            raise SetupError(
+                f"Row {one.quarantine_id} is kept with other text than was read: bytes of {', '.join(written)} are no UTF-8,"
+                " and are written as \\xNN",
+                remedy=f"give these columns in a file of corrections: `sluice quarantine export {name}`, then release with"
+                " --corrections FILE",
+            )
+
+
+def _not_as_read(row: HeldRow) -> list[str]:
+    """The columns whose text can't be kept as it was."""
+    told = (re.fullmatch(r"postgres_encoding\((.*)\)", reason) for reason in row.reasons)
+    return [found[1] for found in told if found]
+
+
+def _corrected(opened: Opened, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
+    """The rows as they are to be released. SetupError, before any of any delivery is, where one does not fit."""
+    columns = opened.rules.arrow_schema
+    for one in rows:
+        given = corrections.get(one.quarantine_id, {})
+        if one.row is None and (lacking := [name for name in columns.names if name not in given]):
+            raise SetupError(
+                f"Row {one.quarantine_id} never was a row, and its correction lacks {', '.join(lacking)}",
+                remedy="give each of its columns a value, null where it has none",
+            )
+    values = [{**(one.values or {}), **corrections.get(one.quarantine_id, {})} for one in rows]
+    return typed(values, columns, [one.quarantine_id for one in rows])
+
+
+def _micro(opened: Opened, number: int, table: pa.Table, place: Place) -> SparkBatch:
+    from etl.delivery.spark_batch import SparkBatch
+
+    return SparkBatch(
+        batch_id=number,
+        frame=_frame(opened, table),
+        inputs=(),
+        stale=(),
+        source=opened.source,
+        rules=opened.rules,
+        settings=place.settings,
+    )
+
+
+def _frame(opened: Opened, table: pa.Table) -> DataFrame:
+    frame = opened.source.spark.createDataFrame(table, opened.rules.schema)
+    return opened.source.counting_none(frame)
+
+
+def typed(values: Sequence[Mapping[str, Any]], columns: pa.Schema, ids: Sequence[int]) -> pa.Table:
+    """Rows whose values are as JSON has them, in the columns' types. SetupError names the row that does not fit."""
+    for number, row in zip(ids, values, strict=True):
+        if unknown := sorted(row.keys() - set(columns.names)):
+            raise SetupError(
+                f"Row {number} is given columns that the pipeline has not: {', '.join(unknown)}",
+                remedy=f"its columns are {', '.join(columns.names)}",
+            )
+    arrays = [_column(field, [row.get(field.name) for row in values], ids) for field in columns]
+    return pa.Table.from_arrays(arrays, schema=columns)
+
+
+def _column(field: pa.Field, values: Sequence[Any], ids: Sequence[int]) -> pa.Array:
+    found = []
+    for number, value in zip(ids, values, strict=True):
+        try:
+            found.append(_value(value, field.type))
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise SetupError(
+                f"Row {number}: {value!r} is no value of column {field.name} ({field.type}): {error}",
+                remedy="correct it in the file of corrections",
+            ) from error
+    return pa.concat_arrays(found)
+
+
+def _value(value: Any, kind: pa.DataType) -> pa.Array:
+    _refuse_another(value, kind)
+    if isinstance(value, float) and pa.types.is_decimal(kind):
+        value = repr(value)
+    if isinstance(value, str) and pa.types.is_binary(kind):
+        return pa.array([bytes.fromhex(value)], kind)
+    if isinstance(value, str) and _beyond(value) and pa.types.is_temporal(kind):
+        unit: Any = "D" if pa.types.is_date32(kind) else kind.unit
+        moment = np.datetime64(value.replace(" ", "T").removesuffix("Z"), unit).astype("int64")
+        return pa.array([moment.item()], pa.int32() if unit == "D" else pa.int64()).view(kind)
+    if isinstance(value, str) and not pa.types.is_string(kind):
+        return pa.array([value]).cast(kind)
+    return pa.array([value], kind)
+
+
+def _refuse_another(value: Any, kind: pa.DataType) -> None:
+    """What Arrow would take for another value: a number for a moment, a fraction or hexadecimal for a whole number."""
+    if pa.types.is_temporal(kind) and isinstance(value, int | float):
+        raise TypeError('a moment is text, such as "2024-01-31T12:00:00Z"')
+    if pa.types.is_integer(kind) and isinstance(value, float) and not value.is_integer():
+        raise ValueError("it is no whole number")
+    if pa.types.is_integer(kind) and isinstance(value, str) and not re.fullmatch(r"[+-]?\d+", value):
+        raise ValueError("it is no whole number")
+
+
+def _beyond(moment: str) -> bool:
+    """Whether its year has not four digits: Arrow writes such moments and does not read them."""
+    year = moment.lstrip("-").partition("-")[0]
+    return moment.startswith("-") or (year.isdigit() and len(year) > 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseBatch:
+    """Rows that were held, as a batch."""
+
+    micro: SparkBatch
+    origin: int  # the delivery that holds them
+
+    @property
+    def batch_id(self) -> int:
+        return self.micro.batch_id
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return ()
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        return ()
+
+    def stage(self, task: StageTask) -> Staged:
+        """As any batch; ContractBroken when none of the rows would be delivered."""
+        staged = self.micro.stage(task)
+        if not sum(report.delivered for report in staged.all):
+            reasons = ", ".join(f"{reason} ({count})" for reason, count in staged.reasons.most_common())
+            raise ContractBroken(
+                f"All of these rows of delivery {self.origin} would be held again: {reasons}",
+                remedy="correct them (--corrections FILE), or mend the suite, then release these again",
+            )
+        return staged
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:
+        """By the rules about rows alone: a handful of a batch's is no batch."""
+        verdict = self.micro.judge(counts, staged)
+        results = tuple(one for one in verdict.results if one.element_count is not None)
+        return replace(verdict, stops=(), results=results, success=all(one.success for one in results))
+
+    def changed(self) -> Sequence[str]:
+        return ()

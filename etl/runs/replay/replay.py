@@ -1,0 +1,232 @@
+"""`sluice replay`: delivered batches again, from the same inputs, with today's code and today's suite.
+
+It says first what it would replace. Then everything is staged, beside the running stream, and one transaction
+takes the old deliveries out of both sinks and out of quarantine and puts the new one in their place: a reader of
+either sink sees all of the old or all of the new. Nothing of it is seen when it fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from etl.common.database import session
+from etl.common.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
+from etl.common.steps import Listener
+from etl.delivery import correction
+from etl.delivery.batch import Receipt, Staged
+from etl.delivery.correction import Apart
+from etl.delivery.deliver import deliver_apart
+from etl.delivery.spark_change_log import LakeLog
+from etl.delivery.stage import StageTask
+from etl.ledger.inputs import Input
+from etl.ledger.offsets import Range
+from etl.pipeline import Pipeline, Replace
+from etl.quality.verdict import Counts, Verdict
+from etl.runs.heartbeat import leased, make_known
+from etl.runs.replay.plan import SHOWN, Plan, Releases
+from etl.runs.run import refuse_lost
+from etl.runs.spark_session import a_session
+from etl.runs.stateful import refuse_replay
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl.delivery.spark_batch import SparkBatch
+    from etl.runs.opened import Opened
+    from etl.runs.workspace import Place
+
+log = logging.getLogger("sluice")
+
+GIVEN_UP = "nothing was changed; the same command does it anew"  # by a signal, before the commit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedies:
+    """How a person says, where the replay was asked for, what it must not guess."""
+
+    changed: str = "take them as they are now with --accept-changed"
+    unreadable: str = "deliver what can be read of them, and hold the rest, with --accept-unreadable and the reason in --why"
+    releases: str = "--releases keep leaves them as they are; --releases drop takes them out with the rest"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """What a replay did."""
+
+    plan: Plan
+    receipt: Receipt | None  # None: there was nothing to do
+    run: str | None = None  # None: the pipeline has delivered nothing that could be replayed
+    replaced: tuple[int, ...] = ()  # deliveries whose place was taken
+
+    def json(self) -> dict[str, Any]:
+        return {"run": self.run, "plan": self.plan.json(), "delivery": self.receipt and self.receipt.json()}
+
+
+def replay(
+    place: Place,
+    pipeline: Pipeline,
+    planned: Plan,
+    *,
+    who: str,
+    why: str | None = None,
+    accept_changed: bool = False,
+    accept_unreadable: bool = False,
+    releases: Releases | None = None,
+    remedies: Remedies = Remedies(),
+    spark: SparkSession | None = None,
+    began: Callable[[str], None] = lambda _: None,
+    on_step: Listener | None = None,
+) -> Replayed:
+    """Replace what `planned` names by one new delivery of the same inputs, in both sinks at once, or raise.
+
+    History that the stream leaves out is part of it, whether or not there is anything to replace.
+
+    The run is on record, with its plan and how it ended, also where it is refused or there is nothing to do; save of a
+    pipeline that has delivered nothing. `began` is told its id.
+    """
+    if accept_unreadable and not (why or "").strip():
+        raise SetupError("To replay without what can't be read needs its reason", remedy='add --why "…"')
+    if planned.newest is None and not planned.history:
+        return Replayed(plan=planned, receipt=None)
+    dsn = place.services.postgres
+    refuse_lost(place, pipeline)
+    with session(dsn) as cursor:
+        make_known(cursor, pipeline)  # history may come before the first run
+        lease = correction.begin(cursor, pipeline.name, "replay", who=who, why=why, plan=planned.json())
+    with leased(dsn, lease, began=began):
+        if not planned.deliveries and not planned.history:
+            return Replayed(plan=planned, receipt=None, run=lease.run_id)
+        refuse(pipeline, planned, accept_changed=accept_changed, releases=releases, remedies=remedies)
+        with a_session(place, spark) as found:
+            from etl.runs.opened import open_pipeline
+            from etl.runs.query import refuse_kafka
+
+            opened = open_pipeline(place, pipeline, found, beside=True, fills=accept_changed)
+            refuse_replay(pipeline.name, opened.state)
+            change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
+            batch = ReplayBatch(
+                micro=_static(opened, planned, place, accept_unreadable=accept_unreadable),
+                gone=planned.gone,
+                ranges=planned.ranges,
+            )
+            session_ = replace(
+                opened.session_apart(lease, change, on_step), change_log=_change_log(opened, change, place)
+            )
+            try:
+                receipt = deliver_apart(session_, batch)
+            except InputsUnreadable as error:
+                instead = f"{error.remedy}; or {remedies.unreadable}"
+                raise InputsUnreadable(error.seen, remedy=instead, stops=error.stops) from error
+            except Exception as error:
+                if planned.ranges:
+                    refuse_kafka(pipeline.name, [error], "the same command again")
+                raise
+    return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
+
+
+def refuse(
+    pipeline: Pipeline,
+    planned: Plan,
+    *,
+    accept_changed: bool,
+    releases: Releases | None,
+    remedies: Remedies,
+) -> None:
+    """Raise where a replay would have to guess; nothing was changed."""
+    name = pipeline.name
+    refuse_replay(name, planned.state)
+    if isinstance(pipeline.sink, Replace) and planned.numbers != [planned.newest]:
+        raise SetupError(
+            f"Pipeline {name} delivers by replace: each batch took the place of all before it, and only the newest,"
+            f" delivery {planned.newest}, is in force",
+            remedy=f"`sluice replay {name} --deliveries {planned.newest}`, or land the corrected input as new files",
+        )
+    if planned.changed and not accept_changed:
+        some = "; ".join(planned.changed[:SHOWN])
+        back = "leave these deliveries as they are" if planned.ranges else "put them back as they were"
+        raise InputsChanged(
+            f"{name}, not replayed: {len(planned.changed)} of the inputs are not as they were delivered: {some}",
+            remedy=f"{back}, or {remedies.changed}",
+        )
+    if planned.releases and releases is None:
+        count = sum(one["delivered"] for one in planned.releases)
+        raise NeedsPerson(
+            f"{name}, not replayed: {count:,} rows that these batches had held were released since, by"
+            f" deliveries {', '.join(str(one['delivery_id']) for one in planned.releases[:SHOWN])}",
+            remedy=remedies.releases,
+        )
+
+
+def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
+    """Where an upsert sink finds what the replaced rows had covered."""
+    if not opened.sinks.warehouse.keys:
+        return None
+    replaced = change.files["data"]
+    gone = opened.sinks.lake.gone(sorted(replaced)) if change.as_found else []
+    if gone:
+        log.warning(
+            "%s: %s of the objects that are replaced are gone from S3, and with them what keys they had: every key that"
+            " the table lacks gets the newest change that is in force",
+            opened.pipeline.name,
+            len(gone),
+        )
+    return LakeLog(
+        spark=opened.frame.sparkSession,
+        sinks=opened.sinks,
+        schema=opened.rules.schema,
+        supersedes=change.supersedes,
+        replaced=sorted(replaced.difference(gone)),
+        lost=bool(gone),
+        connections=place.settings.pg_connections,
+    )
+
+
+def _static(opened: Opened, planned: Plan, place: Place, *, accept_unreadable: bool) -> SparkBatch:
+    from etl.delivery.spark_batch import SparkBatch
+
+    def holds(uri: str, why: str) -> bool:
+        """What a person accepts; else only what was held in the same way, so that no delivered row is taken out."""
+        declared = opened.pipeline.unreadable == "hold"
+        return accept_unreadable or (declared and planned.had_held(uri, why))
+
+    uris = [one.uri for one in planned.inputs] + [one.uri for one in planned.there]
+    return SparkBatch(
+        batch_id=0,
+        frame=opened.source.again(uris, broken=()),
+        inputs=planned.inputs,
+        ranges=planned.there,
+        stale=(),
+        holds=holds,
+        source=opened.source,
+        rules=opened.rules,
+        settings=place.settings,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayBatch:
+    """The inputs of several deliveries as one batch."""
+
+    micro: SparkBatch
+    gone: Sequence[Input]  # stay on record, as empty: a file that comes back is told as changed
+    ranges: Sequence[Range]  # so do they, whole
+
+    @property
+    def batch_id(self) -> int:
+        return self.micro.batch_id
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return [*self.micro.inputs, *(replace(one, size=0, etag=None) for one in self.gone)]
+
+    def stage(self, task: StageTask) -> Staged:
+        return self.micro.stage(task)
+
+    def judge(self, counts: Counts, staged: Staged) -> Verdict:
+        return self.micro.judge(counts, staged)
+
+    def changed(self) -> Sequence[str]:
+        return self.micro.changed()

@@ -1,0 +1,131 @@
+"""One run of a pipeline: lease, preflight, session, query, summary.
+
+The run delivers every batch that the landing has, in order, each exactly once, and stops at the first that
+it may not deliver. Then it ends, or stays up and delivers what lands meanwhile until it is asked to stop.
+Whatever ends it, the next run goes on from the ledger.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from etl.common.database import session
+from etl.common.errors import SluiceError
+from etl.common.outages import outages_told
+from etl.common.steps import Listener
+from etl.delivery.batch import Receipt
+from etl.ledger import leases
+from etl.ledger.leases import Lease
+from etl.pipeline import Pipeline
+from etl.pipeline.replayability import promise
+from etl.runs.follow import Stay, require_follow
+from etl.runs.heartbeat import claim, leased
+from etl.runs.live_streams import begun_stream
+from etl.runs.preflight import awaited_files, ready_stream, unknown_streams
+from etl.runs.spark_session import a_session
+from etl.runs.stream import StreamRun
+from etl.runs.summary import STOPPED, Progress, Summary
+from etl.runs.workspace import Place
+from etl.sinks.lake import marker
+from etl.sinks.lake.bucket import ensure_bucket
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+log = logging.getLogger("sluice")
+
+
+def run(
+    place: Place,
+    pipeline: Pipeline,
+    *,
+    progress: Progress = lambda _: None,
+    spark: SparkSession | None = None,
+    on_step: Listener | None = None,
+    began: Callable[[str], None] = lambda _: None,
+    stay: Stay | None = None,
+) -> Summary:
+    """Deliver all that has landed. `spark` is used as it is and left running; None starts one of our own.
+
+    `began` is told the run's id, once it has the lease. `stay` says whether the run stays up for what lands later.
+    """
+    dsn, started, stay = place.services.postgres, time.monotonic(), stay or Stay()
+    require_follow(pipeline, stay)
+    ensure_bucket(place.services.lake, place.lake.store)
+    lease = claim(dsn, pipeline)
+    with leased(dsn, lease, stay, began):
+        return _deliver_all(place, pipeline, lease, started, progress, spark, on_step, stay)
+
+
+def _deliver_all(
+    place: Place,
+    pipeline: Pipeline,
+    lease: Lease,
+    started: float,
+    progress: Progress,
+    spark: SparkSession | None,
+    on_step: Listener | None,
+    stay: Stay,
+) -> Summary:
+    dsn = place.services.postgres
+    stream_id = _stream_of_run(place, pipeline)
+    with session(dsn) as cursor:
+        leases.run_on_stream(cursor, lease, stream_id)
+    summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
+
+    def received(receipt: Receipt) -> None:
+        summary.add(receipt)
+        progress(receipt)
+
+    stream = StreamRun(
+        place=place,
+        pipeline=pipeline,
+        lease=lease,
+        stream_id=stream_id,
+        received=received,
+        on_step=on_step,
+        stay=stay,
+        awaited=awaited_files(pipeline, place.checkpoints(pipeline).of(stream_id), place.settings.landing),
+    )
+    if stay.every is None and stream.nothing_new():
+        return _ended(summary, started)
+    try:
+        with outages_told(), a_session(place, spark) as found:
+            stream.to_its_end(found)
+            stream.require_read()
+    except SluiceError as error:
+        summary.outcome = type(error).__name__
+        error.done = _ended(summary, started)
+        raise
+    if stay.heeded:
+        log.info("%s has stopped, asked by %s", pipeline.name, stay.asked_by)
+        summary.outcome = STOPPED
+    return _ended(summary, started)
+
+
+def _stream_of_run(place: Place, pipeline: Pipeline) -> str:
+    """The one to go on with; where what was read can't be read again, a new one, and it is said what that means."""
+    dsn, checkpoints = place.services.postgres, place.checkpoints(pipeline)
+    refuse_lost(place, pipeline)
+    if pipeline.replayable:
+        if problem := unknown_streams(dsn, checkpoints):
+            raise problem
+        return ready_stream(dsn, checkpoints, pipeline, place.settings.landing)
+    stream_id = begun_stream(dsn, checkpoints)
+    log.warning("%s. This run begins stream %s", promise(pipeline), stream_id)
+    return stream_id
+
+
+def refuse_lost(place: Place, pipeline: Pipeline) -> None:
+    """LedgerBehind where the lake has a delivery that PostgreSQL has lost: what comes next would be built on less."""
+    if problem := marker.went_back(place.services.postgres, place.lake, pipeline):
+        raise problem
+
+
+def _ended(summary: Summary, started: float) -> Summary:
+    summary.seconds = round(time.monotonic() - started, 3)
+    return summary

@@ -1,0 +1,47 @@
+"""The Spark session of a run: given by the caller, or started and stopped for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from etl.runs.workspace import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+log = logging.getLogger("sluice")
+
+
+@contextmanager
+def a_session(place: Place, given: SparkSession | None) -> Iterator[SparkSession]:
+    """The session that is given, left running; or one of our own, stopped at the end."""
+    if given is not None:
+        yield given
+        return
+    import pyspark.sql  # noqa: F401 - wholly, before another thread imports parts of it
+
+    from etl.quality.gx import registered
+    from etl.spark.session import start
+
+    # Great Expectations takes seconds to import, Spark's JVM to start: side by side.
+    # Great Expectations, and Python's view of Spark's moments, go by the zone of the process: a verdict must not.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    suites = threading.Thread(target=registered, name="suites", daemon=True)
+    suites.start()
+    spark = start(place.settings, place.services)
+    try:
+        suites.join()
+        yield spark
+    finally:
+        try:
+            spark.stop()
+        except Exception as error:  # noqa: BLE001 - its JVM is gone; what ended the run matters more
+            log.debug("Spark could not be stopped: %s", error)

@@ -1,0 +1,129 @@
+"""What a run must know of a transform that keeps state, and what it refuses."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from etl.common.errors import SetupError
+from etl.pipeline import Append, Pipeline, Replace, Upsert
+from etl.pipeline.state_fingerprint import MODE
+from etl.sources.cutoff import BeforeStart
+from etl.spark.session import SHUFFLES
+from etl.spark.state_plan import AGGREGATE, numbers_of, operators_of, streaming_nodes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.spark.checkpoint.reader import Checkpoint
+
+
+log = logging.getLogger("sluice")
+
+
+_MODES = {Append: "append", Upsert: "update", Replace: "complete"}
+
+
+def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
+    """What the transform keeps between batches and can't change while it does; nothing: each batch stands alone.
+
+    SetupError when it does not take its streams in a way that a checkpoint can be made anew for.
+    """
+    if not frame.isStreaming:
+        raise SetupError(
+            f"What the transform of {pipeline.name} puts out is made of none of its streams",
+            remedy="derive it from the DataFrames that the transform is given",
+        )
+    nodes = streaming_nodes(frame)
+    found = operators_of(nodes)
+    numbers = numbers_of(nodes)
+    _refuse_other_order(pipeline, numbers)
+    if pipeline.topics and len(numbers) > len(pipeline.sources):
+        raise SetupError(
+            f"The transform of {pipeline.name} takes its topics more than once: Spark would read each on its own, and"
+            " not all to the same end",
+            remedy="make several rows of one with explode",
+        )
+    if not found and len(numbers) > len(pipeline.sources):
+        raise SetupError(
+            f"The transform of {pipeline.name} takes its input more than once: every file would be read as often, and"
+            " a checkpoint could not be made anew",
+            remedy="make several rows of one with explode",
+        )
+    aggregated = any(one.startswith(AGGREGATE) for one in found)
+    return (*found, f"{output_mode(pipeline, found)}{MODE}") if aggregated else found
+
+
+def _refuse_other_order(pipeline: Pipeline, numbers: Sequence[int]) -> None:
+    """Spark numbers what it reads as its plan goes, and a checkpoint's logs go by those numbers."""
+    wanted = tuple(range(len(pipeline.sources)))
+    if numbers == wanted * (len(numbers) // len(wanted)):
+        return
+    if unread := [pipeline.sources[number].named for number in wanted if number not in numbers]:
+        raise SetupError(
+            f"The transform of {pipeline.name} makes nothing of {', '.join(unread)}",
+            remedy="take that stream in the transform, or take it out of the declaration",
+        )
+    order = ", ".join(pipeline.sources[number].named for number in numbers)
+    uneven = len(set(Counter(numbers).values())) > 1
+    how = (
+        "one of its sources more often than another"
+        if uneven
+        else "its sources in another order than declared"
+    )
+    raise SetupError(
+        f"The transform of {pipeline.name} takes {how}: {order}",
+        remedy="take each as often as the others" if uneven else "declare `sources` in that order",
+    )
+
+
+def tell_of_pinned(pipeline: str, checkpoint: Checkpoint, spark: SparkSession) -> None:
+    """State is split into as many parts as there were shuffle partitions at first: another number changes nothing."""
+    pinned, now = checkpoint.pinned.get(SHUFFLES), spark.conf.get(SHUFFLES)
+    if pinned is not None and pinned != now:
+        log.warning(
+            "%s keeps its state in %s parts, the shuffle partitions that its checkpoint began with; %s=%s has no effect",
+            pipeline,
+            pinned,
+            SHUFFLES,
+            now,
+        )
+
+
+def tell_of_history(pipeline: Pipeline) -> None:
+    """What `start` leaves out of a stream that keeps state stays out: no replay may load it afterwards."""
+    if before := BeforeStart.of(pipeline):
+        log.warning(
+            "%s keeps state, so no replay will load the files of before its start, %s: to have them in it, declare an"
+            " earlier start now, or later make all of it anew (docs/state.md)",
+            pipeline.name,
+            before.start.isoformat(),
+        )
+
+
+def output_mode(pipeline: Pipeline, state: Sequence[str]) -> str:
+    """Spark's output mode: the declared one, else what an aggregate needs for the pipeline's sink."""
+    aggregated = any(one.startswith(AGGREGATE) for one in state)
+    mode = pipeline.output_mode or (_MODES[type(pipeline.sink)] if aggregated else "append")
+    if state and mode != "complete" and isinstance(pipeline.sink, Replace):
+        raise SetupError(
+            f"Pipeline {pipeline.name} keeps state ({'; '.join(state)}) and puts out in {mode} mode, which is a part of"
+            " its rows; Replace() would take each batch's part for the whole table",
+            remedy="aggregate in complete mode, or deliver with Append() or Upsert(…)",
+        )
+    return mode
+
+
+def refuse_replay(pipeline: str, state: Sequence[str]) -> None:
+    """SetupError for a pipeline whose batches depend on all that came before them."""
+    if state:
+        raise SetupError(
+            f"Pipeline {pipeline} keeps state between batches ({'; '.join(state)}): what a batch delivers depends on"
+            " all batches before it, so none can be replayed by itself",
+            remedy="land corrected records as new files; an upsert or replace sink takes what they change. To have all of"
+            f" it made anew, from the first input on: declare the transform as a pipeline of another name, such as"
+            f" {pipeline}_2, over the same sources, `sluice run {pipeline}_2`, then give its readers' name to it, in both"
+            f" sinks at once, by `sluice publish {pipeline}_2 --as SCHEMA.NAME` (docs/state.md)",
+        )

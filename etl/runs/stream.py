@@ -1,0 +1,233 @@
+"""The query of a run: one micro-batch after the other, and the query made anew where a lookup or model has changed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from etl.common.database import session
+from etl.common.errors import FilesUnread, RecordsMissing
+from etl.common.paths import shown
+from etl.common.steps import Listener
+from etl.common.wording import counted, some
+from etl.delivery.batch import Receipt
+from etl.delivery.deliver import deliver
+from etl.ledger import offsets, streams
+from etl.ledger.leases import Lease
+from etl.ledger.streams import StreamState
+from etl.pipeline import Pipeline
+from etl.runs.follow import Stay, StopAsked
+from etl.runs.preflight import nothing_new, passed_over, require_same, require_state
+from etl.runs.progress_recorder import Watch, kept_batches
+from etl.sources.landing import is_listed_by_log, source_of
+from etl.spark.checkpoint.reader import Checkpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl.runs.opened import Opened
+    from etl.runs.workspace import Place
+
+log = logging.getLogger("sluice")
+
+OnBatch = Callable[["DataFrame", int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamRun:
+    """A run that has the lease, and its stream."""
+
+    place: Place
+    pipeline: Pipeline
+    lease: Lease
+    stream_id: str
+    received: Callable[[Receipt], None]  # told of every batch
+    on_step: Listener | None
+    stay: Stay
+    awaited: AbstractSet[str]  # the paths of files that had landed before it began, and are to be read
+
+    def nothing_new(self) -> bool:
+        """Whether there is nothing to deliver, so that Spark need not be started."""
+        return nothing_new(self.pipeline, self._stream(), self._checkpoint(), self.awaited)
+
+    def require_read(self) -> None:
+        """FilesUnread names what had landed before the run and was not read, unless it was stopped before it was due."""
+        if self.stay.heeded and not self.stay.caught_up:
+            return
+        if unread := self._unread():
+            raise unread
+
+    def _unread(self) -> FilesUnread | None:
+        landing, name = self.place.settings.landing, self.pipeline.name
+        left = passed_over(self._checkpoint(), self.awaited, landing)
+        by_log = [
+            n for n, files in enumerate(self.pipeline.files) if left and is_listed_by_log(files, landing)
+        ]
+        beside = [path for path in left if source_of(self.pipeline, path) in by_log]
+        if beside:
+            log.warning(
+                "%s: Spark reads what the log _spark_metadata names there, and not %s",
+                name,
+                some([shown(path) for path in beside]),
+            )
+        if not (lost := [shown(path) for path in left if path not in beside]):
+            return None
+        return FilesUnread(
+            f"{counted(len(lost), 'file')} below {landing} had landed before this run of {name} began, and Spark has"
+            f" passed over {'it' if len(lost) == 1 else 'them'}: {some(lost)}",
+            remedy=f"land each anew under another name, in UTF-8 and without control characters, then `sluice run {name}`",
+        )
+
+    def _tell_unread(self) -> None:
+        if unread := self._unread():
+            log.warning("%s. The run goes on", unread.seen)
+
+    def to_its_end(self, spark: SparkSession) -> None:
+        """Deliver every batch that there is, or that comes for as long as the run is to stay."""
+        while not self._all_read(spark):
+            log.info("%s goes on with its lookups and models as they are now", self.pipeline.name)
+
+    def _all_read(self, spark: SparkSession) -> bool:
+        """Run the query to its end; False: before a batch, a lookup or model was not as the query has it."""
+        from etl.runs.opened import open_pipeline
+        from etl.runs.query import to_its_end
+        from etl.runs.stateful import output_mode, tell_of_history, tell_of_pinned
+        from etl.sources.side_inputs.lookups import LookupsChanged
+        from etl.spark.state_plan import its_batches
+
+        opened = open_pipeline(self.place, self.pipeline, spark)
+        stream = self._stream()
+        require_state(self._dsn, self.lease, stream, opened.state)
+        self._require_readable(opened)
+        if opened.state:
+            checkpoint = self._checkpoint()
+            tell_of_pinned(self.pipeline.name, checkpoint, spark)
+            if stream.next_batch == 0:
+                tell_of_history(self.pipeline)
+            if stream.closes and checkpoint.owes:
+                checkpoint.plan_owed(time_ms=int(time.time() * 1000))
+        keep = kept_batches(self.place.settings.backup_horizon)
+        watch = Watch(self._dsn, self.lease, self.stream_id, keep=keep)
+        failure: list[BaseException] = []
+        on_batch = _keeping(failure, self._on_batch(opened, stream, watch))
+        writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
+            "checkpointLocation", stream.checkpoint
+        )
+        try:
+            with its_batches(opened.frame), self.stay.listing(spark):
+                to_its_end(
+                    writer.outputMode(output_mode(self.pipeline, opened.state)),
+                    self.pipeline.name,
+                    failure,
+                    self.stay,
+                    kafka=f"`sluice run {self.pipeline.name}`" if self.pipeline.topics else None,
+                    settled=lambda: self._checkpoint().settled,
+                    exhausted=lambda: self._exhausted(opened),
+                    watched=watch.over,
+                    caught_up=self._tell_unread,
+                )
+        except RecordsMissing:
+            self._require_readable(opened)  # tells what is gone
+            raise
+        except LookupsChanged as changed:
+            log.info("batch not begun: %s", changed)
+            return False
+        except StopAsked as asked:
+            log.info("batch not begun: %s", asked)
+        return True
+
+    def _on_batch(self, opened: Opened, stream: StreamState, watch: Watch) -> OnBatch:
+        """What Spark's foreachBatch calls."""
+        from etl.delivery.spark_batch import SparkBatch
+        from etl.quality.history import past_batches
+        from etl.spark.watermark import set_watermark
+
+        now = opened
+
+        def batch(found: DataFrame, number: int) -> None:
+            nonlocal now
+            self.stay.refuse_next(self._dsn, self.lease)
+            now = self._with_lookups(now)
+            looks_back = now.rules.suite.looks_back
+            rules = replace(now.rules, past=partial(past_batches, self._dsn, self.pipeline, looks_back))
+            checkpoint = self._checkpoint()
+            require_same(checkpoint, self.stream_id, self.pipeline.name)
+            if now.source.tells_late:
+                set_watermark(now.source.spark, checkpoint.watermark_of(number - 1))
+            micro = SparkBatch.of(
+                found, number, checkpoint, now.source, rules, self.place.settings, state=now.state
+            )
+            receipt = deliver(now.session(self.lease, stream, self.on_step), micro)
+            if receipt.delivered_before:
+                micro.pass_by()
+            watch.delivered(receipt)
+            self.received(receipt)
+
+        return batch
+
+    def _exhausted(self, opened: Opened) -> bool:
+        """Whether nothing more can come; what is not connected to before the first batch has its mark is not exhausted."""
+        return opened.source.exhausted() and bool(self._checkpoint().commits)
+
+    def _with_lookups(self, opened: Opened) -> Opened:
+        """As it is opened, if its lookups and models are as they were; raises LookupsChanged for a query to be made anew.
+
+        A query over what can't be read again is not: its transform is applied within the batch.
+        """
+        from etl.runs.opened import open_pipeline
+        from etl.sources.side_inputs.lookups import LookupsChanged
+
+        try:
+            opened.source.require_lookups()
+        except LookupsChanged:
+            if self.pipeline.replayable:
+                raise
+            log.info("%s goes on with its lookups and models as they are now", self.pipeline.name)
+            return open_pipeline(self.place, self.pipeline, opened.source.spark, beside=True)
+        return opened
+
+    @property
+    def _dsn(self) -> str:
+        return self.place.services.postgres
+
+    def _checkpoint(self) -> Checkpoint:
+        """Read anew: Spark writes to it all the time."""
+        return self.place.checkpoints(self.pipeline).of(self.stream_id)
+
+    def _stream(self) -> StreamState:
+        with session(self._dsn) as cursor:
+            found = streams.stream_state(cursor, self.stream_id)
+        assert found is not None
+        return found
+
+    def _require_readable(self, opened: Opened) -> None:
+        """Kafka is asked whether it has what comes next; files that are gone are told by the batch that reads them."""
+        from etl.sources.kafka.source import TopicSource
+
+        if not self.pipeline.topics:
+            return
+        source, checkpoint, batch_id = opened.source, self._checkpoint(), self._stream().next_batch
+        assert isinstance(source, TopicSource)
+        with session(self._dsn) as cursor:
+            reached = offsets.reached(cursor, self.pipeline.name)
+            noted = streams.note_topics(cursor, self.stream_id, source.topic_ids)
+        known = source.known(checkpoint, batch_id, reached, noted)
+        source.require_readable(checkpoint, batch_id, known)
+
+
+def _keeping(failure: list[BaseException], on_batch: OnBatch) -> OnBatch:
+    """The same, its error kept: Spark's own report of it is text."""
+
+    def batch(found: DataFrame, number: int) -> None:
+        try:
+            on_batch(found, number)
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    return batch

@@ -1,0 +1,59 @@
+"""What a run did, as the command prints it and Airflow passes it on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from etl.delivery.batch import Receipt
+
+Progress = Callable[[Receipt], None]
+STOPPED = "stopped"  # the outcome of a run that was asked to, and ended after a whole batch
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """What a run did, as `sluice run --json` prints it."""
+
+    pipeline: str
+    stream: str
+    run: str
+    batches: int = 0
+    deliveries: list[int] = field(default_factory=list)
+    rows_in: int = 0
+    records: int = 0  # that were read
+    delivered: int = 0
+    quarantined: int = 0
+    malformed: int = 0
+    late: int = 0  # records that came behind the watermark, or without a time: held, or left to the transform
+    dropped: int = 0  # rows, or groups of them, that came behind the watermark and are in neither sink
+    reasons: Counter[str] = field(default_factory=Counter)  # held rows by reason
+    failed: Counter[str] = field(default_factory=Counter)  # batches by expectation that failed
+    seconds: float = 0.0
+    outcome: str = "done"
+    unreported: list[int] = field(default_factory=list)  # deliveries that no Airflow run has told of yet
+    unreported_rows: int = 0  # that these delivered
+    unreported_quarantined: int = 0  # that these held
+    snapshot_id: int | None = None  # of the newest of them
+    replaced: list[int] = field(default_factory=list)  # deliveries that were replaced, and that likewise
+    released: list[int] = field(default_factory=list)  # held rows that a release took, by their numbers
+
+    def add(self, receipt: Receipt) -> None:
+        if receipt.delivered_before:
+            return
+        self.batches += 1
+        self.deliveries.append(receipt.delivery_id)
+        self.rows_in += receipt.rows_in
+        self.records += receipt.records
+        self.delivered += receipt.delivered
+        self.quarantined += receipt.quarantined
+        self.malformed += receipt.malformed
+        self.late += receipt.late
+        self.dropped += receipt.dropped
+        self.reasons.update(receipt.reasons)
+        self.failed.update(receipt.failed)
+
+    def json(self) -> dict[str, Any]:
+        return {**vars(self), "reasons": dict(self.reasons), "failed": dict(self.failed)}

@@ -1,0 +1,71 @@
+"""Where a pipeline runs: the settings, and the services that they lead to."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from pyarrow import fs
+
+from etl.common.paths import filesystem
+from etl.common.settings import Settings, load_settings
+from etl.pipeline import Pipeline
+from etl.runs.model_registry import Models
+from etl.services import Services
+from etl.sinks.lake.parquet_writer import ObjectStore
+from etl.sinks.lake.table import Lake
+from etl.spark.checkpoint.folder import Checkpoints
+from etl.spark.checkpoint.reader import Checkpoint, FilelessCheckpoint, open_checkpoint
+from etl.spark.checkpoint.topics import TopicCheckpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a pipeline runs: the settings, and the services that they lead to."""
+
+    settings: Settings
+    services: Services
+
+    @classmethod
+    def open(cls, settings: Settings | None = None) -> Place:
+        """Start what the settings (None: those in force) embed, and put its credentials where the AWS chain finds them."""
+        from etl import services
+
+        settings = settings or load_settings()
+        found = services.up(settings)
+        os.environ.update(found.environment)
+        return cls(settings=settings, services=found)
+
+    @property
+    def lake(self) -> Lake:
+        store = ObjectStore(endpoint=self.services.s3_endpoint, region=self.services.s3_region)
+        return Lake(self.services.lake, store)
+
+    @property
+    def models(self) -> Models:
+        return Models(dsn=self.services.postgres, lake=self.lake)
+
+    def checkpoints(self, pipeline: Pipeline) -> Checkpoints:
+        """The pipeline's checkpoints: one folder a stream, below `checkpoints`/<pipeline>."""
+        folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline.name}"
+        return Checkpoints(
+            pipeline=pipeline.name,
+            of=lambda stream_id: open_checkpoint(
+                f"{folder}/{stream_id}",
+                sources=len(pipeline.sources),
+                kind=_kind_of(pipeline),
+            ),
+            present=lambda: _folders(folder),
+        )
+
+
+def _kind_of(pipeline: Pipeline) -> type[Checkpoint]:
+    if not pipeline.replayable:
+        return FilelessCheckpoint
+    return TopicCheckpoint if pipeline.topics else Checkpoint
+
+
+def _folders(folder: str) -> list[str]:
+    store, path = filesystem(folder)
+    found = store.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return sorted(one.base_name for one in found if one.type == fs.FileType.Directory)

@@ -1,0 +1,1 @@
+"""Both sinks of a batch: the lake and the warehouse. Nothing here imports Spark."""

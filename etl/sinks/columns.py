@@ -1,0 +1,94 @@
+"""The column types that both sinks hold alike, as one Arrow schema.
+
+Whatever the transform puts out is first brought to these types, so that PostgreSQL, Parquet and the
+checksums of `audit` speak of the same values.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from etl.common.errors import TableRefused
+from etl.pipeline import Partition, Sink, Upsert
+
+# What names the delivery that a row came with, in both sinks; PostgreSQL has the first as uuid.
+IDENTITY = pa.schema({"_stream_id": pa.string(), "_batch_id": pa.int64(), "_delivery_id": pa.int64()})
+SYSTEM_COLUMNS = tuple(IDENTITY.names)
+DELIVERY = SYSTEM_COLUMNS[2]
+# PostgreSQL's own; names are quoted, so that only these exact ones are taken
+POSTGRES_COLUMNS = ("cmax", "cmin", "ctid", "tableoid", "xmax", "xmin")
+
+
+def common_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type that holds every value of `kind` in both sinks, or None where there is none."""
+    if pa.types.is_int8(kind) or pa.types.is_int16(kind):
+        return pa.int32()
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC" if kind.tz else None)
+    if kind in (pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64()):
+        return kind
+    if kind in (pa.string(), pa.binary(), pa.date32()) or pa.types.is_decimal128(kind):
+        return kind
+    return None
+
+
+def common_schema(output: pa.Schema, *, pipeline: str) -> pa.Schema:
+    """The transform's `output` in the common types, every column nullable.
+
+    Raises TableRefused, naming every column that neither sink could take.
+    """
+    problems = []
+    fields = []
+    for field in output:
+        kind = common_type(field.type)
+        if kind is None:
+            problems.append(f"{field.name}: {field.type} has no type that both sinks hold alike")
+        elif not field.name:
+            problems.append("a column has an empty name")
+        elif field.name in POSTGRES_COLUMNS:
+            problems.append(f"{field.name}: every table of PostgreSQL has a system column of this name")
+        elif field.name.startswith("_"):
+            problems.append(f"{field.name}: names that start with _ are kept for Sluice's own columns")
+        elif "%" in field.name:
+            problems.append(f"{field.name}: a percent sign can't be in a column's name")
+        elif len(field.name.encode()) > 63:
+            problems.append(f"{field.name}: longer than PostgreSQL's 63 bytes")
+        else:
+            fields.append(pa.field(field.name, kind, nullable=True))
+    names = [field.name.lower() for field in output]
+    problems += [f"{name}: twice, ignoring case" for name in sorted({n for n in names if names.count(n) > 1})]
+    if problems:
+        raise TableRefused(
+            f"The output of pipeline {pipeline} can't be delivered: " + "; ".join(problems),
+            remedy="change these columns in the pipeline's transform",
+        )
+    return pa.schema(fields)
+
+
+def sink_problems(sink: Sink, columns: pa.Schema) -> list[str]:
+    """What of `columns`, in the common types, doesn't fit the sink; one sentence each."""
+    named = {"partition_by": [sink.partition_by.column]} if sink.partition_by else {}
+    if isinstance(sink, Upsert):
+        named |= {"keys": list(sink.keys), "newest": [sink.newest]}
+    problems = [
+        f"the sink's {field} names {name!r}, which the transform does not put out"
+        for field, names in named.items()
+        for name in names
+        if name not in columns.names
+    ]
+    by = sink.partition_by
+    if by is not None and by.column in columns.names and not _partitions(by, columns.field(by.column).type):
+        problems.append(
+            f"{by.kind} of {by.column}, which is {columns.field(by.column).type}, makes no partitions"
+        )
+    return problems
+
+
+def _partitions(by: Partition, kind: pa.DataType) -> bool:
+    if by.kind == "identity":  # moments and fractions would make a partition of nearly every row
+        return kind in (pa.bool_(), pa.int32(), pa.int64(), pa.string())
+    return pa.types.is_timestamp(kind) or (pa.types.is_date32(kind) and by.kind != "hour")

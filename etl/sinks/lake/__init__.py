@@ -1,0 +1,1 @@
+"""The lake: Parquet objects and Iceberg metadata on S3."""

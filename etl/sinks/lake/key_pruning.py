@@ -1,0 +1,64 @@
+"""Which objects may have a row with one of some keys: Iceberg's metadata has the least and greatest key of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
+from pyiceberg.manifest import ManifestFile
+
+from etl.sinks.lake.table import LakeTable
+
+READERS = 8  # manifests read at a time
+
+
+def candidates(table: LakeTable, pointer: str, uris: Sequence[str], keys: pa.Table) -> list[str]:
+    """Those of these objects that may have a row with one of the keys; none is left out but by its bounds.
+
+    Bounds are compared with the least and greatest of each key column.
+    """
+    at = table.at(pointer)
+    snapshot = at.current_snapshot()
+    if snapshot is None:
+        return list(uris)
+    may_have = _InclusiveMetricsEvaluator(at.schema(), _between(keys)).eval
+
+    def lacking(manifest: ManifestFile) -> list[str]:
+        entries = manifest.fetch_manifest_entry(at.io)
+        return [one.data_file.file_path for one in entries if not may_have(one.data_file)]
+
+    with ThreadPoolExecutor(READERS) as pool:
+        without = {uri for found in pool.map(lacking, snapshot.manifests(at.io)) for uri in found}
+    return [uri for uri in uris if uri not in without]
+
+
+def _between(keys: pa.Table) -> BooleanExpression:
+    found: BooleanExpression = AlwaysTrue()
+    for name in keys.column_names:
+        for bound in _bounds(name, keys.column(name)):
+            found = And(found, bound)
+    return found
+
+
+def _bounds(name: str, values: pa.ChunkedArray) -> Iterator[BooleanExpression]:
+    """Of what Iceberg and Python have in one order: no fractions, for NaN is in no bounds, and no moments without a year."""
+    # Their own __init__ takes a name and a value, which their base class hides.
+    from_least: Any = GreaterThanOrEqual
+    to_greatest: Any = LessThanOrEqual
+    kind = values.type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind)):
+        return
+    try:
+        ends = pc.min_max(values).as_py()
+    except (OverflowError, ValueError):  # Python's calendar ends at the year 9999
+        return
+    if None in ends.values():  # no key has a value that could be read
+        return
+    least, greatest = (one.isoformat() if pa.types.is_temporal(kind) else one for one in ends.values())
+    yield from_least(name, least)
+    yield to_greatest(name, greatest)

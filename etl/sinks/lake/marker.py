@@ -1,0 +1,157 @@
+"""A pipeline's newest delivery, as the lake has it: by it a run sees that PostgreSQL went back in time.
+
+A restore of PostgreSQL, with or without the checkpoint, leaves one small object beside the delivery manifests. It is
+written after each commit, and read before anything else is delivered; what could not be written is made up for by
+the next of these.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import psycopg2
+from botocore.exceptions import BotoCoreError, ClientError
+
+from etl.common.database import Cursor, row, run, session
+from etl.common.errors import LedgerBehind, NeedsPerson, SluiceError
+from etl.ledger.attempts import skip_numbers
+from etl.sinks.lake.s3 import REQUESTS, bucket_of, s3_client, status_of, translated
+
+if TYPE_CHECKING:
+    from etl.pipeline import Pipeline
+    from etl.sinks.lake.table import Lake, LakeTable
+
+log = logging.getLogger("sluice")
+
+TRIES = 5  # to write it, while others commit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Newest:
+    """A committed delivery, and the run that made it."""
+
+    delivery_id: int
+    run_id: str
+
+
+def marker_of(table: LakeTable) -> str:
+    """Where a table's marker is."""
+    return f"{table.location}/deliveries/LAST"
+
+
+def read(table: LakeTable) -> Newest | None:
+    """Read the marker, by one request; None where there is none."""
+    uri = marker_of(table)
+    bucket, key = bucket_of(uri)
+    try:
+        text = s3_client(table.lake.store).get_object(Bucket=bucket, Key=key)["Body"].read()
+    except ClientError as error:
+        if status_of(error) == 404:
+            return None
+        raise translated(error, uri) from error
+    except BotoCoreError as error:
+        raise translated(error, uri) from error
+    try:
+        return Newest(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise NeedsPerson(
+            f"{uri} is not as it was written: {text[:100]!r}",
+            remedy="bring it back from another version of it, or remove it; then the same command again",
+        ) from error
+
+
+def _write(table: LakeTable, newest: Newest) -> None:
+    bucket, key = bucket_of(uri := marker_of(table))
+    try:
+        s3_client(table.lake.store).put_object(
+            Bucket=bucket, Key=key, Body=json.dumps(asdict(newest)).encode()
+        )
+    except (BotoCoreError, ClientError) as error:
+        raise translated(error, uri) from error
+
+
+def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
+    """Write what was just committed, or what others have committed since; a warning where that fails.
+
+    HAZARD: of two writers the slower one may be the one with the older delivery. So each looks afterwards whether its
+    own is the newest. In a ledger that lacks its own it leaves the marker, which tells what was lost.
+    """
+    told = mine
+    try:
+        for _ in range(TRIES):
+            _write(table, told)
+            with session(dsn) as cursor:
+                now = _newest(cursor, pipeline, mine)
+            if now is None or now == told:
+                return
+            told = now
+    except (SluiceError, psycopg2.Error) as error:
+        done = "delivery %s of %s is committed, and its marker could not be written: %s"
+        log.warning(done, mine.delivery_id, pipeline, error)
+
+
+def _newest(cursor: Cursor, pipeline: str, told: Newest) -> Newest | None:
+    """The ledger's newest delivery; None where it has not delivered `told`."""
+    found = row(run(cursor, "ledger", "newest_if_delivered", {"pipeline": pipeline, **asdict(told)}))
+    return None if found is None else Newest(**found)
+
+
+def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
+    """Whether the lake has a newer delivery than the ledger; its number is then given to no other.
+
+    A marker that is older than the ledger, for its writer was killed, is brought up to date.
+    """
+    table = lake.table(pipeline.table)
+    told = read(table)
+    if told is None:
+        return None
+    with session(dsn) as cursor:
+        now = _newest(cursor, pipeline.name, told)
+        if now is None:
+            skip_numbers(cursor, told.delivery_id)
+    if now is None:
+        return LedgerBehind(
+            f"Delivery {told.delivery_id} of {pipeline.name} was committed, says {marker_of(table)}, and the ledger does"
+            " not have it: PostgreSQL went back in time, or it is another one",
+            remedy=f"`sluice recover {pipeline.name}`, which puts back what the lake still has; or put the right"
+            " SLUICE_POSTGRES in place",
+        )
+    if now != told:
+        tell(dsn, table, pipeline.name, now)
+    return None
+
+
+def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
+    """Make the marker what the ledger says, once nothing is lost that it told of; or raise."""
+    with session(dsn) as cursor:
+        found = row(run(cursor, "ledger", "newest_delivery", {"pipeline": pipeline}))
+    if found is not None:
+        _write(table, Newest(**found))
+        return
+    bucket, key = bucket_of(uri := marker_of(table))
+    try:
+        s3_client(table.lake.store).delete_object(Bucket=bucket, Key=key)
+    except (BotoCoreError, ClientError) as error:
+        raise translated(error, uri) from error
+
+
+def keep_numbers_unique(cursor: Cursor, lake: Lake) -> None:
+    """Before a number is given out: where this is not the server or database of the last one, skip what the lake has.
+
+    A sequence starts over when PostgreSQL is restored. Each way to restore it is a start of the server or another
+    database, and so are other things, after which this finds nothing to skip.
+    """
+    if run(cursor, "ledger", "same_server").fetchone() == (True,):
+        return
+    run(cursor, "ledger", "lock_server")
+    tables = run(cursor, "ledger", "pipeline_tables").fetchall()
+    with ThreadPoolExecutor(REQUESTS) as readers:
+        markers = readers.map(lambda name: read(lake.table(name[0])), tables)
+        numbers = [one.delivery_id for one in markers if one is not None]
+    if numbers:
+        skip_numbers(cursor, max(numbers))
+    run(cursor, "ledger", "keep_server")

@@ -1,0 +1,145 @@
+"""What is below a table's folder on S3, which attempt wrote it, and which of it some metadata still needs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from pyiceberg.manifest import ManifestFile, read_manifest_list
+from pyiceberg.table.metadata import TableMetadata
+
+from etl.common.database import Cursor, run
+from etl.sinks.lake.s3 import REQUESTS
+from etl.sinks.lake.snapshots import drafted_by, drafting_run
+from etl.sinks.lake.table import LakeTable
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+_DATA = re.compile(r"/data/(?:.*/)?stream=([0-9a-f-]{36})/batch=(\d+)/(\d+)-[^/]+$")
+_TORN = "(?:-[0-9a-f-]{36})?"  # S3Proxy leaves <key>-<uuid> when it is killed during a PUT
+_MANIFEST = re.compile(rf"/deliveries/(\d+)-([0-9a-f]{{8}})\.json{_TORN}$")
+_UUID = r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+_METADATA = re.compile(
+    rf"/metadata/(?:\d+-{_UUID}\.metadata\.json|{_UUID}-m\d+\.avro|snap-\d+-\d+-{_UUID}\.avro){_TORN}$"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """The attempt that an object's name says it belongs to; what the name leaves open is None."""
+
+    delivery_id: int
+    stream_id: str | None = None
+    batch_id: int | None = None
+    run: str | None = None  # the first 8 characters of the run's id
+
+
+def owner_of(uri: str) -> Owner | None:
+    """Whose the data file, delivery manifest or draft at `uri` is; None for every other object."""
+    if found := _DATA.search(uri):
+        return Owner(delivery_id=int(found[3]), stream_id=found[1], batch_id=int(found[2]))
+    if found := _MANIFEST.search(uri):
+        return Owner(delivery_id=int(found[1]), run=found[2])
+    if found := _METADATA.search(uri):
+        # Ten random bytes were once before the number: such a name is no run's, and its object stays.
+        name = uuid.UUID(next(name for name in found.groups() if name))
+        return Owner(delivery_id=drafted_by(name), run=drafting_run(name))
+    return None
+
+
+def is_of(owner: Owner, attempt: Mapping[str, Any]) -> bool:
+    """Whether the name means this attempt and not another one of the same number: of another database that
+    shares the lake, or from before PostgreSQL went back in time."""
+    said = {"run": owner.run, "stream_id": owner.stream_id, "batch_id": owner.batch_id}
+    return all(value is None or value == attempt[name] for name, value in said.items())
+
+
+def retained_pointers(
+    cursor: Cursor, pipeline: str, tables: Sequence[LakeTable], horizon: dt.timedelta
+) -> list[list[str]]:
+    """For each of the two tables, every metadata location that was in force within the horizon, and now."""
+    values = {"pipeline": pipeline, "horizon": horizon}
+    found = run(cursor, "sweep", "retained_pointers", values).fetchall()
+    recorded = [{one[number] for one in found} for number in (0, 1)]
+    now = [{pointer} if (pointer := table.pointer(cursor)) else set() for table in tables]
+    return [sorted(then | current) for then, current in zip(recorded, now, strict=True)]
+
+
+def referenced(table: LakeTable, pointers: Iterable[str], *, whole: str | None = None) -> Iterator[str]:
+    """The URI of every object that a reader of the metadata at one of `pointers`, or at `whole`, may open.
+
+    Each is read once. What is gone references nothing any more, but FileNotFoundError is raised when a reader
+    of `whole` would miss it. The metadata files that each of them followed are named as well: a table's first
+    one is in no ledger row.
+    """
+    seen: set[str] = set()
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        if whole:
+            yield from _walk(table, pool, [whole], seen, strict=True)
+        yield from _walk(table, pool, sorted({*pointers} - {whole}), seen, strict=False)
+
+
+def _walk(
+    table: LakeTable, pool: Executor, pointers: Sequence[str], seen: set[str], *, strict: bool
+) -> Iterator[str]:
+    yield from pointers
+    lists: set[str] = set()
+    for metadata in _each(pool, table.load, pointers, strict=strict):
+        yield from (entry.metadata_file for entry in metadata.metadata_log)
+        yield from (found.statistics_path for found in metadata.statistics)
+        yield from (found.statistics_path for found in metadata.partition_statistics)
+        lists |= {snapshot.manifest_list for snapshot in metadata.snapshots} - seen
+    yield from lists
+    manifests: dict[str, ManifestFile] = {}
+    for listed in _each(pool, partial(_manifests, table), sorted(lists), strict=strict):
+        manifests |= {one.manifest_path: one for one in listed if one.manifest_path not in seen}
+    yield from manifests
+    seen |= lists | manifests.keys()
+    for files in _each(pool, partial(_files, table), list(manifests.values()), strict=strict):
+        yield from files
+
+
+def _each(pool: Executor, read: Callable[[A], B], items: Sequence[A], *, strict: bool) -> Iterator[B]:
+    """What `read` makes of each item, several at a time; without those that are gone, unless `strict`."""
+
+    def one(item: A) -> B | None:
+        try:
+            return read(item)
+        except FileNotFoundError:
+            if strict:
+                raise
+            return None
+
+    return (found for found in pool.map(one, items) if found is not None)
+
+
+def _manifests(table: LakeTable, at: str) -> list[ManifestFile]:
+    return list(read_manifest_list(table.lake.io.new_input(at)))
+
+
+def _files(table: LakeTable, manifest: ManifestFile) -> list[str]:
+    return [entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.lake.io)]
+
+
+def current_files(table: LakeTable, metadata: TableMetadata | None) -> dict[str, tuple[int, int]]:
+    """(rows, bytes) of every data file in the current snapshot, by URI."""
+    snapshot = metadata.current_snapshot() if metadata else None
+    found: dict[str, tuple[int, int]] = {}
+    if snapshot is None:
+        return found
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        lists = snapshot.manifests(table.lake.io)
+        for entries in pool.map(lambda manifest: manifest.fetch_manifest_entry(table.lake.io), lists):
+            found |= {
+                entry.data_file.file_path: (entry.data_file.record_count, entry.data_file.file_size_in_bytes)
+                for entry in entries
+            }
+    return found

@@ -1,0 +1,372 @@
+"""The S3 sink: an Iceberg table of Parquet files, whose pointer is a row in PostgreSQL.
+
+New metadata is written before the transaction, against the pointer as it then is; nobody reads it until
+the transaction has swapped the pointer, which it does only if the pointer has not moved.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import NativeFile
+from pyarrow.fs import FileSelector, FileType, S3FileSystem
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import CommitTableResponse, Table, Transaction
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.typedef import Record
+
+from etl.common.database import Cursor, run
+from etl.common.errors import NeedsPerson, ServiceAway, TableRefused
+from etl.ledger.pointers import CATALOG
+from etl.pipeline import Partition
+from etl.sinks.lake.column_bounds import provable
+from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, Partitioning, StagedFile
+from etl.sinks.lake.schema import (
+    arrow_schema,
+    difference_of,
+    evolved,
+    iceberg_schema,
+    partition_spec,
+    partitioned_by,
+)
+from etl.sinks.lake.snapshots import Overwrite, Update, draft_name, merge_append
+
+READERS = 8  # objects asked for at a time
+RETAINED_SNAPSHOTS = 20  # a restored pointer brings its own metadata, so the horizon needs no more
+LAST_DELIVERY = "sluice.last-delivery"  # property of a table
+TABLE_PROPERTIES = {
+    "write.parquet.compression-codec": "zstd",
+    "commit.manifest-merge.enabled": "true",
+    "commit.num-retries": "0",  # a failed swap is ours to see
+    # pyiceberg deletes before the outer COMMIT: a rolled-back commit would destroy the table
+    "write.metadata.delete-after-commit.enabled": "false",
+    "write.metadata.previous-versions-max": "20",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """New metadata on S3 that nobody reads yet."""
+
+    base: str  # where the pointer was
+    location: str  # where it will be
+    snapshot_id: int | None
+
+
+class Lake:
+    """The Iceberg tables below one place: `schema.name` is in the folder schema/name."""
+
+    def __init__(self, root: str, store: ObjectStore) -> None:
+        self.root = root  # s3://bucket[/prefix]
+        self.store = store
+
+    def properties(self) -> dict[str, str]:
+        """pyiceberg's settings for this store; credentials come from the AWS chain."""
+        found = {
+            "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+            "s3.region": self.store.region,
+            "s3.force-virtual-addressing": "false",
+            "s3.connect-timeout": "5",
+            "s3.request-timeout": "30",
+        }
+        return found | ({"s3.endpoint": self.store.endpoint} if self.store.endpoint else {})
+
+    @cached_property
+    def io(self) -> FileIO:
+        return load_file_io(self.properties(), self.root)
+
+    def table(self, name: str) -> LakeTable:
+        """The table `schema.name`."""
+        namespace, _, table = name.rpartition(".")
+        return LakeTable(lake=self, namespace=namespace, name=table)
+
+    def write_text(self, uri: str, text: str) -> None:
+        """A whole object, or none."""
+        self.write_bytes(uri, text.encode())
+
+    def write_bytes(self, uri: str, content: bytes) -> None:
+        """A whole object, or none."""
+        with self.io.new_output(uri).create(overwrite=True) as sink:
+            sink.write(content)
+
+    def read_text(self, uri: str) -> str:
+        with self.open(uri) as source:
+            return str(source.read().decode())
+
+    def open(self, uri: str) -> NativeFile:
+        """An object, to be read at random."""
+        return self._s3.open_input_file(uri.removeprefix("s3://"))
+
+    def size(self, uri: str) -> int | None:
+        """The object's bytes, or None where there is no object."""
+        found = self._s3.get_file_info(uri.removeprefix("s3://"))
+        return found.size if found.type == FileType.File else None
+
+    def gone(self, uris: Sequence[str]) -> list[str]:
+        """Those of these objects that are not there."""
+        with ThreadPoolExecutor(READERS) as pool:
+            return [uri for uri, size in zip(uris, pool.map(self.size, uris), strict=True) if size is None]
+
+    def listing(self, folder: str) -> list[str]:
+        """The URIs of all objects below `folder`."""
+        selector = FileSelector(folder.removeprefix("s3://"), recursive=True, allow_not_found=True)
+        return [
+            f"s3://{found.path}" for found in self._s3.get_file_info(selector) if found.type == FileType.File
+        ]
+
+    @cached_property
+    def _s3(self) -> S3FileSystem:
+        return self.store.open()
+
+
+class _Drafts(SqlCatalog):
+    """A catalog whose commit writes the new metadata and leaves the pointer alone."""
+
+    def __init__(self, lake: Lake, name: uuid.UUID) -> None:
+        MetastoreCatalog.__init__(self, CATALOG)
+        self._schema_version = "v1"
+        self._name = name
+        self._io = lake.io
+
+    def _load_file_io(self, *_: object, **__: object) -> FileIO:
+        """The lake's own, whose connections are open; pyiceberg would make another for each draft."""
+        return self._io
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        staged = self._update_and_stage_table(table, table.name(), requirements, updates)
+        version = self._parse_metadata_version(staged.metadata_location)
+        location = f"{staged.metadata.location}/metadata/{version:05d}-{self._name}.metadata.json"
+        self._write_metadata(staged.metadata, staged.io, location)
+        return CommitTableResponse(metadata=staged.metadata, **{"metadata-location": location})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeTable:
+    """One Iceberg table: its pointer, and drafts of its next metadata."""
+
+    lake: Lake
+    namespace: str
+    name: str
+
+    @property
+    def location(self) -> str:
+        return f"{self.lake.root}/{self.namespace}/{self.name}"
+
+    @property
+    def _row(self) -> dict[str, str]:
+        return {"catalog": CATALOG, "namespace": self.namespace, "table": self.name}
+
+    def pointer(self, cursor: Cursor) -> str | None:
+        """Where the current metadata is; None when there is no table."""
+        found = run(cursor, "ledger", "pointer", self._row).fetchone()
+        return None if found is None else found[0]
+
+    def create(self, cursor: Cursor, columns: pa.Schema, partition: Partition | None) -> None:
+        """Create the table where it does not exist; refuse one with other columns or partitions."""
+        schema = iceberg_schema(columns)
+        pointer = self.pointer(cursor)
+        if pointer is not None:
+            _refuse_other(self, self.load(pointer), schema, partition)
+            return
+        metadata = new_table_metadata(
+            schema=schema,
+            partition_spec=partition_spec(partition, schema),
+            sort_order=UNSORTED_SORT_ORDER,
+            location=self.location,
+            properties=TABLE_PROPERTIES,
+        )
+        place = load_location_provider(table_location=self.location, table_properties={})
+        location = place.new_table_metadata_file_location(0)
+        MetastoreCatalog._write_metadata(metadata, self.lake.io, location)
+        run(cursor, "ledger", "create_namespace", self._row)
+        run(cursor, "ledger", "create_pointer", {**self._row, "location": location})
+
+    def load(self, pointer: str) -> TableMetadata:
+        """The metadata at `pointer`."""
+        return FromInputFile.table_metadata(self.lake.io.new_input(pointer))
+
+    def at(self, pointer: str, name: uuid.UUID | None = None) -> Table:
+        """pyiceberg's view of the table as of `pointer`; a commit to it makes a draft under `name`."""
+        return Table(
+            identifier=(self.namespace, self.name),
+            metadata=self.load(pointer),
+            metadata_location=pointer,
+            io=self.lake.io,
+            catalog=_Drafts(self.lake, name or uuid.uuid4()),
+        )
+
+    def files(self, pointer: str, columns: pa.Schema, *, stream_id: str, batch_id: int) -> FileSpec:
+        """How executors write objects of `columns` for this table; columns that it lacks have the ids to come."""
+        table = self.at(pointer)
+        schema = evolved(table.transaction().update_schema(), table.schema(), columns)
+        spec = table.metadata.spec()
+        field = spec.fields[0] if spec.fields else None
+        return FileSpec(
+            prefix=f"{self.location}/data",
+            folder=f"stream={stream_id}/batch={batch_id}",
+            schema=arrow_schema(schema),
+            partitioning=Partitioning(
+                column=schema.find_column_name(field.source_id) or "",
+                transform=str(field.transform),
+                field=field.name,
+            )
+            if field
+            else None,
+        )
+
+    def draft(
+        self,
+        base: str,
+        files: Sequence[StagedFile],
+        *,
+        written: pa.Schema,
+        properties: Mapping[str, str],
+        run_id: str,
+        without: frozenset[str] = frozenset(),
+        of: Collection[int] = (),
+        as_found: bool = False,
+        replace: bool = False,
+    ) -> Draft:
+        """Metadata that adds `files` to the table as of `base`, and has the objects `without` of some deliveries no
+        longer (`replace`: none but `files`; `as_found`: though some are missing already). The table gains the columns of
+        `written` that it lacks.
+
+        Old snapshots are expired in the same step, save those that a user's tag or branch holds; no object is deleted.
+        """
+        name = draft_name(int(properties["sluice.delivery"]), run_id)
+        table = self.at(base, name)
+        with table.transaction() as change:
+            self._evolve(change, written)
+            if replace or without:
+                overwrite = Overwrite(change, table.io, name, properties)
+                update: Update = self._without(overwrite, without or None, of, as_found=as_found)
+            else:
+                update = merge_append(change, table.io, name, properties)
+            with update as snapshot:
+                for file in data_files(change.table_metadata, files):
+                    snapshot.append_data_file(file)
+            change.set_properties({LAST_DELIVERY: properties["sluice.delivery"]})
+            if expired := _expired(change.table_metadata):
+                ExpireSnapshots(transaction=change).by_ids(expired).commit()
+        current = table.metadata.current_snapshot()
+        return Draft(
+            base=base, location=table.metadata_location, snapshot_id=current.snapshot_id if current else None
+        )
+
+    def last_delivery(self, location: str) -> int:
+        """Which delivery this metadata is of, or what somebody else made of it since; 0: of none."""
+        return int(self.load(location).properties.get(LAST_DELIVERY, 0)) if location else 0
+
+    def lacks(self, base: str, written: pa.Schema) -> bool:
+        """Whether a draft would change the table's columns."""
+        return bool(difference_of(self.load(base).schema(), written))
+
+    def _evolve(self, change: Transaction, written: pa.Schema) -> None:
+        """Add and widen columns, or raise ServiceAway where another run has made them others since."""
+        if difference_of(change.table_metadata.schema(), written):
+            with change.update_schema() as update:
+                evolved(update, change.table_metadata.schema(), written)
+        now = arrow_schema(change.table_metadata.schema())
+        if moved := [f.name for f in written if not now.field(f.name).equals(f, check_metadata=True)]:
+            raise ServiceAway(
+                f"Iceberg table {self.namespace}.{self.name} was given the columns {', '.join(moved)} by another run"
+                " while this one wrote its files; nothing was changed",
+                remedy="run again",
+            )
+
+    def _without(
+        self, snapshot: Overwrite, uris: frozenset[str] | None, of: Collection[int], *, as_found: bool
+    ) -> Overwrite:
+        """It, with these objects taken out, or NeedsPerson where one is missing, unless `as_found`; None: all."""
+        found = snapshot.take_out(uris, likely=of)
+        if uris is not None and found != len(uris) and not as_found:
+            raise NeedsPerson(
+                f"{len(uris) - found} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
+                f" {self.namespace}.{self.name}: another replay was quicker, or the table is not as the ledger says."
+                " Nothing was changed",
+                remedy="the same command again; if it stays, `sluice audit` shows where ledger and table differ, and"
+                " --accept-changed takes out what is there",
+            )
+        return snapshot
+
+    def swap(self, cursor: Cursor, draft: Draft) -> bool:
+        """Publish a draft with the caller's transaction; False when the pointer is not at its base."""
+        values = {**self._row, "location": draft.location, "base": draft.base}
+        return run(cursor, "ledger", "swap_pointer", values).rowcount == 1
+
+
+def _expired(metadata: TableMetadata) -> list[int]:
+    """The snapshots beyond the retained ones; pyiceberg would refuse all for one that a tag or branch holds."""
+    held = {ref.snapshot_id for ref in metadata.refs.values()}
+    snapshots = sorted(metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    return [s.snapshot_id for s in snapshots[:-RETAINED_SNAPSHOTS] if s.snapshot_id not in held]
+
+
+def _refuse_other(
+    table: LakeTable, metadata: TableMetadata, schema: Schema, partition: Partition | None
+) -> None:
+    problems = list(difference_of(metadata.schema(), schema).others)
+    if partitioned_by(metadata) != (partition and (partition.column, partition.kind)):
+        wanted = partition_spec(partition, schema)
+        problems.append(f"it is partitioned by {metadata.spec()}, the sink says {wanted}")
+    if problems:
+        raise TableRefused(
+            f"Iceberg table {table.namespace}.{table.name} does not fit the pipeline: " + "; ".join(problems),
+            remedy="change the transform's output or the sink back, or name another table in the sink",
+        )
+
+
+def data_files(metadata: TableMetadata, files: Sequence[StagedFile]) -> list[DataFile]:
+    """Iceberg's entries for finished objects, from their footers alone."""
+    plan = compute_statistics_plan(metadata.schema(), metadata.properties)
+    ids = parquet_path_to_id_mapping(metadata.schema())
+    spec = metadata.spec()
+    found = []
+    for file in files:
+        footer = pickle.loads(file.footer)
+        statistics = data_file_statistics_from_parquet_metadata(footer, provable(plan, footer, ids), ids)
+        entry = DataFile.from_args(
+            _table_format_version=metadata.format_version,
+            content=DataFileContent.DATA,
+            file_path=file.path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(file.partition) if spec.fields else Record(),
+            file_size_in_bytes=file.size,
+            sort_order_id=None,
+            equality_ids=None,
+            key_metadata=None,
+            spec_id=metadata.default_spec_id,
+            **statistics.to_serialized_dict(),
+        )
+        entry.spec_id = metadata.default_spec_id
+        found.append(entry)
+    return found
+
+
+def manifest_text(content: Mapping[str, Any]) -> str:
+    """The delivery manifest's JSON."""
+    return json.dumps(content, indent=1, sort_keys=True)

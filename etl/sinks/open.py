@@ -1,0 +1,111 @@
+"""Opens both sinks of a pipeline, and refuses tables that could not take its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from etl.common.database import Cursor, session
+from etl.common.errors import (
+    TableRefused,
+)
+from etl.common.record_columns import RAW, REASONS, SOURCE_PATH
+from etl.ledger import deliveries
+from etl.pipeline import Pipeline
+from etl.sinks.columns import sink_problems
+from etl.sinks.lake.schema import arrow_schema
+from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.warehouse.table import Warehouse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sinks:
+    """A pipeline's two sinks, opened: the tables exist and fit the rows."""
+
+    pipeline: Pipeline
+    columns: pa.Schema  # the transform's output in the common types
+    dsn: str = field(repr=False)
+    lake: Lake
+    warehouse: Warehouse
+    table: LakeTable
+    quarantine: LakeTable
+
+
+def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, fills: bool = False) -> Sinks:
+    """Create both sinks' tables where they are missing; raise TableRefused where they do not fit.
+
+    What was delivered to a table, or a column, that is gone is not covered up by an empty one, unless this `fills` it.
+    """
+    refuse_unfit(pipeline, columns)
+    sinks = Sinks(
+        pipeline=pipeline,
+        columns=columns,
+        dsn=dsn,
+        lake=lake,
+        warehouse=Warehouse(
+            pipeline=pipeline.name,
+            table_schema=pipeline.table_schema,
+            table_name=pipeline.table_name,
+            columns=columns,
+            sink=pipeline.sink,
+        ),
+        table=lake.table(pipeline.table),
+        quarantine=lake.table(pipeline.quarantine_table),
+    )
+    with session(dsn) as cursor:
+        if not fills:
+            _refuse_lost(cursor, sinks)
+        sinks.warehouse.open(cursor)
+    # The one before may hold the table for its index, and this one writes to S3.
+    with session(dsn) as cursor:
+        sinks.table.create(cursor, columns, pipeline.sink.partition_by)
+        sinks.quarantine.create(cursor, quarantine_columns(columns), None)
+    return sinks
+
+
+def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
+    """TableRefused where PostgreSQL lacks the table, or a column, that the lake has delivered rows of."""
+    pointer = sinks.table.pointer(cursor)
+    if pointer is None or (lacking := sinks.warehouse.lacks(cursor)) == []:
+        return
+    metadata = sinks.table.load(pointer)
+    if metadata.current_snapshot() is None:
+        return
+    there = set(arrow_schema(metadata.schema()).names)
+    lost = None if lacking is None else [one for one in lacking if one in there]
+    if lost == []:
+        return  # new ones, which the first delivery adds
+    pipeline = sinks.pipeline
+    what = "is gone" if lost is None else f"has no longer the columns {', '.join(lost)}"
+    raise TableRefused(
+        f"Table {pipeline.table} {what}, and deliveries of pipeline {pipeline.name} had filled it: new batches would"
+        " leave it without their rows",
+        remedy="restore it from a backup; or have it filled from the inputs again: `sluice replay"
+        f" {pipeline.name} --deliveries 1..{deliveries.last_delivery(cursor, pipeline.name)} --accept-changed`",
+    )
+
+
+def quarantine_columns(columns: pa.Schema) -> pa.Schema:
+    """The lake keeps held rows with their typed columns, so that they can be judged again."""
+    reasons = pa.field(REASONS, pa.list_(pa.string()))
+    return pa.schema([*columns, reasons, pa.field(RAW, pa.string()), pa.field(SOURCE_PATH, pa.string())])
+
+
+def refuse_unfit(pipeline: Pipeline, columns: pa.Schema) -> None:
+    """Refuse columns that the sink can't work with, all at once."""
+    # readers that make columns of `name=value` folders would overwrite the table's own
+    taken = {"stream", "batch"}
+    by = pipeline.sink.partition_by
+    if by is not None and by.kind != "identity":
+        taken.add(f"{by.column}_{by.kind}".lower())
+    problems = [
+        f"{name} is named as a folder of its objects"
+        for name in sorted(columns.names)
+        if name.lower() in taken
+    ]
+    if problems := problems + sink_problems(pipeline.sink, columns):
+        raise TableRefused(
+            f"Pipeline {pipeline.name} can't deliver its columns: " + "; ".join(problems),
+            remedy="change the transform's output or the sink",
+        )

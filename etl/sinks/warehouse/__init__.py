@@ -1,0 +1,1 @@
+"""The warehouse: PostgreSQL's tables, staging and views."""

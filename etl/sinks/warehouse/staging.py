@@ -1,0 +1,187 @@
+"""PostgreSQL's staging tables, written by an executor: binary COPY, one transaction a task.
+
+A staging table is unlogged and belongs to one attempt. If PostgreSQL crashes it is emptied, which the
+commit notices by its count.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import psycopg2
+import psycopg2.extensions
+import pyarrow as pa
+from pgpq import ArrowToPostgresBinaryEncoder
+from psycopg2 import sql
+
+from etl.common import steps
+from etl.common.database import CONNECTION
+from etl.common.steps import Step
+
+STAGE_SCHEMA = "sluice_stage"
+COPY_READ_BYTES = 1 << 20
+HELD_IN_MEMORY_BYTES = 8 << 20
+TASK_COLUMN = "_task"
+# A task takes as long as its rows, whatever the role's own limits are; a peer that is gone ends it all the same.
+NO_TIME_LIMITS = (
+    "SET LOCAL statement_timeout = 0; SET LOCAL transaction_timeout = 0;"
+    " SET LOCAL idle_in_transaction_session_timeout = 0"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagingTables:
+    """Where an attempt's rows wait for the transaction."""
+
+    dsn: str = field(repr=False)
+    data: str  # table names within STAGE_SCHEMA
+    quarantine: str
+    log: str | None = None  # of changes that come back into force, where an upsert sink is replayed
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in (self.data, self.quarantine, self.log) if name is not None]
+
+
+class StagingWriter:
+    """One task's COPY into both staging tables; nothing of it counts before `commit`."""
+
+    def __init__(self, tables: StagingTables, number: int) -> None:
+        self._tables = tables
+        self._number = number
+        self._held: BinaryIO = tempfile.SpooledTemporaryFile(HELD_IN_MEMORY_BYTES)  # type: ignore[assignment] # noqa: SIM115
+        self._held_encoder: ArrowToPostgresBinaryEncoder | None = None
+        self._connection: psycopg2.extensions.connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+        if self._connection is not None:
+            self._connection.close()
+
+    def copy(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """COPY all of `batches`, pulling them one by one; no connection is made when there is no row."""
+        encoded = _encode(batches, self._number)
+        first = next(encoded, None)
+        if first is None:
+            return
+        feed = _Feed(first, encoded)
+        try:
+            self._copy(self._tables.data, feed)
+        except psycopg2.Error:
+            if feed.error is not None:  # psycopg2 would tell of a cancelled query
+                raise feed.error from None
+            raise
+
+    def hold(self, rows: pa.RecordBatch, names: list[str]) -> None:
+        """Keep quarantined rows (in memory, then on disk) until the COPY under way is over."""
+        wire = quarantine_wire(rows, names, self._number)
+        if self._held_encoder is None:
+            self._held_encoder = ArrowToPostgresBinaryEncoder(wire.schema)
+            self._held.write(self._held_encoder.write_header())
+        self._held.write(self._held_encoder.write_batch(wire))
+
+    def copy_quarantine(self) -> None:
+        if self._held_encoder is not None:
+            self._held.write(self._held_encoder.finish())
+            self._held.seek(0)
+            self._copy(self._tables.quarantine, self._held)
+
+    def commit(self) -> None:
+        if self._connection is not None:
+            self._connection.commit()
+
+    def _copy(self, table: str, source: Any) -> None:
+        if self._connection is None:
+            self._connection = psycopg2.connect(self._tables.dsn, **CONNECTION)
+            with self._connection.cursor() as cursor:
+                cursor.execute(NO_TIME_LIMITS)
+        name = sql.Identifier(STAGE_SCHEMA, table)
+        command = sql.SQL("COPY {} FROM STDIN WITH (FORMAT binary)").format(name)
+        with self._connection.cursor() as cursor:
+            cursor.copy_expert(command, source, size=COPY_READ_BYTES)
+
+
+def _encode(batches: Iterator[pa.RecordBatch], number: int) -> Iterator[bytes]:
+    encoder = None
+    for batch in batches:
+        columns = [*batch.columns, pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)]
+        numbered = pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, TASK_COLUMN])
+        if encoder is None:
+            encoder = ArrowToPostgresBinaryEncoder(numbered.schema)
+            yield encoder.write_header()
+        yield encoder.write_batch(numbered)
+        steps.reached(Step.ROWS_COPIED)
+    if encoder is not None:
+        yield encoder.finish()
+
+
+class _Feed:
+    """The file that psycopg2's COPY reads, made of chunks as they come."""
+
+    def __init__(self, first: bytes, rest: Iterator[bytes]) -> None:
+        self._rest = rest
+        self._chunk = memoryview(first)
+        self.error: Exception | None = None  # what ended the rows before their end
+
+    def read(self, size: int = -1) -> bytes:
+        while not self._chunk:
+            try:
+                chunk = next(self._rest, None)
+            except Exception as error:
+                self.error = error
+                raise
+            if chunk is None:
+                return b""
+            self._chunk = memoryview(chunk)
+        taken = self._chunk[:size] if size >= 0 else self._chunk
+        self._chunk = self._chunk[len(taken) :]
+        return bytes(taken)
+
+
+def quarantine_wire(rows: pa.RecordBatch, names: list[str], number: int) -> pa.RecordBatch:
+    """The rows as the quarantine staging table takes them: reasons, source_path, raw, row, _task."""
+    malformed = rows.column("_raw").is_valid().to_pylist()
+    values = json_rows(rows.select(names))
+    raw = [
+        None if text is None else text.replace("\x00", "\\u0000") for text in rows.column("_raw").to_pylist()
+    ]
+    return pa.RecordBatch.from_arrays(
+        [
+            rows.column("_reasons"),
+            rows.column("_source_path"),
+            pa.array(raw, pa.string()),
+            pa.array([None if bad else row for bad, row in zip(malformed, values, strict=True)], pa.string()),
+            pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows),
+        ],
+        names=["reasons", "source_path", "raw", "row", TASK_COLUMN],
+    )
+
+
+def json_rows(rows: pa.RecordBatch) -> list[str]:
+    """Each row as JSON text; what JSON has no type for is written as text."""
+    columns = [plain_values(column) for column in rows.columns]
+    encode = json.JSONEncoder(default=_as_text).encode  # json.dumps would make one for every row
+    return [encode(dict(zip(rows.schema.names, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+def plain_values(values: pa.Array) -> list[Any]:
+    """Python values; moments as ISO text, because Python's own end at the year 9999."""
+    kind = values.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        values = values.cast(pa.string())
+    found: list[Any] = values.to_pylist()
+    return found
+
+
+def _as_text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,375 @@
+"""The PostgreSQL sink: the pipeline's table, its staging tables, and the merge from one into the other.
+
+A merge adds exactly the rows that the winning tasks staged, within the caller's transaction, or the
+transaction fails.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import psycopg2
+import pyarrow as pa
+from psycopg2 import sql
+
+from etl.common.database import Cursor, ensure_schema, lock_schemas, rows, run, session
+from etl.common.errors import StagingLost, TableRefused
+from etl.common.outcome import in_short
+from etl.common.statements import statement
+from etl.pipeline import Append, Replace, Sink, Upsert
+from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
+from etl.sinks.evolution import Difference, difference
+from etl.sinks.warehouse import views
+from etl.sinks.warehouse.staging import StagingTables
+
+_TYPES = {
+    pa.bool_(): "boolean",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.float32(): "real",
+    pa.float64(): "double precision",
+    pa.string(): "text",
+    pa.binary(): "bytea",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp without time zone",
+    pa.timestamp("us", tz="UTC"): "timestamp with time zone",
+}
+
+
+def common_kind(text: str) -> pa.DataType | str:
+    """The common type that PostgreSQL calls so; `text` itself where there is none."""
+    if found := re.fullmatch(r"numeric\((\d+),(-?\d+)\)", text):
+        return pa.decimal128(int(found[1]), int(found[2])) if int(found[1]) <= 38 else text
+    return next((kind for kind, name in _TYPES.items() if name == text), text)
+
+
+def postgres_type(kind: pa.DataType) -> str:
+    """The PostgreSQL type of a common type, as format_type() writes it."""
+    if pa.types.is_decimal128(kind):
+        return f"numeric({kind.precision},{kind.scale})"
+    return _TYPES[kind]
+
+
+NOTED = -1  # in the place of a task's number: a key of which the log is asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warehouse:
+    """A pipeline's table in PostgreSQL."""
+
+    pipeline: str
+    table_schema: str
+    table_name: str
+    columns: pa.Schema  # the transform's output in the common types
+    sink: Sink
+
+    @property
+    def target(self) -> sql.Identifier:
+        return sql.Identifier(self.table_schema, self.table_name)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns of an upsert sink, which no row may lack."""
+        return self.sink.keys if isinstance(self.sink, Upsert) else ()
+
+    @property
+    def _keys(self) -> sql.Composed:
+        assert isinstance(self.sink, Upsert)
+        return _names(self.sink.keys)
+
+    @property
+    def _same_key(self) -> sql.Composed:
+        """Of the table `t` and something staged `s`."""
+        same = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in self.keys)
+        return sql.SQL(" AND ").join(same)
+
+    @property
+    def _key_index(self) -> str:
+        return self._named("key")
+
+    def _named(self, what: str) -> str:
+        """An index's name: no other table of the schema has it, and PostgreSQL does not cut it (63 bytes)."""
+        table = self.table_name
+        if len(table.encode()) > 48:
+            table = f"{table.encode()[:39].decode(errors='ignore')}_{zlib.crc32(table.encode()):08x}"
+        return f"{table}_sluice_{what}"
+
+    def lacks(self, cursor: Cursor) -> list[str] | None:
+        """The columns that the table is to gain; None: it is not there."""
+        if not self._there(cursor, self.table_name):
+            return None
+        return list(self._difference(cursor, self.target.as_string(cursor)).added)
+
+    def open(self, cursor: Cursor) -> None:
+        """Create the table where it does not exist; refuse one that a merge could fail on."""
+        ensure_schema(cursor, self.table_schema)
+        columns = _definitions(self.columns)
+        if not self._there(cursor, self.table_name):
+            lock_schemas(cursor)
+        cursor.execute(statement("warehouse", "create_table", target=self.target, columns=columns))
+        self._refuse(cursor)
+        self._index(cursor, self._named("delivery"), "create_delivery_index")
+        if isinstance(self.sink, Upsert):
+            self._index_keys(cursor)
+
+    def _index_keys(self, cursor: Cursor) -> None:
+        """Create the unique index of the keys, or raise TableRefused where the table can't have it."""
+        try:
+            self._index(cursor, self._key_index, "create_key_index", keys=self._keys)
+        except (
+            psycopg2.errors.UniqueViolation,  # a key is there twice
+            psycopg2.errors.FeatureNotSupported,  # partitioned by a column that is no key
+            psycopg2.errors.ProgramLimitExceeded,  # a key is too long for an index
+        ) as error:
+            raise TableRefused(
+                f"Table {self.target.as_string(cursor)} can't have a unique index of the keys"
+                f" {', '.join(self.keys)} of pipeline {self.pipeline}: {in_short(error)}",
+                remedy="take rows of the same key, or of too long a one, out of the table; make the columns that it is"
+                " partitioned by keys of the sink; or name another table in the sink",
+            ) from error
+
+    def _index(self, cursor: Cursor, name: str, create: str, **parts: sql.Composable) -> None:
+        """Create an index where it is missing. Asked first: IF NOT EXISTS would wait for all who write to the table."""
+        if not self._there(cursor, name):
+            lock_schemas(cursor)
+            index = sql.Identifier(name)
+            cursor.execute(statement("warehouse", create, target=self.target, index=index, **parts))
+
+    def _there(self, cursor: Cursor, name: str) -> bool:
+        """Whether the schema has a table or an index of this name."""
+        whole = sql.Identifier(self.table_schema, name).as_string(cursor)
+        return run(cursor, "warehouse", "is_there", {"name": whole}).fetchone() == (True,)
+
+    def _refuse(self, cursor: Cursor) -> None:
+        name = self.target.as_string(cursor)
+        if problems := [*self._other_columns(cursor, name), *self._obstacles(cursor, name)]:
+            raise TableRefused(
+                f"Table {name} does not fit pipeline {self.pipeline}: " + "; ".join(problems),
+                remedy="change the transform's output or the table (what a delivery could fail on belongs on a table"
+                " of your own, filled from this one), or name another table in the sink",
+            )
+
+    def _other_columns(self, cursor: Cursor, name: str) -> list[str]:
+        different = self._difference(cursor, name)
+        missing = [column for column in (*SYSTEM_COLUMNS, *self.keys) if column in different.added]
+        return [*different.others, *(f"{column} is missing, the pipeline delivers it" for column in missing)]
+
+    def _difference(self, cursor: Cursor, name: str) -> Difference:
+        """What the table `name` lacks of this pipeline's columns."""
+        found = {
+            c["name"]: common_kind(c["type"])
+            for c in rows(run(cursor, "warehouse", "table_columns", {"table": name}))
+        }
+        wanted = {field.name: field.type for field in (*self.columns, *IDENTITY)}
+        return difference(found, wanted | {"_stream_id": "uuid"}, postgres_type)
+
+    def evolve(self, cursor: Cursor) -> None:
+        """Give the table the columns that it lacks, within the caller's transaction; TableRefused where it can't."""
+        name = self.target.as_string(cursor)
+        different = self._difference(cursor, name)
+        if different.others:
+            raise TableRefused(
+                f"Table {name} no longer fits pipeline {self.pipeline}: " + "; ".join(different.others),
+                remedy="see who changed it while this batch was written; then run again",
+            )
+        if not (different.added or different.widened):
+            return
+        with views.made_anew(cursor, self.pipeline, self.target, dropped=bool(different.widened)):
+            for action, columns in (("add_column", different.added), ("widen_column", different.widened)):
+                for column in columns:
+                    self._change(cursor, action, column)
+
+    def _change(self, cursor: Cursor, action: str, column: str) -> None:
+        kind = sql.SQL(postgres_type(self.columns.field(column).type))
+        change = statement("warehouse", action, target=self.target, column=sql.Identifier(column), kind=kind)
+        try:
+            cursor.execute(change)
+        except psycopg2.errors.FeatureNotSupported as error:  # a view or a rule reads the column
+            raise TableRefused(
+                f"Column {column} of {self.target.as_string(cursor)} can't become {kind.string}: {in_short(error)}",
+                remedy="drop what depends on it, run again, and make it anew",
+            ) from error
+
+    def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
+        """What could make a merge fail or change its rows."""
+        key_index = sql.Identifier(self.table_schema, self._key_index).as_string(cursor)
+        run(
+            cursor, "warehouse", "obstacles", {"table": name, "key_index": key_index, "keys": list(self.keys)}
+        )
+        return [f"it has {obstacle}" for (obstacle,) in cursor.fetchall()]
+
+    def create_staging(self, cursor: Cursor, tables: StagingTables) -> None:
+        columns = _definitions(self.columns, self._collations(cursor))
+        staging = sql.Identifier(tables.data)
+        cursor.execute(statement("warehouse", "create_staging", staging=staging, columns=columns))
+        staging = sql.Identifier(tables.quarantine)
+        cursor.execute(statement("warehouse", "create_quarantine_staging", staging=staging))
+        if tables.log is not None:
+            staging = sql.Identifier(tables.log)
+            cursor.execute(statement("warehouse", "create_log_staging", staging=staging, columns=columns))
+
+    def _collations(self, cursor: Cursor) -> dict[str, sql.Identifier]:
+        """Of the table's columns; staged rows of an upsert are to be compared as the table's are."""
+        if not isinstance(self.sink, Upsert):
+            return {}
+        run(cursor, "warehouse", "collations", {"table": self.target.as_string(cursor)})
+        return {column: sql.Identifier(schema, name) for column, schema, name in cursor.fetchall()}
+
+    def merge(
+        self,
+        cursor: Cursor,
+        tables: StagingTables,
+        tasks: Sequence[int],
+        *,
+        expected: int,
+        **identity: object,
+    ) -> None:
+        """Move the `expected` staged rows of the winning `tasks` into the table, or raise StagingLost.
+
+        `identity` holds stream, batch and delivery, which every row is given.
+        """
+        staging = sql.Identifier(tables.data)
+        values = {**identity, "tasks": list(tasks)}
+        names = _names(self.columns.names)
+        if isinstance(self.sink, Append | Replace):
+            if isinstance(self.sink, Replace):
+                cursor.execute(statement("warehouse", "delete_all", target=self.target))
+            merge = statement("warehouse", "merge_append", target=self.target, columns=names, staging=staging)
+            cursor.execute(merge, values)
+            _same_count(tables.data, cursor.rowcount, expected)
+            return
+        _require_staged(cursor, tables.data, tasks, expected)
+        updated = [name for name in (*self.columns.names, *SYSTEM_COLUMNS) if name not in self.sink.keys]
+        merge = statement(
+            "warehouse",
+            "merge_upsert",
+            target=self.target,
+            columns=names,
+            staging=staging,
+            keys=self._keys,
+            newest=sql.Identifier(self.sink.newest),
+            assignments=sql.SQL(", ").join(
+                sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in updated
+            ),
+        )
+        cursor.execute(merge, values)
+
+    def ask(
+        self, cursor: Cursor, tables: StagingTables, tasks: Sequence[int], replaced: Sequence[int]
+    ) -> int:
+        """Note which keys need the change log once the `replaced` deliveries' rows are gone; how many are new.
+
+        These are keys whose row none of the rows that the `tasks` staged is sure to win over all it had covered; and those
+        of `replaced` rows in the log's staging table, where the table is not taken to be right.
+        """
+        assert isinstance(self.sink, Upsert)
+        # A replay may bring the very column, which the table then gains with its commit.
+        there = self.sink.newest not in (self.lacks(cursor) or ())
+        covered = sql.SQL("t.{0} <= s.{0}").format(sql.Identifier(self.sink.newest))
+        ask = statement(
+            "warehouse",
+            "ask",
+            target=self.target,
+            keys=self._keys,
+            same_key=self._same_key,
+            whole=sql.SQL(" AND ").join(
+                sql.SQL("{} IS NOT NULL").format(sql.Identifier(key)) for key in self.keys
+            ),
+            covered=covered if there else sql.SQL("false"),
+            staging=sql.Identifier(tables.data),
+            log=sql.Identifier(tables.log or ""),
+            noted=sql.Literal(NOTED),
+        )
+        cursor.execute(ask, {"tasks": list(tasks), "replaced": list(replaced)})
+        return cursor.rowcount
+
+    def put_back(self, cursor: Cursor, log: str, tasks: Sequence[int], *, expected: int) -> None:
+        """Give each key that an upsert sink's table has not the newest of its staged changes, or raise StagingLost."""
+        assert isinstance(self.sink, Upsert)
+        _require_staged(cursor, log, tasks, expected)
+        put_back = statement(
+            "warehouse",
+            "put_back",
+            target=self.target,
+            columns=_names(self.columns.names),
+            staged_columns=_names(self.columns.names, of="s"),
+            staged_keys=_names(self.sink.keys, of="s"),
+            same_key=self._same_key,
+            newest=sql.Identifier(self.sink.newest),
+            staging=sql.Identifier(log),
+        )
+        cursor.execute(put_back, {"tasks": list(tasks)})
+
+
+def merge_quarantine(
+    cursor: Cursor, tables: StagingTables, tasks: Sequence[int], *, expected: int, **identity: object
+) -> None:
+    """Move the staged bad rows into sluice.quarantine, or raise StagingLost.
+
+    `identity` holds pipeline, stream, batch and delivery.
+    """
+    merge = statement("warehouse", "merge_quarantine", staging=sql.Identifier(tables.quarantine))
+    cursor.execute(merge, {**identity, "tasks": list(tasks)})
+    _same_count(tables.quarantine, cursor.rowcount, expected)
+
+
+def staging_left(cursor: Cursor, pipeline: str) -> list[str]:
+    """The staging tables of the pipeline's attempts that can't commit any more."""
+    return [name for (name,) in run(cursor, "warehouse", "staging_left", {"pipeline": pipeline}).fetchall()]
+
+
+def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
+    """Drop such tables, each in a transaction of its own; returns those that a zombie still writes to."""
+    busy = []
+    for table in tables:
+        try:
+            with session(dsn) as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '500ms'")
+                cursor.execute(statement("warehouse", "drop_staging", staging=sql.Identifier(table)))
+        except psycopg2.errors.LockNotAvailable:
+            busy.append(table)
+    return busy
+
+
+def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
+    """Drop staging tables, without waiting: a table that a losing task still writes to is left to the next run."""
+    for table in tables:
+        staging = sql.Identifier(table)
+        cursor.execute("SAVEPOINT drop_idle_staging")
+        try:
+            cursor.execute(statement("warehouse", "lock_staging", staging=staging))
+            cursor.execute(statement("warehouse", "drop_staging", staging=staging))
+        except (psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable):
+            cursor.execute("ROLLBACK TO SAVEPOINT drop_idle_staging")
+
+
+def _require_staged(cursor: Cursor, table: str, tasks: Sequence[int], expected: int) -> None:
+    cursor.execute(
+        statement("warehouse", "count_staged", staging=sql.Identifier(table)), {"tasks": list(tasks)}
+    )
+    counted = cursor.fetchone()
+    _same_count(table, counted[0] if counted else 0, expected)
+
+
+def _same_count(table: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise StagingLost(
+            f"Staging table {table} has {found} rows of the winning tasks, which reported {expected}:"
+            " PostgreSQL empties unlogged tables when it crashes",
+            remedy="the batch is staged again; if it happens again, see PostgreSQL's log",
+        )
+
+
+def _names(names: Sequence[str], *, of: str | None = None) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(*filter(None, (of, name))) for name in names)
+
+
+def _definitions(columns: pa.Schema, collations: Mapping[str, sql.Identifier] = {}) -> sql.Composed:
+    def definition(column: pa.Field) -> sql.Composed:
+        kind = sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(postgres_type(column.type)))
+        return kind + sql.SQL(" COLLATE ") + collations[column.name] if column.name in collations else kind
+
+    return sql.SQL(", ").join(definition(column) for column in columns)

@@ -1,0 +1,101 @@
+"""Files of intervals before a pipeline's `start`: the stream never takes them, and a replay of their interval loads them.
+
+It goes by the path alone, so it is the same for a file that lands late, for a new checkpoint, and for whoever asks:
+Spark lists them and does not open them, and they are no inputs of its batches.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from etl.common.paths import is_utf8, landing_place, require_utf8
+from etl.ledger.inputs import Input
+from etl.pipeline import Pipeline
+from etl.pipeline.intervals import PathTemplate, is_template, moment_of
+from etl.sources.evidence import look, uri_at
+from etl.sources.landing import landed, source_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeforeStart:
+    """What is left out, by a declared `start` and an `interval` that is a part of paths."""
+
+    template: PathTemplate
+    start: dt.datetime  # aware
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Self | None:
+        """None: the stream takes all that lands."""
+        if pipeline.start is None or not pipeline.files or not is_template(pipeline.interval or ""):
+            return None
+        return cls(template=PathTemplate(text=pipeline.interval or ""), start=moment_of(pipeline.start))
+
+    def has(self, path: str) -> bool:
+        """Whether the interval of the file of this identity begins before the start; one without an interval has none."""
+        named = self.template.of(path)
+        return named is not None and named[0] < self.start
+
+    def column(self, uri: Column, landing: str) -> Column:
+        """As `has`, within Spark, of a file's URI."""
+        from pyspark.sql import functions as F
+
+        decoded = F.try_url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))  # it takes a plus for a blank
+        place = F.regexp_replace(decoded, "^file:/+", "/")
+        root = landing_place(landing).rstrip("/") + "/"
+        below = F.when(place.startswith(root), F.substr(place, F.lit(len(root) + 1))).otherwise(place)
+        return F.coalesce(self._begin(below) < F.lit(self.start), F.lit(False))
+
+    def _begin(self, path: Column) -> Column:
+        """When the file's interval begins; null where its path names none."""
+        from pyspark.sql import functions as F
+
+        pattern, directives = self.template.groups
+        parts = {
+            one: F.regexp_extract(path, pattern, n).try_cast("int") for n, one in enumerate(directives, 1)
+        }
+        year, day_of_year = F.when(parts["Y"] >= 1, parts["Y"]), parts.get("j")
+        first, zero = F.lit(1), F.lit(0)
+        month, day = (first if day_of_year is not None else parts.get(one, first) for one in "md")
+        hour, minute = (parts.get(one, zero) for one in "HM")
+        begin = F.try_make_timestamp(year, month, day, hour, minute, zero, F.lit("UTC"))
+        if day_of_year is None:
+            return begin
+        days = F.make_dt_interval(F.when(day_of_year.between(1, 366), day_of_year - 1))
+        return begin + days
+
+
+def takes(pipeline: Pipeline) -> Callable[[str], bool]:
+    """Tells of a landed file, by its path, whether the stream takes it."""
+    before = BeforeStart.of(pipeline)
+    return lambda path: before is None or not before.has(path)
+
+
+def left_out(
+    pipeline: Pipeline,
+    landing: str,
+    interval: tuple[dt.datetime, dt.datetime] | None = None,
+    live: AbstractSet[str] = frozenset(),
+) -> list[Input]:
+    """The landed files, of an interval or of all, that the stream leaves out, without those that are `live`."""
+    before = BeforeStart.of(pipeline)
+    if before is None:
+        return []
+    found: dict[int, list[str]] = {}
+    for path in sorted(landed(pipeline, landing) - live):
+        source = source_of(pipeline, path)
+        if source is None or not before.has(path):
+            continue
+        if interval is not None and not before.template.overlaps(path, interval):
+            continue
+        if interval is not None:
+            require_utf8([path])
+        if is_utf8(path):  # Spark does not find another, so there is nothing to keep it from
+            found.setdefault(source, []).append(uri_at(path, landing))
+    return [one for source in found for one in look(found[source], landing=landing, source=source)]

@@ -1,0 +1,129 @@
+"""A batch's inputs: which file it was, and the evidence that it is still the same.
+
+A file's identity is its path below the landing. Size, modification time and etag are evidence beside it:
+looked at when the batch starts and again before it commits.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from etl.common.errors import ServiceAway, SetupError
+from etl.common.paths import REQUESTS, landing_place, place, s3_client, uri_of
+from etl.ledger.inputs import Input
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+class Listed(Protocol):
+    """A file of one of the pipeline's sources."""
+
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def source(self) -> int: ...
+
+
+def path_of(uri: str, landing: str) -> str:
+    """The identity of the file at `uri`: its path below `landing` when it lies there, else its place."""
+    return place(uri).removeprefix(landing_place(landing).rstrip("/") + "/")
+
+
+def uri_at(path: str, landing: str) -> str:
+    """Where the file of this identity lies, below the landing as it is now."""
+    outside = path.startswith(("/", "s3a://"))
+    return uri_of(path if outside else f"{landing_place(landing).rstrip('/')}/{path}")
+
+
+def look(uris: Iterable[str], *, landing: str, source: int = 0) -> list[Input]:
+    """Each file that is there, as it is now, in the order of `uris`; one that is gone is left out.
+
+    Raises ServiceAway when S3 doesn't answer: a file that can't be looked at is not a file that is gone.
+    """
+    named = [uri if "://" in uri else uri_of(place(uri)) for uri in uris]
+    client = s3_client() if any(uri.startswith("s3a://") for uri in named) else None
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        seen = pool.map(lambda uri: _look(uri, landing, source, client), named)
+        return [one for one in seen if one is not None]
+
+
+def look_again(files: Iterable[Listed], *, landing: str) -> list[Input]:
+    """Each of these files that is there, as it is now, source by source."""
+    uris: dict[int, list[str]] = {}
+    for file in files:
+        uris.setdefault(file.source, []).append(file.uri)
+    return [one for source in sorted(uris) for one in look(uris[source], landing=landing, source=source)]
+
+
+def _look(uri: str, landing: str, source: int, client: S3Client | None) -> Input | None:
+    if client is not None and uri.startswith("s3a://"):
+        return _look_s3(uri, landing, source, client)
+    try:
+        seen = Path(place(uri)).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return Input(
+        path=path_of(uri, landing),
+        uri=uri,
+        size=seen.st_size,
+        mtime_ms=seen.st_mtime_ns // 1_000_000,
+        etag=None,
+        source=source,
+    )
+
+
+def _look_s3(uri: str, landing: str, source: int, client: S3Client) -> Input | None:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    bucket, _, key = place(uri).removeprefix("s3a://").partition("/")
+    try:
+        seen = client.head_object(Bucket=bucket, Key=key)
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if status == 404:
+            return None
+        if status in (401, 403):
+            remedy = "check the AWS credentials and their rights"
+            raise SetupError(f"{uri} may not be read: {error}", remedy=remedy) from error
+        raise ServiceAway(f"S3 did not answer for {uri}: {error}", remedy="run again") from error
+    except BotoCoreError as error:
+        raise ServiceAway(f"S3 did not answer for {uri}: {error}", remedy="run again") from error
+    return Input(
+        path=path_of(uri, landing),
+        uri=uri,
+        size=seen["ContentLength"],
+        mtime_ms=int(seen["LastModified"].timestamp() * 1000),
+        etag=seen["ETag"].strip('"'),
+        source=source,
+    )
+
+
+def changed(before: Iterable[Input], after: Iterable[Input]) -> list[str]:
+    """What is different, one sentence a file, in the order of `before`; empty: the inputs are the same.
+
+    Where both have an etag it decides: the same bytes put there again are the same input.
+    """
+    now = {(one.source, one.path): one for one in after}
+    found = []
+    for was in before:
+        seen = now.pop((was.source, was.path), None)
+        if seen is None:
+            found.append(f"{was.path} is gone")
+        elif seen.size != was.size:
+            found.append(f"{was.path} has {seen.size} bytes and had {was.size}")
+        elif was.etag is not None and seen.etag is not None:
+            if seen.etag != was.etag:
+                found.append(f"{was.path} has other content (etag {seen.etag}, was {was.etag})")
+        elif seen.mtime_ms != was.mtime_ms:
+            found.append(f"{was.path} was written again ({_time(seen.mtime_ms)}, was {_time(was.mtime_ms)})")
+    return found + [f"{path} is new" for _, path in now]
+
+
+def _time(mtime_ms: int) -> str:
+    return dt.datetime.fromtimestamp(mtime_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,133 @@
+"""Files that will not be read by today's declaration, as their headers and footers tell; nothing else of them is looked at.
+
+Spark has the last word when it reads them: what is told here is for a plan.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from etl.common.paths import REQUESTS, filesystem, place
+from etl.ledger.inputs import Input
+from etl.pipeline import Files, Pipeline
+from etl.pipeline.checks import ddl_columns, ddl_parts
+from etl.sources.parquet_types import misfits
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+HEADER_BYTES = 1 << 16  # of a CSV file; a longer header is not looked at
+
+
+def foretold(pipeline: Pipeline, inputs: Sequence[Input]) -> dict[str, str]:
+    """The files that will not be read, each with the reason; what can't be opened now is not told."""
+    found: dict[str, str] = {}
+    for number, files in enumerate(pipeline.files):
+        uris = [one.uri for one in inputs if one.source == number]
+        schema = pipeline.all_streams[files.stream].schema
+        if files.kind == "csv" and files.header:
+            found |= _told(uris, files, schema)
+        elif files.kind == "parquet":
+            found |= _told(uris, files, schema)
+            found |= misfits([uri for uri in uris if uri not in found], _atomic(schema))
+    return found
+
+
+def _told(uris: Sequence[str], files: Files, schema: str) -> dict[str, str]:
+    if not uris:
+        return {}
+    store, _ = filesystem(place(uris[0]))
+
+    def look(uri: str) -> str | None:
+        path = place(uri).removeprefix("s3a://")
+        try:
+            return (
+                _of_footer(store, path, schema)
+                if files.kind == "parquet"
+                else _of_header(store, path, files, schema)
+            )
+        except (
+            OSError,
+            LookupError,
+            csv.Error,
+        ):  # which is Spark's to tell; also an encoding that Python does not know
+            return None
+
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        told = pool.map(look, uris)
+        return {uri: why for uri, why in zip(uris, told, strict=True) if why is not None}
+
+
+def _of_header(store: FileSystem, path: str, files: Files, schema: str) -> str | None:
+    """Spark wants the schema's names in their order, whatever their case."""
+    with store.open_input_stream(path) as file:  # which sees by the name how it is compressed
+        begun = file.read(HEADER_BYTES)
+    encoding = files.options.get("encoding", "utf-8")
+    text = begun.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding, "replace")
+    lines = [line for line in text.split(files.options.get("lineSep", "\n")) if line.strip()]
+    sep, quote = files.options.get("sep", ","), files.options.get("quote", '"')
+    if not lines or (len(begun) == HEADER_BYTES and len(lines) == 1) or len(sep) != 1 or len(quote) != 1:
+        return None
+    [header] = csv.reader([lines[0].rstrip("\r")], delimiter=sep, quotechar=quote)
+    wanted = ddl_columns(schema)
+    if [name.strip().lower() for name in header] == [name.strip().lower() for name in wanted]:
+        return None
+    return f"its CSV header is {', '.join(header)}; the schema is {', '.join(wanted)}"
+
+
+def _of_footer(store: FileSystem, path: str, schema: str) -> str | None:
+    """Spark refuses a text for a number and the other way round; numbers of other kinds are told by `misfits`."""
+    try:
+        with store.open_input_file(path) as file:
+            found = {one.name.lower(): one.type for one in pq.read_schema(file)}
+    except pa.ArrowInvalid as error:
+        return str(error).splitlines()[0]
+    for name, declared in ddl_parts(schema):
+        kind, there = declared.lower(), found.get(name.lower())
+        if there is not None and _is_text(there) != kind.startswith(("string", "binary", "varchar", "char")):
+            return f"{name} is {there}, declared {declared}"
+    return None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(
+        is_one(kind)
+        for is_one in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+        )
+    )
+
+
+def _atomic(schema: str) -> StructType:
+    """The columns of a schema whose types need no parser: Spark's is in its JVM, which a plan does not start."""
+    from pyspark.sql import types
+
+    kinds = {
+        one.simpleString(): one
+        for one in (
+            types.ByteType(),
+            types.ShortType(),
+            types.IntegerType(),
+            types.LongType(),
+            types.DateType(),
+            types.BinaryType(),
+        )
+    }
+    kinds |= {
+        "byte": kinds["tinyint"],
+        "short": kinds["smallint"],
+        "integer": kinds["int"],
+        "long": kinds["bigint"],
+    }
+    named = ((name, kinds.get(declared.lower().partition(" ")[0])) for name, declared in ddl_parts(schema))
+    return types.StructType([types.StructField(name, kind) for name, kind in named if kind is not None])

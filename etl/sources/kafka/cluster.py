@@ -1,0 +1,276 @@
+"""A Kafka cluster, asked through Spark's own JVM: which topics there are, under which ids, and from where on.
+
+Nothing is written to it: no group commits an offset, and no topic is made. Secrets come from a file and are in no
+message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl.common.errors import ServiceAway, SetupError
+from etl.common.outcome import in_short
+from etl.common.settings import Settings
+from etl.ledger.offsets import Gap, Range, Reached
+from etl.spark.jvm import java_class
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE_MS = 30_000  # for an answer; the user's file may say another
+# What the user's file may say: how to reach the brokers. What is read, and how far, is Sluice's own.
+_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "retry.", "metadata.")
+_NAMES = frozenset(
+    {"request.timeout.ms", "default.api.timeout.ms", "connections.max.idle.ms", "receive.buffer.bytes"}
+    | {"fetch.max.bytes", "fetch.min.bytes", "fetch.max.wait.ms", "max.partition.fetch.bytes"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """A topic as it is now."""
+
+    topic_id: str
+    earliest: Mapping[int, int]  # partition -> the first offset that is there
+    latest: Mapping[int, int]  # partition -> the offset of the next record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """How to reach the brokers."""
+
+    servers: str
+    properties: Mapping[str, str] = field(repr=False)
+    spark: SparkSession = field(repr=False)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """For Spark's reader. Records of transactions that were taken back are none."""
+        found = {f"kafka.{name}": value for name, value in self.properties.items()}
+        return {
+            **found,
+            "kafka.bootstrap.servers": self.servers,
+            "kafka.isolation.level": "read_committed",
+            "failOnDataLoss": "true",
+            "includeHeaders": "true",
+        }
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """The ids of these topics. Raises SetupError where one is not there, and ServiceAway without an answer."""
+        with self._admin() as admin:
+            return {name: self._id(name, told) for name, told in self._told(admin, names).items()}
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """These topics with the offsets that can be read now; raises as `topic_ids`."""
+        with self._admin() as admin:
+            told = self._told(admin, names)
+            # An array, for the end of a Java iterator is an exception, which takes PySpark 20 ms to make out.
+            places = [
+                (name, one.partition())
+                for name, found in told.items()
+                for one in found.partitions().toArray()
+            ]
+            spec = self._kafka("clients.admin.OffsetSpec")
+            earliest = self._offsets(admin, places, spec.earliest())
+            latest = self._offsets(admin, places, spec.latest())
+        return {
+            name: Topic(topic_id=self._id(name, found), earliest=earliest[name], latest=latest[name])
+            for name, found in told.items()
+        }
+
+    def compacted(self, names: Sequence[str]) -> list[str]:
+        """Those that lose records which have a newer one of their key; raises as `topic_ids`."""
+        resource = self._kafka("common.config.ConfigResource")
+        asked = {name: resource(resource.Type.TOPIC, name) for name in names}
+        with self._admin() as admin:
+            answers = admin.describeConfigs(list(asked.values())).values()
+            found = {name: self._answer(answers[one], f"topic {name}") for name, one in asked.items()}
+        return [name for name, told in found.items() if "compact" in str(told.get("cleanup.policy").value())]
+
+    def _kafka(self, name: str) -> Any:
+        return java_class(self.spark, f"org.apache.kafka.{name}")
+
+    def _id(self, name: str, told: Any) -> str:
+        """Who the topic is. Brokers without ids say zero of each, and one that is made anew would be taken for the old."""
+        if told.topicId().equals(self._kafka("common.Uuid").ZERO_UUID):
+            raise SetupError(
+                f"Kafka ({self.servers}) gives topic {name} no id; topics have ids since Kafka 2.8",
+                remedy="read it from brokers that give ids, such as a newer release with an up-to-date metadata version",
+            )
+        return str(told.topicId().toString())
+
+    def _told(self, admin: Any, names: Iterable[str]) -> dict[str, Any]:
+        asked = list(names)
+        answers = admin.describeTopics(asked).topicNameValues()
+        return {name: self._answer(answers[name], f"topic {name}") for name in asked}
+
+    def _offsets(self, admin: Any, places: Sequence[tuple[str, int]], spec: Any) -> dict[str, dict[int, int]]:
+        partition = self._kafka("common.TopicPartition")
+        asked = {(name, number): partition(name, number) for name, number in places}
+        answer = admin.listOffsets(dict.fromkeys(asked.values(), spec))
+        found: dict[str, dict[int, int]] = {}
+        for (name, number), place in asked.items():
+            told = self._answer(answer.partitionResult(place), f"topic {name}")
+            found.setdefault(name, {})[number] = int(told.offset())
+        return found
+
+    def _answer(self, future: Any, what: str) -> Any:
+        """What a KafkaFuture comes to; the client itself gives up in time."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return future.get()
+        except Py4JJavaError as error:
+            cause = error.java_exception.getCause() or error.java_exception
+            name, words = cause.getClass().getSimpleName(), cause.getMessage()
+            if name == "UnknownTopicOrPartitionException":
+                raise SetupError(
+                    f"Kafka ({self.servers}) has no {what}",
+                    remedy="create it, or correct the pipeline's sources",
+                ) from error
+            if "Auth" in name:  # of TLS, of SASL, or of the rights to a topic
+                raise SetupError(
+                    f"Kafka ({self.servers}) refuses: {name}: {words}",
+                    remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
+                ) from error
+            raise ServiceAway(
+                f"Kafka ({self.servers}) gave no answer about {what}: {name}: {words}",
+                remedy="see that it runs and that SLUICE_KAFKA is right, then run again",
+            ) from error
+
+    def _client(self, settings: Mapping[str, str]) -> Any:
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return self._kafka("clients.admin.AdminClient").create(settings)
+        except Py4JJavaError as error:
+            cause = error.java_exception.getCause() or error.java_exception
+            raise SetupError(
+                f"Kafka's client can't be made for {self.servers}: {cause.getMessage()}",
+                remedy="correct SLUICE_KAFKA, or the file SLUICE_KAFKA_PROPERTIES",
+            ) from error
+
+    @contextmanager
+    def _admin(self) -> Iterator[Any]:
+        each = self.properties.get("request.timeout.ms", str(PATIENCE_MS))
+        settings = {
+            "request.timeout.ms": each,
+            "default.api.timeout.ms": each,  # Kafka refuses a whole that is less than one try
+            **self.properties,
+            "bootstrap.servers": self.servers,
+        }
+        admin = self._client(settings)
+        try:
+            yield admin
+        finally:
+            admin.close()
+
+
+def open_cluster(spark: SparkSession, settings: Settings, pipeline: str) -> Cluster:
+    """The cluster that the settings name, not asked for anything yet; or SetupError."""
+    if settings.kafka is None:
+        raise SetupError(
+            f"Pipeline {pipeline} reads topics, and no broker is named",
+            remedy="set SLUICE_KAFKA=host:port, and SLUICE_KAFKA_PROPERTIES where it asks for TLS or a password",
+        )
+    return Cluster(servers=settings.kafka, properties=_properties(settings, spark), spark=spark)
+
+
+def _properties(settings: Settings, spark: SparkSession) -> dict[str, str]:
+    """The file's content, as Java reads it."""
+    if settings.kafka_properties is None:
+        return {}
+    found = _loaded(settings.kafka_properties, spark)
+    if refused := sorted(name for name in found if not (name.startswith(_PREFIXES) or name in _NAMES)):
+        raise SetupError(
+            f"{settings.kafka_properties} sets {', '.join(refused)}, which is not about how to reach the brokers",
+            remedy="leave it out: servers are named in SLUICE_KAFKA, and what is read is told by the ledger",
+        )
+    return found
+
+
+def _loaded(path: Path, spark: SparkSession) -> dict[str, str]:
+    from pyspark.errors import IllegalArgumentException
+
+    file = java_class(spark, "java.io.FileReader")(str(path))
+    try:
+        read = java_class(spark, "java.util.Properties")()
+        read.load(file)
+    except IllegalArgumentException as error:
+        raise SetupError(
+            f"{path} can't be read as Java's properties: {in_short(error)}",
+            remedy="a backslash is written \\\\ in it, as in a password",
+        ) from error
+    finally:
+        file.close()
+    return {str(name): str(read[name]) for name in read.keySet().toArray()}
+
+
+def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
+    """What Kafka has no longer of what comes next, in the topics that are read.
+
+    So are the first records of a partition that was added to a topic which the pipeline has begun with.
+    """
+    found = []
+    for one in (*reached, *_not_begun(now, reached)):
+        topic = now.get(one.topic)
+        if topic is None:
+            continue
+        if topic.topic_id != one.topic_id:
+            end = None
+        elif topic.earliest[one.partition] > one.reached:
+            end = topic.earliest[one.partition]
+        else:
+            continue
+        found.append(
+            Gap(
+                topic=one.topic,
+                topic_id=one.topic_id,
+                partition=one.partition,
+                start=one.reached,
+                end=end,
+            )
+        )
+    return found
+
+
+def _not_begun(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Reached]:
+    """The partitions that only Kafka knows of, in topics of which others are known."""
+    topics = {one.topic_id for one in reached}
+    partitions = {(one.topic_id, one.partition) for one in reached}
+    known = [name for name, topic in now.items() if topic.topic_id in topics]
+    return [one for one in from_the_first(now, known) if (one.topic_id, one.partition) not in partitions]
+
+
+def from_the_first(now: Mapping[str, Topic], topics: Iterable[str]) -> list[Reached]:
+    """All partitions of these topics, as if nothing was read of them."""
+    return [
+        Reached(topic=name, topic_id=now[name].topic_id, partition=partition, reached=0)
+        for name in topics
+        for partition in now[name].earliest
+    ]
+
+
+def still_there(now: Mapping[str, Topic], read: Sequence[Range]) -> tuple[list[Range], list[str]]:
+    """What Kafka still has of ranges that were read, and a sentence for each of which it has not all."""
+    found, lacking = [], []
+    for one in read:
+        topic = now.get(one.topic)
+        if topic is None:
+            lacking.append(f"{one.uri} is of a topic that is no longer declared")
+            continue
+        if topic.topic_id != one.topic_id:
+            lacking.append(f"{one.uri} is gone: its topic was deleted and made anew")
+            continue
+        start = min(max(one.start, topic.earliest[one.partition]), one.end)
+        end = max(min(one.end, topic.latest[one.partition]), start)
+        left = replace(one, start=start, end=end)
+        if left != one:
+            lacking.append(f"{one.uri} is gone" if left.empty else f"of {one.uri} only {left.uri} is there")
+        if not left.empty:
+            found.append(left)
+    return found, lacking

@@ -1,0 +1,258 @@
+"""What a pipeline reads of Kafka: records as typed rows, malformed ones kept as their raw text.
+
+No record is dropped: one without a value (a tombstone) is a row whose columns of the schema are null, and an
+empty value is malformed. Each range of offsets is told apart by its URI, kafka://<topic>/<partition>/<start>-<end>.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
+from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.ledger.offsets import Gap, Range, Reached, in_turns, parsed
+from etl.pipeline import Kafka
+from etl.pipeline.declaration import RECORD
+from etl.sources.files import FilelessSource
+from etl.sources.kafka.cluster import Cluster, Topic, gaps
+from etl.sources.parsing import Records, json_options, json_rows, none_of, only_column, union
+from etl.spark.checkpoint.topics import Offsets, TopicCheckpoint
+from etl.spark.state_plan import SOURCE_NUMBER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from etl.spark.checkpoint.reader import Checkpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicSource(FilelessSource):
+    """What a run reads, where its sources are topics."""
+
+    cluster: Cluster
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for source in self.pipeline.topics for name in source.topics]
+
+    @cached_property
+    def number_of(self) -> Mapping[str, int]:
+        """Which source reads a topic."""
+        return {name: n for n, source in enumerate(self.pipeline.topics) for name in source.topics}
+
+    def compacted(self) -> list[str]:
+        """The topics of which Kafka keeps the newest record of each key."""
+        return self.cluster.compacted(self._names)
+
+    @cached_property
+    def topic_ids(self) -> Mapping[str, str]:
+        """As they were when they were first asked for."""
+        return self.cluster.topic_ids(self._names)
+
+    def now(self) -> dict[str, Topic]:
+        return self.cluster.topics(self._names)
+
+    def known(
+        self,
+        checkpoint: Checkpoint,
+        batch_id: int,
+        reached: Sequence[Reached],
+        noted: Mapping[str, str],
+    ) -> list[Reached]:
+        """Where the pipeline is: what it `reached` by the ledger, else where its next batch is to start.
+
+        Before the first delivery of a topic its id is the one that was `noted` when the stream first looked at it.
+        """
+        assert isinstance(checkpoint, TopicCheckpoint)
+        ids = {**self.topic_ids, **noted}
+        delivered = {(one.topic_id, one.partition) for one in reached}
+        begun = [
+            Reached(topic=topic, topic_id=ids[topic], partition=partition, reached=start)
+            for topics in checkpoint.starts(batch_id) or ()
+            for topic, partitions in topics.items()
+            for partition, start in partitions.items()
+            if topic in ids and (ids[topic], partition) not in delivered
+        ]
+        return [*reached, *begun]
+
+    def require_readable(self, checkpoint: Checkpoint, batch_id: int, known: Sequence[Reached]) -> None:
+        """Raises OffsetsGone where Kafka has no longer what comes next, and CheckpointDamaged where Spark would stop."""
+        name, before, now = self.pipeline.name, self.topic_ids, self.now()
+        self._refuse_remade({topic: found.topic_id for topic, found in now.items()}, before)
+        if gone := gaps(now, known):
+            raise self.gone(gone)
+        if behind := [one for one in known if one.topic in now and one.reached > _latest(now, one)]:
+            some = "; ".join(
+                f"{one.topic}/{one.partition} ends at {_latest(now, one)}, and {one.reached} were read"
+                for one in behind[:5]
+            )
+            raise OffsetsGone(
+                f"Kafka went back in time under {name}: {some}",
+                remedy="see what the brokers lost. A topic that lost records has to be made anew; then"
+                f' `sluice recover {name} --accept-gone --why "…"`',
+            )
+        if misfit := self.misfit(checkpoint, batch_id, now):
+            raise CheckpointDamaged(
+                f"Spark can't go on with checkpoint {checkpoint.uri} of {name}: {'; '.join(misfit[:5])}",
+                remedy=f"`sluice recover {name}`, which goes on with all that is there and names what is gone",
+            )
+
+    def misfit(self, checkpoint: Checkpoint, batch_id: int, now: Mapping[str, Topic]) -> list[str]:
+        """Why Spark would refuse to read the next batch, though the ledger could go on; a sentence each."""
+        assert isinstance(checkpoint, TopicCheckpoint)
+        starts = checkpoint.starts(batch_id)
+        if starts is None:
+            return []
+        found = []
+        ends = checkpoint.reached(batch_id) if batch_id in checkpoint.offsets else starts
+        for source, offsets, planned in zip(self.pipeline.topics, starts, ends, strict=True):
+            found += [
+                f"it reads {one}, which is not declared there"
+                for one in sorted({*offsets, *planned})
+                if one not in source.topics
+            ]
+            found += [
+                f"{one}/{partition} ends at {latest}, and it is to read up to {end}"
+                for one in source.topics
+                for partition, end in planned.get(one, {}).items()
+                if end > (latest := now[one].latest.get(partition, 0))
+            ]
+            for topic in source.topics:
+                for partition, earliest in now[topic].earliest.items():
+                    start = offsets.get(topic, {}).get(partition, 0)
+                    if start < earliest:
+                        found.append(f"{topic}/{partition} begins at {earliest}, and it is at {start}")
+        return found
+
+    def seeds(self, now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Offsets]:
+        """Where a new checkpoint begins: where the ledger is, and at the first record of what was never read."""
+        known = {(one.topic_id, one.partition): one.reached for one in reached}
+        return [
+            {
+                topic: {
+                    partition: known.get((now[topic].topic_id, partition), earliest)
+                    for partition, earliest in sorted(now[topic].earliest.items())
+                }
+                for topic in source.topics
+            }
+            for source in self.pipeline.topics
+        ]
+
+    def gone(self, found: Sequence[Gap]) -> OffsetsGone:
+        name = self.pipeline.name
+        remade = sorted({gap.topic for gap in found if gap.end is None})
+        why = f"; {', '.join(remade)} was deleted and made anew" if remade else ""
+        some = "; ".join(map(str, found[:10])) + ("; …" if len(found) > 10 else "")
+        return OffsetsGone(
+            f"Kafka has no longer all that comes next for {name}{why}. Gone before it was read: {some}",
+            remedy=f'to go on without it, on record: `sluice recover {name} --accept-gone --why "…"`',
+        )
+
+    def require_same_topics(self, ranges: Sequence[Range]) -> None:
+        """Raises OffsetsGone when a topic is no longer who these are of: what was read may be of another's records."""
+        self._refuse_remade(self.cluster.topic_ids(self._names), {one.topic: one.topic_id for one in ranges})
+
+    def _refuse_remade(self, now: Mapping[str, str], before: Mapping[str, str]) -> None:
+        if remade := [topic for topic in before if before[topic] != now[topic]]:
+            name = self.pipeline.name
+            raise OffsetsGone(
+                f"{', '.join(remade)} was deleted and made anew while {name} read it; the batch under way was not"
+                " delivered",
+                remedy=f"`sluice run {name}`, which says what is gone",
+            )
+
+    def ranges(self, checkpoint: Checkpoint, batch_id: int) -> tuple[Range, ...]:
+        assert isinstance(checkpoint, TopicCheckpoint)
+        return checkpoint.ranges(batch_id, self.topic_ids)
+
+    def below(self, folder: str) -> DataFrame:  # noqa: ARG002 - of files alone
+        raise SetupError(
+            f"Pipeline {self.pipeline.name} reads topics of Kafka, and no files",
+            remedy="put test records on a topic of your own, and run",
+        )
+
+    def by_source(self, uris: Iterable[str]) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for uri in uris:
+            found.setdefault(self.number_of[parsed(uri)[0]], []).append(uri)
+        return found
+
+    def _stream(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:  # noqa: ARG002
+        streams: dict[str | None, list[DataFrame]] = {}
+        for number, source in enumerate(self.pipeline.topics):
+            options = {
+                **self.cluster.options,
+                SOURCE_NUMBER: str(number),
+                "subscribe": ",".join(source.topics),
+                "startingOffsets": "earliest",
+            }
+            if source.max_offsets is not None:
+                options["maxOffsetsPerTrigger"] = str(source.max_offsets)
+            frame = self.spark.readStream.format("kafka").options(**options).load()
+            rows = records(frame, source, self.fields[source.stream])
+            streams.setdefault(source.stream, []).append(rows)
+        return self._put_out({name: union(frames) for name, frames in streams.items()})
+
+    def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:  # noqa: ARG002
+        frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
+        for number, some in self.by_source(uris).items():
+            source = self.pipeline.topics[number]
+            for ranges in _loads(some):
+                reader = self.spark.read.format("kafka").options(**self.cluster.options, **ranges)
+                frames[source.stream].append(records(reader.load(), source, self.fields[source.stream]))
+        return {
+            name: union(some) if some else none_of(self.spark, self.fields[name], RECORD)
+            for name, some in frames.items()
+        }
+
+
+def _latest(now: Mapping[str, Topic], one: Reached) -> int:
+    return now[one.topic].latest[one.partition]
+
+
+def _loads(uris: Iterable[str]) -> Iterator[dict[str, str]]:
+    """The reader's options for exactly these ranges: one load takes one of each partition."""
+    for turn in in_turns(map(parsed, uris), where=lambda one: one[:2]):
+        load: dict[str, dict[str, tuple[int, int]]] = {}
+        for topic, partition, start, end in turn:
+            load.setdefault(topic, {})[str(partition)] = start, end
+        yield {
+            "assign": json.dumps({topic: sorted(map(int, some)) for topic, some in load.items()}),
+            "startingOffsets": _of_each(load, 0),
+            "endingOffsets": _of_each(load, 1),
+        }
+
+
+def _of_each(load: Mapping[str, Mapping[str, tuple[int, int]]], which: int) -> str:
+    """JSON of the start, or the end, of each partition's range."""
+    return json.dumps(
+        {topic: {partition: one[which] for partition, one in some.items()} for topic, some in load.items()}
+    )
+
+
+def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
+    """Spark's records of Kafka as rows: the schema's columns, those of `RECORD`, `_malformed` and `_source_path`."""
+    from pyspark.sql import functions as F
+
+    place = F.format_string("kafka://%s/%d/%d", "topic", "partition", "offset").alias(SOURCE_PATH)
+    beside: dict[str, Any] = {
+        "_key": F.col("key"),
+        "_headers": F.col("headers"),
+        "_topic": F.col("topic"),
+        "_partition": F.col("partition"),
+        "_offset": F.col("offset"),
+        "_timestamp": F.col("timestamp"),
+        "_tombstone": F.col("value").isNull(),
+    }
+    carried = [column.alias(name) for name, column in beside.items()]
+    lines = frame.select(F.col("value").cast("string").alias("value"), place, *carried)
+    if source.kind == "text":
+        nothing = F.lit(None).cast("string").alias(MALFORMED_COLUMN)
+        line = F.col("value").alias(only_column(f"topics ({source.named})", schema))
+        return lines.select(line, nothing, SOURCE_PATH, *beside)
+    return json_rows(lines, schema, json_options(source.options))

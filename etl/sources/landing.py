@@ -1,0 +1,103 @@
+"""Which files have landed for a pipeline, seen without Spark."""
+
+from __future__ import annotations
+
+from pyarrow import fs
+
+from etl.common.errors import ServiceAway, SetupError
+from etl.common.paths import filesystem, is_utf8, landing_place
+from etl.pipeline import Files, Lookup, Pipeline
+from etl.pipeline.patterns import Pattern, fits, is_glob, is_hidden, split_pattern
+
+# Which data set of ours lands the folder.
+_LANDS = {"reference": "flights", "weather": "flights"} | {
+    name: name for name in ("flights", "devices", "actions", "requests")
+}
+
+
+def landed(pipeline: Pipeline, landing: str) -> set[str]:
+    """The identities of all files that the sources' patterns mean: paths below the landing, or places.
+
+    A folder that is not there has none. Names that are no UTF-8 are among them, which Spark can't read.
+    """
+    return set[str]().union(*(files_there(source.pattern, landing) for source in pipeline.files))
+
+
+def source_of(pipeline: Pipeline, path: str) -> int | None:
+    """The number of the source that reads the file of this identity: the first whose pattern means it."""
+    return next((n for n, files in enumerate(pipeline.files) if fits(files.pattern, path)), None)
+
+
+def files_there(pattern: str, landing: str) -> set[str]:
+    """The identities of the files that a pattern means, without those that Spark passes over for names with _ or a dot."""
+    outside = pattern.startswith(("/", "s3a://"))
+    root = "" if outside else landing_place(landing).rstrip("/") + "/"
+    prefix = "s3a://" if (root or pattern).startswith("s3a://") else ""
+    fixed = split_pattern(pattern).folder if is_glob(pattern) else pattern
+    store, place = filesystem(root + fixed)
+    deep = "/" in pattern.removeprefix(fixed).lstrip("/")
+    selector = fs.FileSelector(place, recursive=deep, allow_not_found=True)
+
+    def meant(listing: list[fs.FileInfo], kind: fs.FileType) -> set[str]:
+        paths = ((prefix + _path(one)).removeprefix(root) for one in listing if one.type == kind)
+        return {path for path in paths if fits(pattern, path) and not is_hidden(pattern, path)}
+
+    try:
+        listing = store.get_file_info(selector if is_glob(pattern) else [place])
+        found = meant(listing, fs.FileType.File)
+        for folder in meant(listing, fs.FileType.Directory) if not deep else ():
+            if not is_utf8(folder):
+                found.add(folder)  # by itself: it can't be listed
+                continue
+            within = fs.FileSelector(
+                (root + folder).removeprefix(prefix), recursive=True, allow_not_found=True
+            )
+            found |= meant(store.get_file_info(within), fs.FileType.File)
+    except OSError as error:
+        raise ServiceAway(f"{root}{fixed} can't be listed: {error}", remedy="run again") from error
+    return found
+
+
+def _path(one: fs.FileInfo) -> str:
+    """Its path, with lone surrogates for bytes that are no UTF-8, as Python itself names such a file."""
+    try:
+        return str(one.path)
+    except UnicodeDecodeError as error:
+        return bytes(error.object).decode("utf-8", "surrogateescape")
+
+
+def is_listed_by_log(files: Files, landing: str) -> bool:
+    """Whether Spark reads what the log of its own file sink names there, and nothing that lies beside it."""
+    split = split_pattern(files.pattern)
+    if not split.recursive or is_glob(split.path):
+        return False
+    folder, _ = _below_landing(split, landing)
+    store, place = filesystem(f"{folder}/_spark_metadata")
+    return bool(store.get_file_info(place).type == fs.FileType.Directory)
+
+
+def listed_path(files: Files | Lookup, landing: str, where: str) -> str:
+    """The path that Spark lists for these files. Raises SetupError when its folder is not there."""
+    pattern = split_pattern(files.pattern)
+    folder, path = _below_landing(pattern, landing)
+    store, inner = filesystem(folder)
+    if store.get_file_info(inner).type != fs.FileType.Directory:
+        dataset = _LANDS.get(pattern.folder.split("/")[0])
+        remedy = f"`sluice land {dataset}`" if dataset else "create it, or land its first files there"
+        seen = f"The {where} reads {files.pattern}, and the folder {folder} is not there"
+        raise SetupError(seen, remedy=remedy)
+    return path
+
+
+def _below_landing(pattern: Pattern, landing: str) -> tuple[str, str]:
+    """(the fixed folder, the path to list), both absolute."""
+    root = landing_place(landing)
+    if pattern.path.startswith(("/", "s3a://")):
+        return pattern.folder or "/", pattern.path
+    # The landing's own name is no glob, so what could be one in it is escaped.
+    listed = _escaped(root) if is_glob(pattern.path) else root
+    return f"{root}/{pattern.folder}".rstrip("/"), f"{listed}/{pattern.path}".rstrip("/")
+
+
+def _escaped(place: str) -> str:
+    return "".join("\\" + char if char in "*?[]{}\\" else char for char in place)

@@ -1,0 +1,106 @@
+"""What a pipeline reads of a source that can't be read again: its query hands over the records as they come.
+
+The transform is applied to each micro-batch within foreachBatch, so that the malformed records of a batch are those of
+the batch itself: they can be had nowhere else. Spark makes a micro-batch again as often as it is asked within the
+query, and the same one: a socket's lines stay in the driver's memory until their batch is marked as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from etl.common.errors import SetupError
+from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.pipeline import Rate, Socket
+from etl.sources.files import FilelessSource, Source
+from etl.sources.parsing import Records, csv_rows, json_options, json_rows, not_blank, only_column
+from etl.spark.jvm import java_class
+from etl.spark.state_plan import SOURCE_NUMBER, operators
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSource(FilelessSource):
+    """What a run reads, where it is a rate or a socket."""
+
+    batch: DataFrame | None = None  # the records of a micro-batch; None: it is of none
+
+    @property
+    def queried(self) -> DataFrame:
+        return records(self.spark, self.pipeline.live, self.fields[None])
+
+    def of_batch(self, found: DataFrame) -> tuple[Source, DataFrame]:
+        bound = replace(self, batch=found)
+        return bound, bound.again((), broken=())
+
+    def exhausted(self) -> bool:
+        """Spark connects to a socket with its first batch; when the server has closed it, its thread for it ends."""
+        source = self.pipeline.live
+        if not isinstance(source, Socket):
+            return False
+        threads = java_class(self.spark, "java.lang.Thread").getAllStackTraces().keySet().toString()
+        return f"TextSocketSource({source.host}, {source.port})" not in threads
+
+    def below(self, folder: str) -> DataFrame:  # noqa: ARG002 - of files alone
+        raise SetupError(
+            f"Pipeline {self.pipeline.name} reads {self.pipeline.live.named}, and no files",
+            remedy="declare a pipeline of Files(…) with the same transform",
+        )
+
+    def _stream(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:  # noqa: ARG002
+        """The transform's output as a stream, which is asked for its plan alone."""
+        frame = self._put_out({None: self.queried})
+        _refuse_more_than_rows(self.pipeline.name, frame)
+        return frame
+
+    def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:  # noqa: ARG002
+        assert self.batch is not None, "such a source has nothing outside of a micro-batch"
+        return {None: self.batch}
+
+
+def records(spark: SparkSession, source: Rate | Socket, schema: StructType) -> DataFrame:
+    """The schema's columns, `_malformed` and `_source_path`; streaming. Nobody is connected to yet."""
+    from pyspark.sql import functions as F
+
+    nothing = F.lit(None).cast("string").alias(MALFORMED_COLUMN)
+    if isinstance(source, Rate):
+        made = _read(spark, "rate", rowsPerSecond=source.rows_per_second)
+        return made.select("timestamp", "value", nothing, F.lit("rate").alias(SOURCE_PATH))
+    lines = _read(spark, "socket", host=source.host, port=source.port)
+    lines = lines.select("value", F.lit(source.uri).alias(SOURCE_PATH))
+    if source.kind == "text":
+        return lines.select(F.col("value").alias(only_column(source.uri, schema)), nothing, SOURCE_PATH)
+    if source.kind == "csv":
+        return csv_rows(not_blank(lines), schema, source.options)
+    return json_rows(not_blank(lines), schema, json_options(source.options))
+
+
+def _read(spark: SparkSession, kind: str, **options: Any) -> DataFrame:
+    return spark.readStream.format(kind).options(**{SOURCE_NUMBER: "0"}, **options).load()
+
+
+def _refuse_more_than_rows(pipeline: str, frame: DataFrame) -> None:
+    """A transform that makes of each batch what it would not make of the stream."""
+    from pyspark.errors import AnalysisException
+
+    if found := operators(frame):
+        raise SetupError(
+            f"The transform of {pipeline} keeps state between batches ({'; '.join(found)}), and its source can't be read"
+            " again: the state could not be made anew",
+            remedy="land files or send to a topic of Kafka what is to be aggregated, joined or freed of doubles",
+        )
+    spark = frame.sparkSession
+    checker = java_class(spark, "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker")
+    append = java_class(spark, "org.apache.spark.sql.streaming.OutputMode").Append()
+    try:
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), append)
+    except AnalysisException as error:
+        raise SetupError(
+            f"Spark can't run the transform of {pipeline} as a stream: {str(error).strip().splitlines()[0]}",
+            remedy="change the transform",
+        ) from error

@@ -1,0 +1,99 @@
+"""Parquet files whose columns are of other types than declared, told by their footers.
+
+Spark's reader takes the bits of a whole number for another whole number, a date, a span of time or a decimal's digits, and
+says nothing: an int32 of 300 becomes a tinyint of 44, a decimal of 12.34 a double of 1234 (Spark 4.3, tried).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from etl.common.paths import REQUESTS, filesystem, place
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+_WHOLE = {pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()}  # each fits in an int
+# Where one of these is declared, what a file may have of the types that are kept as a number or as the bytes of one.
+_TAKEN: dict[str, set[pa.DataType]] = {
+    "tinyint": {pa.int8()},
+    "smallint": {pa.int8(), pa.int16(), pa.uint8()},
+    "int": _WHOLE,
+    "bigint": {*_WHOLE, pa.int64(), pa.uint32()},
+    "float": {pa.float32()},
+    "double": {*_WHOLE, pa.float32(), pa.float64()},
+    "date": {pa.date32(), pa.date64()},
+    "interval day to second": {pa.int64(), pa.duration("us")},
+    "string": set(),
+    "binary": set(),
+}
+_LISTS = pa.ListType | pa.LargeListType | pa.FixedSizeListType
+
+
+def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
+    """The files of which a column would be blurred, each with the reason; what can't be opened is Spark's to tell.
+
+    All lie in one store.
+    """
+    if not uris:
+        return {}
+    store, _ = filesystem(place(uris[0]))
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        told = pool.map(lambda uri: _misfit(store, place(uri).removeprefix("s3a://"), schema), uris)
+        return {uri: why for uri, why in zip(uris, told, strict=True) if why is not None}
+
+
+def _misfit(store: FileSystem, path: str, schema: StructType) -> str | None:
+    try:
+        with store.open_input_file(path) as file:
+            found = pq.read_schema(file)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
+        return None
+    return _of_struct({one.name.lower(): one.type for one in found}, schema, "")
+
+
+def _of_struct(found: Mapping[str, pa.DataType], declared: StructType, within: str) -> str | None:
+    """Spark finds a file's columns whatever their case; one that the file lacks is null."""
+    told = (
+        _of_type(found[field.name.lower()], field.dataType, within + field.name)
+        for field in declared.fields
+        if field.name.lower() in found
+    )
+    return next((why for why in told if why is not None), None)
+
+
+def _of_type(found: pa.DataType, declared: DataType, name: str) -> str | None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(found, pa.BaseExtensionType):
+        found = found.storage_type
+    if isinstance(found, pa.DictionaryType):
+        found = found.value_type
+    if isinstance(declared, StructType) and pa.types.is_struct(found):
+        return _of_struct({one.name.lower(): one.type for one in found.fields}, declared, f"{name}.")
+    if isinstance(declared, ArrayType) and isinstance(found, _LISTS):
+        return _of_type(found.value_type, declared.elementType, f"{name}[]")
+    if isinstance(declared, MapType) and isinstance(found, pa.MapType):
+        of_keys = _of_type(found.key_type, declared.keyType, f"{name}.key")
+        return of_keys or _of_type(found.item_type, declared.valueType, f"{name}.value")
+    kind = declared.simpleString()
+    return None if _fits(found, kind) else f"{name} is {found}, declared {kind}"
+
+
+def _fits(found: pa.DataType, declared: str) -> bool:
+    """Tell whether Spark reads the values as they are, or refuses them by itself."""
+    if declared.startswith("decimal"):
+        return not pa.types.is_temporal(found)
+    return declared not in _TAKEN or found in _TAKEN[declared] or not _is_number(found)
+
+
+def _is_number(found: pa.DataType) -> bool:
+    """Tell whether a file keeps the type as a number, or as bytes that are one."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal)
+    return any(is_one(found) for is_one in kinds)

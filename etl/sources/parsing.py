@@ -1,0 +1,271 @@
+"""Landed files as typed rows: every record is either a row, or malformed and kept as its raw text.
+
+Spark's own readers let some records slip. A JSON line's second object is dropped, an empty array gives no
+row, and a field that nobody selects is not parsed, so its wrong type goes unseen. Here a JSON line is one
+object in UTF-8, and all fields of all formats are parsed. Of a text file every line is a row, an empty one too.
+
+CSV is one record a line. A quoted value with a line break in it is cut there without a word, and the rest of it is read
+as a record of its own: Spark closes an open quote at a line's end, and tells nobody. Nor does it tell of bytes that are
+not of the encoding: they are U+FFFD.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, cast
+
+from etl.common.errors import SetupError
+from etl.common.paths import place
+from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.pipeline import Files, Lookup
+from etl.sources.decimals import decimal_of, has_no_decimal, no_decimal, spelled
+from etl.spark.frames import quoted
+from etl.spark.state_plan import SOURCE_NUMBER
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+_UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
+_BLANK = " \t\r\n\ufeff"
+_END = "_end_of_record"
+_COMMON = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": MALFORMED_COLUMN,
+    "enableDateTimeParsingFallback": "false",
+}
+_CSV = {
+    "enforceSchema": "false",  # the header must name the schema's columns, in their order
+    "escape": '"',
+    "multiLine": "false",
+}
+_WITH_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+
+
+def ddl_fields(schema: str, where: str) -> StructType:
+    """The DDL as Spark understands it, every column nullable."""
+    from pyspark.errors import ParseException
+    from pyspark.sql.types import StructField, StructType
+
+    try:
+        found = cast("StructType", StructType.fromDDL(schema))
+    except ParseException as error:
+        why = str(error).strip().splitlines()[0]
+        raise SetupError(f"{where} is no Spark DDL: {why}", remedy="correct it in the declaration") from error
+    for field in found.fields:
+        if refused := _UNREAD.search(field.dataType.simpleString()):
+            raise SetupError(
+                f"{where}: column {field.name} has the type {refused[0]}, which can't be read",
+                remedy="declare string, and a rule on its length or a cast in the transform",
+            )
+    return StructType([StructField(field.name, field.dataType) for field in found.fields])
+
+
+def read_stream(
+    spark: SparkSession, files: Files, schema: StructType, path: str, name: str, *, number: int
+) -> DataFrame:
+    """New files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN and SOURCE_PATH.
+
+    The plan tells that it is the source of this `number`.
+    """
+    options = {
+        SOURCE_NUMBER: str(number),
+        # Without it Spark would make columns of folders such as dt=2013-01-01.
+        "recursiveFileLookup": "true",
+        "pathGlobFilter": name,
+        # A file older than the newest by more than this would be skipped silently: there is no more than this.
+        "maxFileAge": f"{2**63 - 1}ms",
+        "latestFirst": "false",
+        "cleanSource": "off",
+    }
+    if files.max_files is not None:
+        options["maxFilesPerTrigger"] = str(files.max_files)
+    if files.max_bytes is not None:
+        options["maxBytesPerTrigger"] = str(files.max_bytes)
+    return _rows(spark.readStream.options(**options), files, schema, path)
+
+
+def read_files(
+    spark: SparkSession,
+    files: Files | Lookup,
+    schema: StructType,
+    uris: Iterable[str],
+    *,
+    broken: bool = False,
+) -> DataFrame:
+    """Just the given files, as `read_stream` reads them: whole, or the job fails. Of files known to be
+    `broken` it is what can be read, whatever the session says."""
+    # Names are taken as they are: a file may be called like a glob.
+    options = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
+    options["ignoreCorruptFiles"] = str(broken).lower()
+    return _rows(spark.read.options(**options), files, schema, [place(uri) for uri in uris])
+
+
+def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | list[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    # "file:/…" of Spark's reader is "file:///…" in its logs, and so in the ledger.
+    source = F.regexp_replace("_metadata.file_path", "^file:/+", "file:///").alias(SOURCE_PATH)
+    fields = [F.col(quoted(field.name)) for field in schema.fields]
+    if files.kind == "parquet":
+        frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
+        return frame.select(*fields, F.lit(None).cast("string").alias(MALFORMED_COLUMN), source)
+    if files.kind == "csv":
+        options = {**_COMMON, **_CSV, "header": str(files.header).lower(), **files.options}
+        read_as = spelled(schema, options)
+        frame = reader.schema(_with_malformed(read_as)).options(**options).format("csv").load(paths)
+        fields = [decimal_of(F.col(quoted(one.name)), one, options).alias(one.name) for one in schema]
+        return frame.select(*fields, _raw_csv(schema, options), source)
+    lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
+    if files.kind == "text":
+        line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
+        return lines.select(line, F.lit(None).cast("string").alias(MALFORMED_COLUMN), source)
+    return json_rows(not_blank(lines.select("value", source)), schema, json_options(files.options))
+
+
+def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """One row for each `value`, a line of CSV without a header, beside its other columns; or it is malformed."""
+    from pyspark.sql import functions as F
+
+    read_as = _with_malformed(spelled(schema, options))
+    columns = (f"{quoted(field.name)} {field.dataType.simpleString()}" for field in read_as)
+    parsed = F.from_csv("value", ", ".join(columns), {**_COMMON, **_CSV, **options})
+    beside = [name for name in lines.columns if name != "value"]
+    record = F.col("_parsed")
+    fields = [decimal_of(record[one.name], one, options).alias(one.name) for one in schema.fields]
+    bad = [no_decimal(record[one.name], one, options) for one in schema.fields]
+    raw = F.coalesce(record[MALFORMED_COLUMN], F.when(reduce(or_, bad), F.col("value")))
+    return lines.select(parsed.alias("_parsed"), "value", *beside).select(
+        *fields, raw.alias(MALFORMED_COLUMN), *beside
+    )
+
+
+def json_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Of Spark's parser, with those of a source."""
+    return {**_COMMON, **options}
+
+
+def only_column(where: str, schema: StructType) -> str:
+    """The column that takes the lines, or records, of a source of text; or SetupError."""
+    from pyspark.sql.types import StringType
+
+    if len(schema.fields) != 1 or not isinstance(schema.fields[0].dataType, StringType):
+        raise SetupError(
+            f"The lines of {where} are one string column; the schema is {schema.simpleString()}",
+            remedy='declare schema="line string", and take the lines apart in the transform',
+        )
+    return schema.fields[0].name
+
+
+def _text_options(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if name == "lineSep"}
+
+
+def not_blank(lines: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    value = F.col("value")
+    # What begins as an object is not blank: searching each line for blanks costs as much as half the parsing.
+    return lines.where(value.startswith("{") | (F.btrim(value, F.lit(_BLANK)) != ""))
+
+
+def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """One row for each `value`, beside its other columns; one that is not one whole object in UTF-8 is malformed.
+
+    A null is a row of nulls, and not malformed.
+
+    Spark's parser stops after the first value, so a second object on the line, or what is left of one, would
+    be lost without a trace. Here each object has to hold a last member of our own, put before the line's last
+    brace: it is seen only if that brace closes the object that the line begins with.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ByteType, IntegerType, ShortType, StringType, StructField, StructType
+
+    # The parser wraps a number that is beyond a tinyint, and no other (Spark 4.3).
+    tiny = [field.name for field in schema.fields if isinstance(field.dataType, ByteType)]
+    parsed_as = [
+        StructField(one.name, ShortType() if one.name in tiny else one.dataType) for one in schema.fields
+    ]
+    whole = StructType(
+        [*parsed_as, StructField(_END, IntegerType()), StructField(MALFORMED_COLUMN, StringType())]
+    )
+    value = F.col("value")
+    # With options set Spark does not narrow the parser's schema to the fields that are used later.
+    ended = _ended(value)
+    odd = has_no_decimal(value, ended, schema, options, MALFORMED_COLUMN)
+    parsed = F.from_json(F.when(odd, F.lit("no decimal")).otherwise(ended), whole, dict(options))
+    beside = [name for name in lines.columns if name != "value"]
+    rows = lines.select("value", *beside, parsed.alias("_parsed"))
+    record = F.col("_parsed")
+    # The parser writes U+FFFD for bytes that are no UTF-8. Looked at before it is called, they would cost twice as much.
+    bad = record[_END].isNull() | record[MALFORMED_COLUMN].isNotNull() | ~F.is_valid_utf8(value)
+    for name in tiny:
+        bad |= ~F.coalesce(record[name].between(-128, 127), F.lit(True))
+    fields = [
+        (record[name].try_cast("tinyint") if name in tiny else record[name]).alias(name)
+        for name in schema.names
+    ]
+    return rows.select(*fields, F.when(bad, value).alias(MALFORMED_COLUMN), *beside)
+
+
+def _ended(line: Column) -> Column:
+    """The line with the member _END put last, if it begins and ends as an object; else not an object."""
+    from pyspark.sql import functions as F
+
+    text = F.btrim(line, F.lit(_BLANK))
+    ordinary = line.startswith('{"') & line.endswith("}")
+    return (
+        F.when(ordinary, _with_last_member(line))
+        .when(text.rlike(r"^\{\s*\}$"), F.lit(f'{{"{_END}":1}}'))
+        .when(text.startswith("{") & text.endswith("}"), _with_last_member(text))
+        .otherwise(F.lit("not an object"))
+    )
+
+
+def _with_last_member(text: Column) -> Column:
+    """In bytes: functions that count characters would walk through each line."""
+    from pyspark.sql import functions as F
+
+    opened = F.substr(text.cast("binary"), F.lit(1), F.octet_length(text) - 1)
+    return F.concat(opened, F.lit(f',"{_END}":1}}').cast("binary")).cast("string")
+
+
+def _raw_csv(schema: StructType, options: Mapping[str, str]) -> Column:
+    """The malformed record. It needs every field: Spark does not check one that nobody uses.
+
+    Where a decimal alone is wrong, Spark has the record's fields and not its text: they are written as CSV anew.
+    """
+    from pyspark.sql import functions as F
+
+    fields = [F.col(quoted(field.name)) for field in schema.fields]
+    nothing = F.substring(F.concat_ws("", *(field.cast("string") for field in fields)), 1, 0)
+    raw = F.col(MALFORMED_COLUMN)
+    bad = [no_decimal(text, field, options) for text, field in zip(fields, schema.fields, strict=True)]
+    anew = F.when(reduce(or_, bad), F.to_csv(F.struct(*fields), {**options, **_WITH_BLANKS}))
+    return F.when(raw.isNotNull(), F.concat(raw, nothing)).otherwise(anew).alias(MALFORMED_COLUMN)
+
+
+def _with_malformed(schema: StructType) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([*schema.fields, StructField(MALFORMED_COLUMN, StringType())])
+
+
+Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def none_of(spark: SparkSession, fields: StructType, beside: str = "") -> DataFrame:
+    """No record; `beside` is the DDL of what records have beside their fields."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    extra = [StructField(name, StringType()) for name in (MALFORMED_COLUMN, SOURCE_PATH)]
+    more = ddl_fields(beside, "").fields if beside else []
+    return spark.createDataFrame([], StructType([*fields.fields, *more, *extra]))

@@ -1,0 +1,1 @@
+"""What a transform takes beside its rows: lookups, and models that score."""

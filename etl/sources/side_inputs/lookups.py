@@ -1,0 +1,96 @@
+"""A pipeline's lookups: small tables that a transform joins, read whole and held as they were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from etl.common.errors import NeedsPerson, ServiceAway, SetupError
+from etl.common.paths import require_utf8
+from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.ledger.inputs import LOOKUP_SOURCE, Input
+from etl.pipeline import Lookup, Pipeline
+from etl.sources.evidence import changed, look, uri_at
+from etl.sources.landing import files_there, listed_path
+from etl.sources.parsing import ddl_fields, read_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class LookupsChanged(Exception):
+    """A lookup is not as it was when the run read it."""
+
+
+def read_lookup(
+    spark: SparkSession, pipeline: Pipeline, name: str, landing: str
+) -> tuple[DataFrame, tuple[Input, ...]]:
+    """The table as it is now, held in the driver: a file that changes during a batch changes nothing."""
+    from pyspark.sql import functions as F
+
+    lookup, where = pipeline.lookups[name], f"lookup {name!r} of pipeline {pipeline.name}"
+    fields = ddl_fields(lookup.schema, f"{where}: schema")
+    before = version(lookup, landing)
+    if not before:
+        listed_path(lookup, landing, where)  # which says so where not even the folder is there
+        raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")
+    rows = _rows(spark, lookup, fields, [one.uri for one in before], where)
+    if changes := changed(before, version(lookup, landing)):
+        raise ServiceAway(f"The {where} changed while it was read: {'; '.join(changes)}", remedy="run again")
+    bad = [text for text in rows.column(MALFORMED_COLUMN).to_pylist() if text is not None]
+    if bad:
+        seen = f"The {where} has {len(bad)} malformed records, such as {bad[0]!r}"
+        raise SetupError(seen, remedy=f"correct {lookup.pattern}")
+    _refuse_doubled(rows, lookup, where)
+    held = spark.createDataFrame(rows.drop_columns([MALFORMED_COLUMN, SOURCE_PATH]), fields)
+    return F.broadcast(held), before
+
+
+def _rows(
+    spark: SparkSession, lookup: Lookup, fields: StructType, uris: Sequence[str], where: str
+) -> pa.Table:
+    """Read all of the files; SetupError names those that can't be read, or only as other values."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    from etl.sources.parquet_types import misfits
+    from etl.sources.unreadable import reading_fails
+
+    wrong = misfits(uris, fields) if lookup.kind == "parquet" else {}
+    try:
+        if not wrong:
+            return read_files(spark, lookup, fields, uris).toArrow()
+    except (PySparkException, Py4JJavaError):
+        for uri in uris:
+            if (why := reading_fails(uri, partial(read_files, spark, lookup, fields, [uri]))) is not None:
+                wrong[uri] = why
+        if not wrong:
+            raise
+    some = "; ".join(f"{uri}: {why}" for uri, why in wrong.items())
+    raise SetupError(
+        f"The {where} can't be read as declared: {some}",
+        remedy=f"correct {lookup.pattern}, or the lookup's schema in the declaration",
+    )
+
+
+def version(lookup: Lookup, landing: str) -> tuple[Input, ...]:
+    """The lookup's files as they are now; like Spark, without names that begin with _ or a dot, of folders too."""
+    paths = sorted(files_there(lookup.pattern, landing))
+    seen = [path for path in paths if not any(part.startswith(("_", ".")) for part in path.split("/"))]
+    require_utf8(seen)
+    uris = [uri_at(path, landing) for path in seen]
+    return tuple(look(uris, landing=landing, source=LOOKUP_SOURCE))
+
+
+def _refuse_doubled(rows: pa.Table, lookup: Lookup, where: str) -> None:
+    """A key that is there twice would double the rows that join it; a null key joins nothing."""
+    keys = Counter(zip(*(rows.column(column).to_pylist() for column in lookup.key), strict=True))
+    doubled = sorted(key for key, count in keys.items() if count > 1 and None not in key)
+    if doubled:
+        some = ", ".join(str(key[0] if len(key) == 1 else key) for key in doubled[:5])
+        seen = f"The {where} has {len(doubled)} keys ({', '.join(lookup.key)}) more than once: {some}"
+        raise NeedsPerson(seen, remedy=f"make each key unique in {lookup.pattern}, then run again")

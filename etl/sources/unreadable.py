@@ -1,0 +1,50 @@
+"""Tells why a file can't be read to its end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from etl.common.errors import InputsChanged, ServiceAway
+from etl.spark.damage import is_away, is_damage
+from etl.spark.java_errors import causes, messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+_OBJECT = re.compile(r"@[0-9a-f]{4,16}\b")  # Java's number of an object
+LONGEST_REASON = 300  # characters of why a file can't be read
+
+
+def reading_fails(uri: str, read: Callable[[], DataFrame]) -> str | None:
+    """Tell why a file can't be read to its end, all of which `read` gives; None: it can.
+
+    Raises InputsChanged for a file that is gone and ServiceAway when the storage did not answer.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        read().write.format("noop").mode("overwrite").save()
+    except (PySparkException, Py4JJavaError) as error:
+        chain = list(causes(error))
+        text = " ".join(chain)
+        if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
+            raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
+        if is_damage(chain):
+            return _said(error)
+        if "FAILED_READ_FILE" not in text and not is_away(chain):
+            raise
+        raise ServiceAway(
+            f"{uri} can't be read now: {chain[-1]}",
+            remedy="see that its storage is there, then run again; where that is all well, put the file there anew",
+        ) from error
+    return None
+
+
+def _said(error: Any) -> str:
+    """All that the cause of all says, in one line, without what differs each time; the file that it names is known."""
+    *_, last = messages(error)
+    return " ".join(_OBJECT.sub("", last.partition("CSV file: ")[0]).split())[:LONGEST_REASON]

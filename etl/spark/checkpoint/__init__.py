@@ -1,0 +1,1 @@
+"""Spark's checkpoints, read and seeded without Spark."""

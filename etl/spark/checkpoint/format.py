@@ -1,0 +1,264 @@
+"""The files of Spark 4.3's checkpoint: how each is written, and reading them whole or not at all.
+
+    metadata                  {"id": "<stream id>"}
+    offsets/<batch>           v1 | a line of JSON about the batch | for each source {"logOffset": <n>} or -
+    commits/<batch>           v1 | a line of JSON
+    sources/<i>/<n>           v1 | for each file of log entry n {"path", "timestamp", "batchId": n}
+    sources/<i>/<n>.compact   the same for all entries up to n
+    state/                    what the transform keeps, in a format of Spark's own
+
+The `batchId` of a source's log counts that log's entries: a batch in which one source had nothing new does
+not move it, so it is no id of a micro-batch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pyarrow import fs
+
+from etl.common.errors import ServiceAway
+
+COMPACT = ".compact"
+COMPACTED = 10  # every so many entries Spark writes a compacted one: spark.sql.streaming.fileSource.log.compactInterval
+LOGS = ("offsets", "commits", "sources")
+NO_ENTRY = -1  # the offset of a source that has given nothing yet
+VOID_OFFSET = "-"
+
+_VERSION = "v1"
+_ANY_VERSION = re.compile(r"v\d+")
+
+
+class Torn(Exception):
+    """A file of the checkpoint is missing or unreadable; the text says which, and how."""
+
+
+class FileLike(Protocol):
+    """What a file must tell to be written into a source's log."""
+
+    @property
+    def uri(self) -> str: ...
+    @property
+    def mtime_ms(self) -> int: ...
+    @property
+    def source(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedFile:
+    """One file as Spark logged it when it listed it."""
+
+    uri: str  # percent-encoded
+    mtime_ms: int  # as listed
+    source: int  # position among the query's sources
+    entry: int  # of that source's log
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a batch began with, besides its inputs."""
+
+    watermark_ms: int  # since 1970, as the batches before had left it
+    time_ms: int  # its own, since 1970: what current_timestamp() is
+    pinned: Mapping[str, Any] = field(default_factory=dict)  # settings that the state depends on
+
+    @property
+    def as_logged(self) -> dict[str, Any]:
+        return {"batchWatermarkMs": self.watermark_ms, "batchTimestampMs": self.time_ms, "conf": self.pinned}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """A checkpoint's folder, local or on S3."""
+
+    uri: str
+    store: fs.FileSystem = field(repr=False)
+    root: str  # in the store's terms
+
+    def names(self) -> frozenset[str]:
+        """Paths below the root of all files of Spark's logs, without those hidden from Spark; none of the state."""
+        found = self._list("", recursive=False)
+        for folder in LOGS:
+            found += self._list(folder, recursive=True)
+        files = (one.path for one in found if one.type == fs.FileType.File)
+        below = (path.removeprefix(self.root).lstrip("/") for path in files)
+        return frozenset(name for name in below if not name.rpartition("/")[2].startswith("."))
+
+    def has(self, folder: str) -> bool:
+        """Whether there is anything in the folder; of what is deeper nothing is listed."""
+        return bool(self._list(folder, recursive=False))
+
+    def _list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        place = f"{self.root}/{folder}".rstrip("/")
+        try:
+            found = self.store.get_file_info(
+                fs.FileSelector(place, recursive=recursive, allow_not_found=True)
+            )
+            return list(found)
+        except OSError as error:
+            seen = f"Checkpoint {self.uri} can't be listed: {error}"
+            raise ServiceAway(seen, remedy="run again") from error
+
+    def read(self, name: str) -> str:
+        """The text of a file. Raises Torn when it is missing or no text."""
+        try:
+            with self.store.open_input_stream(f"{self.root}/{name}") as stream:
+                content: bytes = stream.read()
+            return content.decode()
+        except FileNotFoundError:
+            raise Torn(f"{name} is missing") from None
+        except UnicodeDecodeError:
+            raise Torn(f"{name} is torn: it is no text") from None
+        except OSError as error:
+            seen = f"Checkpoint {self.uri}: {name} can't be read: {error}"
+            raise ServiceAway(seen, remedy="run again") from error
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file, which appears whole."""
+        path = f"{self.root}/{name}"
+        try:
+            if not isinstance(self.store, fs.LocalFileSystem):
+                with self.store.open_output_stream(path) as out:  # S3 shows an object once it is complete
+                    out.write(text.encode())
+                return
+            folder, _, last = path.rpartition("/")
+            draft = f"{folder}/.{last}.{secrets.token_hex(4)}"
+            self.store.create_dir(folder, recursive=True)
+            with self.store.open_output_stream(draft) as out:
+                out.write(text.encode())
+            self._delete(f"{folder}/.{last}.crc")  # Hadoop's sum of what was there
+            self.store.move(draft, path)
+        except OSError as error:
+            seen = f"Checkpoint {self.uri}: {name} can't be written: {error}"
+            raise ServiceAway(seen, remedy="run again") from error
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        folder, _, last = f"{self.root}/{name}".rpartition("/")
+        try:
+            self._delete(f"{folder}/{last}")
+            self._delete(f"{folder}/.{last}.crc")
+        except OSError as error:
+            seen = f"Checkpoint {self.uri}: {name} can't be removed: {error}"
+            raise ServiceAway(seen, remedy="run again") from error
+
+    def _delete(self, path: str) -> None:
+        if self.store.get_file_info(path).type != fs.FileType.NotFound:
+            self.store.delete_file(path)
+
+
+def parse_metadata(text: str) -> str:
+    """The stream's id."""
+    found = _object("metadata", text)
+    if not isinstance(found.get("id"), str):
+        raise Torn("metadata is torn: it names no stream")
+    return str(found["id"])
+
+
+def offset_lines(name: str, text: str) -> list[str]:
+    """What the batch reads, for each source, in the source's own form."""
+    lines = _lines(name, text)
+    if len(lines) < 2:
+        raise Torn(f"{name} is torn: it names no source")
+    _object(name, lines[0])
+    return lines[1:]
+
+
+def parse_offsets(name: str, text: str) -> tuple[int, ...]:
+    """The last log entry that the batch reads, for each source of files."""
+    ends = []
+    for line in offset_lines(name, text):
+        end = NO_ENTRY if line == VOID_OFFSET else _object(name, line).get("logOffset")
+        if not isinstance(end, int):
+            raise Torn(f"{name} is torn: {line[:60]!r} is no offset of a file source")
+        ends.append(end)
+    return tuple(ends)
+
+
+def parse_about(name: str, text: str) -> About:
+    found = _object(name, (_lines(name, text) or [""])[0])
+    about = About(
+        watermark_ms=found.get("batchWatermarkMs", 0),
+        time_ms=found.get("batchTimestampMs", 0),
+        pinned=found.get("conf", {}),
+    )
+    if not isinstance(about.watermark_ms, int) or not isinstance(about.time_ms, int):
+        raise Torn(f"{name} is torn: {text[:60]!r} is no batch's time")
+    return about
+
+
+def parse_commit(name: str, text: str) -> int:
+    """The watermark after the batch, in ms since 1970; the version differs with the state store's."""
+    version, *lines = text.split("\n")
+    if not _ANY_VERSION.fullmatch(version) or len(lines) != 1:
+        raise Torn(f"{name} is torn: it has {len(lines)} lines after {version[:20]!r}")
+    watermark = _object(name, lines[0]).get("nextBatchWatermarkMs", 0)
+    if not isinstance(watermark, int):
+        raise Torn(f"{name} is torn: {watermark!r} is no watermark")
+    return watermark
+
+
+def parse_log(name: str, text: str, source: int) -> list[LoggedFile]:
+    """The files of one log file, plain or compacted, in Spark's order."""
+    found = []
+    for line in _lines(name, text):
+        value = _object(name, line)
+        try:
+            uri, mtime_ms, entry = str(value["path"]), int(value["timestamp"]), int(value["batchId"])
+        except (KeyError, ValueError, TypeError):
+            raise Torn(f"{name} is torn: {line[:60]!r} names no file") from None
+        found.append(LoggedFile(uri=uri, mtime_ms=mtime_ms, source=source, entry=entry))
+    return found
+
+
+def metadata_text(stream_id: str) -> str:
+    return _json({"id": stream_id})
+
+
+def offsets_text(ends: Iterable[int], about: About) -> str:
+    return lines_text([VOID_OFFSET if end == NO_ENTRY else _json({"logOffset": end}) for end in ends], about)
+
+
+def lines_text(offsets: Iterable[str], about: About) -> str:
+    return "\n".join([_VERSION, _json(about.as_logged), *offsets])
+
+
+def commit_text() -> str:
+    return "\n".join([_VERSION, _json({"nextBatchWatermarkMs": 0})])
+
+
+def log_text(entries: Mapping[int, Iterable[FileLike]]) -> str:
+    """The files of each entry."""
+    lines = [
+        _json({"path": one.uri, "timestamp": one.mtime_ms, "batchId": entry})
+        for entry, files in entries.items()
+        for one in files
+    ]
+    return "\n".join([_VERSION, *lines])
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _lines(name: str, text: str) -> list[str]:
+    """The lines after the version's."""
+    version, *lines = text.split("\n")
+    if version != _VERSION:
+        raise Torn(f"{name} is torn, or of another version than {_VERSION}: it begins with {version[:20]!r}")
+    return lines
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise Torn(f"{name} is torn: {text[:60]!r}")
+    return value

@@ -1,0 +1,121 @@
+"""Spark's classes as one run of it left them, for the next to map into memory: a start takes a third less.
+
+The JVM calls this class data sharing. `python -m etl.spark.class_data`, a step of `make install`, makes the archive for the
+Java and the class path in force, from a small stream that is thrown away. Whether it fits is the JVM's own check at
+every start: one that does not is left out, and costs no more than time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl.common.errors import SetupError, SluiceError
+from etl.common.settings import load_settings
+from etl.services import JarSet, java, spark_jars
+from etl.services import jars as resolve
+from etl.services.process import HOST, only_one
+from etl.spark import jvm_log
+from etl.spark.home import digest
+from etl.spark.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # else every class that can't be kept is a line
+
+
+def option(jars: Path) -> str:
+    """For the JVM of a driver with `jars` before Spark's own: to start from the archive, if there is one."""
+    found = _archive(jars)
+    return f' -XX:SharedArchiveFile="{found}"' if found.exists() else ""
+
+
+def make(jars: Path) -> None:
+    """Make the archive unless it is there, which takes half a minute; those of another Java or Spark here go."""
+    target = _archive(jars)
+    with only_one(jars.parent):
+        if target.exists():
+            return
+        for old in target.parent.glob(f"{target.stem.rpartition('-')[0]}-*"):
+            old.unlink()
+        part = target.with_suffix(".part")
+        _learn(jars, part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())  # half an archive would end every JVM that maps it
+        part.rename(target)
+
+
+def _archive(jars: Path) -> Path:
+    """Its name tells the Java and the class path, and then what stands there now."""
+    places = [java().resolve(), spark_jars(), jars.absolute()]
+    where, what = digest(places), digest([place.stat().st_mtime_ns for place in places])
+    return jars.absolute().parent / f"classes-{where}-{what}.jsa"
+
+
+def _learn(jars: Path, target: Path) -> None:
+    """Run a small stream in a JVM that writes down the classes it loaded when it leaves."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    os.environ |= {"SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
+    configuration = {
+        "spark.master": "local[1]",
+        "spark.ui.enabled": "false",
+        "spark.driver.extraClassPath": f"{jars}/*",
+        "spark.driver.extraJavaOptions": f'{COLLECTOR} {QUIET} -XX:ArchiveClassesAtExit="{target}"',
+        "spark.sql.shuffle.partitions": "1",
+    }
+    try:
+        spark = launched(configuration | LOOPBACK | ROCKSDB, target.parent)
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None
+        with tempfile.TemporaryDirectory() as work:
+            _stream(spark, Path(work))
+        spark.stop()
+    except (OSError, Py4JError, PySparkException) as error:
+        raise _failed() from error
+    gateway.proc.stdin.close()  # the JVM leaves now, and writes the archive
+    if gateway.proc.wait() != 0 or not target.exists():
+        raise _failed()
+
+
+def _failed() -> SetupError:
+    return SetupError(
+        f"the JVM that was to write it failed; what it said is in {jvm_log.current()}",
+        remedy="see that it has memory, and 200 MB of disk beside that log, then `make install` again",
+    )
+
+
+def _stream(spark: SparkSession, work: Path) -> None:
+    """What every batch does: JSON, a join, an aggregate with state, Python."""
+    from pyspark.sql import functions as F
+
+    def deliver(batch: DataFrame, number: int) -> None:
+        names = spark.createDataFrame([(number, "a")], "k long, name string")
+        rows = batch.join(F.broadcast(names), "k", "left").withColumn("known", F.col("name").isNotNull())
+        rows.mapInArrow(lambda tables: tables, rows.schema).orderBy("k").collect()
+
+    landing = work / "landing"
+    landing.mkdir()
+    (landing / "one.json").write_text('{"k": 1, "at": "2026-01-01T00:00:00Z"}\n')
+    lines = spark.readStream.text(str(landing))
+    records = lines.select(
+        F.from_json("value", "k long, at timestamp").alias("record"), "_metadata.file_path"
+    )
+    counts = records.groupBy("record.k", F.window("record.at", "1 hour")).count()
+    stream = counts.writeStream.outputMode("update").foreachBatch(deliver).trigger(availableNow=True)
+    stream.option("checkpointLocation", str(work / "checkpoint")).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    try:
+        make(resolve(JarSet.SPARK, load_settings().jars))
+    except SluiceError as error:
+        print(
+            f"no archive of Spark's classes, so each run starts a few seconds later: {error}", file=sys.stderr
+        )
+        sys.exit(error.exit_code)

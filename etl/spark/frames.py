@@ -1,0 +1,44 @@
+"""Names and nests columns of Spark's frames, and reads stored Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+# Spark's own formats end at milliseconds.
+NESTED = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions take it, whatever is in it."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def output(frame: DataFrame) -> DataFrame:
+    """The transform's output with nested columns as JSON text, the same in both sinks."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    def plain(name: str, kind: Any) -> Column:
+        column = F.col(quoted(name))
+        nested = isinstance(kind, ArrayType | MapType | StructType | VariantType)
+        return F.to_json(column, NESTED).alias(name) if nested else column
+
+    return frame.select(*(plain(field.name, field.dataType) for field in frame.schema.fields))
+
+
+def parquet(spark: SparkSession, uris: Sequence[str], schema: StructType) -> DataFrame:
+    """The rows of these objects, with the columns of `schema`; none of no object."""
+    if not uris:
+        return spark.createDataFrame([], schema)
+    paths = [uri.replace("s3://", "s3a://", 1) for uri in uris]
+    # recursiveFileLookup keeps Spark from making columns of the folders' names
+    return spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*paths)

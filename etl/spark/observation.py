@@ -1,0 +1,41 @@
+"""Reads what Spark observed of a job, and the micro-batch that is running."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from etl.spark.jvm import java_class
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def observed(frame: DataFrame, name: str) -> dict[str, Any]:
+    """What `observe(name, …)` counted, in the job that was run on exactly this frame.
+
+    Within foreachBatch also what the streaming query itself observes: Spark hands the batch over as an RDD of
+    the query's plan, so the metrics are the query's, whatever was made of the batch. They are those of each
+    partition's last run, so a job that is run again counts once (Spark 4.3).
+    """
+    metrics = frame._jdf.queryExecution().observedMetrics()
+    if not metrics.contains(name):
+        batch = micro_batch(frame)
+        metrics = batch and batch.observedMetrics()
+    if metrics is None or not metrics.contains(name):
+        raise KeyError(f"nothing was observed as {name!r}: no job was run on this frame")
+    from pyspark.serializers import CPickleSerializer
+
+    made = java_class(frame.sparkSession, "org.apache.spark.sql.api.python.PythonSQLUtils")
+    pickled = made.toPyRow(metrics.apply(name))
+    return dict(CPickleSerializer().loads(pickled).asDict())  # type: ignore[no-untyped-call]
+
+
+def micro_batch(frame: DataFrame) -> Any:
+    """Spark's execution of the micro-batch that this thread is in, or None."""
+    session = frame.sparkSession
+    own = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    # The frame's session is a clone that knows no query; the state shared by all sessions does.
+    for query in session._jsparkSession.sharedState().activeStreamingQueries().values():
+        if query.id().toString() == own:
+            return query.lastExecution()
+    return None

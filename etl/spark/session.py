@@ -1,0 +1,182 @@
+"""The Spark session of a run: quiet, on loopback when local, and set so that no input is skipped."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl.common.errors import SetupError
+from etl.common.settings import Settings, load_settings
+from etl.services import JarSet, Services, jars, java
+from etl.services.process import HOST, make_folder
+from etl.spark import class_data, home
+from etl.spark.checkpoint.format import COMPACTED
+from etl.spark.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("sluice")
+
+_COMPACTED = "spark.sql.streaming.fileSource.log.compactInterval"
+LOGGING = Path(__file__).parent / "log4j2.properties"
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+SHUFFLES = "spark.sql.shuffle.partitions"
+ARROW_ROWS = 20_000  # rows of one Arrow batch: bounds a task's memory
+# Batches whose logs and versions of state Spark keeps. Recovery needs the last two, for what is older comes from the ledger;
+# `sluice state` reads a version of state beside a run. Each tenth entry of a log of files has all files ever read.
+RETAINED_BATCHES = 100
+
+
+def configuration(settings: Settings, services: Services) -> dict[str, str]:
+    """Spark's settings in force; the user's own come last, but for those that could lose rows."""
+    _check(settings)
+    local = settings.spark_master.startswith("local")
+    folder = jars(JarSet.SPARK, settings.jars)
+    found = {
+        "spark.master": settings.spark_master,
+        "spark.app.name": "sluice",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {COLLECTOR}",
+        "spark.executor.extraJavaOptions": COLLECTOR,
+        # A source's options may be credentials; Spark shows a query's plan in messages and on its pages.
+        "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|jaas|secret|password|token|key",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+        # Spark's first choice asks for links by a process of `readlink`, thirty times for each batch of a local checkpoint.
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager",
+        "spark.sql.streaming.minBatchesToRetain": str(RETAINED_BATCHES),
+        _COMPACTED: str(COMPACTED),  # `recover` writes such logs, and expects them
+        # A regular expression may need more stack than there is: that ends the job, which names the rule, and not the JVM.
+        "spark.executor.killOnFatalError.depth": "0",
+        **ROCKSDB,
+        # A batch writes what it changed of what a transform keeps.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # A snapshot is uploaded at such a moment alone: within the default minute a run is over, and each one would
+        # read all changes since the first batch.
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+    }
+    if local:
+        cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0] or "1"
+        found[SHUFFLES] = cores if cores.isdigit() else str(os.cpu_count() or 1)
+        found[_LISTING_TASKS] = found[SHUFFLES]  # Spark would make a task of each folder
+        found |= LOOPBACK
+        # on the class path a jar costs nothing; spark.jars would copy each of them
+        found["spark.driver.extraClassPath"] = f"{folder}/*"
+        found["spark.driver.extraJavaOptions"] += class_data.option(folder)
+    else:
+        found["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
+    found |= _s3a(services)
+    kept = {name: found[name] for name in ("spark.sql.streaming.minBatchesToRetain", _COMPACTED)}
+    return found | settings.spark_conf | KEEP_EVERYTHING | kept
+
+
+def _check(settings: Settings) -> None:
+    if settings.spark_conf.get("spark.submit.deployMode", "client") != "client":
+        raise SetupError(
+            "SLUICE_SPARK_CONF asks for cluster mode: the driver would outlive the command that answers for it",
+            remedy="leave spark.submit.deployMode out; docs/airflow.md says how the command itself runs in the cluster",
+        )
+    if shown := sorted(name for name in settings.spark_conf if SECRET.search(name)):
+        raise SetupError(
+            f"SLUICE_SPARK_CONF holds what looks like secrets, and Spark's settings show in `ps`: {', '.join(shown)}",
+            remedy="leave credentials to the standard AWS chain and to password files",
+        )
+
+
+SECRET = re.compile(r"secret|password|token|access\.?key", re.IGNORECASE)
+
+# A setting that skipped or blurred input would break conservation, so these can't be overridden.
+KEEP_EVERYTHING = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",  # an overflow in a transform is an error, not a null
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.csv.parser.columnPruning.enabled": "false",
+    # Parquet's other reader rounds decimals, or makes nulls of them, and cuts whole numbers, where a file's type is wider.
+    "spark.sql.parquet.enableVectorizedReader": "true",
+    "spark.sql.parquet.enableNestedColumnVectorizedReader": "true",
+    "spark.python.worker.reuse": "true",
+}
+
+
+def _s3a(services: Services) -> dict[str, str]:
+    """S3A, for an s3a:// landing or checkpoint and to read the lake; credentials by the AWS chain alone."""
+    found = {
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
+        ".DefaultCredentialsProvider",
+        "spark.hadoop.fs.s3a.endpoint.region": services.s3_region,
+        "spark.hadoop.fs.s3a.attempts.maximum": "3",  # a dead endpoint fails in 41 s instead of 269 s
+        "spark.hadoop.fs.s3a.retry.limit": "4",
+    }
+    if services.s3_endpoint:
+        found["spark.hadoop.fs.s3a.endpoint"] = services.s3_endpoint
+        found["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    return found
+
+
+def start(settings: Settings, services: Services) -> SparkSession:
+    """A new session with `configuration`; what its JVM writes goes to a log below SLUICE_HOME, not to the terminal."""
+    java()  # one line about a missing or old Java, before Spark's own report of it
+    local = settings.spark_master.startswith("local")
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", HOST)
+    found = configuration(settings, services)
+    # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
+    python = found.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = python
+    logs = make_folder(settings.home / "logs")
+    with home.lean(settings.home) if local else nullcontext():
+        return launched(found, logs)
+
+
+@contextmanager
+def unlogged_analysis() -> Iterator[None]:
+    """Within, Spark's analysis errors are raised, and not logged besides."""
+    from pyspark.logger import PySparkLogger
+
+    # Not logging.getLogger: the first to ask decides the class, and Spark's errors are written by its own alone.
+    names = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+    loggers = [PySparkLogger.getLogger(name) for name in names]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Another value of a setting for a while."""
+    from py4j.protocol import Py4JError
+
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        try:
+            spark.conf.set(name, before)
+        except (OSError, Py4JError) as error:  # its JVM is gone; what ended the work matters more
+            log.debug("%s could not be put back: %s", name, error)
+
+
+def session() -> SparkSession:
+    """A Spark session of your own that can read the lake, with the settings in force."""
+    from etl import services
+
+    settings = load_settings()
+    found = services.up(settings)
+    os.environ.update(found.environment)
+    return start(settings, found)

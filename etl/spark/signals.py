@@ -1,0 +1,49 @@
+"""What SIGINT and SIGTERM do to a command: it ends at once, or a run after the batch in flight."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from types import FrameType
+from typing import NoReturn
+
+from etl.common.errors import Stopped
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE_SECONDS = 3.0  # that a JVM has to end, and then the command that has launched it
+
+_stopped = threading.Event()
+_by: Stopped
+
+
+def stop_at_once(number: int, _frame: FrameType | None = None, *, left: str = Stopped.LEFT) -> NoReturn:
+    """End the command; no further signal breaks into its way out."""
+    global _by
+    for one in SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    _by = Stopped(number, left=left)
+    _stopped.set()
+    raise _by
+
+
+def end_with_this(jvm: subprocess.Popen[bytes]) -> None:
+    """End the JVM as soon as this process is stopped at once; where that does not free its way out, end this process, too.
+
+    A signal that breaks into a call to Spark leaves its connection out of step: whatever is asked next, such as to stop,
+    would wait for the answer to that call, which is the end of all batches.
+    """
+
+    def wait() -> None:
+        _stopped.wait()
+        jvm.terminate()
+        try:
+            jvm.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            jvm.kill()
+        time.sleep(GRACE_SECONDS)
+        os._exit(_by.exit_code)
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()

@@ -1,0 +1,217 @@
+"""What a transform keeps between micro-batches, as its plan tells, and what follows from it for its stream.
+
+The state is in the checkpoint. It grows with every batch in its order, so no batch stands alone: one that was
+delivered already still has to run, a single one can't be replayed, and a checkpoint without its state is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from etl.common.errors import SetupError
+from etl.pipeline.state_fingerprint import COMPUTING
+from etl.spark.session import setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+log = logging.getLogger("sluice")
+
+Node = tuple[Any, list[Any]]  # of a plan, with those of its children that are streaming
+
+_KEYS = {
+    "Aggregate": "groupingExpressions",
+    "Deduplicate": "keys",
+    "DeduplicateWithinWatermark": "keys",
+    "FlatMapGroupsInPandasWithState": "groupingAttributes",
+    "TransformWithStateInPySpark": "leftAttributes",
+}
+_STATEFUL = frozenset({*_KEYS, "Distinct", "GlobalLimit"})
+_NO_FILES = "spark.sql.streaming.noDataMicroBatches.enabled"
+AGGREGATE = "Aggregate"
+_DROPPED = "numRowsDroppedByWatermark"
+
+
+def taken(frame: DataFrame) -> tuple[int, ...]:
+    """The pipeline's sources as Spark counts them: in the plan's order, each as often as the transform takes it."""
+    return numbers_of(streaming_nodes(frame))
+
+
+def numbers_of(nodes: Sequence[Node]) -> tuple[int, ...]:
+    return tuple(_number(node) for node, inputs in nodes if not inputs)
+
+
+def _number(leaf: Any) -> int:
+    number = None
+    if leaf.nodeName() == "StreamingRelation":  # of files
+        options = leaf.dataSource().options()
+        number = options.apply(SOURCE_NUMBER) if options.contains(SOURCE_NUMBER) else None
+    elif leaf.nodeName() == "StreamingRelationV2":  # of topics
+        number = leaf.extraOptions().get(SOURCE_NUMBER)
+    if number is None:
+        raise SetupError(
+            f"The transform reads a stream that is none of its sources ({leaf.nodeName()})",
+            remedy="declare it among `sources`, of a stream of its own where its schema is another",
+        )
+    return int(number)
+
+
+def operators(frame: DataFrame) -> tuple[str, ...]:
+    """Every operator of a streaming frame that keeps state, from the output down, with its keys."""
+    return operators_of(streaming_nodes(frame))
+
+
+def operators_of(nodes: Sequence[Node]) -> tuple[str, ...]:
+    computed = _computed(nodes)
+    return tuple(_described(node, computed) for node in _stateful(nodes))
+
+
+def _stateful(nodes: Sequence[Node]) -> Iterator[Any]:
+    return (node for node, inputs in nodes if inputs and _keeps_state(str(node.nodeName()), len(inputs)))
+
+
+def streaming_nodes(frame: DataFrame) -> list[Node]:
+    """Every node of the plan that is streaming, from the output down and the left on, with its streaming children."""
+    found, waiting = list[Node](), [frame._jdf.queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        streams = [child for child in _listed(node.children()) if child.isStreaming()]
+        found.append((node, streams))
+        waiting += reversed(streams)
+    return found
+
+
+def _keeps_state(name: str, streams: int) -> bool:
+    return name in _STATEFUL or "WithState" in name or (name == "Join" and streams > 1)
+
+
+def watermarked(frame: DataFrame) -> frozenset[str]:
+    """The columns, by their ids in the plan, that the watermarks of a transform that keeps state are on.
+
+    One under another name is found as the one that it was; a computed one is no column of what is read.
+    """
+    nodes = streaming_nodes(frame)
+    if next(_stateful(nodes), None) is None:
+        return frozenset()
+    computed, found = _computed(nodes), set[str]()
+    for node, _ in nodes:
+        column = node.eventTime() if node.nodeName() == "EventTimeWatermark" else None
+        while column is not None and column.nodeName() == "AttributeReference":
+            found.add(column.exprId().toString())
+            column = computed.get(column.exprId().toString())
+    return frozenset(found)
+
+
+def column_ids(frame: DataFrame) -> dict[str, str]:
+    """By their ids in the plan, the columns of a frame."""
+    return {
+        one.exprId().toString(): one.name()
+        for one in _listed(frame._jdf.queryExecution().analyzed().output())
+    }
+
+
+def its_batches(frame: DataFrame) -> AbstractContextManager[None]:
+    """While a query of this frame starts: with timers by the clock it makes no batch without files, or would never end."""
+    clocked = any(_clocked(node) for node, _ in streaming_nodes(frame))
+    return setting(frame.sparkSession, _NO_FILES, "false") if clocked else nullcontext()
+
+
+def _clocked(node: Any) -> bool:
+    name = str(node.nodeName())
+    if "WithState" not in name:
+        return False
+    by = node.timeMode() if name.startswith("TransformWithState") else node.timeout()
+    return "ProcessingTime" in str(by.toString())
+
+
+def _described(node: Any, computed: Mapping[str, Any]) -> str:
+    """The operator with what it can't change while it has state: its keys, or how it joins."""
+    name = str(node.nodeName())
+    if name == "Join":
+        return _joined(node, computed)
+    if name not in _KEYS:
+        return name
+    keys = _listed(getattr(node, _KEYS[name])())
+    described = f"{name} by {', '.join(key.sql() + _made_of(key, computed) for key in keys)}"
+    return described + (_figures(node, computed) if name == AGGREGATE else "")
+
+
+def _joined(node: Any, computed: Mapping[str, Any]) -> str:
+    """How it joins, and what the columns that it joins by are computed of."""
+    how = f"Join {node.joinType().sql()} on"
+    if node.condition().isEmpty():
+        return f"{how} all"
+    on = node.condition().get()
+    made = "".join(dict.fromkeys(_expressions(on, computed)))
+    return f"{how} {on.sql()}" + (COMPUTING + made.strip() if made else "")
+
+
+def _figures(node: Any, computed: Mapping[str, Any]) -> str:
+    """What an aggregate computes, in its order: Spark compares the types of what is kept, not what it is a figure of."""
+    found, waiting = list[str](), _listed(node.aggregateExpressions())[::-1]
+    while waiting:
+        one = waiting.pop()
+        if one.nodeName() == "AggregateExpression":
+            found.append(one.sql() + "".join(_expressions(one, computed)))
+        else:
+            waiting += _listed(one.children())[::-1]
+    return f"{COMPUTING}{', '.join(dict.fromkeys(found))}" if found else ""
+
+
+def _expressions(found: Any, computed: Mapping[str, Any]) -> Iterator[str]:
+    """What each computed column within is computed of, in its order."""
+    for leaf in _listed(found.collectLeaves()):
+        made = computed.get(leaf.exprId().toString()) if leaf.nodeName() == "AttributeReference" else None
+        if made is not None:
+            yield f" ({leaf.name()} = {made.sql()})"
+
+
+def _made_of(key: Any, computed: Mapping[str, Any]) -> str:
+    """The columns and constants that a named key is computed of: a window of another width keeps its name."""
+    made = computed.get(key.exprId().toString()) if key.nodeName() == "AttributeReference" else None
+    if made is None:
+        return ""
+    values = _listed(made.valExprs()) if made.nodeName() == "CreateNamedStruct" else [made]
+    leaves = [leaf for value in values for leaf in _listed(value.collectLeaves())]
+    plain = dict.fromkeys(
+        leaf.sql() for leaf in leaves if leaf.nodeName() in ("AttributeReference", "Literal")
+    )
+    return f" ({', '.join(plain)})" if len(plain) > 1 else ""
+
+
+def _computed(nodes: Sequence[Node]) -> dict[str, Any]:
+    """The columns that a plan computes and names, by their id: each with its expression."""
+    found: dict[str, Any] = {}
+    for node, _ in nodes:
+        if node.nodeName() == "Project":
+            aliases = [one for one in _listed(node.projectList()) if one.nodeName() == "Alias"]
+            found |= {one.exprId().toString(): one.child() for one in aliases}
+        elif node.nodeName() == "Expand":  # several rows of one: sliding windows, rollup
+            row = zip(_listed(node.output()), _listed(node.projections().head()), strict=True)
+            found |= {
+                one.exprId().toString(): made for one, made in row if made.nodeName() != "AttributeReference"
+            }
+    return found
+
+
+def _listed(found: Any) -> list[Any]:
+    """The elements of a Scala Seq."""
+    return [found.apply(number) for number in range(found.size())]
+
+
+def dropped(execution: Any) -> int:
+    """How many rows, or groups of rows, the operators of a micro-batch that was run left out behind the watermark."""
+    total, waiting = 0, [execution.executedPlan()]
+    while waiting:
+        node = waiting.pop()
+        if node.metrics().contains(_DROPPED):
+            total += node.metrics().apply(_DROPPED).value()
+        waiting += _listed(node.children())
+    return total
+
+
+SOURCE_NUMBER = "sluiceSource"  # an option that Spark keeps in the plan and makes nothing of

@@ -1,0 +1,42 @@
+"""Runs a function in each task of a frame, and brings the tasks' messages to the driver."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
+    """The job that calls `work(batches, partition=…, number=…)` in each task, whose answer is the task's message."""
+    names = frame.columns  # mapInArrow takes a name with a dot in it for a path
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "runs within a Spark task"
+        named = (batch.rename_columns(names) for batch in batches)
+        yield dump(work(named, partition=context.partitionId(), number=context.taskAttemptId()))
+
+    return frame.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(run, "report binary")
+
+
+def collect(job: DataFrame) -> list[Any]:
+    """Run such a job; what its tasks answered."""
+    return [load(bytes(row.report)) for row in job.collect()]
+
+
+def dump(report: object) -> pa.RecordBatch:
+    """The message that a task sends to the driver: one row, one binary column."""
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
+
+
+def load(message: bytes) -> Any:
+    """The report within a message that `dump` made."""
+    return pickle.loads(message)
