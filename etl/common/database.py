@@ -31,7 +31,7 @@ _ours: WeakSet[Connection] = WeakSet()  # connections of this process
 
 
 def connect(dsn: str) -> Connection:
-    """A new connection, or ServiceAway."""
+    """Open a new connection. Raises ServiceAway where none can be opened."""
     try:
         connection: Connection = psycopg2.connect(dsn, **CONNECTION)
     except psycopg2.OperationalError as error:
@@ -52,10 +52,10 @@ def cancel_statements() -> None:
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[Cursor]:
-    """One READ COMMITTED transaction with its own timeouts, in UTC whatever the server's zone: all of it, or nothing.
+    """Run one READ COMMITTED transaction with our timeouts, in UTC whatever the server's zone: all of it, or nothing.
 
-    An error inside rolls back and goes on upwards: caught within, PostgreSQL would turn COMMIT into
-    ROLLBACK and tell nobody.
+    An error inside rolls back and goes on upwards: caught within, PostgreSQL would turn COMMIT into ROLLBACK
+    and tell nobody.
     """
     with connection.cursor() as cursor:
         try:
@@ -71,7 +71,7 @@ def transaction(connection: Connection) -> Iterator[Cursor]:
 
 
 def _settings() -> sql.Composed:
-    """Of one transaction, in one statement to send, whatever the server's or the role's own say."""
+    """Compose the settings of one transaction as one statement, whatever the server's or the role's own say."""
     isolation = sql.SQL("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     one = sql.SQL("SET LOCAL {} = {}")
     found = {**TIMEOUTS, "timezone": "UTC", "extra_float_digits": 1}  # the last: or text loses of a fraction
@@ -81,7 +81,7 @@ def _settings() -> sql.Composed:
 
 
 def lacks_rights(seen: str) -> SetupError:
-    """What was `seen` is for whoever may grant rights to mend."""
+    """Make the SetupError for `seen`, a lack of rights that only whoever may grant them can mend."""
     return SetupError(
         seen, remedy="`sluice doctor --rights` prints what the role needs, for whoever may grant it"
     )
@@ -93,7 +93,7 @@ def _refused(error: psycopg2.Error) -> SetupError:
 
 @contextmanager
 def session(dsn: str) -> Iterator[Cursor]:
-    """One transaction on a connection of its own."""
+    """Open a connection of its own, run one transaction on it, and close it."""
     connection = connect(dsn)
     try:
         with transaction(connection) as cursor:
@@ -109,13 +109,13 @@ def run(cursor: Cursor, room: str, name: str, values: Mapping[str, Any] | None =
 
 
 def row(cursor: Cursor) -> dict[str, Any] | None:
-    """The next row by column name, or None."""
+    """Return the next row by column name, or None."""
     found = cursor.fetchone()
     return None if found is None else _named(cursor, found)
 
 
 def rows(cursor: Cursor) -> list[dict[str, Any]]:
-    """All rows that are left, by column name."""
+    """Return all rows that are left, by column name."""
     return [_named(cursor, found) for found in cursor.fetchall()]
 
 
@@ -201,12 +201,15 @@ def ensure_schema(cursor: Cursor, name: str) -> None:
 
 
 def lock_schemas(cursor: Cursor) -> None:
-    """Before something is made IF NOT EXISTS: two at once would collide; within the lock it sees what the other made."""
+    """Lock out all others that make something IF NOT EXISTS: two at once would collide.
+
+    Within the lock, which the transaction's end releases, one sees what the other has made.
+    """
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
 
 
 def is_lost(error: psycopg2.Error) -> bool:
-    """Whether the connection is gone, so that nobody knows how far the server got."""
+    """Return True if the connection is gone, so that nobody knows how far the server got."""
     if isinstance(error, psycopg2.InterfaceError):
         return True
     code = error.pgcode
@@ -216,7 +219,7 @@ def is_lost(error: psycopg2.Error) -> bool:
 
 
 def constraint_of(error: psycopg2.Error) -> str | None:
-    """The name of the unique constraint that `error` violated, if it did."""
+    """Return the name of the unique constraint that `error` violated, None if it violated none."""
     return error.diag.constraint_name if error.pgcode == errorcodes.UNIQUE_VIOLATION else None
 
 

@@ -36,7 +36,7 @@ class TableRefused(SluiceError):
 
 
 class InputsDoubled(SetupError):
-    """A file that two patterns of one pipeline match: it would be delivered twice, so nothing of it was (exit 2)."""
+    """Two patterns of one pipeline match the same file: nothing was delivered, or the file would be twice (exit 2)."""
 
 
 class ContractBroken(SluiceError):
@@ -104,7 +104,7 @@ class StateChanged(NeedsPerson):
 
 
 class FilesUnread(NeedsPerson):
-    """Files had landed before the run began, and Spark has passed over them; what it did not is delivered."""
+    """Files had landed before the run began, and Spark has passed over them; the other files are delivered."""
 
 
 class VerdictUnknown(NeedsPerson):
@@ -130,7 +130,7 @@ class Fenced(SluiceError):
 
     @classmethod
     def beside(cls, pipeline: str, delivery_id: int) -> Self:
-        """Of a replay or release, which neither takes the stream's lease nor loses anything to it."""
+        """Make the error of a replay or release, which neither takes the stream's lease nor loses anything to it."""
         return cls(
             f"Delivery {delivery_id} of {pipeline} was not committed: its run was given up, or PostgreSQL went back"
             " in time",
@@ -167,7 +167,11 @@ class Stopped(BaseException):
 
     @classmethod
     def behind(cls, error: BaseException) -> Stopped | None:
-        """The signal that had ended what `error` then hid: a JVM that died of the same signal fails whatever asks it."""
+        """Return the Stopped that `error` hides in its context, None if there is none.
+
+        A JVM that died of the same signal fails whatever asks it, so the error that is seen is seldom the
+        signal's own.
+        """
         seen: BaseException | None = error
         while seen is not None and not isinstance(seen, cls):
             seen = seen.__context__

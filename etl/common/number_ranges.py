@@ -12,7 +12,7 @@ MOST = 2**63 - 1  # PostgreSQL's greatest number
 
 
 def first_and_last(what: str, text: str) -> Span:
-    """Of `A..B` or `A`, which a person wrote for `what`; SetupError where it is neither."""
+    """Read `A..B` or `A`, which a person wrote for `what`. Raises SetupError where it is neither."""
     found = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
     if found is None:
         raise SetupError(f"{what} {text!r} is neither A..B nor a number", remedy=f"such as {what} 4..7")
@@ -23,12 +23,12 @@ def first_and_last(what: str, text: str) -> Span:
 
 
 def spans(what: str, text: str) -> tuple[Span, ...]:
-    """The same, of several with commas between."""
+    """Read several of `A..B` or `A`, with commas between. Raises SetupError where one is neither."""
     return tuple(first_and_last(what, one) for one in text.split(","))
 
 
 def written(numbers: Iterable[int]) -> str:
-    """Exactly these numbers, as `spans` reads them."""
+    """Write exactly these numbers as `spans` reads them, such as `4..7,9`."""
     found: list[Span] = []
     for number in sorted(numbers):
         if found and found[-1][1] == number - 1:

@@ -25,7 +25,7 @@ _S3 = re.compile(
 
 
 def outage(error: BaseException) -> SluiceError | None:
-    """What `error` tells of a service, as ServiceAway or Busy; None where it tells of none."""
+    """Return what `error` tells of a service, as ServiceAway or Busy; None where it tells of none."""
     kind = type(error)
     text = f"{kind.__module__}.{kind.__qualname__}: {error}\n{getattr(error, 'java_exception', None) or ''}"
     text = text.replace("builtins.", "", 1)
@@ -47,7 +47,7 @@ def outage(error: BaseException) -> SluiceError | None:
 
 @contextmanager
 def outages_told() -> Iterator[None]:
-    """An error within that tells of an outage is raised as what it is."""
+    """Raise an error within that tells of an outage as ServiceAway or Busy; any other goes on as it is."""
     try:
         yield
     except SluiceError:

@@ -32,7 +32,7 @@ class Ending:
 
     @classmethod
     def by(cls, error: BaseException | None) -> Ending:
-        """The ending that `error` made; None: the run came to its own end."""
+        """Make the ending that `error` led to; None means that the run came to its own end."""
         if error is None:
             return cls(outcome="done")
         outcome = type(error).__name__
@@ -42,7 +42,7 @@ class Ending:
 
 
 def in_short(error: BaseException) -> str:
-    """The first line of its message; of a worker's error also the line that ends the worker's traceback."""
+    """Return the first line of the error's message, and of a worker's error also its traceback's last line."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     ends = [
         line for line in lines[1:] if not line[0].isspace() and not line.startswith(("Traceback", "JVM "))
@@ -51,13 +51,13 @@ def in_short(error: BaseException) -> str:
 
 
 def _kept(text: str) -> str:
-    """In one line, without secrets and NUL, which PostgreSQL's text can't hold, and cut."""
+    """Put the text on one line, cut, without secrets and without NUL, which PostgreSQL's text can't hold."""
     text = " ".join(without_secrets(text).replace("\0", "").split()).encode("utf-8", "replace").decode()
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def without_secrets(text: str) -> str:
-    """The text with what looks like a password, a token or a key masked."""
+    """Return the text with what looks like a password, a token or a key masked."""
     for secret, instead in _SECRETS:
         text = secret.sub(instead, text)
     return text

@@ -28,7 +28,10 @@ _UNQUOTED = "/:@!$&'()*+,;=~-._"
 
 
 def place(uri: str) -> str:
-    """`/absolute/path` or `s3a://bucket/key`, decoded, of a URI or of a local path."""
+    """Return the place that a URI, decoded, or a local path means: `/absolute/path` or `s3a://bucket/key`.
+
+    Raises SetupError for a URI of another scheme.
+    """
     if uri.startswith("file:"):
         return unquote("/" + uri.removeprefix("file:").lstrip("/"))
     if uri.startswith("s3a://"):
@@ -39,7 +42,10 @@ def place(uri: str) -> str:
 
 
 def uri_of(place: str) -> str:
-    """The URI of a place, percent-encoded as java.net.URI does it: beyond ASCII, spaces and controls alone."""
+    """Return the URI of a place, percent-encoded as java.net.URI does it.
+
+    Beyond ASCII that encodes spaces and control characters alone.
+    """
     scheme = "s3a://" if place.startswith("s3a://") else "file://"
     path = place.removeprefix("s3a://")
     return scheme + "".join(quote(char, safe=_UNQUOTED) if _is_quoted(char) else char for char in path)
@@ -50,12 +56,15 @@ def _is_quoted(char: str) -> bool:
 
 
 def is_utf8(path: str) -> bool:
-    """Whether Java can name it: what is no UTF-8 in the name of a local file is a lone surrogate in Python."""
+    """Return True if Java can name the path.
+
+    Bytes of a local file's name that are no UTF-8 are lone surrogates in Python.
+    """
     return shown(path) == path
 
 
 def require_utf8(paths: Iterable[str]) -> None:
-    """Raises SetupError when Java can't name one of them."""
+    """Raise SetupError when Java can't name one of the paths."""
     if unnamed := [shown(path) for path in paths if not is_utf8(path)]:
         raise SetupError(
             f"Java can't read a file whose name is no UTF-8: {some(unnamed)}", remedy="rename it"
@@ -63,35 +72,41 @@ def require_utf8(paths: Iterable[str]) -> None:
 
 
 def shown(path: str) -> str:
-    """A path as text, with bytes that are no UTF-8 as `\\xNN`."""
+    """Return a path as text, with bytes that are no UTF-8 as `\\xNN`."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def spark_path(folder: str | Path) -> str:
-    """A local folder, whatever Spark's own default is; not percent-encoded, for its readers take a path and not a URI."""
+    """Name a local folder for Spark, whatever Spark's own default file system is.
+
+    It is not percent-encoded, for Spark's readers take a path and not a URI.
+    """
     return f"file://{folder}"
 
 
 def landing_place(landing: str) -> str:
-    """The landing as a place without a trailing slash; unlike `place`, percent signs mean themselves."""
+    """Return the landing as a place without a trailing slash; unlike in `place`, percent signs mean themselves."""
     if landing.startswith("s3a://"):
         return landing.rstrip("/")
     return place(landing).rstrip("/") or "/"
 
 
 def s3_client() -> S3Client:
-    """A client whose endpoint, region and credentials come from the AWS chain; it may be used by several threads."""
+    """Return a client with endpoint, region and credentials of the AWS chain; several threads may use it."""
     return _client(aws_environment())
 
 
 def aws_environment() -> tuple[tuple[str, str], ...]:
-    """What the AWS chain reads of the environment: a client that is kept is of this one, and of no other."""
+    """Return the AWS_* variables, which the AWS chain reads: a client that is kept is used with these alone."""
     return tuple(sorted(one for one in os.environ.items() if one[0].startswith("AWS_")))
 
 
 @lru_cache(maxsize=4)
 def _client(environment: tuple[tuple[str, str], ...]) -> S3Client:  # noqa: ARG001 - of another one is another client
-    """Made once: it takes a tenth of a second, and a batch asks several times."""
+    """Make the client of this AWS environment once, and keep it.
+
+    Making one takes a tenth of a second, and a batch asks for it several times.
+    """
     import boto3
     from botocore.config import Config
 
@@ -107,7 +122,10 @@ def _client(environment: tuple[tuple[str, str], ...]) -> S3Client:  # noqa: ARG0
 
 
 def filesystem(place: str) -> tuple[fs.FileSystem, str]:
-    """What opens `place`, and the path in its terms; S3's endpoint and region are those of the AWS chain."""
+    """Return the file system that opens `place`, and the path in its terms.
+
+    S3's endpoint and region are those of the AWS chain.
+    """
     if not place.startswith("s3a://"):
         return fs.LocalFileSystem(), place.rstrip("/") or "/"
     found = s3_client().meta

@@ -41,7 +41,10 @@ Folders = Annotated[tuple[Path, ...], NoDecode]
 
 
 def config_file() -> Path | None:
-    """The sluice.toml in force: SLUICE_CONFIG, else the nearest one upwards from the working directory."""
+    """Find the sluice.toml in force: SLUICE_CONFIG, else the nearest one upwards from the working directory.
+
+    Returns None where there is none; the file that SLUICE_CONFIG names may be missing.
+    """
     named = os.environ.get(CONFIG_VARIABLE)
     if named:
         try:
@@ -232,7 +235,7 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """The settings in force, or one SetupError that names every problem of the environment and the file."""
+    """Load the settings in force, or raise one SetupError that names every problem of the environment and the file."""
     problems = _unknown_in_environment()
     file = config_file()
     try:
@@ -254,7 +257,10 @@ def load_settings() -> Settings:
 
 
 def with_spark_conf(settings: Settings, pairs: Iterable[str]) -> Settings:
-    """The settings with some of Spark's set anew, each as NAME=VALUE."""
+    """Return the settings with some of Spark's set anew, each given as NAME=VALUE.
+
+    Raises SetupError for a pair that is no setting of Spark.
+    """
     conf = dict(settings.spark_conf)
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -320,7 +326,10 @@ def _json(text: str, kind: type[list[Any] | dict[str, Any]]) -> object:
 
 
 def same_place(settings: Settings) -> dict[str, str]:
-    """All settings in force, as another command takes them from its environment."""
+    """Return all settings in force as environment variables from which another command takes them.
+
+    The values are in the clear: passwords and keys, where there are some, are among them.
+    """
     values = settings.model_dump(exclude_none=True)
     return {f"SLUICE_{name.upper()}": _text(value) for name, value in values.items()}
 
@@ -338,7 +347,7 @@ def _text(value: object) -> str:
 
 
 def _folders(folders: tuple[Path, ...]) -> str:
-    """As PATH has them, or as JSON where that would read back as others."""
+    """Join the folders as PATH does, or as JSON where PATH's form would read back as other folders."""
     names = [str(folder) for folder in folders]
     joined = os.pathsep.join(names)
     return joined if joined.split(os.pathsep) == names else json.dumps(names)

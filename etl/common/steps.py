@@ -67,12 +67,12 @@ def reached(step: Step) -> None:
 
 
 def committing() -> bool:
-    """Whether this process is in the middle of a commit, by the step that it last came to."""
+    """Return True if this process is in the middle of a commit, by the step that it last came to."""
     return _last in COMMIT
 
 
 def phases_ms() -> dict[str, int]:
-    """How long each phase of the delivery took that this process has just made."""
+    """Return how long each phase of the delivery that this process has just made took, in milliseconds."""
     return {name: round(1000 * (_moments[end] - _moments[start])) for name, (start, end) in PHASES.items()}
 
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 
 def counted(count: int, one: str, more: str | None = None) -> str:
-    """`1 batch`, `2 batches`: the noun in the number that the count asks for; `more` is `one` with an s, if not given."""
+    """Write the count with its noun, singular or plural: `1 batch`, `2 batches`; `more` is `one` with an s by default."""
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
 def left_out(count: int) -> str:
-    """Say what Spark's operators left out; of an aggregate each may be a group of many records."""
+    """Say how many rows Spark's operators left out; each one of an aggregate may be a group of many records."""
     one = count == 1
     rows, are = ("row, or group of rows,", "is") if one else ("rows, or groups of rows,", "are")
     return f"{count:,} {rows} came behind the watermark and {are} in neither sink"
 
 
 def some(items: Sequence[str], most: int = 5) -> str:
-    """The first of them in one sentence, and how many more there are."""
+    """Join the first `most` items into one sentence, and tell how many more there are."""
     return "; ".join(items[:most]) + (f"; and {len(items) - most:,} more" if len(items) > most else "")

@@ -53,7 +53,7 @@ class Status:
 
 
 def up(settings: Settings) -> Services:
-    """Both services, running: started here if they are embedded and were not."""
+    """Start the embedded services that do not run yet, and return how to reach PostgreSQL and S3."""
     if not (settings.embedded_postgres or settings.embedded_s3):
         return _services(settings, None, None)
     java()  # before anything is started: Spark needs it too
@@ -65,7 +65,7 @@ def up(settings: Settings) -> Services:
 
 @contextmanager
 def _not_alone(settings: Settings) -> Iterator[None]:
-    """An S3 server that did not run before does not run after a failure either."""
+    """Stop the S3 server after a failure within, if it did not run before."""
     ran = s3.running(_s3(settings)) is not None
     try:
         yield
@@ -77,7 +77,7 @@ def _not_alone(settings: Settings) -> Iterator[None]:
 
 
 def down(settings: Settings) -> tuple[str, ...]:
-    """Stop the embedded services; the names of those that ran."""
+    """Stop the embedded services, and return the names of those that ran."""
     if not settings.home.is_dir():
         return ()
     with only_one(settings.home):
@@ -86,7 +86,7 @@ def down(settings: Settings) -> tuple[str, ...]:
 
 
 def find_postgres(settings: Settings) -> str:
-    """The connection string of a PostgreSQL that runs, or ServiceAway; starts nothing."""
+    """Return the connection string of a PostgreSQL that runs; start nothing. Raises ServiceAway."""
     if settings.postgres is not None:
         return settings.postgres.get_secret_value()
     database = _postgres(settings)
@@ -97,7 +97,7 @@ def find_postgres(settings: Settings) -> str:
 
 
 def status(settings: Settings) -> tuple[Status, ...]:
-    """The embedded services that these settings use, running or not; starts nothing."""
+    """Return the state of the embedded services that these settings use, running or not; start nothing."""
     found = []
     if settings.embedded_postgres:
         database = _postgres(settings)

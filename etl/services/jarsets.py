@@ -60,7 +60,10 @@ SMALL_SERVER = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def java() -> Path:
-    """The java that Spark would run too: JAVA_HOME's, else the one on PATH; never one that is too old."""
+    """Find the java that Spark would run too: JAVA_HOME's, else the one on PATH. Raises SetupError.
+
+    One that is missing, does not run or is too old is an error.
+    """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     where = f"JAVA_HOME={home}" if home else "PATH"
@@ -82,7 +85,7 @@ def _said_of_itself(found: str) -> str:
 
 
 def jars(which: JarSet, folder: Path) -> Path:
-    """The folder below `folder` that holds exactly the set's jars; resolved now if it is not there."""
+    """Return the folder below `folder` that holds exactly the set's jars; resolve them if it is not there."""
     target = folder / which.value
     if target.is_dir():
         return target
@@ -114,7 +117,7 @@ def record(which: JarSet, folder: Path, into: Path) -> None:
 
 
 def _resolve(which: JarSet, target: Path) -> None:
-    """Put the set into `target`: as a whole, checked, or not at all."""
+    """Put the set's jars into `target`: as a whole, checked, or not at all. Raises SetupError."""
     # with a cache of its own: a half-filled ~/.m2 or ~/.ivy2 can't make it fail
     work = make_folder(target.with_name(f".{which}.part"))
     expected = dict(line.split() for line in _lines(f"{which}.lock"))
@@ -145,7 +148,10 @@ def _fetch(which: JarSet, coordinates: list[str], work: Path) -> Path:
 
 
 def _ivy(work: Path, *, poms: bool) -> Path:
-    """Ivy's settings: Maven Central alone. SHA-1 files are not asked for, since SHA-256 is checked here."""
+    """Write Ivy's settings, which name Maven Central or its mirror alone, and return their path.
+
+    SHA-1 files are not asked for, since SHA-256 is checked here.
+    """
     mirror = os.environ.get(REPOSITORY_VARIABLE)
     root = f" root={quoteattr(mirror)}" if mirror else ""
     settings = work / "ivysettings.xml"
@@ -176,7 +182,7 @@ def _lines(file: str) -> list[str]:
 
 
 def spark_jars() -> Path:
-    """The folder of the jars that pyspark brings along."""
+    """Return the folder of the jars that pyspark brings along. Raises SetupError without pyspark."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise SetupError("pyspark is not installed", remedy="make install")

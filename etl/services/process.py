@@ -34,7 +34,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path, mode: int = 0o755) -> Path:
-    """Create the folder and its parents, or say in one line why that can't be."""
+    """Create the folder and its parents. Raises SetupError, which says in one line why that can't be."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=mode)
     except OSError as error:
@@ -63,7 +63,7 @@ def port_is_free(port: int) -> bool:
 
 
 def _trouble(port: int) -> OSError | None:
-    """Why nobody can listen on the port now; None where one can."""
+    """Return the error that keeps anybody from listening on the port now; None where one can listen."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -76,7 +76,8 @@ def _trouble(port: int) -> OSError | None:
 def free_ports(count: int) -> list[int]:
     """Choose ports that nobody listens on and that nobody else is given while this process lives.
 
-    Not those of which the kernel gives one to each connection: it would, before a server that is told of it listens.
+    Ports are avoided of which the kernel gives one to each connection: it would, before a server that is told
+    of it listens. Raises SetupError where too few are free.
     """
     low, high = map(int, KERNELS_OWN.read_text().split())
     ports = [port for port in DYNAMIC if not low <= port <= high] or DYNAMIC
@@ -91,7 +92,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def _claim(port: int) -> bool:
-    """Whether no other process has chosen the port; a name in the network's namespace says so until this one ends."""
+    """Claim the port for this process, until it ends; return False where another process has chosen it.
+
+    The claim is a socket's name in the network's namespace.
+    """
     claim = socket.socket(socket.AF_UNIX)
     try:
         claim.bind(f"\0sluice-port-{port}")
@@ -103,7 +107,10 @@ def _claim(port: int) -> bool:
 
 
 def choose_port(service: str, wanted: int, memory: Path) -> int:
-    """The port to listen on: the one the settings want, else the remembered one, else any free one."""
+    """Choose the port to listen on: the one the settings want, else the remembered one, else any free one.
+
+    A port chosen anew is remembered in the file `memory`.
+    """
     if wanted:
         _check_port(service, wanted)
         return wanted
@@ -128,7 +135,7 @@ def _check_port(service: str, port: int) -> None:
 
 
 def _remembered(memory: Path) -> int:
-    """The port in the file; 0 where there is none, as in a file that a full disk cut short."""
+    """Read the port in the file; 0 where there is none, as in a file that a full disk cut short."""
     try:
         port = int(memory.read_text())
     except (FileNotFoundError, ValueError):
@@ -137,7 +144,7 @@ def _remembered(memory: Path) -> int:
 
 
 def by_no_proxy() -> dict[str, str]:
-    """For the environment: what a proxy, were one set, is not asked for. It can't reach our 127.0.0.1."""
+    """Return NO_PROXY for an environment, with our 127.0.0.1 added, which a proxy, were one set, can't reach."""
     named = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
     hosts = dict.fromkeys([*filter(None, named.split(",")), HOST, "localhost"])
     return dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(hosts))
@@ -148,7 +155,10 @@ def remember(path: Path, process: psutil.Process, port: int) -> None:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether it has not ended; one that has, and that nobody has asked for its exit code, does not live."""
+    """Return True if the process has not ended.
+
+    One that has ended and whose exit code nobody has asked for yet does not live.
+    """
     try:
         # a JVM that is killed shows its first thread's end, and lets its port go with the last one's
         ended = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() < 2
@@ -164,7 +174,7 @@ def tell(process: psutil.Process, number: signal.Signals) -> None:
 
 
 def have_ended(processes: Collection[psutil.Process], within: float) -> bool:
-    """Wait until none of them lives; False when one still does after so many seconds."""
+    """Wait until none of the processes lives; return False when one still does after `within` seconds."""
     deadline = time.monotonic() + within
     while any(lives(process) for process in processes):
         if time.monotonic() > deadline:
@@ -174,7 +184,7 @@ def have_ended(processes: Collection[psutil.Process], within: float) -> bool:
 
 
 def recall(path: Path) -> tuple[psutil.Process, int] | None:
-    """The process noted in `path` with its port, if that very process still runs."""
+    """Return the process noted in `path` with its port, if that very process still runs; else None."""
     try:
         note = json.loads(path.read_text())
         process = psutil.Process(note["pid"])

@@ -87,7 +87,7 @@ class S3:
 
     @property
     def credentials(self) -> Path:
-        """An AWS shared-credentials file, mode 0600."""
+        """Return the path of the AWS shared-credentials file, whose mode is 0600."""
         return self.home / "credentials" / "aws"
 
     @property
@@ -95,7 +95,7 @@ class S3:
         return f"s3://{BUCKET}"
 
     def environment(self, port: int) -> dict[str, str]:
-        """What lets the standard AWS chain in: it holds no secret."""
+        """Return the variables that let the standard AWS chain in; none of them holds a secret."""
         return {
             "AWS_SHARED_CREDENTIALS_FILE": str(self.credentials),
             "AWS_PROFILE": "default",
@@ -127,7 +127,7 @@ def start(server: S3) -> int:
 
 
 def stop(server: S3) -> bool:
-    """Stop the server; False when it did not run."""
+    """Stop the server; return False when it did not run. Raises ServiceAway where it does not end."""
     found = recall(server.note)
     if found is None:
         return False
@@ -151,7 +151,7 @@ def running(server: S3) -> int | None:
 
 
 def _check_chain(server: S3) -> None:
-    """Refuse keys in the environment: the AWS chain would prefer them to the credentials file."""
+    """Raise SetupError for keys in the environment: the AWS chain would prefer them to the credentials file."""
     make_folder(server.home)
     foreign = os.environ.get(KEY_VARIABLE)
     if foreign and foreign != _credentials(server)[0]:
@@ -197,7 +197,7 @@ def _launch(server: S3) -> int:
 
 
 def _credentials(server: S3) -> tuple[str, str]:
-    """The key and secret, made on the first start and kept."""
+    """Return the key and secret, which are made on the first start and kept."""
     if not server.credentials.is_file():
         key, secret = f"SLUICE{secrets.token_hex(7).upper()}", secrets.token_urlsafe(30)
         make_folder(server.credentials.parent, 0o700)
@@ -208,7 +208,7 @@ def _credentials(server: S3) -> tuple[str, str]:
 
 
 def _kept(credentials: Path) -> tuple[str, str]:
-    """The key and secret of the file, or SetupError."""
+    """Read the key and secret from the file. Raises SetupError where one of them is missing."""
     file = configparser.ConfigParser(interpolation=None)
     try:
         file.read(credentials, encoding="utf-8")
@@ -224,7 +224,7 @@ def _kept(credentials: Path) -> tuple[str, str]:
 
 
 def _property(value: object) -> str:
-    """As Java reads it from a .properties file, which is Latin-1 and has escapes."""
+    """Write a value as Java reads it from a .properties file, which is Latin-1 and has escapes."""
     return re.sub(r"[^ -~]", _escaped, str(value).replace("\\", r"\\"))
 
 
@@ -234,7 +234,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def client(server: S3, port: int) -> S3Client:
-    """A client of this very server, whatever the process's own AWS settings are."""
+    """Make a client of this very server, whatever the process's own AWS settings are."""
     import boto3
     from botocore.config import Config
 
@@ -251,13 +251,17 @@ def client(server: S3, port: int) -> S3Client:
 
 
 def _last_words(server: S3) -> str:
-    """What Java itself said; if nothing, what the server did."""
+    """Return the last lines that Java itself said; if there are none, those of the server's log."""
     java_log = server.folder / "java.log"
     return tail(java_log if java_log.stat().st_size else server.log)
 
 
 def _wait_until_ready(server: S3, process: psutil.Process, port: int) -> None:
-    """Return when a signed request was answered and the bucket is there."""
+    """Wait until a signed request was answered, then make the bucket if it is not there.
+
+    Raises SetupError where the server refuses our credentials or did not start, ServiceAway after
+    READY_WITHIN seconds.
+    """
     from botocore.exceptions import BotoCoreError, ClientError
 
     s3 = client(server, port)
