@@ -59,7 +59,7 @@ class WebhookNotifier(BaseNotifier):
 
 
 def notifiers(kind: str, pipeline: str, text: str) -> list[BaseNotifier]:
-    """One for each place that the settings name; none where they name none."""
+    """Make a notifier for each place that the settings name; none where they name none."""
     settings = load_settings()
     found: list[BaseNotifier] = []
     if settings.alert_webhook is not None:
@@ -79,12 +79,15 @@ def notifiers(kind: str, pipeline: str, text: str) -> list[BaseNotifier]:
 
 
 def _escaped(text: str) -> str:
-    """The mail is HTML, and what an error says may hold a vendor's bytes."""
+    """Let Jinja escape each value in the template.
+
+    The mail is HTML, and what an error says may hold a vendor's bytes.
+    """
     return text.replace(" }}", " | e }}")
 
 
 def deadline(pipeline: Pipeline) -> list[DeadlineAlert]:
-    """Tells when a run has not ended in time; it goes on."""
+    """Make the alerts that tell when a run has not ended in time, one for each notifier; the run goes on."""
     if pipeline.deadline is None:
         return []
     text = DEADLINE.format(pipeline=pipeline.name, limit=pipeline.deadline)

@@ -54,7 +54,7 @@ class Api:
         return _call("GET", self.address + path, token=self.token)
 
     def dag_is_known(self, dag: str) -> bool:
-        """Whether the DAG processor has seen the DAG, and its file loads."""
+        """Return True if the DAG processor has seen the DAG, and its file loads."""
         try:
             return not self.get(f"/api/v2/dags/{quote(dag)}")["has_import_errors"]
         except Refused as refused:
@@ -63,7 +63,7 @@ class Api:
             raise
 
     def import_errors(self) -> dict[str, str]:
-        """What keeps a file of the DAG folder from being loaded: its name and the traceback."""
+        """Return the traceback of each file of the DAG folder that can't be loaded, by the file's name."""
         found = self.get("/api/v2/importErrors")["import_errors"]
         return {error["filename"]: error["stack_trace"] for error in found}
 
@@ -74,7 +74,7 @@ class Api:
         self._set_paused(dag, paused=False)
 
     def pause(self, dag: str) -> None:
-        """No new run is started; one that runs goes on."""
+        """Pause the DAG: no new run is started, and one that runs goes on."""
         self._set_paused(dag, paused=True)
 
     def _set_paused(self, dag: str, *, paused: bool) -> None:
@@ -84,7 +84,7 @@ class Api:
     def trigger(
         self, dag: str, conf: Mapping[str, Any] | None = None, *, run_after: datetime | None = None
     ) -> str:
-        """Ask for a run of the DAG; its run id. It starts once the DAG is not paused.
+        """Ask for a run of the DAG, and return its run id. The run starts once the DAG is not paused.
 
         Runs that wait start in the order of their `run_after`, which is now by default.
         """
@@ -95,7 +95,10 @@ class Api:
         return str(_call("POST", address, token=self.token, body=body)["dag_run_id"])
 
     def runs(self, dag: str) -> dict[str, str]:
-        """The state of each run, the newest first; unpausing alone may start one that the schedule owes."""
+        """Return the state of each run by its id, the newest first.
+
+        Unpausing alone may start a run that the schedule owes.
+        """
         found = self.get(f"/api/v2/dags/{quote(dag)}/dagRuns?order_by=-run_after")["dag_runs"]
         return {run["dag_run_id"]: run["state"] for run in found}
 
@@ -107,9 +110,10 @@ class Api:
         return [TaskState(task=t["task_id"], state=t["state"], tries=t["try_number"]) for t in found]
 
     def follow(self, dag: str, run: str, *, within: float, ticks: bool = False) -> Iterator[TaskState]:
-        """Every change of the run's tasks as it comes, until the run has ended.
+        """Yield every change of the run's tasks as it comes, until the run has ended.
 
-        With `ticks` also the tasks as they are each time they were looked at.
+        With `ticks` the tasks are yielded each time they are looked at. Raises ServiceAway where the run has
+        not ended after `within` seconds.
         """
         deadline = time.monotonic() + within
         seen: set[TaskState] = set()
@@ -129,7 +133,7 @@ class Api:
             time.sleep(BETWEEN_LOOKS)
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> list[str]:
-        """What the task's try said, line by line."""
+        """Return the log of one try of the task, line by line."""
         path = f"{_run(dag, run)}/taskInstances/{quote(task)}/logs/{attempt}?full_content=true"
         lines = self.get(path)["content"]
         return [line if isinstance(line, str) else str(line["event"]) for line in lines]
@@ -140,14 +144,14 @@ class Api:
 
 
 def sign_in(address: str, login: Path, user: str = "admin") -> Api:
-    """The API in the name of one of the login file's users."""
+    """Sign in as one of the login file's users, and return the API in that user's name."""
     body = {"username": user, "password": json.loads(login.read_text())[user]}
     token = _call("POST", f"{address}/auth/token", body=body)["access_token"]
     return Api(address=address, token=token)
 
 
 def heartbeats(address: str) -> dict[str, datetime]:
-    """When each healthy component last gave a sign of life; empty while nothing answers."""
+    """Return when each healthy component last gave a sign of life, by name; empty while nothing answers."""
     try:
         found = _call("GET", f"{address}/api/v2/monitor/health")
     except SluiceError:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class FirstQueued(BaseDeadlineReference):
-    """When the run was queued for the first time; *Clear* does not put its deadline off.
+    """The moment when the run was queued for the first time; *Clear* does not put its deadline off.
 
-    Airflow's own DAGRUN_QUEUED_AT can't be had: with it *Clear* of a run whose deadline is still to come is an
-    Internal Server Error (Airflow 3.3, apache/airflow#70368).
+    Airflow's own DAGRUN_QUEUED_AT can't be had: with it *Clear* of a run whose deadline is still to come is
+    an Internal Server Error (Airflow 3.3, apache/airflow#70368).
     """
 
     required_kwargs: ClassVar[set[str]] = {"dag_id", "run_id"}

@@ -113,7 +113,10 @@ def pool(dag_id: str) -> str:
 
 
 def pipeline_dags() -> dict[str, DAG]:
-    """The DAGs of every pipeline whose declaration is right and whose schedule Airflow takes, by their names."""
+    """Make the DAGs of every pipeline whose declaration is right and whose schedule Airflow takes.
+
+    They are returned by their names.
+    """
     pipelines = loadable(load_settings().pipelines)
     refused = refused_schedules(pipelines)
     taken = [pipeline for name, pipeline in pipelines.items() if name not in refused]
@@ -123,7 +126,10 @@ def pipeline_dags() -> dict[str, DAG]:
 
 
 def refused_schedules(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
-    """Why Airflow does not take a pipeline's schedule, by name: one such DAG would take all of its file out."""
+    """Return why Airflow refuses a pipeline's schedule, by the pipeline's name.
+
+    One such DAG would take all DAGs of its file out.
+    """
     found = {}
     for name, pipeline in pipelines.items():
         try:
@@ -136,14 +142,17 @@ def refused_schedules(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
 
 
 def require_schedules(pipelines: Mapping[str, Pipeline]) -> None:
-    """Raises one SetupError that names every pipeline whose schedule Airflow does not take."""
+    """Raise one SetupError that names every pipeline whose schedule Airflow does not take."""
     if refused := refused_schedules(pipelines):
         listed = "".join(f"\n  - {sentence}" for sentence in refused.values())
         raise SetupError(f"Pipelines without a DAG:{listed}", remedy="change these schedules")
 
 
 def pipeline_dag(pipeline: Pipeline) -> DAG:
-    """Runs the pipeline on its schedule, one run at a time; or keeps one up that follows what lands."""
+    """Make the DAG that runs the pipeline on its schedule, one run at a time.
+
+    Of a pipeline that follows, it keeps one run up that follows what lands.
+    """
     with DAG(
         dag_id=pipeline.name,
         description=_description(pipeline),
@@ -169,7 +178,10 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
 
 
 def replays_dag(pipeline: Pipeline) -> DAG:
-    """Replays and releases alone, each when it is asked for, one at a time; never waits for the pipeline's runs."""
+    """Make the DAG of replays and releases alone: each runs when asked for, one at a time.
+
+    It never waits for the pipeline's own runs.
+    """
     with DAG(
         dag_id=replays_of(pipeline.name),
         description=f"Replays and releases of {pipeline.name}, beside its runs",
@@ -195,7 +207,7 @@ def replays_dag(pipeline: Pipeline) -> DAG:
 
 
 def _task(pipeline: Pipeline, form: Mapping[str, Param], **more: Any) -> None:
-    """The only task of a DAG, which takes its one slot; the form's fields are the operator's."""
+    """Make the only task of a DAG, which takes its one slot; the form's fields are the operator's."""
     fields: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in form}
     SluiceRunOperator(
         task_id="run",
@@ -225,7 +237,7 @@ def _told_when_failed(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _ended(pipeline: Pipeline) -> dict[str, Any]:
-    """Of a task that does what there is to do, and ends."""
+    """Return the retry options of a task that does what there is to do, and ends."""
     return {
         "retries": pipeline.retries,
         "max_retry_delay": timedelta(minutes=30),
@@ -234,7 +246,7 @@ def _ended(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _kept_up(pipeline: Pipeline) -> dict[str, Any]:
-    """Of a task that stays up: it is started again for as long as it takes, and each time somebody is told."""
+    """Return the options of a task that stays up: restarted for as long as it takes, telling of each restart."""
     return {
         "follow": True,
         "retries": FOR_EVER,
@@ -246,12 +258,18 @@ def _kept_up(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _paused_when_failed(pipeline: Pipeline) -> dict[str, Any]:
-    """What needs a person ends the run for good, and @continuous would start the next one in the same second."""
+    """Return the option that pauses the DAG of a followed pipeline once a run has failed.
+
+    What needs a person ends the run for good, and @continuous would start the next one in the same second.
+    """
     return {"max_consecutive_failed_dag_runs": 1} if pipeline.follow else {}
 
 
 def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:
-    """Daily: `sluice audit` compares both sinks of each pipeline, `sluice sweep` removes what fenced attempts left."""
+    """Make the daily DAG: `sluice audit` compares both sinks of each pipeline, then `sluice sweep` follows.
+
+    The sweep removes what fenced attempts left.
+    """
     with DAG(
         dag_id="sluice_maintenance",
         description="Audits every pipeline's sinks, then sweeps what fenced attempts left behind",
@@ -281,14 +299,17 @@ def _command(name: str, pipeline: Pipeline) -> BaseOperator:
 
 
 def _schedule(schedule: str | None) -> CronDataIntervalTimetable | str | None:
-    """With a cron string alone the interval would have no length; this timetable's has a start and an end."""
+    """Return Airflow's schedule; a cron string becomes a timetable whose intervals have a start and an end.
+
+    With the string alone an interval would have no length.
+    """
     if schedule is None or schedule == "@once":
         return schedule
     return CronDataIntervalTimetable(schedule, timezone="UTC")
 
 
 def _documentation(pipeline: Pipeline) -> str:
-    """The docstring of the pipeline's file, and where its rows go."""
+    """Return the docstring of the pipeline's file, and where its rows go, as Markdown."""
     docstring = ast.get_docstring(ast.parse(pipeline.file.read_bytes())) if pipeline.file else None
     mode = type(pipeline.sink).__name__.lower()
     suite = f"`{pipeline.suite}`" if pipeline.suite else "none"

@@ -16,13 +16,13 @@ PAGES = "/data-quality"  # below Airflow's own address
 
 
 def place_of() -> str:
-    """The path of the pages as a browser asks for it: Airflow may live below a path of its own."""
+    """Return the path of the pages as a browser asks for it: Airflow may live below a path of its own."""
     address = str(conf.get("api", "base_url", fallback=""))
     return urlsplit(address).path.rstrip("/") + PAGES
 
 
 class QualityLink(BaseOperatorLink):
-    """What this run delivered, and whether it is good."""
+    """A task's link to the page that says what its run delivered, and whether it is good."""
 
     name = "Data quality"
 

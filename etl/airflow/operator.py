@@ -42,7 +42,7 @@ class Ended(RunFailed):
 
 
 class EndedAfterLong(RunFailed):
-    """A run that is to stay up had been up for STEADY at least: it can come up, so the next is not waited for for long."""
+    """A run that is to stay up ended after STEADY or longer: it can come up, so the next try waits briefly."""
 
 
 class TryLater(RunFailed):
@@ -83,7 +83,10 @@ STEADY = timedelta(minutes=10)
 
 
 def kept_up(retry_delay: timedelta) -> ExceptionRetryPolicy:
-    """Of a run that is to stay up: its delays grow with each try, but for the delay after one that had been up for long."""
+    """Make the retry policy of a run that is to stay up.
+
+    Its delays grow with each try, but for the delay after one that had been up for long.
+    """
     steady = RetryRule(
         exception=f"{__name__}.EndedAfterLong",
         action=RetryAction.RETRY,
@@ -94,7 +97,7 @@ def kept_up(retry_delay: timedelta) -> ExceptionRetryPolicy:
 
 
 def assets(pipeline: str) -> tuple[Asset, Asset]:
-    """The pipeline's two outputs. Their events come together, for the sinks do."""
+    """Return the pipeline's two outputs, whose events come together, for the sinks do."""
     return (
         Asset(name=f"{pipeline} (PostgreSQL)", uri=f"x-sluice://{pipeline}/postgresql", group="sluice"),
         Asset(name=f"{pipeline} (lake)", uri=f"x-sluice://{pipeline}/lake", group="sluice"),
@@ -104,15 +107,16 @@ def assets(pipeline: str) -> tuple[Asset, Asset]:
 class SluiceRunOperator(BaseOperator):
     """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
 
-    A backfill, the clear of a run that had succeeded, and deliveries or an interval named in the form are replays, which
-    the form may tell what becomes of released rows and of changed or unreadable inputs; rows named in it are released from
-    quarantine (etl/asked.py). A backfill brings a form of its own, a clear none: it has the one of the run. With `beside` it
-    does these alone, and fails where none is asked for.
+    A backfill, the clear of a run that had succeeded, and deliveries or an interval named in the form are
+    replays. The form may tell them what becomes of released rows and of changed or unreadable inputs. Rows
+    named in the form are released from quarantine (etl/airflow/command/request.py). A backfill brings a form
+    of its own, a clear none: it has the one of the run. With `beside` the operator does replays and releases
+    alone, and fails where none is asked for.
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
-    as XCom even when the run fails; a success makes an asset event with what was delivered since the last one.
-    Ended by Airflow a run comes to the end of its batch first, where that takes no more than GRACE_SECONDS; with
-    `follow` it stays up.
+    as XCom even when the run fails; a success makes an asset event with what was delivered since the last
+    one. A run that Airflow ends comes to the end of its batch first, where that takes no more than
+    GRACE_SECONDS. With `follow` the run stays up.
     """
 
     template_fields = (
@@ -204,14 +208,14 @@ class SluiceRunOperator(BaseOperator):
 
     @property
     def form(self) -> dict[str, Any]:
-        """What it says, in the terms of AirflowTry."""
+        """Return what the form says, in the terms of AirflowTry."""
         names = ("deliveries", "start", "end", "releases", "release", "why")
         texts = {name: getattr(self, name) or None for name in names}
         accepted = ("accept_changed", "accept_unreadable")
         return {**texts, **{name: bool(getattr(self, name)) for name in accepted}}
 
     def _alert(self, summary: dict[str, Any], context: Context) -> None:
-        """Of what this try delivered, however it ended. An alert that can't be sent fails no run that has delivered."""
+        """Alert of what this try delivered, however it ended; an alert that can't be sent fails no run."""
         limit = self.alert_quarantine_share
         if limit is None or not summary:
             return
@@ -238,7 +242,7 @@ class SluiceRunOperator(BaseOperator):
 
 
 class SluiceTaskOperator(BaseOperator):
-    """Any other `sluice` command as a process, such as `audit` or `sweep`: succeeds exactly when it exits with 0."""
+    """Runs any other `sluice` command as a process, such as `audit`; succeeds exactly when it exits with 0."""
 
     template_fields = ("words",)
     ui_color = "#dae8fc"
@@ -263,7 +267,7 @@ class SluiceTaskOperator(BaseOperator):
 
 
 def asked_by(context: Context, **form: Any) -> AirflowTry:
-    """Who asks, in Airflow's own terms, and what the form says; nothing is read out of the text of a run id."""
+    """Return who asks, in Airflow's own terms, and what the form says; no run id's text is interpreted."""
     ti, dag_run = context["ti"], context["dag_run"]
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
     return AirflowTry(
@@ -281,7 +285,10 @@ def asked_by(context: Context, **form: Any) -> AirflowTry:
 
 
 def failure(done: Finished, *, up: timedelta = timedelta(0)) -> RunFailed:
-    """The exit code as an exception, with the command's own last words; `up`: of a run that was to stay up, how long."""
+    """Return the exit code as an exception, with the command's own last words.
+
+    `up` is how long a run that was to stay up had been up.
+    """
     kind = FAILURES.get(done.exit_code, RunFailed)
     if up >= STEADY and kind in (RunFailed, TryLater):
         kind = EndedAfterLong
@@ -290,7 +297,7 @@ def failure(done: Finished, *, up: timedelta = timedelta(0)) -> RunFailed:
 
 
 def told(summary: dict[str, Any]) -> dict[str, Any]:
-    """What an asset event says: the deliveries that no event has named before, their rows, and the lake's snapshot."""
+    """Return what an asset event says: deliveries that no event has named, their rows, the lake's snapshot."""
     return {
         "action": "replaced" if summary["replaced"] else "released" if summary["released"] else "delivered",
         "replaced": summary["replaced"],

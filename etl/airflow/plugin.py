@@ -18,11 +18,11 @@ PREFIX = "sluice_"
 
 
 class Pools:
-    """Listens in the scheduler."""
+    """A listener in the scheduler that creates pools."""
 
     @hookimpl
     def on_dag_run_running(self, dag_run: Any, msg: str) -> None:  # noqa: ARG002 - the hook's own signature
-        """One slot for each pool of ours that the DAG names; one that exists stays as somebody set it."""
+        """Create each pool of ours that the DAG names, with one slot; one that exists stays as it is set."""
         for name in {task.pool for task in dag_run.get_dag().tasks}:
             if name.startswith(PREFIX):
                 create_pool(name)
@@ -68,7 +68,7 @@ def view(destination: str, href: str) -> dict[str, str]:
 
 
 class SluicePlugin(AirflowPlugin):
-    """Airflow reads the attributes."""
+    """The plugin, whose attributes Airflow reads."""
 
     name = "sluice"
     listeners = [Pools()]  # noqa: RUF012

@@ -47,7 +47,7 @@ class Command:
     _process: subprocess.Popen[str] | None = field(default=None, init=False)
 
     def run(self, log: Callable[[str], None]) -> Finished:
-        """Start it and pass each line of its log to `log`, to its end."""
+        """Start the command, pass each line of its log to `log`, and return how it ended."""
         with tempfile.TemporaryFile("w+") as result:
             self._process = _start(self.words, {**os.environ, **self.environment}, result, self.apart)
             said = _follow(self._process, log)
@@ -59,7 +59,7 @@ class Command:
         )
 
     def kill(self) -> None:
-        """End it and all that it started, within a few seconds."""
+        """End the command and all that it started, within a few seconds."""
         if self._process is None or self._process.poll() is not None:
             return
         family = _family(self._process.pid)
@@ -114,7 +114,7 @@ def _family(pid: int) -> list[psutil.Process]:
 
 
 def _json(text: str) -> Any:
-    """What a command printed; nothing where it was killed while it printed."""
+    """Read what a command printed as JSON; None where it is none, as of a command killed while it printed."""
     try:
         return json.loads(text)
     except ValueError:

@@ -36,7 +36,7 @@ class AirflowTry:
 
     @classmethod
     def parse(cls, text: str) -> AirflowTry:
-        """From JSON, as the operator passes it. Raises SetupError."""
+        """Read the try from JSON, as the operator passes it. Raises SetupError."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError) as error:

@@ -78,7 +78,7 @@ def trigger(name: PipelineName) -> None:
 
 
 def where(settings: Settings) -> str | None:
-    """Where Airflow is, if it runs."""
+    """Tell in a line where Airflow is, if it runs; None if it does not."""
     from etl.airflow.local import stack
 
     found = stack.running(settings)

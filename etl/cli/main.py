@@ -63,7 +63,7 @@ def _told(error: BaseException) -> int:
 
 
 def _tell_of_spark() -> None:
-    """Before the error, whose message is to be the last."""
+    """Print the last lines of Spark's log, before the error, whose message is to be the last."""
     if lines := jvm_log.last_lines():
         err.print(shown(f"Spark's log, {jvm_log.current()}, ends with:"))
         for line in lines:
@@ -83,7 +83,7 @@ def _unexpected(error: BaseException) -> int:
 def options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show details and tracebacks.")] = False,
 ) -> None:
-    """Options of every command."""
+    """Set the options of every command: --verbose shows details and tracebacks."""
     if verbose:
         logging.getLogger("sluice").setLevel(logging.DEBUG)
 

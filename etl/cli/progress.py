@@ -41,7 +41,7 @@ RULES_SHOWN = 8
 
 
 def line(pipeline: str, receipt: Receipt) -> str:
-    """One batch in one line of a log."""
+    """Tell of one batch in one line of a log."""
     if receipt.delivered_before:
         return f"{pipeline} batch {receipt.batch_id}: delivered before, as delivery {receipt.delivery_id}"
     held = f", {receipt.quarantined:,} quarantined" if receipt.quarantined else ""
@@ -60,7 +60,7 @@ def line(pipeline: str, receipt: Receipt) -> str:
 def watching(
     place: Place, pipeline: Pipeline, console: Console, stay: Stay
 ) -> Iterator[Callable[[Receipt], None]]:
-    """A function to be told of every batch."""
+    """Yield a function to be told of every batch, which shows it on the terminal or as a line of a log."""
     if not console.is_terminal:
         yield lambda receipt: console.print(line(pipeline.name, receipt), markup=False)
         return
@@ -121,7 +121,7 @@ class _Watch:
 
 
 def files_left(place: Place, pipeline: Pipeline) -> int:
-    """How many landed files the stream takes and no live delivery has yet."""
+    """Count the landed files that the stream takes and no live delivery has yet."""
     migrate(place.services.postgres)
     with session(place.services.postgres) as cursor:
         seen = {one.path for one in deliveries.live_inputs(cursor, pipeline.name)}
@@ -129,7 +129,7 @@ def files_left(place: Place, pipeline: Pipeline) -> int:
 
 
 def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterator[str]:
-    """What a run did, why rows were held, where the rows are, and what to do next."""
+    """Yield lines that say what a run did, why rows are held, where the rows are, and what to do next."""
     yield from done_lines(pipeline, summary)
     held = by_reason(place.services.postgres, summary.pipeline)
     if summary.failed:
@@ -148,7 +148,7 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
 
 
 def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
-    """What a run delivered, or why it delivered nothing."""
+    """Yield lines that say what a run delivered, or why it delivered nothing."""
     if summary.batches:
         rate = summary.records / summary.seconds if summary.seconds else 0
         apart = summary.records != summary.rows_in  # what was read, of a transform that keeps state
@@ -179,6 +179,6 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
 
 
 def _as_called() -> str:
-    """The command as this process was started, for people to copy."""
+    """Return the command as this process was started, quoted for people to copy into a shell."""
     command = Path(sys.argv[0])
     return shlex.quote(os.path.relpath(command)) if command.name == "sluice" else "sluice"

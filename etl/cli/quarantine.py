@@ -233,7 +233,10 @@ def _selected(
     everything: bool,
     why: str,
 ) -> list[HeldRow]:
-    """The held rows that were named; nothing named is an error, not everything."""
+    """Return the held rows that were named.
+
+    Raises SetupError where no row or no reason is named: nothing named does not mean everything.
+    """
     from etl.ledger.quarantine import held_rows, require_held
 
     if not why.strip():

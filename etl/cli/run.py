@@ -48,7 +48,7 @@ def stop(
 
 
 def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
-    """What a person is told of a run that has ended, and of the next one."""
+    """Return two phrases for a person: how a run has ended, and where the next one begins."""
     from etl.operations.control.stop import DIED
 
     unfinished = (

@@ -65,7 +65,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def duration(option: str, text: str) -> dt.timedelta:
-    """Such as 10s, 5m or 1h: from one second to a day. SetupError names the option."""
+    """Read a duration such as 10s, 5m or 1h, from one second to a day.
+
+    Raises SetupError, which names the option.
+    """
     found = re.fullmatch(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)([smh])", text)
     seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
     if not 1 <= seconds <= 86_400:
@@ -74,7 +77,7 @@ def duration(option: str, text: str) -> dt.timedelta:
 
 
 def print_json(content: Any) -> None:
-    """One JSON document; NaN and the infinities, which JSON does not have, as text."""
+    """Print one JSON document; NaN and the infinities, which JSON does not have, are text in it."""
     print_result(json.dumps(_finite(content), indent=2, default=str, allow_nan=False) + "\n")
 
 
@@ -89,17 +92,20 @@ def _finite(content: Any) -> Any:
 
 
 def shown(text: object) -> Text:
-    """A value as a terminal may show it: no markup, and no control character, which could command the terminal."""
+    """Return a value as a terminal may show it: without markup and control characters.
+
+    A control character could command the terminal.
+    """
     return Text("".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(text)))
 
 
 def shown_lines(text: object) -> Text:
-    """Several lines, each as a terminal may show it."""
+    """Return text of several lines, each as a terminal may show it: without markup or control characters."""
     return Text("\n").join(map(shown, str(text).split("\n")))
 
 
 def who() -> str:
-    """The user's name, or the number of one who has none, as in a container."""
+    """Return the user's name, or the number of a user who has none, as in a container."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # KeyError: Python before 3.13, of a uid that has no name

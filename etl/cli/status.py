@@ -62,7 +62,7 @@ def state(
 
 
 def _text(value: Any) -> str:
-    """A key or value as `name=value`, one after the other."""
+    """Write a key or value as `name=value` parts, one after the other."""
     if isinstance(value, Mapping):
         return ", ".join(
             f"{name}=({_text(one)})" if isinstance(one, Mapping) else f"{name}={one}"
@@ -152,7 +152,10 @@ def _show_batches(out: Console, batches: Sequence[Progress]) -> None:
 
 
 def _times(batches: Sequence[Progress]) -> Table:
-    """How long each took and what for, in seconds; the rest is Spark's planning and its marks."""
+    """Make the table of how long each batch took and what for, in seconds.
+
+    The rest is Spark's planning and its marks.
+    """
     table = _table(
         "batch", "began", "rows read", "rows/s", "took", "stage", "judge", "draft", "commit", "rest"
     )
@@ -166,7 +169,10 @@ def _times(batches: Sequence[Progress]) -> Table:
 
 
 def _kept(batches: Sequence[Progress]) -> Table:
-    """What the transform kept after each batch, what came behind its watermark, and what its operators left out."""
+    """Make the table of each batch's state, late records, and what the operators left out.
+
+    State is what the transform kept after the batch; late records came behind its watermark.
+    """
     table = _table("batch", "state rows", "memory", "watermark (UTC)", "late", "dropped", "doubles")
     for one in batches:
         memory = "-" if one.state_bytes is None else f"{one.state_bytes / 1e6:,.1f} MB"

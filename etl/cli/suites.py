@@ -110,7 +110,7 @@ def try_(
 
 
 def show(found: Tried, *, plan: bool) -> None:
-    """What was tried, for people."""
+    """Print for people what `sluice try` found, with Spark's plan if `plan` is set."""
     out = Console(soft_wrap=True)
     files, held = len(found.files), found.held + found.malformed
     out.print(f"{found.pipeline}: {files:,} files; {found.delivered:,} rows delivered, {held:,} held")
@@ -136,7 +136,7 @@ def show(found: Tried, *, plan: bool) -> None:
 
 
 def _upright(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
-    """A line for each column, and beside its name and type the value of each row, of which there may be none."""
+    """Return a line for each column: its name and type, then its value in each row; there may be no rows."""
     return [(*column, *(row[place] for row in rows)) for place, column in enumerate(columns)]
 
 
@@ -233,7 +233,7 @@ def columns(
 
 
 def _said(one: ColumnMetrics) -> str:
-    """A column's figures in one line."""
+    """Write a column's figures in one line."""
     said = [f"{one.rows:,} rows", f"{one.null_share or 0:.2%} null"]
     if (distinct := one.distinct_estimate()) is not None:
         said.append(f"about {distinct:,.0f} distinct")

@@ -52,10 +52,10 @@ def cancel_statements() -> None:
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[Cursor]:
-    """Run one READ COMMITTED transaction with our timeouts, in UTC whatever the server's zone: all of it, or nothing.
+    """Run one READ COMMITTED transaction with our timeouts and in UTC, whatever the server's zone.
 
-    An error inside rolls back and goes on upwards: caught within, PostgreSQL would turn COMMIT into ROLLBACK
-    and tell nobody.
+    All of it is done, or nothing. An error inside rolls back and goes on upwards: caught within, PostgreSQL
+    would turn COMMIT into ROLLBACK and tell nobody.
     """
     with connection.cursor() as cursor:
         try:
@@ -71,7 +71,7 @@ def transaction(connection: Connection) -> Iterator[Cursor]:
 
 
 def _settings() -> sql.Composed:
-    """Compose the settings of one transaction as one statement, whatever the server's or the role's own say."""
+    """Compose one transaction's settings as a single statement, whatever the server's or the role's own say."""
     isolation = sql.SQL("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     one = sql.SQL("SET LOCAL {} = {}")
     found = {**TIMEOUTS, "timezone": "UTC", "extra_float_digits": 1}  # the last: or text loses of a fraction

@@ -36,7 +36,7 @@ class TableRefused(SluiceError):
 
 
 class InputsDoubled(SetupError):
-    """Two patterns of one pipeline match the same file: nothing was delivered, or the file would be twice (exit 2)."""
+    """A file that two patterns of one pipeline match: delivered, it would be twice, so nothing of it was (exit 2)."""
 
 
 class ContractBroken(SluiceError):
@@ -104,7 +104,7 @@ class StateChanged(NeedsPerson):
 
 
 class FilesUnread(NeedsPerson):
-    """Files had landed before the run began, and Spark has passed over them; the other files are delivered."""
+    """Spark has passed over files that had landed before the run began; the other files are delivered."""
 
 
 class VerdictUnknown(NeedsPerson):
@@ -130,7 +130,7 @@ class Fenced(SluiceError):
 
     @classmethod
     def beside(cls, pipeline: str, delivery_id: int) -> Self:
-        """Make the error of a replay or release, which neither takes the stream's lease nor loses anything to it."""
+        """Make the error of a replay or release, which neither takes the stream's lease nor loses by it."""
         return cls(
             f"Delivery {delivery_id} of {pipeline} was not committed: its run was given up, or PostgreSQL went back"
             " in time",

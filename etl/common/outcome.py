@@ -42,7 +42,10 @@ class Ending:
 
 
 def in_short(error: BaseException) -> str:
-    """Return the first line of the error's message, and of a worker's error also its traceback's last line."""
+    """Return the first line of the error's message.
+
+    Of a worker's error, add the line that ends the worker's traceback.
+    """
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     ends = [
         line for line in lines[1:] if not line[0].isspace() and not line.startswith(("Traceback", "JVM "))

@@ -85,7 +85,10 @@ def spark_path(folder: str | Path) -> str:
 
 
 def landing_place(landing: str) -> str:
-    """Return the landing as a place without a trailing slash; unlike in `place`, percent signs mean themselves."""
+    """Return the landing as a place without a trailing slash; here percent signs mean themselves.
+
+    That differs from `place`.
+    """
     if landing.startswith("s3a://"):
         return landing.rstrip("/")
     return place(landing).rstrip("/") or "/"
@@ -97,7 +100,7 @@ def s3_client() -> S3Client:
 
 
 def aws_environment() -> tuple[tuple[str, str], ...]:
-    """Return the AWS_* variables, which the AWS chain reads: a client that is kept is used with these alone."""
+    """Return the AWS_* variables, which the AWS chain reads: a kept client is used with these alone."""
     return tuple(sorted(one for one in os.environ.items() if one[0].startswith("AWS_")))
 
 

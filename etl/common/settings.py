@@ -235,7 +235,7 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """Load the settings in force, or raise one SetupError that names every problem of the environment and the file."""
+    """Load the settings in force. Raises one SetupError, which names every problem of environment and file."""
     problems = _unknown_in_environment()
     file = config_file()
     try:
@@ -328,7 +328,7 @@ def _json(text: str, kind: type[list[Any] | dict[str, Any]]) -> object:
 def same_place(settings: Settings) -> dict[str, str]:
     """Return all settings in force as environment variables from which another command takes them.
 
-    The values are in the clear: passwords and keys, where there are some, are among them.
+    Secrets among them are in the clear.
     """
     values = settings.model_dump(exclude_none=True)
     return {f"SLUICE_{name.upper()}": _text(value) for name, value in values.items()}

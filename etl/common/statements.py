@@ -19,5 +19,5 @@ def _room(room: str) -> dict[str, str]:
 
 
 def statement(room: str, name: str, **identifiers: sql.Composable) -> sql.Composed:
-    """Return the statement `name` of `sql/<room>.sql`, its `{placeholders}` filled with quoted identifiers."""
+    """Return statement `name` of `sql/<room>.sql`, its `{placeholders}` filled with quoted identifiers."""
     return sql.SQL(_room(room)[name]).format(**identifiers)

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 
 
 def counted(count: int, one: str, more: str | None = None) -> str:
-    """Write the count with its noun, singular or plural: `1 batch`, `2 batches`; `more` is `one` with an s by default."""
+    """Write the count with its noun in the right number: `1 batch`, `2 batches`.
+
+    `more` is `one` with an s, if not given.
+    """
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
 def left_out(count: int) -> str:
-    """Say how many rows Spark's operators left out; each one of an aggregate may be a group of many records."""
+    """Say how many rows Spark's operators left out.
+
+    Of an aggregate each may be a group of many records.
+    """
     one = count == 1
     rows, are = ("row, or group of rows,", "is") if one else ("rows, or groups of rows,", "are")
     return f"{count:,} {rows} came behind the watermark and {are} in neither sink"

@@ -195,7 +195,7 @@ def _launch(server: Postgres) -> int:
 
 
 def _for_pg_ctl(path: Path) -> str:
-    """Write the path as pg_ctl can take it: the name alone where the shell that pg_ctl starts would garble the path.
+    """Write the path for pg_ctl: the name alone where the shell that pg_ctl starts would garble the path.
 
     The name is enough, for pg_ctl works in the cluster's folder.
     """
@@ -310,7 +310,7 @@ def _socket_path(server: Postgres) -> Path:
 
 
 def _check_environment() -> None:
-    """Raise SetupError where libpq would take from the environment what is to be the embedded server's own."""
+    """Raise SetupError where libpq would take from the environment what the embedded server has of its own."""
     foreign = [name for name in ("PGPASSWORD", "PGHOSTADDR", "PGSERVICE") if os.environ.get(name)]
     foreign += ["PGSSLMODE"] if os.environ.get("PGSSLMODE", "").startswith(("require", "verify")) else []
     if foreign:
@@ -321,7 +321,10 @@ def _check_environment() -> None:
 
 
 def _wait_until_open(server: Postgres, port: int) -> psycopg2.extensions.connection:
-    """Connect as the owner: at once, or when a recovery after a crash is over. Raises ServiceAway if that takes too long."""
+    """Connect as the owner: at once, or when a recovery after a crash is over.
+
+    Raises ServiceAway if that takes too long, SetupError if the server refuses its own password.
+    """
     deadline = time.monotonic() + RECOVERY_SECONDS
     while True:
         try:

@@ -76,8 +76,8 @@ def _trouble(port: int) -> OSError | None:
 def free_ports(count: int) -> list[int]:
     """Choose ports that nobody listens on and that nobody else is given while this process lives.
 
-    Ports are avoided of which the kernel gives one to each connection: it would, before a server that is told
-    of it listens. Raises SetupError where too few are free.
+    The kernel's own ports, of which it gives one to each connection, are avoided: such a port could be gone
+    before a server that is told of it listens. Raises SetupError where too few are free.
     """
     low, high = map(int, KERNELS_OWN.read_text().split())
     ports = [port for port in DYNAMIC if not low <= port <= high] or DYNAMIC
@@ -144,7 +144,7 @@ def _remembered(memory: Path) -> int:
 
 
 def by_no_proxy() -> dict[str, str]:
-    """Return NO_PROXY for an environment, with our 127.0.0.1 added, which a proxy, were one set, can't reach."""
+    """Return NO_PROXY for an environment, with our 127.0.0.1 in it: a proxy, were one set, can't reach that."""
     named = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
     hosts = dict.fromkeys([*filter(None, named.split(",")), HOST, "localhost"])
     return dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(hosts))

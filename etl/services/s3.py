@@ -151,7 +151,7 @@ def running(server: S3) -> int | None:
 
 
 def _check_chain(server: S3) -> None:
-    """Raise SetupError for keys in the environment: the AWS chain would prefer them to the credentials file."""
+    """Raise SetupError for keys in the environment: the AWS chain prefers them to the credentials file."""
     make_folder(server.home)
     foreign = os.environ.get(KEY_VARIABLE)
     if foreign and foreign != _credentials(server)[0]:

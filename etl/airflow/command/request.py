@@ -60,7 +60,10 @@ def run_asked(
     say: Callable[[str], None],
     stay: Stay,
 ) -> Summary:
-    """Do what is asked for; None: nobody but a person asks, and the stream's next batches are delivered."""
+    """Do what the Airflow try asks for.
+
+    With None nobody but a person asks, and the stream's next batches are delivered.
+    """
     if asked is None:
         return run_stream(place, pipeline, progress=progress, stay=stay)
     dsn = place.services.postgres
@@ -97,7 +100,7 @@ def _replay(
     say: Callable[[str], None],
     became: Became,
 ) -> Summary:
-    """Deliver the chosen again, in their own place; what will be replaced is said first."""
+    """Deliver the chosen deliveries again, in their own place; say first what will be replaced."""
     started = time.monotonic()
     planned = plan(place, pipeline, chosen)
     for line in planned.lines():
@@ -123,7 +126,10 @@ def _replay(
 
 
 def _in_the_form(pipeline: Pipeline, asked: AirflowTry, chosen: Chosen, planned: Plan) -> Remedies:
-    """By a new run whose form names the same: it works for whatever asked for this one."""
+    """Make the remedies: a new run whose form names the same deliveries.
+
+    That works for whatever asked for this run.
+    """
     name, deliveries = planned.pipeline, written(planned.numbers)
     same, fields = f"--deliveries {deliveries}", f'"{DELIVERIES}" {deliveries}'
     if chosen.interval:  # which has history with it
@@ -147,14 +153,17 @@ def _in_the_form(pipeline: Pipeline, asked: AirflowTry, chosen: Chosen, planned:
 
 
 def _dag(pipeline: Pipeline) -> str:
-    """The DAG whose form asks for a replay best: the one that waits for no run."""
+    """Name the DAG whose form asks for a replay best: the one that waits for no run."""
     return replays_of(pipeline.name) if pipeline.has_replays_dag else pipeline.name
 
 
 def _release(
     place: Place, pipeline: Pipeline, asked: AirflowTry, progress: Progress, became: Became, stay: Stay
 ) -> Summary:
-    """Release the rows that the form names, each once: what an earlier try of the same run released is done."""
+    """Release the rows that the form names, each once.
+
+    Rows that an earlier try of the same run released are done, and are not released again.
+    """
     started, dsn, ids = time.monotonic(), place.services.postgres, _numbers(asked)
     summary = Summary(pipeline=pipeline.name, stream="", run="", released=list(ids))
 
@@ -192,7 +201,10 @@ def _numbers(asked: AirflowTry) -> tuple[int, ...]:
 
 
 def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
-    """The deliveries to be replayed, or None: the stream's next batches are asked for."""
+    """Return the deliveries to be replayed, or None where the stream's next batches are asked for.
+
+    Raises SetupError where the form contradicts itself or asks for nothing that this DAG does.
+    """
     if asked.deliveries or asked.start or asked.end:
         return _named(asked)
     if asked.run_type == "backfill":

@@ -30,9 +30,10 @@ Became = Callable[[str], None]  # told the run's id, once it has the lease
 def recorded(
     dsn: str, pipeline: str, asked: AirflowTry, how: Callable[[], str] = lambda: DONE
 ) -> Iterator[Became]:
-    """Keep the record of `asked` around what is done for it.
+    """Keep the record of `asked` around what is done for it; yield a function that notes the run's id.
 
-    `how` tells the outcome of what ended well: after a signal Airflow counts no success, and makes no asset event.
+    `how` tells the outcome of what ended well: after a signal Airflow counts no success, and makes no asset
+    event.
     """
     values = dataclasses.asdict(asked)
     migrate(dsn)
@@ -59,7 +60,7 @@ def recorded(
 
 
 def runs_before_clear(dsn: str, asked: AirflowTry) -> tuple[str, ...]:
-    """What the same DAG run had become before it was last cleared, if it ever succeeded; else nothing."""
+    """Return the runs of the same DAG run before it was last cleared, if it ever succeeded; else none."""
     with session(dsn) as cursor:
         found = run(cursor, "ledger", "runs_before_clear", dataclasses.asdict(asked)).fetchall()
     succeeded = any(outcome == DONE for _, outcome in found)
@@ -67,14 +68,17 @@ def runs_before_clear(dsn: str, asked: AirflowTry) -> tuple[str, ...]:
 
 
 def replayed_before(dsn: str, asked: AirflowTry) -> str | None:
-    """The run by which an earlier try has made the replay that is asked for, and died before it could say so."""
+    """Return the run by which an earlier try made the asked replay and died before it could say so.
+
+    None where there is none.
+    """
     with session(dsn) as cursor:
         found = run(cursor, "ledger", "replayed_before", dataclasses.asdict(asked)).fetchone()
     return None if found is None else str(found[0])
 
 
 def delivered_by(dsn: str, asked: AirflowTry) -> set[int]:
-    """The deliveries of all tries of the same task in the same DAG run."""
+    """Return the deliveries of all tries of the same task in the same DAG run."""
     with session(dsn) as cursor:
         return {number for (number,) in run(cursor, "ledger", "delivered_by_run", dataclasses.asdict(asked))}
 
@@ -91,11 +95,11 @@ class Untold:
 
 
 def untold(dsn: str, pipeline: str, asked: AirflowTry) -> Untold:
-    """What this try is to tell of, its own deliveries included; once it ends well, no other tells of them.
+    """Return what this try is to tell of, its own deliveries included; note how far it tells.
 
-    A run that fails in the middle has delivered, and so has a replay from the command line, but neither makes an asset
-    event: what they did is told by the next run that succeeds. Runs of the DAG for replays and releases tell of what
-    such runs did, others of all else: two that end at once would both tell of the same.
+    A run that fails in the middle has delivered, and so has a replay from the command line, but neither makes
+    an asset event: what they did is told by the next run that succeeds. Runs of the DAG for replays and
+    releases tell of what such runs did, others of all else: two that end at once would both tell of the same.
     """
     values = {"pipeline": pipeline, "dag_id": asked.dag_id, "replays": replays_of(pipeline)}
     with session(dsn) as cursor:

@@ -69,7 +69,7 @@ def _follow(api: Api, name: str, run: str, say: Callable[[str], None]) -> None:
 
 
 def _lines(api: Api, name: str, run: str, attempt: int) -> list[str]:
-    """What the command said in one try; nothing while Airflow has no log of it yet."""
+    """Return what the command said in one try; nothing while Airflow has no log of it yet."""
     try:
         lines = api.log(name, run, TASK, attempt)
     except Refused:

@@ -39,7 +39,10 @@ KEYS = {  # option: its file and how many random bytes it is
 
 
 def write_secrets(airflow: Airflow) -> None:
-    """The passwords and keys, made on the first start and kept: another Fernet key could read no connection."""
+    """Write the passwords and keys on the first start, and keep them.
+
+    Another Fernet key could read no connection.
+    """
     folder = make_folder(airflow.login.parent, 0o700)
     if not airflow.login.is_file():
         write_secret(airflow.login, json.dumps({user: secrets.token_urlsafe(18) for user in USERS}))
@@ -49,7 +52,7 @@ def write_secrets(airflow: Airflow) -> None:
 
 
 def environment(airflow: Airflow, settings: Settings, found: Services) -> dict[str, str]:
-    """What every process of the stack is given. It holds no secret of ours, only the files that have them."""
+    """Return the variables of every process of the stack: no secret of ours, only files that have them."""
     ours = _airflow_variables(airflow, settings)
     if settings.embedded_postgres:
         ours[URL_VARIABLE] = _database_url(found.postgres)
@@ -77,7 +80,7 @@ def environment(airflow: Airflow, settings: Settings, found: Services) -> dict[s
 
 
 def _option(name: str) -> str:
-    """The name without the endings by which Airflow takes an option's value from elsewhere."""
+    """Return the name without the endings by which Airflow takes an option's value from elsewhere."""
     return name.removesuffix("_CMD").removesuffix("_SECRET")
 
 
@@ -120,7 +123,7 @@ def _airflow_variables(airflow: Airflow, settings: Settings) -> dict[str, str]:
 
 
 def _database_url(dsn: str) -> str:
-    """SQLAlchemy's form of the connection string; the password is in the passfile, for both drivers."""
+    """Return SQLAlchemy's form of the connection string; both drivers find the password in the passfile."""
     known = parse_dsn(dsn)
     where = f"{quote(known['user'])}@{known['host']}:{known['port']}/{DATABASE}"
     return f"postgresql+psycopg2://{where}?{urlencode({'passfile': known['passfile']}, quote_via=quote)}"

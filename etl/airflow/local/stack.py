@@ -64,7 +64,10 @@ SUPERVISOR_ENDS_WITHIN = TASKS_END_WITHIN + ENDS_WITHIN + 25  # seconds
 
 
 def up(settings: Settings, *, supervised: bool = False) -> Airflow:
-    """Airflow and the services it needs, healthy; started here if it did not run."""
+    """Start Airflow and the services it needs where they do not run, and return it healthy.
+
+    Raises SetupError or ServiceAway.
+    """
     _check(settings)
     found = services.up(settings)
     folder = make_folder(settings.home / "airflow", 0o700)
@@ -85,14 +88,14 @@ def up(settings: Settings, *, supervised: bool = False) -> Airflow:
 
 
 def running(settings: Settings) -> Airflow | None:
-    """The Airflow of these settings, if all of its components run; starts nothing."""
+    """Return the Airflow of these settings if all of its components run, else None; start nothing."""
     folder = settings.home / "airflow"
     port = _running_port(folder)
     return None if port is None else _airflow(settings, folder, port, found=True)
 
 
 def require_running(settings: Settings) -> Airflow:
-    """The Airflow of these settings; SetupError where it does not run."""
+    """Return the Airflow of these settings. Raises SetupError where it does not run."""
     found = running(settings)
     if found is None:
         _check_ours(settings)
@@ -103,14 +106,17 @@ def require_running(settings: Settings) -> Airflow:
 
 
 def command(settings: Settings, words: Sequence[str]) -> int:
-    """Airflow's own command line, over the Airflow of these settings, which must run; its exit code."""
+    """Run Airflow's own command line over the Airflow of these settings, and return its exit code.
+
+    Raises SetupError where that Airflow does not run.
+    """
     airflow = require_running(settings)
     variables = environment(airflow, settings, services.up(settings))
     return subprocess.run([*_AIRFLOW, *words], env=variables, check=False).returncode
 
 
 def follow(airflow: Airflow, begun: Callable[[], object]) -> None:
-    """Return when a signal asks to end; ServiceAway when a component ends by itself.
+    """Wait until a signal asks to end. Raises ServiceAway when a component ends by itself.
 
     `begun` is called once signals are heeded: whoever hears of it may send one.
     """
@@ -124,7 +130,7 @@ def follow(airflow: Airflow, begun: Callable[[], object]) -> None:
 
 
 def stop(settings: Settings) -> tuple[str, ...]:
-    """Stop Airflow and every process of it; the names of the components that ran."""
+    """Stop Airflow and every process of it; return the components that ran, or that a crash left some."""
     folder = settings.home / "airflow"
     if not folder.is_dir():
         return ()
@@ -136,7 +142,7 @@ def stop(settings: Settings) -> tuple[str, ...]:
 
 
 def _check(settings: Settings) -> None:
-    """Refuse what can't work before anything is started."""
+    """Raise SetupError for what can't work, before anything is started."""
     if not settings.dags.is_dir():
         raise SetupError(
             f"there is no folder {settings.dags}, from which Airflow would load its DAGs",
@@ -151,7 +157,10 @@ def _check(settings: Settings) -> None:
 
 
 def _check_ours(settings: Settings) -> None:
-    """Refuse beside the processes of another Airflow, such as that of Compose: a second one would share its database."""
+    """Raise SetupError where the machine's Airflow is another, such as that of Compose.
+
+    A second Airflow would share its database.
+    """
     others = [name for name in (EXECUTION_URL, BASE_URL) if os.environ.get(name)]
     if others and not settings.embedded_postgres and MARK not in os.environ:
         raise SetupError(
@@ -242,7 +251,7 @@ def _migrate(airflow: Airflow, variables: Mapping[str, str]) -> None:
 
 
 def _wait_until_healthy(airflow: Airflow, since: datetime) -> None:
-    """Return when every component has given a sign of life after `since`."""
+    """Wait until every component has given a sign of life after `since`. Raises ServiceAway."""
     deadline = time.monotonic() + HEALTHY_WITHIN
     while True:
         _require_all(airflow)
@@ -276,7 +285,7 @@ def _require_all(airflow: Airflow) -> None:
 
 
 def _end_supervisor(folder: Path) -> None:
-    """Let the command that follows Airflow stop it, so that it does not call that a failure."""
+    """Have the command that follows Airflow stop it, so that it does not call that a failure."""
     found = recall(note_of(folder, SUPERVISOR))
     if found is None or found[0].pid == os.getpid():
         return
@@ -286,7 +295,7 @@ def _end_supervisor(folder: Path) -> None:
 
 
 def _stop(folder: Path) -> bool:
-    """End all of it, in order; True when something ran."""
+    """End all processes of Airflow, in order; return True when something ran."""
     noted = {component: recall(note_of(folder, component)) for component in COMPONENTS}
     live = {component: found[0] for component, found in noted.items() if found is not None}
     scheduler = live.pop("scheduler", None)

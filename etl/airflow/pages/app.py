@@ -118,7 +118,7 @@ def dag_run(
     dag: Text | None = None,
     before: Before = LAST,
 ) -> Response:
-    """`dag` is the DAG of the run where that is not the one of the pipeline's name."""
+    """Show the page of a DAG run; `dag` is the run's DAG where that is not the one of the pipeline's name."""
     if (name := pipeline_of(dag_id)) != dag_id:
         return _leads_to(f"../{quote(name, safe='')}/run", dag=dag_id, run_id=run_id, task_id=task_id)
     dag = dag or dag_id
@@ -266,7 +266,10 @@ def _leads_to(place: str, **query: str | None) -> RedirectResponse:
 
 
 def _may_decide(user: BaseUser, pipeline: str) -> frozenset[Action]:
-    """A discard is made by these pages, a release by the DAG that they trigger in the user's name."""
+    """Return what the user may decide, by the right to trigger the DAG that each action belongs to.
+
+    A discard is made by these pages, a release by the DAG that they trigger in the user's name.
+    """
     dags: dict[Action, str] = {"discard": pipeline, "release": replays_of(pipeline)}
     return frozenset(action for action, dag_id in dags.items() if _may_trigger(user, dag_id))
 
@@ -279,7 +282,7 @@ def _may_trigger(user: BaseUser, dag_id: str) -> bool:
 
 
 def _permitted(user: BaseUser) -> Callable[[list[str]], list[str]]:
-    """Keeps the pipelines whose DAG's runs the user may read."""
+    """Return a function that keeps the pipelines whose DAG's runs the user may read."""
 
     def keep(names: list[str]) -> list[str]:
         manager, teams = get_auth_manager(), DagModel.get_dag_id_to_team_name_mapping(names)
@@ -312,7 +315,7 @@ def _answer(
 
 @contextmanager
 def _told(request: Request) -> Iterator[None]:
-    """What keeps a page from being made, as an answer that a person can act on."""
+    """Raise what keeps a page from being made as an answer that a person can act on."""
     try:
         yield
     except NotThere as missing:

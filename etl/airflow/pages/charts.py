@@ -43,7 +43,7 @@ class Chart:
 
 
 def volume(batches: Sequence[BatchRow]) -> Chart:
-    """Rows of each batch, oldest first: delivered, and held on top of them."""
+    """Draw the rows of each batch, oldest first: delivered, and held on top of them."""
     highest = max((batch.rows_in for batch in batches), default=0)
     delivered = [batch.delivered for batch in batches]
     held = [batch.quarantined for batch in batches]
@@ -66,7 +66,7 @@ def held_share(batches: Sequence[BatchRow]) -> Chart:
 
 
 def gaps(batches: Sequence[BatchRow]) -> Chart:
-    """Time since the batch before: how fresh the data was kept."""
+    """Draw the time since the batch before: how fresh the data was kept."""
     moments = [batch.committed_at for batch in batches]
     waited = [(later - earlier).total_seconds() for earlier, later in pairwise(moments)]
     values = [0.0, *waited]
@@ -75,7 +75,7 @@ def gaps(batches: Sequence[BatchRow]) -> Chart:
 
 
 def rule_share(verdicts: Sequence[VerdictRow]) -> Chart:
-    """One rule, oldest first; where a rule about the table failed, its bar is full."""
+    """Draw one rule's share of broken rows, oldest first; the bar of a failed rule about the table is full."""
     values = [
         verdict.share or 0 if verdict.unexpected_count is not None else float(not verdict.success)
         for verdict in verdicts
@@ -90,7 +90,7 @@ def stacked(
     named: Mapping[str, Sequence[float]],
     write: Callable[[float | None], str],
 ) -> Chart:
-    """The named parts of each batch on top of each other, oldest first; at most five."""
+    """Draw the named parts of each batch on top of each other, oldest first; at most five."""
     below, series = [0.0] * len(batches), []
     for place, (name, values) in enumerate(named.items()):
         series.append((name, f"part{place}", values, below))
@@ -104,13 +104,16 @@ def amounts(
     values: Sequence[float | None],
     write: Callable[[float | None], str],
 ) -> Chart:
-    """A bar for each value, oldest first; none where there is no value."""
+    """Draw a bar for each value, oldest first; none where there is no value."""
     drawn = [max(value, 0) if value is not None and math.isfinite(value) else 0 for value in values]
     return _bar_chart(title, batches, title, "delivered", drawn, write, _newest(values))
 
 
 def lines(title: str, batches: Sequence[Dated], named: Mapping[str, Sequence[float | None]]) -> Chart:
-    """Each named series as a line, oldest first, between the least and the greatest of all; at most three."""
+    """Draw each named series as a line, oldest first; at most three.
+
+    The lines lie between the least and the greatest value of all.
+    """
     all_ = [one for values in named.values() for one in values if one is not None and math.isfinite(one)]
     low, high = min(all_, default=0), max(all_, default=0)
     newest = " / ".join(number(_newest(values)) for values in named.values())
@@ -134,7 +137,10 @@ def _newest(old_first: Sequence[float | None]) -> float | None:
 
 
 def _line(values: Sequence[float | None], low: float, high: float) -> str:
-    """From value to value; a gap where there is none. A value alone is as wide as its batch."""
+    """Draw a line from value to value, with gaps where there is none.
+
+    A value alone is as wide as its batch.
+    """
     step = WIDTH / max(len(values), 24)
     parts, drawing = [], False
     for place, value in enumerate(values):
@@ -157,7 +163,7 @@ def _bar_chart(
     write: Callable[[float | None], str],
     newest: float | None,
 ) -> Chart:
-    """Of one series."""
+    """Draw the bars of one series."""
     series = [(name, kind, values, [0] * len(values))]
     return _chart(title, batches, series, max(values, default=0), write, newest)
 
@@ -186,7 +192,7 @@ def _chart(
 
 
 def _bars(values: Sequence[float], below: Sequence[float], highest: float) -> str:
-    """A bar for each value on top of the one below it; what is not nothing is at least one unit high."""
+    """Draw a bar for each value on top of the one below it; any value but zero is at least one unit high."""
     if not values or not highest:
         return ""
     step = WIDTH / max(len(values), 24)

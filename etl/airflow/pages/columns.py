@@ -13,12 +13,15 @@ MOST = 60  # columns in a list
 
 
 def columns_of(cursor: Cursor, delivery: int | None) -> list[ColumnRow]:
-    """The figures of a delivery's columns, in the order of the declaration."""
+    """Return the figures of a delivery's columns, in the order of the declaration."""
     return found(cursor, "columns", ColumnRow, {"deliveries": [delivery], "limit": MOST}) if delivery else []
 
 
 def column(cursor: Cursor, name: str, frame: Frame, *, column: str, before: int = LAST) -> Page:
-    """One column over time: how much of it is null, how many values it has, where they lie, how old they are."""
+    """Show one column over time: its nulls, how many values it has, where they lie, how old they are.
+
+    Raises NotThere where the last batches have no figures of it.
+    """
     row = standing_of(cursor, name)
     values = {"pipeline": name, "column": column, "before": before, "limit": charts.BATCHES}
     batches = found(cursor, "column_of_batches", ColumnRow, values)
@@ -38,7 +41,7 @@ def column(cursor: Cursor, name: str, frame: Frame, *, column: str, before: int 
 
 
 def _charts(old_first: Sequence[ColumnRow]) -> list[charts.Chart]:
-    """Those of which some batch has a value."""
+    """Draw the charts of which some batch has a value."""
 
     def known(one: str) -> bool:
         return any(getattr(batch, one) is not None for batch in old_first)

@@ -34,12 +34,12 @@ class NotOurs(Exception):
 
 
 def signed(user: BaseUser, choice: Choice, rows: Rows) -> str:
-    """The note for a form."""
+    """Sign the note for a form: who was shown which rows, for which decision."""
     return _notes().dumps([user.get_id(), *choice.words, rows.digest, secrets.token_hex(8)])
 
 
 def read_note(request: Request, note: str, user: BaseUser, choice: Choice) -> tuple[str, str]:
-    """The digest of the rows that were shown, and a word that no other form has. Raises NotOurs."""
+    """Return the digest of the rows that were shown, and a word that no other form has. Raises NotOurs."""
     if not _is_same_origin(request):
         raise NotOurs("The form was sent from another place than these pages")
     try:
@@ -65,7 +65,10 @@ def run_id_of(once: str) -> str:
 
 
 def ask_for_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, once: str) -> str:
-    """Trigger the DAG for the pipeline's replays as this user; the run's id. The same form sent twice is the same run."""
+    """Trigger the DAG for the pipeline's replays as this user, and return the run's id.
+
+    The same form sent twice is the same run. Raises NeedsPerson where Airflow refuses.
+    """
     dag_id, run_id = replays_of(choice.pipeline), run_id_of(once)
     form = {"release": ",".join(map(str, rows.ids)), "why": why}
     try:
@@ -87,7 +90,7 @@ def ask_for_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, onc
 
 
 def asked_of(dag_id: str, run_id: str) -> Asked | None:
-    """What an Airflow run was asked to release; None: nothing."""
+    """Return what an Airflow run was asked to release; None if it was asked for no release."""
     with create_session() as session:
         chosen = select(DagRun.conf, DagRun.triggering_user_name, DagRun.state, DagModel.is_paused)
         joined = chosen.join(DagModel, DagModel.dag_id == DagRun.dag_id)
@@ -110,7 +113,10 @@ def _notes() -> URLSafeTimedSerializer:
 
 
 def _is_same_origin(request: Request) -> bool:
-    """By both headers that no page can forge; a proxy that changes the host needs [api] base_url."""
+    """Return True if the request comes from our own pages, by both headers that no page can forge.
+
+    A proxy that changes the host needs [api] base_url.
+    """
     if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
         return False
     sent = urlsplit(request.headers.get("origin", "")).netloc

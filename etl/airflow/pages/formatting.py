@@ -22,7 +22,7 @@ def rounded(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A part of one as per cent, to be read at a glance: never 0 % or 100 % unless it is."""
+    """Write a part of one as per cent, to be read at a glance: never 0 % or 100 % unless it is."""
     if value is None:
         return "–"
     if 0 < value < 0.001:
@@ -45,7 +45,7 @@ def day(value: dt.datetime) -> str:
 
 
 def span(length: dt.timedelta) -> str:
-    """In its largest two units."""
+    """Write a duration in its largest two units."""
     minutes = int(max(length, dt.timedelta()).total_seconds() // 60)
     if minutes < 1:
         return "< 1 min"
@@ -68,7 +68,7 @@ def seconds(value: float | None) -> str:
 
 
 def briefly(value: float | None) -> str:
-    """Seconds of a batch's phase, which may be a few hundredths of one."""
+    """Write the seconds of a batch's phase, which may be a few hundredths of one."""
     return f"{value:.2f} s" if value is not None and value < 10 else seconds(value)
 
 
@@ -86,7 +86,7 @@ def sized(value: float | None) -> str:
 
 
 def cut(value: object, longest: int = LONGEST_VALUE) -> str:
-    """A value as text, its end left out where it is long."""
+    """Write a value as text, its end left out where it is long."""
     text = value if isinstance(value, str) else as_json(value)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
@@ -96,7 +96,10 @@ def as_json(value: Any) -> str:
 
 
 def name_of(kind: str | None, batch_id: int | None, delivery_id: int | None) -> str:
-    """A batch by its number in its stream; what is beside the stream has none of its own, but its delivery's."""
+    """Name a batch by its number in its stream.
+
+    What is beside the stream has no number of its own, and is named by its kind and delivery.
+    """
     return str(batch_id) if kind in ("stream", None) else f"{kind} {delivery_id}"
 
 

@@ -48,12 +48,15 @@ class Heatmap:
 
 
 def width(rules: int) -> int:
-    """How many batches fit beside so many rules."""
+    """Return how many batches fit beside so many rules."""
     return max(FEWEST_COLUMNS, min(COLUMNS, MOST_CELLS // max(rules, 1)))
 
 
 def heatmap(batches: Sequence[BatchRow], rules: Sequence[RuleRow]) -> Heatmap:
-    """`batches` newest first. What is broken comes first, then in the order of the suite."""
+    """Make the map of rules by batches; `batches` come newest first.
+
+    Rules that failed most come first, then those broken most, then by severity and in the order of the suite.
+    """
     newest = list(batches)[: width(len({rule.reason for rule in rules}))]
     columns = {batch.delivery_id: place for place, batch in enumerate(reversed(newest))}
     found: dict[str, list[RuleRow]] = {}
@@ -101,7 +104,7 @@ def cell(rule: RuleRow) -> Cell:
 
 
 def shade(rule: RuleRow) -> str:
-    """h0: nobody broke it; h1 to h6: by the share; hx: a rule about the table failed."""
+    """Return a cell's shade: h0, nobody broke it; h1 to h6, by the share; hx, a rule about the table failed."""
     part = rule.share
     if not part:
         return "h0" if rule.success else TABLE_FAILED

@@ -84,7 +84,7 @@ class Wanted:
     before: tuple[int, int] = (LAST, LAST)  # (commit_seq, quarantine_id) of the last row seen
 
     def query(self) -> Mapping[str, object]:
-        """As the address has it."""
+        """Return the choice as the address has it."""
         values = {"rule": self.rule, "batch": self.batch, "since": self.since, "until": self.until}
         return {name: value for name, value in values.items() if value is not None} | {
             "status": self.status or "all"
@@ -109,7 +109,7 @@ class Overview:
 
     @property
     def summary(self) -> str:
-        """The strip in words."""
+        """Tell the strip in words."""
         counted = Counter(STATES[one.state][1].lower() for one in self.strip)
         return f"last {len(self.strip)} batches: " + ", ".join(f"{n} {state}" for state, n in counted.items())
 
@@ -117,7 +117,7 @@ class Overview:
 def overview(
     cursor: Cursor, permitted: Callable[[list[str]], list[str]], frame: Frame, *, start: int = 0
 ) -> Page:
-    """All pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit."""
+    """Show all pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit."""
     rows = standings(cursor, permitted(pipeline_names(cursor)))
     rows.sort(key=lambda row: (WORST_FIRST.index(row.shown), row.pipeline))
     listed = rows[start : start + PIPELINES]
@@ -135,7 +135,7 @@ def overview(
 
 
 def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> Page:
-    """A pipeline: is it good, since when, which rules, what waits; the map of its rules, and its charts."""
+    """Show a pipeline: is it good, since when, which rules, what waits; the map of its rules and its charts."""
     row = standing_of(cursor, name)
     batches = found(
         cursor, "batches", BatchRow, {"pipeline": name, "before": before, "limit": charts.BATCHES}
@@ -172,7 +172,7 @@ def dag_run(
     before: int = LAST,
     asked: Asked | None = None,
 ) -> Page:
-    """What one run of an Airflow DAG was asked for and delivered of the pipeline, and what became of its tries."""
+    """Show what one Airflow DAG run was asked for and delivered of the pipeline, and how its tries ended."""
     row = standing_of(cursor, name)
     values = {"pipeline": name, "dag": dag, "dag_run": run_id, "before": before, "limit": COLUMNS + 1}
     tries = found(cursor, "tries", TryRow, values)
@@ -196,7 +196,7 @@ def dag_run(
 
 
 def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = LAST) -> Page:
-    """One rule over time."""
+    """Show one rule over time. Raises NotThere where the last batches were judged by no such rule."""
     row = standing_of(cursor, name)
     values = {"pipeline": name, "reason": reason, "before": before, "limit": charts.BATCHES}
     verdicts = found(cursor, "rule_history", VerdictRow, values)
@@ -222,7 +222,10 @@ def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = 
 
 
 def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
-    """One delivered batch: every expectation, its rows accounted for, where they came from and went."""
+    """Show one delivered batch: every expectation, its rows accounted for, where they came from and went.
+
+    Raises NotThere.
+    """
     values = {"pipeline": name, "delivery": delivery, "longest": LONGEST_REPORT, "limit": LISTED}
     about = found(cursor, "delivery", DeliveryRow, values)
     if not about:
@@ -257,7 +260,7 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
 
 
 def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
-    """The batch that broke its contract and waits: why, what was seen, and the ways on."""
+    """Show the batch that broke its contract and waits: why, what was seen, and the ways on."""
     row = standing_of(cursor, name)
     stops = found(cursor, "open_stop", StopRow, {"pipeline": name, "longest": LONGEST_REPORT})
     report = read_report(stops[0].report if stops else None)
@@ -271,7 +274,7 @@ def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
 
 
 def quarantine(cursor: Cursor, name: str, frame: Frame, *, wanted: Wanted) -> Page:
-    """Quarantined rows, newest batch first, by rule, batch, status and time."""
+    """Show quarantined rows, newest batch first, by rule, batch, status and time."""
     row = standing_of(cursor, name)
     rows = _held(cursor, name, wanted, ROWS + 1)
     rules = [one for (one,) in _plain(cursor, "reasons_of_last", {"pipeline": name})]
@@ -288,7 +291,10 @@ def quarantine(cursor: Cursor, name: str, frame: Frame, *, wanted: Wanted) -> Pa
 
 
 def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
-    """One quarantined row whole: every column, the record as it was read, and why it is held."""
+    """Show one quarantined row whole: every column, the record as it was read, and why it is held.
+
+    Raises NotThere.
+    """
     values = {"pipeline": name, "row": number, "longest": LONGEST_WHOLE, "longest_report": LONGEST_REPORT}
     about = found(cursor, "held_row", HeldWhole, values)
     if not about:
@@ -311,13 +317,13 @@ def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
 
 
 def decision(cursor: Cursor, frame: Frame, *, choice: Choice, sign: Callable[[Rows], str]) -> Page:
-    """Exactly which rows are decided on, and the form that asks why."""
+    """Show exactly which rows are decided on, and the form that asks why."""
     rows = rows_of(cursor, choice)
     return render("decision.html", frame, choice=choice, rows=rows, note=sign(rows), MOST=MOST)
 
 
 def problem(frame: Frame, *, title: str, text: str, remedy: str = "") -> Page:
-    """What stands in for a page that can't be shown."""
+    """Make the page that stands in for one that can't be shown."""
     return render("problem.html", frame, title=title, text=text, remedy=remedy)
 
 
@@ -330,8 +336,11 @@ def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[A
 
 
 def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:
-    """The rules that failed in the pipeline's last batch, or for which rows of it are held: name, what was seen,
-    severity. Those about the table come first: they alone make a batch delivered with a broken rule."""
+    """Return the rules that failed in the pipeline's last batch, or for which it holds rows.
+
+    Each is name, what was seen, severity. Those about the table come first: they alone make a batch delivered
+    with a broken rule.
+    """
     columns = [one.delivery_id for one in shown.batches]  # releases may have come after the last batch
     if row.delivery_id not in columns:
         return []
@@ -346,7 +355,7 @@ def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:
 def _pager(
     cursor: Cursor, shown: Heatmap, batches: Sequence[BatchRow], row: PipelineRow, *, first: bool
 ) -> tuple[int | None, int | None]:
-    """`before` of the older map and of the newer one; None where there is none."""
+    """Return `before` of the older map and of the newer one; None where there is no such map."""
     if not shown.batches:
         return None, None
     older = shown.batches[0].commit_seq if len(batches) > len(shown.batches) else None
@@ -359,7 +368,7 @@ def _pager(
 
 
 def _worst(batches: Sequence[BatchRow]) -> str:
-    """Of those in force; of all where none is."""
+    """Return the worst state of the batches in force, or of all batches where none is in force."""
     states = {one.state for one in [one for one in batches if one.live] or batches}
     return next((state for state in WORST_FIRST if state in states), "new")
 
@@ -391,12 +400,12 @@ def _held(cursor: Cursor, name: str, wanted: Wanted, limit: int) -> list[HeldRow
 
 
 def _day_after(day: dt.date | None) -> dt.date | None:
-    """None after the calendar's last day, too: nothing is later."""
+    """Return the day after; None for no day, and after the calendar's last day, too: nothing is later."""
     return None if day is None or day == dt.date.max else day + dt.timedelta(days=1)
 
 
 def _columns_by_rule(cursor: Cursor, name: str, rows: Sequence[HeldRow]) -> dict[str, tuple[str, ...]]:
-    """Which columns each rule speaks of, by the report of the newest batch among the rows."""
+    """Return the columns that each rule speaks of, by the report of the newest batch among the rows."""
     if not rows:
         return {}
     newest = rows[0].delivery_id

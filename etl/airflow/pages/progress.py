@@ -13,14 +13,20 @@ Kept = tuple[str, Sequence[float | None], Callable[[float | None], str]]
 
 
 def progress_of(cursor: Cursor, name: str, *, before: int = LAST) -> list[ProgressRow]:
-    """What Spark told of the pipeline's batches before a place, newest first: of those that its other charts have."""
+    """Return what Spark told of the pipeline's batches before a place, newest first.
+
+    They are among the batches that the pipeline's other charts have.
+    """
     return found(
         cursor, "progress", ProgressRow, {"pipeline": name, "before": before, "limit": charts.BATCHES}
     )
 
 
 def progress_charts(old_first: Sequence[ProgressRow]) -> list[charts.Chart]:
-    """Rates and times; state, watermark, what was left out, and how far behind its topics it was, where there is such."""
+    """Draw rates and times, and what else some batch has a value of.
+
+    That is state, watermark, what was left out, and how far behind its topics the pipeline was.
+    """
     rates = {"processed": [one.processed_rate for one in old_first]}
     if any(one.input_rate for one in old_first):
         rates["came in"] = [one.input_rate for one in old_first]

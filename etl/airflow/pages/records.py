@@ -57,12 +57,12 @@ class PipelineRow:
 
     @property
     def stopped(self) -> bool:
-        """A batch broke its contract, and nobody has decided on it."""
+        """Return True if a batch broke its contract, and nobody has decided on it."""
         return self.stop_batch is not None and self.decision is None
 
     @property
     def shown(self) -> str:
-        """The state that a person is told."""
+        """Return the state that a person is told: stopped, else that of the last batch, else new."""
         return "stopped" if self.stopped else self.state or "new"
 
     @property
@@ -137,7 +137,7 @@ class Judged:
 
     @property
     def tolerated(self) -> bool:
-        """Some rows break it, and the suite allows for that: its `mostly` says how many."""
+        """Return True if some rows break the rule, and the suite's `mostly` allows for so many."""
         return self.success and self.broken
 
 
@@ -203,7 +203,7 @@ class ProgressRow(Ran):
 
     @property
     def lag(self) -> float | None:
-        """Seconds that the watermark was behind the clock when the batch began."""
+        """Return by how many seconds the watermark was behind the clock when the batch began."""
         return None if self.watermark is None else (self.triggered_at - self.watermark).total_seconds()
 
 
@@ -400,7 +400,7 @@ class HeldWhole:
 
 @contextmanager
 def reading(dsn: str) -> Iterator[Cursor]:
-    """One snapshot of the ledger for a whole page, which can write nothing and waits for nobody."""
+    """Open one snapshot of the ledger for a whole page, which can write nothing and waits for nobody."""
     connection = connect(dsn)
     try:
         connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
@@ -414,12 +414,12 @@ def reading(dsn: str) -> Iterator[Cursor]:
 def found(
     cursor: Cursor, name: str, kind: type[Record], values: Mapping[str, Any] | None = None
 ) -> list[Record]:
-    """The rows of statement `name` as records."""
+    """Return the rows of statement `name` as records."""
     return [kind(**one) for one in rows(run(cursor, "pages", name, values))]
 
 
 def older_than(cursor: Cursor, values: Mapping[str, Any], *, releases: bool) -> int | None:
-    """`before` of the page that follows one of `limit` live batches; None where it had them all."""
+    """Return `before` of the page after one of `limit` live batches; None where that page had them all."""
     [(place,)] = run(cursor, "pages", "older", {**values, "releases": releases}).fetchall()
     return None if place is None else int(place)
 

@@ -61,7 +61,7 @@ class Frame:
 
 
 def render(template: str, frame: Frame, **values: Any) -> Page:
-    """The page that a template makes of these values, each of them escaped."""
+    """Render the page that a template makes of these values, each of them escaped."""
     nonce = secrets.token_urlsafe(16)
     html = _environment().get_template(template).render(nonce=nonce, frame=frame, **values)
     return Page(html=html, nonce=nonce)
@@ -93,7 +93,7 @@ def _environment() -> Environment:
 
 
 def standing_of(cursor: Cursor, name: str) -> PipelineRow:
-    """Where the pipeline stands; NotThere when it never ran."""
+    """Return where the pipeline stands. Raises NotThere when it never ran."""
     known = standings(cursor, [name])
     if not known:
         raise NotThere(

@@ -41,7 +41,7 @@ class Value:
 
 
 def table(rows: Sequence[HeldRow], columns: Mapping[str, tuple[str, ...]]) -> Table:
-    """The columns that rules speak of come first, then the others as they are in the row."""
+    """Make the table of the rows: columns that rules speak of first, then the others as they are in the row."""
     contents = [content_of(row.row) for row in rows]
     broken = [{name for reason in row.reasons for name in columns.get(reason, ())} for row in rows]
     names = list(dict.fromkeys(name for content in contents for name in content))
@@ -65,7 +65,7 @@ def table(rows: Sequence[HeldRow], columns: Mapping[str, tuple[str, ...]]) -> Ta
 
 
 def content_of(text: str | None) -> dict[str, Any]:
-    """A row's JSON; nothing where it was cut or is no object."""
+    """Read a row's JSON; nothing where it was cut or is no object."""
     try:
         content = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -76,7 +76,7 @@ def content_of(text: str | None) -> dict[str, Any]:
 def values(
     content: Mapping[str, Any], reasons: Sequence[str], by_reason: Mapping[str, Verdict]
 ) -> list[Value]:
-    """Every column of one row."""
+    """Return every column of one row, each with the rules that it breaks; at most MOST_COLUMNS."""
     return [
         Value(
             name=cut(column, 200),

@@ -37,7 +37,7 @@ def verdicts_of(rules: Sequence[RuleRow], report: Report) -> list[Verdict]:
 
 
 def of_report(report: Report) -> list[Verdict]:
-    """Of a batch that was not delivered: its report is all there is."""
+    """Return the verdicts of a batch that was not delivered: its report is all there is."""
     return [
         Verdict(
             number=number,
