@@ -266,9 +266,9 @@ def _paused_when_failed(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:
-    """Make the daily DAG: `sluice audit` compares both sinks of each pipeline, then `sluice sweep` follows.
+    """Make the daily DAG of `sluice audit`, which compares both sinks of each pipeline, and `sluice sweep`.
 
-    The sweep removes what fenced attempts left.
+    The sweep follows the audit, and removes what fenced attempts left.
     """
     with DAG(
         dag_id="sluice_maintenance",

@@ -42,7 +42,7 @@ class Ended(RunFailed):
 
 
 class EndedAfterLong(RunFailed):
-    """A run that is to stay up ended after STEADY or longer: it can come up, so the next try waits briefly."""
+    """A run that is to stay up ended after STEADY or longer: it can come up, so the next try comes soon."""
 
 
 class TryLater(RunFailed):
@@ -267,7 +267,10 @@ class SluiceTaskOperator(BaseOperator):
 
 
 def asked_by(context: Context, **form: Any) -> AirflowTry:
-    """Return who asks, in Airflow's own terms, and what the form says; no run id's text is interpreted."""
+    """Return who asks, in Airflow's own terms, and what the form says.
+
+    Nothing is read out of the text of a run id.
+    """
     ti, dag_run = context["ti"], context["dag_run"]
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
     return AirflowTry(

@@ -233,9 +233,9 @@ def _selected(
     everything: bool,
     why: str,
 ) -> list[HeldRow]:
-    """Return the held rows that were named.
+    """Return the held rows that were named; nothing named is an error, and does not mean everything.
 
-    Raises SetupError where no row or no reason is named: nothing named does not mean everything.
+    Raises SetupError where no rows or no reason are given, or no such row is held.
     """
     from etl.ledger.quarantine import held_rows, require_held
 

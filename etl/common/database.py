@@ -203,7 +203,7 @@ def ensure_schema(cursor: Cursor, name: str) -> None:
 def lock_schemas(cursor: Cursor) -> None:
     """Lock out all others that make something IF NOT EXISTS: two at once would collide.
 
-    Within the lock, which the transaction's end releases, one sees what the other has made.
+    Within the lock, which lasts until the transaction ends, this one sees what the other has made.
     """
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
 

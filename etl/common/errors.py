@@ -36,7 +36,7 @@ class TableRefused(SluiceError):
 
 
 class InputsDoubled(SetupError):
-    """A file that two patterns of one pipeline match: delivered, it would be twice, so nothing of it was (exit 2)."""
+    """A file that two patterns of one pipeline match: it would be delivered twice, so nothing of it was (exit 2)."""
 
 
 class ContractBroken(SluiceError):
@@ -167,10 +167,9 @@ class Stopped(BaseException):
 
     @classmethod
     def behind(cls, error: BaseException) -> Stopped | None:
-        """Return the Stopped that `error` hides in its context, None if there is none.
+        """Return the Stopped that `error` is, or hides in its context; None if there is none.
 
-        A JVM that died of the same signal fails whatever asks it, so the error that is seen is seldom the
-        signal's own.
+        A JVM that died of the same signal fails whatever asks it, and that error hides the signal.
         """
         seen: BaseException | None = error
         while seen is not None and not isinstance(seen, cls):

@@ -60,9 +60,9 @@ SMALL_SERVER = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def java() -> Path:
-    """Find the java that Spark would run too: JAVA_HOME's, else the one on PATH. Raises SetupError.
+    """Find the java that Spark would run too: JAVA_HOME's, else the one on PATH.
 
-    One that is missing, does not run or is too old is an error.
+    Raises SetupError where it is missing, does not run or is too old.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")

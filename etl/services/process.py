@@ -144,7 +144,7 @@ def _remembered(memory: Path) -> int:
 
 
 def by_no_proxy() -> dict[str, str]:
-    """Return NO_PROXY for an environment, with our 127.0.0.1 in it: a proxy, were one set, can't reach that."""
+    """Return NO_PROXY, in both spellings, with our 127.0.0.1 in it, which a proxy, were one set, can't reach."""
     named = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
     hosts = dict.fromkeys([*filter(None, named.split(",")), HOST, "localhost"])
     return dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(hosts))

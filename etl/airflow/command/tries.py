@@ -97,9 +97,10 @@ class Untold:
 def untold(dsn: str, pipeline: str, asked: AirflowTry) -> Untold:
     """Return what this try is to tell of, its own deliveries included; note how far it tells.
 
-    A run that fails in the middle has delivered, and so has a replay from the command line, but neither makes
-    an asset event: what they did is told by the next run that succeeds. Runs of the DAG for replays and
-    releases tell of what such runs did, others of all else: two that end at once would both tell of the same.
+    Once it ends well, no other try tells of them. A run that fails in the middle has delivered, and so has a
+    replay from the command line, but neither makes an asset event: what they did is told by the next run that
+    succeeds. Runs of the DAG for replays and releases tell of what such runs did, others of all else: two
+    that end at once would both tell of the same.
     """
     values = {"pipeline": pipeline, "dag_id": asked.dag_id, "replays": replays_of(pipeline)}
     with session(dsn) as cursor:

@@ -130,7 +130,10 @@ def follow(airflow: Airflow, begun: Callable[[], object]) -> None:
 
 
 def stop(settings: Settings) -> tuple[str, ...]:
-    """Stop Airflow and every process of it; return the components that ran, or that a crash left some."""
+    """Stop Airflow and every process of it; return the names of the components that ran.
+
+    Where none ran but a crash had left processes, the only name says so.
+    """
     folder = settings.home / "airflow"
     if not folder.is_dir():
         return ()

@@ -315,7 +315,7 @@ def _answer(
 
 @contextmanager
 def _told(request: Request) -> Iterator[None]:
-    """Raise what keeps a page from being made as an answer that a person can act on."""
+    """Turn what keeps a page from being made into an answer that a person can act on. Raises HTTPException."""
     try:
         yield
     except NotThere as missing:

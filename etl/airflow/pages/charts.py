@@ -75,7 +75,10 @@ def gaps(batches: Sequence[BatchRow]) -> Chart:
 
 
 def rule_share(verdicts: Sequence[VerdictRow]) -> Chart:
-    """Draw one rule's share of broken rows, oldest first; the bar of a failed rule about the table is full."""
+    """Draw the share of rows that break one rule, oldest first.
+
+    Where a rule about the table failed, its bar is full.
+    """
     values = [
         verdict.share or 0 if verdict.unexpected_count is not None else float(not verdict.success)
         for verdict in verdicts

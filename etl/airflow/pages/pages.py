@@ -336,10 +336,10 @@ def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[A
 
 
 def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:
-    """Return the rules that failed in the pipeline's last batch, or for which it holds rows.
+    """Return the rules that failed in the pipeline's last batch, or for which rows of that batch are held.
 
-    Each is name, what was seen, severity. Those about the table come first: they alone make a batch delivered
-    with a broken rule.
+    Of each rule that is name, what was seen, severity. Those about the table come first: they alone make a
+    batch delivered with a broken rule.
     """
     columns = [one.delivery_id for one in shown.batches]  # releases may have come after the last batch
     if row.delivery_id not in columns:
