@@ -29,13 +29,19 @@ QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # else every class that can't be
 
 
 def option(jars: Path) -> str:
-    """For the JVM of a driver with `jars` before Spark's own: to start from the archive, if there is one."""
+    """Return the JVM option that makes a driver with `jars` before Spark's own start from the archive.
+
+    The text is empty when there is no archive.
+    """
     found = _archive(jars)
     return f' -XX:SharedArchiveFile="{found}"' if found.exists() else ""
 
 
 def make(jars: Path) -> None:
-    """Make the archive unless it is there, which takes half a minute; those of another Java or Spark here go."""
+    """Make the archive unless it is there, which takes half a minute.
+
+    Those of another Java or Spark that stood in the same places are removed.
+    """
     target = _archive(jars)
     with only_one(jars.parent):
         if target.exists():
@@ -50,14 +56,14 @@ def make(jars: Path) -> None:
 
 
 def _archive(jars: Path) -> Path:
-    """Its name tells the Java and the class path, and then what stands there now."""
+    """Return the archive's path: its name tells the Java and the class path, and then what stands there now."""
     places = [java().resolve(), spark_jars(), jars.absolute()]
     where, what = digest(places), digest([place.stat().st_mtime_ns for place in places])
     return jars.absolute().parent / f"classes-{where}-{what}.jsa"
 
 
 def _learn(jars: Path, target: Path) -> None:
-    """Run a small stream in a JVM that writes down the classes it loaded when it leaves."""
+    """Run a small stream in a JVM that writes down the classes it loaded when it ends. Raises SetupError."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -91,7 +97,7 @@ def _failed() -> SetupError:
 
 
 def _stream(spark: SparkSession, work: Path) -> None:
-    """What every batch does: JSON, a join, an aggregate with state, Python."""
+    """Run a stream that does what every batch does: JSON, a join, an aggregate with state, Python."""
     from pyspark.sql import functions as F
 
     def deliver(batch: DataFrame, number: int) -> None:

@@ -58,10 +58,13 @@ _DAMAGE = re.compile(
 
 
 def is_damage(causes: Sequence[str]) -> bool:
-    """Whether a file's content made its reading fail: `causes` are the errors' first lines, the cause of all last."""
+    """Tell whether a file's content made its reading fail.
+
+    `causes` are the first lines of the errors, the cause of all last.
+    """
     return not is_away(causes) and _DAMAGE.match(causes[-1]) is not None
 
 
 def is_away(causes: Sequence[str]) -> bool:
-    """Whether one of them is known to be of a storage."""
+    """Tell whether one of the errors with these first lines is known to be of a storage."""
     return any(one.startswith(STORAGE_AWAY) and not one.startswith(_UNNAMEABLE) for one in causes)

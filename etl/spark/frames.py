@@ -18,12 +18,12 @@ NESTED = {
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's expressions take it, whatever is in it."""
+    """Quote a column's name for Spark's expressions, whatever is in it."""
     return f"`{name.replace('`', '``')}`"
 
 
 def output(frame: DataFrame) -> DataFrame:
-    """The transform's output with nested columns as JSON text, the same in both sinks."""
+    """Return the transform's output with nested columns as JSON text, the same for both sinks."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
@@ -36,7 +36,7 @@ def output(frame: DataFrame) -> DataFrame:
 
 
 def parquet(spark: SparkSession, uris: Sequence[str], schema: StructType) -> DataFrame:
-    """The rows of these objects, with the columns of `schema`; none of no object."""
+    """Read the rows of these objects, with the columns of `schema`; no objects have no rows."""
     if not uris:
         return spark.createDataFrame([], schema)
     paths = [uri.replace("s3://", "s3a://", 1) for uri in uris]

@@ -23,9 +23,11 @@ _NEEDED = ("bin", "jars", "conf")  # by what launches a JVM
 
 @contextmanager
 def lean(folder: Path) -> Iterator[None]:
-    """Within, a JVM is launched from such a home, which stays in `folder`: links, for every run with this PySpark.
+    """Have each JVM that is launched within start from a home of Spark without its archive of PySpark.
 
-    Not where SPARK_HOME names one, nor where the workers' Python is another: it may have no PySpark but that archive.
+    The home is made of links and stays in `folder`, for every run with this PySpark. Nothing changes where
+    SPARK_HOME names a home, nor where the workers' Python is another: it may have no PySpark but that
+    archive.
     """
     if "SPARK_HOME" in os.environ or os.environ.get("PYSPARK_PYTHON") != sys.executable:
         yield

@@ -7,12 +7,15 @@ from typing import Any
 
 
 def causes(error: Any) -> Iterator[str]:
-    """The first line of each Java exception, from the outermost to the cause of all."""
+    """Yield the first line of each Java exception, from the outermost to the cause of all."""
     return (message.splitlines()[0] for message in messages(error))
 
 
 def messages(error: Any) -> Iterator[str]:
-    """All that each Java exception says, from the outermost to the cause of all."""
+    """Yield all that each Java exception says, from the outermost to the cause of all.
+
+    Of an error that holds no Java exception, yield its own text.
+    """
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if java is None:
         yield str(error).strip() or type(error).__name__

@@ -28,7 +28,7 @@ ROCKSDB = {
 
 
 def launched(configuration: Mapping[str, str], logs: Path) -> SparkSession:
-    """A session in a JVM of its own, which writes to a log below `logs` and not to the terminal."""
+    """Launch a JVM that writes to a log below `logs` and not to the terminal; return a session in it."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -46,5 +46,8 @@ def launched(configuration: Mapping[str, str], logs: Path) -> SparkSession:
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """By its whole name: along a path, py4j would ask for each package, and the JVM look through all jars for it."""
+    """Return a Java class by its whole name.
+
+    Along a path, py4j would ask for each package, and the JVM look through all jars for it.
+    """
     return getattr(spark.sparkContext._jvm, name)

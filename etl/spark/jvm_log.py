@@ -18,9 +18,10 @@ _current: Path | None = None
 
 @contextmanager
 def opened(folder: Path) -> Iterator[IO[bytes]]:
-    """Open a log for a JVM that is about to be launched; the oldest ones go.
+    """Open a log for a JVM that is about to be launched, and remove the oldest logs.
 
-    Whoever has it open holds its lock, and the JVM has it open to its own end, whatever becomes of this process.
+    Whoever has it open holds its lock, and the JVM has it open to its own end, whatever becomes of this
+    process.
     """
     global _current
     _prune(folder)
@@ -32,7 +33,7 @@ def opened(folder: Path) -> Iterator[IO[bytes]]:
 
 
 def _prune(folder: Path) -> None:
-    """Remove all but the newest that nothing writes to."""
+    """Remove the logs that nothing writes to any more, but for the newest."""
     ended = [file for file in folder.glob("spark*.log") if not _is_written_to(file)]
     for file in sorted(ended, key=_changed)[: -(KEPT - 1)]:  # one is about to be added
         file.unlink(missing_ok=True)
@@ -55,12 +56,12 @@ def _is_written_to(file: Path) -> bool:
 
 
 def current() -> Path | None:
-    """The log of the JVM that this process has launched last; None: it has launched none."""
+    """Return the log of the JVM that this process has launched last; None when it has launched none."""
     return _current
 
 
 def last_lines() -> list[str]:
-    """What that log ends with."""
+    """Return the last lines of the log of the JVM that this process has launched last; [] without one."""
     if _current is None or not _current.is_file():
         return []
     with _current.open("rb") as log:

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def observed(frame: DataFrame, name: str) -> dict[str, Any]:
-    """What `observe(name, …)` counted, in the job that was run on exactly this frame.
+    """Return what `observe(name, …)` counted in the job that was run on exactly this frame. Raises KeyError.
 
-    Within foreachBatch also what the streaming query itself observes: Spark hands the batch over as an RDD of
-    the query's plan, so the metrics are the query's, whatever was made of the batch. They are those of each
-    partition's last run, so a job that is run again counts once (Spark 4.3).
+    Within foreachBatch it returns also what the streaming query itself observes: Spark hands the batch over
+    as an RDD of the query's plan, so the metrics are the query's, whatever was made of the batch. They are
+    those of each partition's last run, so a job that is run again counts once (Spark 4.3).
     """
     metrics = frame._jdf.queryExecution().observedMetrics()
     if not metrics.contains(name):
@@ -31,7 +31,7 @@ def observed(frame: DataFrame, name: str) -> dict[str, Any]:
 
 
 def micro_batch(frame: DataFrame) -> Any:
-    """Spark's execution of the micro-batch that this thread is in, or None."""
+    """Return Spark's execution of the micro-batch that this thread is in, or None."""
     session = frame.sparkSession
     own = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     # The frame's session is a clone that knows no query; the state shared by all sessions does.

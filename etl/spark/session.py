@@ -35,7 +35,11 @@ RETAINED_BATCHES = 100
 
 
 def configuration(settings: Settings, services: Services) -> dict[str, str]:
-    """Spark's settings in force; the user's own come last, but for those that could lose rows."""
+    """Return Spark's settings in force: Sluice's own, overridden by the user's.
+
+    Those that could lose rows, or that recovery relies on, can't be overridden. Raises SetupError when the
+    user's ask for cluster mode or hold secrets.
+    """
     _check(settings)
     local = settings.spark_master.startswith("local")
     folder = jars(JarSet.SPARK, settings.jars)
@@ -109,7 +113,10 @@ KEEP_EVERYTHING = {
 
 
 def _s3a(services: Services) -> dict[str, str]:
-    """S3A, for an s3a:// landing or checkpoint and to read the lake; credentials by the AWS chain alone."""
+    """Return the settings of S3A, for an s3a:// landing or checkpoint and to read the lake.
+
+    Credentials come by the AWS chain alone.
+    """
     found = {
         "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
         ".DefaultCredentialsProvider",
@@ -124,7 +131,10 @@ def _s3a(services: Services) -> dict[str, str]:
 
 
 def start(settings: Settings, services: Services) -> SparkSession:
-    """A new session with `configuration`; what its JVM writes goes to a log below SLUICE_HOME, not to the terminal."""
+    """Start a new session with `configuration`.
+
+    What its JVM writes goes to a log below SLUICE_HOME, not to the terminal.
+    """
     java()  # one line about a missing or old Java, before Spark's own report of it
     local = settings.spark_master.startswith("local")
     if local:
@@ -140,7 +150,7 @@ def start(settings: Settings, services: Services) -> SparkSession:
 
 @contextmanager
 def unlogged_analysis() -> Iterator[None]:
-    """Within, Spark's analysis errors are raised, and not logged besides."""
+    """Keep Spark's analysis errors from being logged while the block runs; they are raised all the same."""
     from pyspark.logger import PySparkLogger
 
     # Not logging.getLogger: the first to ask decides the class, and Spark's errors are written by its own alone.
@@ -158,7 +168,7 @@ def unlogged_analysis() -> Iterator[None]:
 
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Another value of a setting for a while."""
+    """Give a setting of Spark another value while the block runs."""
     from py4j.protocol import Py4JError
 
     before = str(spark.conf.get(name))
@@ -173,7 +183,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def session() -> SparkSession:
-    """A Spark session of your own that can read the lake, with the settings in force."""
+    """Start a Spark session of your own that can read the lake, with the settings in force."""
     from etl import services
 
     settings = load_settings()

@@ -20,7 +20,7 @@ _by: Stopped
 
 
 def stop_at_once(number: int, _frame: FrameType | None = None, *, left: str = Stopped.LEFT) -> NoReturn:
-    """End the command; no further signal breaks into its way out."""
+    """Raise Stopped to end the command, with signals ignored, so that none breaks into its way out."""
     global _by
     for one in SIGNALS:
         signal.signal(one, signal.SIG_IGN)

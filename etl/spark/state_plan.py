@@ -37,7 +37,11 @@ _DROPPED = "numRowsDroppedByWatermark"
 
 
 def taken(frame: DataFrame) -> tuple[int, ...]:
-    """The pipeline's sources as Spark counts them: in the plan's order, each as often as the transform takes it."""
+    """Return the numbers of the pipeline's sources as Spark counts them.
+
+    They are in the plan's order, each as often as the transform takes it. Raises SetupError when the
+    transform reads a stream that is none of them.
+    """
     return numbers_of(streaming_nodes(frame))
 
 
@@ -61,7 +65,7 @@ def _number(leaf: Any) -> int:
 
 
 def operators(frame: DataFrame) -> tuple[str, ...]:
-    """Every operator of a streaming frame that keeps state, from the output down, with its keys."""
+    """Describe every operator of a streaming frame that keeps state, from the output down, with its keys."""
     return operators_of(streaming_nodes(frame))
 
 
@@ -75,7 +79,7 @@ def _stateful(nodes: Sequence[Node]) -> Iterator[Any]:
 
 
 def streaming_nodes(frame: DataFrame) -> list[Node]:
-    """Every node of the plan that is streaming, from the output down and the left on, with its streaming children."""
+    """List the streaming nodes of a plan, from output down and left on, with their streaming children."""
     found, waiting = list[Node](), [frame._jdf.queryExecution().analyzed()]
     while waiting:
         node = waiting.pop()
@@ -90,9 +94,10 @@ def _keeps_state(name: str, streams: int) -> bool:
 
 
 def watermarked(frame: DataFrame) -> frozenset[str]:
-    """The columns, by their ids in the plan, that the watermarks of a transform that keeps state are on.
+    """Return the ids in the plan of the columns that the watermarks of a transform that keeps state are on.
 
     One under another name is found as the one that it was; a computed one is no column of what is read.
+    Without state there are none.
     """
     nodes = streaming_nodes(frame)
     if next(_stateful(nodes), None) is None:
@@ -107,7 +112,7 @@ def watermarked(frame: DataFrame) -> frozenset[str]:
 
 
 def column_ids(frame: DataFrame) -> dict[str, str]:
-    """By their ids in the plan, the columns of a frame."""
+    """Map the ids in the plan of a frame's columns to their names."""
     return {
         one.exprId().toString(): one.name()
         for one in _listed(frame._jdf.queryExecution().analyzed().output())
@@ -115,7 +120,10 @@ def column_ids(frame: DataFrame) -> dict[str, str]:
 
 
 def its_batches(frame: DataFrame) -> AbstractContextManager[None]:
-    """While a query of this frame starts: with timers by the clock it makes no batch without files, or would never end."""
+    """Keep a query with timers by the clock from making batches without files, if it starts within.
+
+    It would never end otherwise. For any other frame nothing changes.
+    """
     clocked = any(_clocked(node) for node, _ in streaming_nodes(frame))
     return setting(frame.sparkSession, _NO_FILES, "false") if clocked else nullcontext()
 
@@ -129,7 +137,7 @@ def _clocked(node: Any) -> bool:
 
 
 def _described(node: Any, computed: Mapping[str, Any]) -> str:
-    """The operator with what it can't change while it has state: its keys, or how it joins."""
+    """Describe an operator by what it can't change while it has state: its keys, or how it joins."""
     name = str(node.nodeName())
     if name == "Join":
         return _joined(node, computed)
@@ -141,7 +149,7 @@ def _described(node: Any, computed: Mapping[str, Any]) -> str:
 
 
 def _joined(node: Any, computed: Mapping[str, Any]) -> str:
-    """How it joins, and what the columns that it joins by are computed of."""
+    """Describe how a join joins, and what the columns that it joins by are computed of."""
     how = f"Join {node.joinType().sql()} on"
     if node.condition().isEmpty():
         return f"{how} all"
@@ -151,7 +159,10 @@ def _joined(node: Any, computed: Mapping[str, Any]) -> str:
 
 
 def _figures(node: Any, computed: Mapping[str, Any]) -> str:
-    """What an aggregate computes, in its order: Spark compares the types of what is kept, not what it is a figure of."""
+    """Describe what an aggregate computes, in its order.
+
+    Spark compares the types of what is kept, not what it is a figure of.
+    """
     found, waiting = list[str](), _listed(node.aggregateExpressions())[::-1]
     while waiting:
         one = waiting.pop()
@@ -163,7 +174,7 @@ def _figures(node: Any, computed: Mapping[str, Any]) -> str:
 
 
 def _expressions(found: Any, computed: Mapping[str, Any]) -> Iterator[str]:
-    """What each computed column within is computed of, in its order."""
+    """Yield what each computed column within an expression is computed of, in its order."""
     for leaf in _listed(found.collectLeaves()):
         made = computed.get(leaf.exprId().toString()) if leaf.nodeName() == "AttributeReference" else None
         if made is not None:
@@ -171,7 +182,10 @@ def _expressions(found: Any, computed: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _made_of(key: Any, computed: Mapping[str, Any]) -> str:
-    """The columns and constants that a named key is computed of: a window of another width keeps its name."""
+    """Describe the columns and constants that a named key is computed of; empty when there are fewer than two.
+
+    They tell what the name does not: a window of another width keeps its name.
+    """
     made = computed.get(key.exprId().toString()) if key.nodeName() == "AttributeReference" else None
     if made is None:
         return ""
@@ -184,7 +198,7 @@ def _made_of(key: Any, computed: Mapping[str, Any]) -> str:
 
 
 def _computed(nodes: Sequence[Node]) -> dict[str, Any]:
-    """The columns that a plan computes and names, by their id: each with its expression."""
+    """Map the ids of the columns that a plan computes and names to their expressions."""
     found: dict[str, Any] = {}
     for node, _ in nodes:
         if node.nodeName() == "Project":
@@ -199,12 +213,12 @@ def _computed(nodes: Sequence[Node]) -> dict[str, Any]:
 
 
 def _listed(found: Any) -> list[Any]:
-    """The elements of a Scala Seq."""
+    """Return the elements of a Scala Seq as a list."""
     return [found.apply(number) for number in range(found.size())]
 
 
 def dropped(execution: Any) -> int:
-    """How many rows, or groups of rows, the operators of a micro-batch that was run left out behind the watermark."""
+    """Count the rows, or groups of rows, that a micro-batch which was run left out behind the watermark."""
     total, waiting = 0, [execution.executedPlan()]
     while waiting:
         node = waiting.pop()

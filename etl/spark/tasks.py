@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
-    """The job that calls `work(batches, partition=…, number=…)` in each task, whose answer is the task's message."""
+    """Return a job that calls `work(batches, partition=…, number=…)` in each task of a frame.
+
+    What `work` returns is the task's message.
+    """
     names = frame.columns  # mapInArrow takes a name with a dot in it for a path
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -28,15 +31,15 @@ def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
 
 
 def collect(job: DataFrame) -> list[Any]:
-    """Run such a job; what its tasks answered."""
+    """Run a job that `in_tasks` made; return what its tasks answered."""
     return [load(bytes(row.report)) for row in job.collect()]
 
 
 def dump(report: object) -> pa.RecordBatch:
-    """The message that a task sends to the driver: one row, one binary column."""
+    """Pack a report into the message that a task sends to the driver: one row, one binary column."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
 
 
 def load(message: bytes) -> Any:
-    """The report within a message that `dump` made."""
+    """Unpack the report within a message that `dump` made."""
     return pickle.loads(message)

@@ -23,14 +23,17 @@ _LOGGED = f"mdc.{_WATERMARK}"
 
 
 def set_watermark(spark: SparkSession, watermark_ms: int | None) -> None:
-    """From here on the jobs of this thread, and of queries that it starts, know the watermark (ms since 1970), or none."""
+    """Tell the watermark (ms since 1970; None: there is none) to the jobs that follow.
+
+    They are those of this thread, and of queries that it starts.
+    """
     told = None if watermark_ms is None else str(watermark_ms)
     for name in (_WATERMARK, _LOGGED):
         spark.sparkContext.setLocalProperty(name, told)  # type: ignore[arg-type]
 
 
 def is_late(moment: str) -> Column:
-    """Whether a record's moment is not newer than the job's watermark, or is not given at all."""
+    """Tell whether a record's moment is not newer than the job's watermark, or is not given at all."""
     from pyspark.sql.pandas.functions import arrow_udf
 
     found: Column = arrow_udf(_not_after_watermark, "boolean")(moment)  # type: ignore[call-overload]
@@ -49,7 +52,11 @@ def _not_after_watermark(moments: pa.Array) -> pa.Array:
 
 
 def is_behind(moment: Column) -> Column:
-    """As `is_late`, without Python, for a count alone: where Spark's logging keeps no MDC, it tells what has no time."""
+    """Tell whether a record's moment is not newer than the job's watermark, or is not given at all.
+
+    Unlike `is_late` it needs no Python, and is for a count alone: where Spark's logging keeps no MDC, it
+    tells only of records without a time.
+    """
     from pyspark.sql import functions as F
 
     # reflect() makes text of it: 'null', where there is none

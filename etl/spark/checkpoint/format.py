@@ -81,7 +81,10 @@ class Folder:
     root: str  # in the store's terms
 
     def names(self) -> frozenset[str]:
-        """Paths below the root of all files of Spark's logs, without those hidden from Spark; none of the state."""
+        """List the files at the root and in Spark's logs, by their paths below the root.
+
+        Files hidden from Spark (a dot begins their name) and those of the state are left out.
+        """
         found = self._list("", recursive=False)
         for folder in LOGS:
             found += self._list(folder, recursive=True)
@@ -90,7 +93,7 @@ class Folder:
         return frozenset(name for name in below if not name.rpartition("/")[2].startswith("."))
 
     def has(self, folder: str) -> bool:
-        """Whether there is anything in the folder; of what is deeper nothing is listed."""
+        """Tell whether there is anything in the folder; nothing deeper is listed."""
         return bool(self._list(folder, recursive=False))
 
     def _list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
@@ -105,7 +108,7 @@ class Folder:
             raise ServiceAway(seen, remedy="run again") from error
 
     def read(self, name: str) -> str:
-        """The text of a file. Raises Torn when it is missing or no text."""
+        """Return the text of a file. Raises Torn when the file is missing or is no text."""
         try:
             with self.store.open_input_stream(f"{self.root}/{name}") as stream:
                 content: bytes = stream.read()
@@ -119,7 +122,7 @@ class Folder:
             raise ServiceAway(seen, remedy="run again") from error
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, which appears whole."""
+        """Write a file, which appears only when it is whole."""
         path = f"{self.root}/{name}"
         try:
             if not isinstance(self.store, fs.LocalFileSystem):
@@ -153,7 +156,7 @@ class Folder:
 
 
 def parse_metadata(text: str) -> str:
-    """The stream's id."""
+    """Return the stream's id from the text of `metadata`. Raises Torn when it names none."""
     found = _object("metadata", text)
     if not isinstance(found.get("id"), str):
         raise Torn("metadata is torn: it names no stream")
@@ -161,7 +164,7 @@ def parse_metadata(text: str) -> str:
 
 
 def offset_lines(name: str, text: str) -> list[str]:
-    """What the batch reads, for each source, in the source's own form."""
+    """Return what a batch reads, one line a source, in the source's own form. Raises Torn when there is none."""
     lines = _lines(name, text)
     if len(lines) < 2:
         raise Torn(f"{name} is torn: it names no source")
@@ -170,7 +173,7 @@ def offset_lines(name: str, text: str) -> list[str]:
 
 
 def parse_offsets(name: str, text: str) -> tuple[int, ...]:
-    """The last log entry that the batch reads, for each source of files."""
+    """Return the last log entry that a batch reads of each source of files. Raises Torn."""
     ends = []
     for line in offset_lines(name, text):
         end = NO_ENTRY if line == VOID_OFFSET else _object(name, line).get("logOffset")
@@ -193,7 +196,10 @@ def parse_about(name: str, text: str) -> About:
 
 
 def parse_commit(name: str, text: str) -> int:
-    """The watermark after the batch, in ms since 1970; the version differs with the state store's."""
+    """Return the watermark after a batch, in ms since 1970. Raises Torn.
+
+    The file's version differs with the state store's, so any version is taken.
+    """
     version, *lines = text.split("\n")
     if not _ANY_VERSION.fullmatch(version) or len(lines) != 1:
         raise Torn(f"{name} is torn: it has {len(lines)} lines after {version[:20]!r}")
@@ -204,7 +210,7 @@ def parse_commit(name: str, text: str) -> int:
 
 
 def parse_log(name: str, text: str, source: int) -> list[LoggedFile]:
-    """The files of one log file, plain or compacted, in Spark's order."""
+    """Return the files of one log file, plain or compacted, in Spark's order. Raises Torn."""
     found = []
     for line in _lines(name, text):
         value = _object(name, line)
@@ -233,7 +239,7 @@ def commit_text() -> str:
 
 
 def log_text(entries: Mapping[int, Iterable[FileLike]]) -> str:
-    """The files of each entry."""
+    """Write the text of a log file that lists the files of each entry."""
     lines = [
         _json({"path": one.uri, "timestamp": one.mtime_ms, "batchId": entry})
         for entry, files in entries.items()
@@ -247,7 +253,7 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def _lines(name: str, text: str) -> list[str]:
-    """The lines after the version's."""
+    """Return the lines after the line of the version. Raises Torn when that is not v1."""
     version, *lines = text.split("\n")
     if version != _VERSION:
         raise Torn(f"{name} is torn, or of another version than {_VERSION}: it begins with {version[:20]!r}")

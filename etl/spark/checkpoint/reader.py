@@ -65,12 +65,12 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Whether any part of it is there."""
+        """Tell whether any file of the checkpoint is there, those of the state aside."""
         return bool(self._names)
 
     @cached_property
     def stream_id(self) -> str | None:
-        """The id of the stream; None when there is no `metadata`, or none that can be read."""
+        """Return the stream's id; None when `metadata` is missing or torn."""
         try:
             return parse_metadata(self.folder.read("metadata"))
         except Torn:
@@ -78,22 +78,22 @@ class Checkpoint:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """The batches that Spark has planned and still keeps, in order."""
+        """Return the ids of the batches that Spark has planned and still keeps, in order."""
         return self._numbers("offsets")
 
     @cached_property
     def commits(self) -> tuple[int, ...]:
-        """The batches that Spark has marked as done and still keeps, in order."""
+        """Return the ids of the batches that Spark has marked as done and still keeps, in order."""
         return self._numbers("commits")
 
     @property
     def settled(self) -> bool:
-        """Whether Spark has marked all that it has planned as done."""
+        """Tell whether Spark has marked the last batch that it planned as done, or has planned none."""
         return not self.offsets or self.offsets[-1] in self.commits
 
     @property
     def has_state(self) -> bool:
-        """Whether it holds any state of the transform; what is in it is Spark's own."""
+        """Tell whether the checkpoint holds any state of the transform, whose content is Spark's own."""
         return self.folder.has("state")
 
     def _numbers(self, folder: str) -> tuple[int, ...]:
@@ -103,7 +103,8 @@ class Checkpoint:
     def create(self, stream_id: str, listed: Iterable[FileLike] = ()) -> None:
         """Write the `metadata` of a new checkpoint: Spark begins with batch 0 on it and keeps the id.
 
-        To Spark the `listed` files are as by itself, so they come with batch 0 whatever the limit of a batch is.
+        Spark takes the `listed` files for files that it has listed itself, so they come with batch 0 whatever
+        the limit of a batch is. Raises CheckpointDamaged when the place is not empty.
         """
         self._require_empty("is no place for a new stream")
         self.folder.write("metadata", metadata_text(stream_id))
@@ -114,7 +115,7 @@ class Checkpoint:
             raise damaged(self.uri, [f"it is not empty, so it {otherwise}"])
 
     def inputs(self, batch_id: int) -> tuple[LoggedFile, ...]:
-        """The files of one planned batch, by source and in Spark's order.
+        """Return the files of one planned batch, by source and in Spark's order.
 
         Reads a few small files and lists nothing while the newest batches are asked for. Raises
         CheckpointDamaged when the files can't be told for sure.
@@ -131,20 +132,26 @@ class Checkpoint:
             raise damaged(self.uri, [seen]) from None
 
     def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:
-        """Every file of the planned batches up to `batch_id`, and of what the checkpoint was seeded with."""
+        """Return every file of the batches up to `batch_id`, and of what the checkpoint was seeded with.
+
+        `batch_id` is planned. Raises CheckpointDamaged when the files can't be told for sure.
+        """
         with self._or_damaged():
             ends = self._ends(batch_id)
             found = [self._entries(source, NO_ENTRY, end) for source, end in enumerate(ends)]
         return tuple(file for files in found for file in files)
 
     def logged(self) -> tuple[LoggedFile, ...]:
-        """Every file that Spark counts as seen, those of a batch not yet planned included."""
+        """Return every file that Spark counts as seen, those of a batch not yet planned included.
+
+        Raises CheckpointDamaged when they can't be told for sure.
+        """
         with self._or_damaged():
             found = [self._entries(source, NO_ENTRY, self._last_entry(source)) for source in self._sources()]
         return tuple(file for files in found for file in files)
 
     def watermark_after(self, batch_id: int) -> int:
-        """The watermark that the next batch begins with, in ms since 1970; before the first batch it is 0."""
+        """Return the watermark that a batch left to the next, in ms since 1970; 0 before the first batch."""
         if batch_id < 0:
             return 0
         name = f"commits/{batch_id}"
@@ -152,16 +159,22 @@ class Checkpoint:
             return parse_commit(name, self.folder.read(name))
 
     def watermark_of(self, batch_id: int) -> int:
-        """The watermark that a planned batch began with, in ms since 1970; before the first batch it is 0."""
+        """Return the watermark that a planned batch began with, in ms since 1970; 0 before the first batch."""
         return self.about(batch_id).watermark_ms if batch_id >= 0 else 0
 
     @property
     def pinned(self) -> Mapping[str, Any]:
-        """The settings that Spark keeps to on this checkpoint, whatever the session's are; none before a batch."""
+        """Return the settings that Spark keeps to on this checkpoint, whatever the session's are.
+
+        Before the first batch there are none.
+        """
         return self.about(self.offsets[-1]).pinned if self.offsets else {}
 
     def about(self, batch_id: int) -> About:
-        """What a planned batch began with. Raises CheckpointDamaged when that can't be told."""
+        """Return what a planned batch began with, besides its inputs.
+
+        Raises CheckpointDamaged when that can't be told.
+        """
         name = f"offsets/{batch_id}"
         with self._or_damaged():
             return parse_about(name, self.folder.read(name))
@@ -174,9 +187,9 @@ class Checkpoint:
             raise damaged(self.uri, [str(torn)]) from None
 
     def damage(self) -> list[str]:
-        """What Spark needs and is missing or unreadable, one sentence each; empty: it can go on.
+        """Name what Spark needs and is missing or unreadable, one sentence each; empty when Spark can go on.
 
-        Log entries beyond the last planned batch are none: Spark died between listing and planning.
+        Log entries beyond the last planned batch are no damage: Spark died between listing and planning.
         """
         found: list[str] = []
         with noting(found):
@@ -212,7 +225,10 @@ class Checkpoint:
         return found
 
     def _ends(self, batch_id: int) -> tuple[int, ...]:
-        """The last log entry of each source. A transform that takes its input twice has all of them named twice."""
+        """Return the last log entry that a planned batch reads of each source. Raises Torn.
+
+        A transform that takes its input twice has all of them named twice in the file.
+        """
         name = f"offsets/{batch_id}"
         ends = parse_offsets(name, self.folder.read(name))
         if len(ends) % self.sources or ends != ends[: self.sources] * (len(ends) // self.sources):
@@ -220,7 +236,7 @@ class Checkpoint:
         return ends[: self.sources]
 
     def _entries(self, source: int, start: int, end: int) -> list[LoggedFile]:
-        """The files of the log's entries in (start, end]. Raises Torn when one of them is not told."""
+        """Return the files of the log's entries in (start, end]. Raises Torn when an entry is not told."""
         found: list[LoggedFile] = []
         wanted = end  # read backwards: one compacted file tells all that come before it
         while wanted > start:
@@ -236,7 +252,10 @@ class Checkpoint:
         return found
 
     def _log_file(self, source: int, entry: int) -> tuple[str, str]:
-        """Name and text of the log file that tells an entry, and all before it if it is a compacted one."""
+        """Return the name and text of the log file that tells an entry. Raises Torn when there is none.
+
+        A compacted file tells all entries before it as well.
+        """
         plain = f"sources/{source}/{entry}"
         for name in (plain, plain + COMPACT):
             with suppress(Torn):
@@ -265,7 +284,7 @@ class Checkpoint:
     def plan(self, batch_id: int, read: Read, *, times: int, about: About) -> None:
         """Write the logs of the next batch, of exactly these files: Spark runs it when a query starts.
 
-        The transform takes its input so many `times`.
+        `times` is how often the transform takes its input.
         """
         ends = list(self._ends(batch_id - 1)) if batch_id > 0 else [NO_ENTRY] * self.sources
         for source, logged in enumerate(self._by_source(read.files)):
@@ -276,9 +295,10 @@ class Checkpoint:
 
     @property
     def owes(self) -> bool:
-        """Whether the last batch moved the watermark on, and none came that does what is due by it.
+        """Tell whether the last batch moved the watermark on, and no batch came that does what is due by it.
 
-        Spark makes that one, of no input, only in the query that made the last one (4.3): not after a kill or a stop.
+        Spark makes that batch, which has no input, only in the query that made the last one (4.3): not after
+        a kill or a stop.
         """
         if not self.offsets or not self.settled:
             return False
@@ -286,7 +306,10 @@ class Checkpoint:
         return self.watermark_after(last) > self.watermark_of(last)
 
     def plan_owed(self, *, time_ms: int) -> None:
-        """Write the log of that batch: Spark runs it when a query starts."""
+        """Write the log of the batch without input that does what is due by the watermark of the last one.
+
+        Spark runs it when a query starts. `time_ms` is its own time, since 1970.
+        """
         last = self.offsets[-1]
         name = f"offsets/{last}"
         about = replace(self.about(last), watermark_ms=self.watermark_after(last), time_ms=time_ms)
@@ -295,7 +318,7 @@ class Checkpoint:
         self.folder.write(f"offsets/{last + 1}", lines_text(ends, about))
 
     def _log(self, source: int, entry: int, files: Sequence[FileLike]) -> None:
-        """Write an entry of a source's log; as Spark does, every tenth has all that came before it as well."""
+        """Write an entry of a source's log; like Spark's, every tenth has all that came before it as well."""
         name, entries = f"sources/{source}/{entry}", {entry: list(files)}
         if (entry + 1) % COMPACTED == 0:
             before = self._entries(source, NO_ENTRY, entry - 1)
@@ -311,16 +334,20 @@ class Checkpoint:
         return found
 
     def seed(self, files: Iterable[FileLike], *, stream_id: str) -> None:
-        """Write a checkpoint, where there is none, on which Spark goes on with batch 1 and reads other files.
+        """Write a checkpoint on which Spark goes on with batch 1 and reads all but these files.
 
         `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
+        Raises CheckpointDamaged when the place is not empty.
         """
         self._require_empty("can't be seeded")
         ends = self._log_first(files)
         self._begin_behind(offsets_text(ends, About(watermark_ms=0, time_ms=0)), stream_id)
 
     def _log_first(self, files: Iterable[FileLike]) -> list[int]:
-        """Write the first entry of each source that has some of the files; where each source's log ends then."""
+        """Write the first entry of each source that has some of the files.
+
+        Returns the last log entry of each source then.
+        """
         seen = self._by_source(files)
         for source, logged in enumerate(seen):
             if logged:
@@ -328,7 +355,7 @@ class Checkpoint:
         return [0 if logged else NO_ENTRY for logged in seen]
 
     def _begin_behind(self, offsets: str, stream_id: str) -> None:
-        """Write that batch 0 ended at these offsets; `metadata` last."""
+        """Write that batch 0 ended at these offsets and is done; `metadata` is written last."""
         self.folder.write("offsets/0", offsets)
         self.folder.write("commits/0", commit_text())
         self.folder.write("metadata", metadata_text(stream_id))
@@ -352,7 +379,10 @@ class FilelessCheckpoint(Checkpoint):
 
 
 def open_checkpoint(uri: str, *, sources: int, kind: type[Checkpoint] = Checkpoint) -> Checkpoint:
-    """The checkpoint at `uri`, a local folder or s3a://…, of a query over so many sources; it need not be there."""
+    """Return the checkpoint at `uri` of a query over so many sources; it need not be there.
+
+    `uri` is a local folder or s3a://….
+    """
     place = landing_place(uri)
     store, root = filesystem(place)
     return kind(uri=place, sources=sources, folder=Folder(uri=place, store=store, root=root))
@@ -367,7 +397,10 @@ def noting(damage: list[str]) -> Iterator[None]:
 
 
 def _holes(name: str, numbers: Sequence[int]) -> list[str]:
-    """Numbers missing between the first and the last; the oldest may have been removed by Spark itself."""
+    """Name the files that are missing between the first and the last number, a sentence each.
+
+    The oldest ones may have been removed by Spark itself.
+    """
     there = set(numbers)
     missing = set(range(min(there, default=0), max(there, default=0))) - there
     return [f"{name}/{n} is missing" for n in sorted(missing)]

@@ -24,12 +24,15 @@ class TopicCheckpoint(FilelessCheckpoint):
     """One look at a checkpoint of a query over topics."""
 
     def reached(self, batch_id: int) -> list[Offsets]:
-        """Where a planned batch ends, source by source."""
+        """Return the offsets where a planned batch ends, source by source. Raises CheckpointDamaged."""
         with self._or_damaged():
             return self._offsets(batch_id)
 
     def starts(self, batch_id: int) -> list[Offsets] | None:
-        """Where a batch starts, source by source; None: Spark has not yet looked."""
+        """Return the offsets where a batch starts, source by source; None when Spark has not yet looked.
+
+        Raises CheckpointDamaged when they can't be told.
+        """
         if batch_id == 0 and not self.folder.has("sources"):
             return None
         with self._or_damaged():
@@ -39,7 +42,10 @@ class TopicCheckpoint(FilelessCheckpoint):
         return self._offsets(batch_id - 1) if batch_id else [self._first(n) for n in range(self.sources)]
 
     def ranges(self, batch_id: int, topic_ids: Mapping[str, str]) -> tuple[Range, ...]:
-        """What a planned batch reads, partition by partition, those with nothing new included."""
+        """Return what a planned batch reads, partition by partition, those with nothing new included.
+
+        Raises CheckpointDamaged when that can't be told.
+        """
         try:
             starts, ends = self._starts(batch_id), self._offsets(batch_id)
         except Torn as torn:
@@ -78,7 +84,7 @@ class TopicCheckpoint(FilelessCheckpoint):
         return [_parsed(name, line) for line in lines]
 
     def _first(self, source: int) -> Offsets:
-        """Where the first batch of a source starts."""
+        """Return the offsets where the first batch of a source starts. Raises Torn."""
         name = f"sources/{source}/0"
         version, _, line = self.folder.read(name).lstrip("\0").partition("\n")
         if version != "v1":
@@ -86,7 +92,11 @@ class TopicCheckpoint(FilelessCheckpoint):
         return _parsed(name, line)
 
     def plan(self, batch_id: int, read: Read, *, times: int, about: About) -> None:
-        """As of files, of exactly these ranges; what lies between them and where the batch before ended is left out."""
+        """Write the logs of the next batch, of exactly these ranges: Spark runs it when a query starts.
+
+        What lies between the ranges and where the batch before ended is left out. `times` is how often the
+        transform takes its input.
+        """
         before = self._offsets(batch_id - 1) if batch_id > 0 else [{} for _ in range(self.sources)]
         starts = _moved(before, [(one, one.start) for one in read.ranges])
         ends = _moved(starts, [(one, one.end) for one in read.ranges])
@@ -94,7 +104,10 @@ class TopicCheckpoint(FilelessCheckpoint):
         self.folder.write(f"offsets/{batch_id}", lines_text([_text(one) for one in ends] * times, about))
 
     def begin_at(self, batch_id: int, positions: Sequence[Offsets]) -> None:
-        """Write where a batch starts that is not planned; of the batches before it what they left in the state stays."""
+        """Write where a batch that is not planned starts.
+
+        What the batches before it left in the state stays.
+        """
         lines = [_text(offsets) for offsets in positions]
         if batch_id > 0:
             self.folder.write(f"offsets/{batch_id - 1}", lines_text(lines, self.about(batch_id - 1)))
@@ -103,14 +116,18 @@ class TopicCheckpoint(FilelessCheckpoint):
             self.folder.write(f"sources/{source}/0", f"\0v1\n{line}")
 
     def move_on(self, batch_id: int, positions: Sequence[Offsets]) -> None:
-        """As `begin_at`, of a batch that may be planned, and was not delivered."""
+        """Write where a batch that was not delivered starts, and remove its plan, if it has one.
+
+        What the batches before it left in the state stays.
+        """
         self.folder.remove(f"offsets/{batch_id}")
         self.begin_at(batch_id, positions)
 
     def seed_at(self, positions: Sequence[Offsets], *, stream_id: str) -> None:
-        """Write a checkpoint, where there is none, on which Spark goes on with batch 1 from these offsets.
+        """Write a checkpoint on which Spark goes on with batch 1 from these offsets.
 
         `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
+        Raises CheckpointDamaged when the place is not empty.
         """
         self._require_empty("can't be seeded")
         self.begin_at(0, positions)
@@ -131,7 +148,7 @@ def _parsed(name: str, line: str) -> Offsets:
 
 
 def _moved(positions: Sequence[Offsets], to: Iterable[tuple[Range, int]]) -> Sequence[Offsets]:
-    """The positions of each source, with the partitions of some ranges elsewhere."""
+    """Return the positions of each source, with the partitions of some ranges at other offsets."""
     found = [{topic: dict(partitions) for topic, partitions in of_one.items()} for of_one in positions]
     for one, offset in to:
         found[one.source].setdefault(one.topic, {})[one.partition] = offset
