@@ -32,18 +32,21 @@ class BeforeStart:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Self | None:
-        """None: the stream takes all that lands."""
+        """Return what a pipeline's stream leaves out; None when it takes all that lands."""
         if pipeline.start is None or not pipeline.files or not is_template(pipeline.interval or ""):
             return None
         return cls(template=PathTemplate(text=pipeline.interval or ""), start=moment_of(pipeline.start))
 
     def has(self, path: str) -> bool:
-        """Whether the interval of the file of this identity begins before the start; one without an interval has none."""
+        """Tell whether the interval of the file of this identity begins before the start.
+
+        A file without an interval does not.
+        """
         named = self.template.of(path)
         return named is not None and named[0] < self.start
 
     def column(self, uri: Column, landing: str) -> Column:
-        """As `has`, within Spark, of a file's URI."""
+        """Tell within Spark, of a file's URI, whether the file's interval begins before the start."""
         from pyspark.sql import functions as F
 
         decoded = F.try_url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))  # it takes a plus for a blank
@@ -53,7 +56,7 @@ class BeforeStart:
         return F.coalesce(self._begin(below) < F.lit(self.start), F.lit(False))
 
     def _begin(self, path: Column) -> Column:
-        """When the file's interval begins; null where its path names none."""
+        """Return when the interval of a file's path begins, as a column; null where it names none."""
         from pyspark.sql import functions as F
 
         pattern, directives = self.template.groups
@@ -72,7 +75,7 @@ class BeforeStart:
 
 
 def takes(pipeline: Pipeline) -> Callable[[str], bool]:
-    """Tells of a landed file, by its path, whether the stream takes it."""
+    """Return a function that tells of a landed file, by its path, whether the stream takes it."""
     before = BeforeStart.of(pipeline)
     return lambda path: before is None or not before.has(path)
 
@@ -83,7 +86,11 @@ def left_out(
     interval: tuple[dt.datetime, dt.datetime] | None = None,
     live: AbstractSet[str] = frozenset(),
 ) -> list[Input]:
-    """The landed files, of an interval or of all, that the stream leaves out, without those that are `live`."""
+    """Return the landed files, of an interval or of all, that the stream leaves out.
+
+    Those whose paths are `live` are not among them. Of an interval, it raises SetupError for a name that is
+    no UTF-8.
+    """
     before = BeforeStart.of(pipeline)
     if before is None:
         return []

@@ -83,7 +83,7 @@ def has_no_decimal(
 
 
 def _suspicion(schema: StructType, *, commas: bool) -> str:
-    """Make the regular expression of lines that may have such a decimal."""
+    """Make the regular expression of lines of JSON that may have a decimal which is written as none."""
     names = _names(schema)
     if names is None:
         return _ANYWHERE + (_COMMA_ANYWHERE if commas else "")
@@ -94,7 +94,7 @@ def _suspicion(schema: StructType, *, commas: bool) -> str:
 
 
 def _names(kind: DataType) -> set[str] | None:
-    """Name the decimals within a type; None: some have no name of their own, but are elements of arrays or maps."""
+    """Name the decimals within a type; None when some have no name, but are elements of arrays or maps."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
     if isinstance(kind, ArrayType | MapType):
@@ -111,7 +111,7 @@ def _names(kind: DataType) -> set[str] | None:
 
 
 def _texts(kind: DataType) -> DataType | None:
-    """Leave of a type what holds decimals, these as texts; None: nothing does."""
+    """Reduce a type to what holds decimals, with these as texts; None when nothing does."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructField, StructType
 
     if isinstance(kind, DecimalType):

@@ -31,20 +31,21 @@ class Listed(Protocol):
 
 
 def path_of(uri: str, landing: str) -> str:
-    """The identity of the file at `uri`: its path below `landing` when it lies there, else its place."""
+    """Return the identity of the file at `uri`: its path below `landing` when it lies there, else its place."""
     return place(uri).removeprefix(landing_place(landing).rstrip("/") + "/")
 
 
 def uri_at(path: str, landing: str) -> str:
-    """Where the file of this identity lies, below the landing as it is now."""
+    """Return the URI of the file of this identity, below the landing as it is now."""
     outside = path.startswith(("/", "s3a://"))
     return uri_of(path if outside else f"{landing_place(landing).rstrip('/')}/{path}")
 
 
 def look(uris: Iterable[str], *, landing: str, source: int = 0) -> list[Input]:
-    """Each file that is there, as it is now, in the order of `uris`; one that is gone is left out.
+    """Look at files, in the order of `uris`, and return each as it is now; one that is gone is left out.
 
     Raises ServiceAway when S3 doesn't answer: a file that can't be looked at is not a file that is gone.
+    Raises SetupError when it may not be read.
     """
     named = [uri if "://" in uri else uri_of(place(uri)) for uri in uris]
     client = s3_client() if any(uri.startswith("s3a://") for uri in named) else None
@@ -54,7 +55,10 @@ def look(uris: Iterable[str], *, landing: str, source: int = 0) -> list[Input]:
 
 
 def look_again(files: Iterable[Listed], *, landing: str) -> list[Input]:
-    """Each of these files that is there, as it is now, source by source."""
+    """Look at files again, source by source, and return each that is there as it is now.
+
+    Raises what `look` raises.
+    """
     uris: dict[int, list[str]] = {}
     for file in files:
         uris.setdefault(file.source, []).append(file.uri)
@@ -105,9 +109,10 @@ def _look_s3(uri: str, landing: str, source: int, client: S3Client) -> Input | N
 
 
 def changed(before: Iterable[Input], after: Iterable[Input]) -> list[str]:
-    """What is different, one sentence a file, in the order of `before`; empty: the inputs are the same.
+    """Name what is different between two looks, one sentence a file, in the order of `before`.
 
-    Where both have an etag it decides: the same bytes put there again are the same input.
+    The list is empty when the inputs are the same. Where both have an etag it decides: the same bytes put
+    there again are the same input.
     """
     now = {(one.source, one.path): one for one in after}
     found = []

@@ -65,48 +65,62 @@ class Source:
 
     @cached_property
     def streamed(self) -> DataFrame:
-        """The transform's output over all that lands; streaming. Spark lists all of the landing for it."""
+        """Return the transform's output over all that lands, streaming.
+
+        Spark lists all of the landing for it.
+        """
         return self._stream(self.paths)
 
     @property
     def tells_late(self) -> bool:
-        """Whether its jobs have to know the watermark."""
+        """Tell whether the source's jobs have to know the watermark."""
         return self.pipeline.tells_late or bool(self.late_by)
 
     @property
     def queried(self) -> DataFrame:
-        """What a run's query is of; streaming. What foreachBatch has of it is for `of_batch`."""
+        """Return the streaming frame that a run's query is of.
+
+        What foreachBatch has of it is for `of_batch`.
+        """
         return self.streamed
 
     def of_batch(self, found: DataFrame) -> tuple[Source, DataFrame]:
-        """What a micro-batch was read from, and the transform's output of it."""
+        """Return the source that a micro-batch was read from, and the transform's output of the batch."""
         return self, found
 
     def ranges(self, checkpoint: Checkpoint, batch_id: int) -> tuple[Range, ...]:  # noqa: ARG002 - files have none
-        """What a planned batch reads of Kafka."""
+        """Return what a planned batch reads of Kafka: of files, nothing."""
         return ()
 
     def require_same_topics(self, ranges: Sequence[Range]) -> None:
-        """Raises OffsetsGone when a topic is no longer who these ranges are of."""
+        """Raise OffsetsGone when a topic is no longer the one that these ranges are of; files have none."""
 
     def exhausted(self) -> bool:
-        """Whether nothing more can come while the query runs; asked after its first batch."""
+        """Tell whether nothing more can come while the query runs; for use after its first batch."""
         return False
 
     def shape(self) -> DataFrame:
-        """As `streamed`, for what asks its plan alone: nothing is listed, and it can't be run."""
+        """Return the transform's output, streaming, for what asks its plan alone.
+
+        Nothing is listed, and it can't be run.
+        """
         with tempfile.TemporaryDirectory(prefix="sluice-") as empty:
             return self.below(empty)
 
     def below(self, folder: str) -> DataFrame:
-        """As `streamed`, of a local folder instead of the landing, whatever the sources' patterns say of names."""
+        """Return the transform's output over a local folder instead of the landing, streaming.
+
+        Files are read whatever the sources' patterns say of names. Raises SetupError for a source of no
+        files.
+        """
         return self._stream([spark_path(folder)] * len(self.pipeline.sources), anything=True)
 
     def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
-        """As `streamed`, of the given files alone and not streaming; of the `broken` ones what can be read.
+        """Return the transform's output of the given files alone, not streaming.
 
-        With `broken` ones among others it is to be counted by `count`. Each record becomes rows by itself, so the transform
-        is asked for those of either kind apart: of their union it would have no `_metadata`.
+        Of the `broken` ones it is what can be read. With `broken` ones among others its records are to be
+        counted by `count`. Each record becomes rows by itself, so the transform is asked for those of either
+        kind apart: of their union it would have no `_metadata`.
         """
         known, uris = set(broken), list(uris)
         whole, torn = ([one for one in uris if (one in known) is damaged] for damaged in (False, True))
@@ -116,7 +130,11 @@ class Source:
         return union([self._put_out(part, counted=False) for part in parts])
 
     def by_source(self, uris: Iterable[str]) -> dict[int, list[str]]:
-        """Which source reads which file: the first whose pattern means it; `anywhere`, or else of its format."""
+        """Sort files by the number of the source that reads them: the first whose pattern means the file.
+
+        With `anywhere` a file that no pattern means is read by the first source of its format. Raises
+        SetupError for a file that no source reads, or whose stream can't be told.
+        """
         found: dict[int, list[str]] = {}
         for uri in uris:
             source = source_of(self.pipeline, path_of(uri, self.landing))
@@ -132,7 +150,10 @@ class Source:
         return found
 
     def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
-        """Exactly the malformed and late records of the given files: `_raw`, `_source_path` and `_why`, all text."""
+        """Return exactly the malformed and the held late records of the given files.
+
+        The columns are `_raw`, `_source_path` and `_why`, all text.
+        """
         from pyspark.sql import functions as F
 
         told = [self._told_apart(name, frame) for name, frame in self._static(uris, broken).items()]
@@ -145,9 +166,10 @@ class Source:
         return reduce(lambda one, other: one.unionAll(other), bad)
 
     def counted(self, job: DataFrame) -> Counter[str] | None:
-        """How many records (`rows`) the job over exactly this frame read, and of them the held ones (`malformed`).
+        """Count the records (`rows`) that the job over exactly this frame read, and those held (`malformed`).
 
-        And how many were `late`, held or not, where `late=` or the transform's watermark says by which column.
+        It counts also how many were `late`, held or not, where `late=` or the transform's watermark says by
+        which column.
 
         None: Spark saw that it need not read some of them, such as for an inner join with a table of no row.
         """
@@ -160,7 +182,7 @@ class Source:
         return found
 
     def count(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> Counter[str]:
-        """What `counted` tells, of the given files; reads them."""
+        """Read the given files and count their records: `rows`, `malformed` and `late`, as `counted` does."""
         found = Counter[str]()
         for name, frame in self._static(uris, broken).items():
             [row] = self._told_apart(name, frame).agg(*self._counts(name)).collect()
@@ -168,7 +190,10 @@ class Source:
         return found
 
     def require_lookups(self) -> None:
-        """Raises LookupsChanged unless every lookup's files, and every model's version, are what this source has read."""
+        """Raise LookupsChanged unless lookups and models are as this source has read them.
+
+        They are compared by every lookup's files, and every model's version.
+        """
         now = {name: version(lookup, self.landing) for name, lookup in self.pipeline.lookups.items()}
         if self.models is not None:
             now |= {name: (self.models.required(self.pipeline.name, name).input,) for name in self.scorers}
@@ -177,7 +202,7 @@ class Source:
                 raise LookupsChanged(f"{name!r}: {'; '.join(changes)}")
 
     def counting_none(self, frame: DataFrame) -> DataFrame:
-        """A frame that was not read by this source, as if it had been, of no malformed record."""
+        """Have a frame that this source did not read counted as if it had, with no malformed record."""
         from pyspark.sql import functions as F
 
         for name in self._observations.values():
@@ -196,14 +221,14 @@ class Source:
         return self._put_out({name: union(frames) for name, frames in streams.items()})
 
     def _from_the_start(self, frame: DataFrame) -> DataFrame:
-        """Without the records of files that the stream leaves out."""
+        """Leave out the records of files whose interval is before the pipeline's `start`."""
         from pyspark.sql import functions as F
 
         before = BeforeStart.of(self.pipeline)
         return frame.where(~before.column(F.col(SOURCE_PATH), self.landing)) if before else frame
 
     def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:
-        """The records of the given files, malformed ones included: the fields, `_malformed`, `_source_path`.
+        """Read the given files, malformed records included: the fields, `_malformed`, `_source_path`.
 
         A file that can't be read to its end fails the job, unless it is one of `broken`.
         """
@@ -232,9 +257,10 @@ class Source:
         return _transformed(self.pipeline, good[None], {**named, **self.lookups, **self.scorers})
 
     def _finds_late(self, good: Records, made: DataFrame) -> bool:
-        """Whether the plan says by which columns records are late, which nothing had said before it.
+        """Note by which columns records are late, as the plan says; return True if some were not known before.
 
-        SetupError where `late=` names another column than the watermark is on; of one that is computed nothing is known.
+        Raises SetupError where `late=` names another column than the watermark is on; of one that is computed
+        nothing is known.
         """
         if not (found := watermarked(made)):
             return False
@@ -253,7 +279,7 @@ class Source:
         return len(self.late_by) > before
 
     def _good(self, name: str | None, records: DataFrame, *, counted: bool = True) -> DataFrame:
-        """The records that are neither malformed nor late; all are counted first, those apart."""
+        """Return the records that are neither malformed nor held as late; all are counted first, those apart."""
         from pyspark.sql import functions as F
 
         told = self._told_apart(name, records)
@@ -271,11 +297,14 @@ class Source:
 
     @property
     def _observations(self) -> dict[str | None, str]:
-        """By stream, what its counts are observed as."""
+        """Name what each stream's counts are observed as."""
         return {name: OBSERVATION if name is None else f"{OBSERVATION} {name}" for name in self.fields}
 
     def _told_apart(self, name: str | None, records: DataFrame) -> DataFrame:
-        """With `_why` a record is none for the transform; a late one is kept in `_malformed` as JSON."""
+        """Mark the records that are none for the transform with `_why`, a late one kept as JSON in `_malformed`.
+
+        Late ones that are not held are marked in `_behind` instead.
+        """
         from pyspark.sql import functions as F
 
         why = F.when(F.col(MALFORMED_COLUMN).isNotNull(), MALFORMED_REASON)
@@ -291,7 +320,7 @@ class Source:
         return told.withColumn(MALFORMED_COLUMN, F.when(late, whole).otherwise(F.col(MALFORMED_COLUMN)))
 
     def misfits(self, uris: Iterable[str]) -> dict[str, str]:
-        """The files that would be read with blurred values, each with the reason; only Parquet has such."""
+        """Return the files that would be read with blurred values, each with the reason: Parquet alone."""
         kinds = [one.kind for one in self.pipeline.files]
         if "parquet" not in kinds:
             return {}
@@ -304,7 +333,10 @@ class Source:
         return found
 
     def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:
-        """The files that made a job over them fail, each with the reason; raises `error` when none is to blame."""
+        """Return the files that made a job over them fail, each with the reason.
+
+        Raises `error` when none is to blame.
+        """
         # Within foreachBatch Spark's error may come as py4j's own, which has no condition.
         if not any("FAILED_READ_FILE" in cause for cause in causes(error)):
             raise error
@@ -314,7 +346,7 @@ class Source:
         return found
 
     def unreadable(self, uris: Iterable[str]) -> list[tuple[str, str]]:
-        """The files that can't be read to their end, each with the reason; reads every one of them alone.
+        """Read every file alone; return those that can't be read to their end, each with the reason.
 
         For use after a job failed. Raises InputsChanged for a file that is gone and ServiceAway when the
         storage did not answer: neither is the fault of a file's content.
@@ -353,7 +385,7 @@ def _refuse_ambiguous(pipeline: Pipeline, uri: str, like: Sequence[int]) -> None
 
 
 def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]) -> DataFrame:
-    """What the transform makes, or SetupError that says why it makes nothing."""
+    """Return what the transform makes of a frame. Raises SetupError that says why it makes nothing."""
     from pyspark.sql import DataFrame
 
     remedy = f"change it, in {pipeline.file}; `sluice try {pipeline.name} --input FILES` shows what it does"

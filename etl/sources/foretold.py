@@ -27,7 +27,7 @@ HEADER_BYTES = 1 << 16  # of a CSV file; a longer header is not looked at
 
 
 def foretold(pipeline: Pipeline, inputs: Sequence[Input]) -> dict[str, str]:
-    """The files that will not be read, each with the reason; what can't be opened now is not told."""
+    """Return the files that will not be read, each with the reason; what can't be opened now is not told."""
     found: dict[str, str] = {}
     for number, files in enumerate(pipeline.files):
         uris = [one.uri for one in inputs if one.source == number]
@@ -66,7 +66,10 @@ def _told(uris: Sequence[str], files: Files, schema: str) -> dict[str, str]:
 
 
 def _of_header(store: FileSystem, path: str, files: Files, schema: str) -> str | None:
-    """Spark wants the schema's names in their order, whatever their case."""
+    """Tell why a CSV file's header does not fit the schema; None when it does, or can't be looked at.
+
+    Spark wants the schema's names in their order, whatever their case.
+    """
     with store.open_input_stream(path) as file:  # which sees by the name how it is compressed
         begun = file.read(HEADER_BYTES)
     encoding = files.options.get("encoding", "utf-8")
@@ -83,7 +86,10 @@ def _of_header(store: FileSystem, path: str, files: Files, schema: str) -> str |
 
 
 def _of_footer(store: FileSystem, path: str, schema: str) -> str | None:
-    """Spark refuses a text for a number and the other way round; numbers of other kinds are told by `misfits`."""
+    """Tell why a Parquet file's columns do not fit the schema; None when they do.
+
+    Spark refuses a text for a number and the other way round; numbers of other kinds are told by `misfits`.
+    """
     try:
         with store.open_input_file(path) as file:
             found = {one.name.lower(): one.type for one in pq.read_schema(file)}
@@ -109,7 +115,10 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _atomic(schema: str) -> StructType:
-    """The columns of a schema whose types need no parser: Spark's is in its JVM, which a plan does not start."""
+    """Return the columns of a schema whose types need no parser.
+
+    Spark's parser is in its JVM, which a plan does not start.
+    """
     from pyspark.sql import types
 
     kinds = {

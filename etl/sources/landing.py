@@ -16,7 +16,7 @@ _LANDS = {"reference": "flights", "weather": "flights"} | {
 
 
 def landed(pipeline: Pipeline, landing: str) -> set[str]:
-    """The identities of all files that the sources' patterns mean: paths below the landing, or places.
+    """Return the identities of all files that the sources' patterns mean: paths below the landing, or places.
 
     A folder that is not there has none. Names that are no UTF-8 are among them, which Spark can't read.
     """
@@ -24,12 +24,18 @@ def landed(pipeline: Pipeline, landing: str) -> set[str]:
 
 
 def source_of(pipeline: Pipeline, path: str) -> int | None:
-    """The number of the source that reads the file of this identity: the first whose pattern means it."""
+    """Return the number of the source that reads the file of this identity; None when none does.
+
+    It is the first whose pattern means the file.
+    """
     return next((n for n, files in enumerate(pipeline.files) if fits(files.pattern, path)), None)
 
 
 def files_there(pattern: str, landing: str) -> set[str]:
-    """The identities of the files that a pattern means, without those that Spark passes over for names with _ or a dot."""
+    """Return the identities of the files that a pattern means. Raises ServiceAway when they can't be listed.
+
+    Those that Spark passes over for names with _ or a dot are left out.
+    """
     outside = pattern.startswith(("/", "s3a://"))
     root = "" if outside else landing_place(landing).rstrip("/") + "/"
     prefix = "s3a://" if (root or pattern).startswith("s3a://") else ""
@@ -59,7 +65,7 @@ def files_there(pattern: str, landing: str) -> set[str]:
 
 
 def _path(one: fs.FileInfo) -> str:
-    """Its path, with lone surrogates for bytes that are no UTF-8, as Python itself names such a file."""
+    """Return a listed path, with lone surrogates for bytes that are no UTF-8, as Python itself names it."""
     try:
         return str(one.path)
     except UnicodeDecodeError as error:
@@ -67,7 +73,7 @@ def _path(one: fs.FileInfo) -> str:
 
 
 def is_listed_by_log(files: Files, landing: str) -> bool:
-    """Whether Spark reads what the log of its own file sink names there, and nothing that lies beside it."""
+    """Tell whether Spark reads only what the log of its own file sink names there, and nothing beside it."""
     split = split_pattern(files.pattern)
     if not split.recursive or is_glob(split.path):
         return False
@@ -77,7 +83,7 @@ def is_listed_by_log(files: Files, landing: str) -> bool:
 
 
 def listed_path(files: Files | Lookup, landing: str, where: str) -> str:
-    """The path that Spark lists for these files. Raises SetupError when its folder is not there."""
+    """Return the path that Spark lists for files. Raises SetupError when its folder is not there."""
     pattern = split_pattern(files.pattern)
     folder, path = _below_landing(pattern, landing)
     store, inner = filesystem(folder)
@@ -90,7 +96,7 @@ def listed_path(files: Files | Lookup, landing: str, where: str) -> str:
 
 
 def _below_landing(pattern: Pattern, landing: str) -> tuple[str, str]:
-    """(the fixed folder, the path to list), both absolute."""
+    """Return (the fixed folder, the path to list) of a pattern, both absolute."""
     root = landing_place(landing)
     if pattern.path.startswith(("/", "s3a://")):
         return pattern.folder or "/", pattern.path

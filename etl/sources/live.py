@@ -39,7 +39,11 @@ class LiveSource(FilelessSource):
         return bound, bound.again((), broken=())
 
     def exhausted(self) -> bool:
-        """Spark connects to a socket with its first batch; when the server has closed it, its thread for it ends."""
+        """Tell whether a socket's server has closed it; of a rate it is never so.
+
+        Spark connects to a socket with its first batch; when the server has closed it, Spark's thread for it
+        ends.
+        """
         source = self.pipeline.live
         if not isinstance(source, Socket):
             return False
@@ -53,7 +57,10 @@ class LiveSource(FilelessSource):
         )
 
     def _stream(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:  # noqa: ARG002
-        """The transform's output as a stream, which is asked for its plan alone."""
+        """Return the transform's output as a stream, which is asked for its plan alone.
+
+        Raises SetupError for a transform that keeps state, or that Spark can't run as a stream.
+        """
         frame = self._put_out({None: self.queried})
         _refuse_more_than_rows(self.pipeline.name, frame)
         return frame
@@ -64,7 +71,10 @@ class LiveSource(FilelessSource):
 
 
 def records(spark: SparkSession, source: Rate | Socket, schema: StructType) -> DataFrame:
-    """The schema's columns, `_malformed` and `_source_path`; streaming. Nobody is connected to yet."""
+    """Return a live source's records, streaming: the schema's columns, `_malformed` and `_source_path`.
+
+    Nobody is connected to yet.
+    """
     from pyspark.sql import functions as F
 
     nothing = F.lit(None).cast("string").alias(MALFORMED_COLUMN)
@@ -85,7 +95,10 @@ def _read(spark: SparkSession, kind: str, **options: Any) -> DataFrame:
 
 
 def _refuse_more_than_rows(pipeline: str, frame: DataFrame) -> None:
-    """A transform that makes of each batch what it would not make of the stream."""
+    """Raise SetupError for a transform that makes of each batch what it would not make of the stream.
+
+    Such a one keeps state, or Spark can't run it as a stream.
+    """
     from pyspark.errors import AnalysisException
 
     if found := operators(frame):

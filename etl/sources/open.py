@@ -24,7 +24,10 @@ def open_source(
     models: ModelVersions | None = None,
     stream: bool = True,
 ) -> Source:
-    """Check schemas, lookups, `models` and, for a `stream`, the folders; no input is read yet."""
+    """Open a pipeline's source, having checked schemas, lookups, `models` and, for a `stream`, the folders.
+
+    No input is read yet.
+    """
     where = f"pipeline {pipeline.name}"
     fields = stream_fields(pipeline)
     paths = [listed_path(files, settings.landing, where) for files in pipeline.files] if stream else []

@@ -37,9 +37,9 @@ _LISTS = pa.ListType | pa.LargeListType | pa.FixedSizeListType
 
 
 def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
-    """The files of which a column would be blurred, each with the reason; what can't be opened is Spark's to tell.
+    """Return the files of which a column would be blurred, each with the reason.
 
-    All lie in one store.
+    All lie in one store. What can't be opened is Spark's to tell.
     """
     if not uris:
         return {}
@@ -59,7 +59,10 @@ def _misfit(store: FileSystem, path: str, schema: StructType) -> str | None:
 
 
 def _of_struct(found: Mapping[str, pa.DataType], declared: StructType, within: str) -> str | None:
-    """Spark finds a file's columns whatever their case; one that the file lacks is null."""
+    """Tell why a column of a struct would be blurred; None when none would.
+
+    Spark finds a file's columns whatever their case; one that the file lacks is null.
+    """
     told = (
         _of_type(found[field.name.lower()], field.dataType, within + field.name)
         for field in declared.fields

@@ -47,7 +47,10 @@ _WITH_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": 
 
 
 def ddl_fields(schema: str, where: str) -> StructType:
-    """The DDL as Spark understands it, every column nullable."""
+    """Parse DDL as Spark understands it, with every column nullable.
+
+    Raises SetupError for what is no DDL, or has a type that can't be read.
+    """
     from pyspark.errors import ParseException
     from pyspark.sql.types import StructField, StructType
 
@@ -68,9 +71,9 @@ def ddl_fields(schema: str, where: str) -> StructType:
 def read_stream(
     spark: SparkSession, files: Files, schema: StructType, path: str, name: str, *, number: int
 ) -> DataFrame:
-    """New files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN and SOURCE_PATH.
+    """Read new files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN and SOURCE_PATH.
 
-    The plan tells that it is the source of this `number`.
+    The frame is streaming. Its plan tells that it is the source of this `number`.
     """
     options = {
         SOURCE_NUMBER: str(number),
@@ -97,8 +100,10 @@ def read_files(
     *,
     broken: bool = False,
 ) -> DataFrame:
-    """Just the given files, as `read_stream` reads them: whole, or the job fails. Of files known to be
-    `broken` it is what can be read, whatever the session says."""
+    """Read just the given files, as `read_stream` reads them: whole, or the job fails.
+
+    Of files known to be `broken` it reads what can be read, whatever the session says.
+    """
     # Names are taken as they are: a file may be called like a glob.
     options = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
     options["ignoreCorruptFiles"] = str(broken).lower()
@@ -128,7 +133,10 @@ def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | l
 
 
 def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
-    """One row for each `value`, a line of CSV without a header, beside its other columns; or it is malformed."""
+    """Parse each `value`, a line of CSV without a header, into one row beside its other columns.
+
+    The row of a line that does not fit the schema is malformed.
+    """
     from pyspark.sql import functions as F
 
     read_as = _with_malformed(spelled(schema, options))
@@ -145,12 +153,15 @@ def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -
 
 
 def json_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Of Spark's parser, with those of a source."""
+    """Return Spark's JSON parser options: Sluice's own, overridden by the source's."""
     return {**_COMMON, **options}
 
 
 def only_column(where: str, schema: StructType) -> str:
-    """The column that takes the lines, or records, of a source of text; or SetupError."""
+    """Return the column that takes the lines, or records, of a source of text.
+
+    Raises SetupError unless it is the only one, and a string.
+    """
     from pyspark.sql.types import StringType
 
     if len(schema.fields) != 1 or not isinstance(schema.fields[0].dataType, StringType):
@@ -174,9 +185,9 @@ def not_blank(lines: DataFrame) -> DataFrame:
 
 
 def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
-    """One row for each `value`, beside its other columns; one that is not one whole object in UTF-8 is malformed.
+    """Parse each `value`, which is to be one whole object in UTF-8, into one row beside its other columns.
 
-    A null is a row of nulls, and not malformed.
+    What is no such object is malformed. A null is a row of nulls, and not malformed.
 
     Spark's parser stops after the first value, so a second object on the line, or what is left of one, would
     be lost without a trace. Here each object has to hold a last member of our own, put before the line's last
@@ -213,7 +224,7 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
 
 
 def _ended(line: Column) -> Column:
-    """The line with the member _END put last, if it begins and ends as an object; else not an object."""
+    """Put the member _END last in a line that begins and ends as an object; make any other no object."""
     from pyspark.sql import functions as F
 
     text = F.btrim(line, F.lit(_BLANK))
@@ -227,7 +238,10 @@ def _ended(line: Column) -> Column:
 
 
 def _with_last_member(text: Column) -> Column:
-    """In bytes: functions that count characters would walk through each line."""
+    """Put the member _END before the last brace of a text.
+
+    It is done in bytes: functions that count characters would walk through each line.
+    """
     from pyspark.sql import functions as F
 
     opened = F.substr(text.cast("binary"), F.lit(1), F.octet_length(text) - 1)
@@ -235,9 +249,10 @@ def _with_last_member(text: Column) -> Column:
 
 
 def _raw_csv(schema: StructType, options: Mapping[str, str]) -> Column:
-    """The malformed record. It needs every field: Spark does not check one that nobody uses.
+    """Return the text of a malformed record, null of any other.
 
-    Where a decimal alone is wrong, Spark has the record's fields and not its text: they are written as CSV anew.
+    It needs every field: Spark does not check one that nobody uses. Where a decimal alone is wrong, Spark has
+    the record's fields and not its text: they are written as CSV anew.
     """
     from pyspark.sql import functions as F
 
@@ -263,7 +278,7 @@ def union(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def none_of(spark: SparkSession, fields: StructType, beside: str = "") -> DataFrame:
-    """No record; `beside` is the DDL of what records have beside their fields."""
+    """Return a frame of no record; `beside` is the DDL of what records have beside their fields."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     extra = [StructField(name, StringType()) for name in (MALFORMED_COLUMN, SOURCE_PATH)]

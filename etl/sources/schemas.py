@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
-    """Of each stream; or SetupError."""
+    """Return the declared schema of each stream. Raises SetupError for what can't be read of its sources."""
     found = {
         name: ddl_fields(kind.schema, f"pipeline {pipeline.name}: {field_of('schema', name)}")
         for name, kind in pipeline.all_streams.items()
@@ -25,7 +25,7 @@ def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
 
 
 def field_of(field: str, stream: str | None) -> str:
-    """What a declaration calls it."""
+    """Name a stream's field as a declaration calls it."""
     return field if stream is None else f"streams[{stream!r}].{field}"
 
 
@@ -42,7 +42,10 @@ def _refuse_timeless(pipeline: Pipeline, fields: Mapping[str | None, StructType]
 
 
 def _refuse_nested(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:
-    """CSV has no nested columns; within those of JSON Spark's parser takes 200 for a tinyint of -56 (4.3)."""
+    """Raise SetupError for nested columns that can't be read.
+
+    CSV has no nested columns; within those of JSON Spark's parser takes 200 for a tinyint of -56 (4.3).
+    """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     reads: list[Files | Kafka] = [*pipeline.files, *pipeline.topics]

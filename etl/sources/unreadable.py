@@ -45,6 +45,9 @@ def reading_fails(uri: str, read: Callable[[], DataFrame]) -> str | None:
 
 
 def _said(error: Any) -> str:
-    """All that the cause of all says, in one line, without what differs each time; the file that it names is known."""
+    """Return all that the cause of all says, in one line, without what differs each time.
+
+    The file that it names is left out, for it is known; what is longer than LONGEST_REASON is cut.
+    """
     *_, last = messages(error)
     return " ".join(_OBJECT.sub("", last.partition("CSV file: ")[0]).split())[:LONGEST_REASON]

@@ -49,7 +49,7 @@ class Cluster:
 
     @property
     def options(self) -> dict[str, str]:
-        """For Spark's reader. Records of transactions that were taken back are none."""
+        """Return the options for Spark's reader; it takes no records of transactions that were taken back."""
         found = {f"kafka.{name}": value for name, value in self.properties.items()}
         return {
             **found,
@@ -60,12 +60,16 @@ class Cluster:
         }
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        """The ids of these topics. Raises SetupError where one is not there, and ServiceAway without an answer."""
+        """Return the ids of topics.
+
+        Raises SetupError where one is not there, has no id or may not be read, and ServiceAway without an
+        answer.
+        """
         with self._admin() as admin:
             return {name: self._id(name, told) for name, told in self._told(admin, names).items()}
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """These topics with the offsets that can be read now; raises as `topic_ids`."""
+        """Return topics with the offsets that can be read now. Raises what `topic_ids` raises."""
         with self._admin() as admin:
             told = self._told(admin, names)
             # An array, for the end of a Java iterator is an exception, which takes PySpark 20 ms to make out.
@@ -83,7 +87,10 @@ class Cluster:
         }
 
     def compacted(self, names: Sequence[str]) -> list[str]:
-        """Those that lose records which have a newer one of their key; raises as `topic_ids`."""
+        """Name the topics that lose records which have a newer one of their key.
+
+        Raises what `topic_ids` raises.
+        """
         resource = self._kafka("common.config.ConfigResource")
         asked = {name: resource(resource.Type.TOPIC, name) for name in names}
         with self._admin() as admin:
@@ -95,7 +102,10 @@ class Cluster:
         return java_class(self.spark, f"org.apache.kafka.{name}")
 
     def _id(self, name: str, told: Any) -> str:
-        """Who the topic is. Brokers without ids say zero of each, and one that is made anew would be taken for the old."""
+        """Return the id that tells who a topic is. Raises SetupError when the brokers give none.
+
+        Brokers without ids say zero of each, and a topic that is made anew would be taken for the old.
+        """
         if told.topicId().equals(self._kafka("common.Uuid").ZERO_UUID):
             raise SetupError(
                 f"Kafka ({self.servers}) gives topic {name} no id; topics have ids since Kafka 2.8",
@@ -119,7 +129,10 @@ class Cluster:
         return found
 
     def _answer(self, future: Any, what: str) -> Any:
-        """What a KafkaFuture comes to; the client itself gives up in time."""
+        """Return what a KafkaFuture comes to; the client itself gives up in time.
+
+        Raises SetupError for a topic that is not there or a refusal, and ServiceAway without an answer.
+        """
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -171,7 +184,10 @@ class Cluster:
 
 
 def open_cluster(spark: SparkSession, settings: Settings, pipeline: str) -> Cluster:
-    """The cluster that the settings name, not asked for anything yet; or SetupError."""
+    """Return the cluster that the settings name, not asked for anything yet.
+
+    Raises SetupError when no broker is named, or when the properties are not right.
+    """
     if settings.kafka is None:
         raise SetupError(
             f"Pipeline {pipeline} reads topics, and no broker is named",
@@ -181,7 +197,10 @@ def open_cluster(spark: SparkSession, settings: Settings, pipeline: str) -> Clus
 
 
 def _properties(settings: Settings, spark: SparkSession) -> dict[str, str]:
-    """The file's content, as Java reads it."""
+    """Read the user's file of properties, as Java reads it; empty when none is named.
+
+    Raises SetupError for one that is not about how to reach the brokers.
+    """
     if settings.kafka_properties is None:
         return {}
     found = _loaded(settings.kafka_properties, spark)
@@ -211,9 +230,10 @@ def _loaded(path: Path, spark: SparkSession) -> dict[str, str]:
 
 
 def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
-    """What Kafka has no longer of what comes next, in the topics that are read.
+    """Return what Kafka no longer has of what comes next, in the topics that are read.
 
-    So are the first records of a partition that was added to a topic which the pipeline has begun with.
+    The first records of a partition that was added to a topic which the pipeline has begun with come next,
+    too.
     """
     found = []
     for one in (*reached, *_not_begun(now, reached)):
@@ -239,7 +259,7 @@ def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
 
 
 def _not_begun(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Reached]:
-    """The partitions that only Kafka knows of, in topics of which others are known."""
+    """Return the partitions that only Kafka knows of, in topics of which others are known."""
     topics = {one.topic_id for one in reached}
     partitions = {(one.topic_id, one.partition) for one in reached}
     known = [name for name, topic in now.items() if topic.topic_id in topics]
@@ -247,7 +267,7 @@ def _not_begun(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Rea
 
 
 def from_the_first(now: Mapping[str, Topic], topics: Iterable[str]) -> list[Reached]:
-    """All partitions of these topics, as if nothing was read of them."""
+    """Return all partitions of these topics, as if nothing was read of them."""
     return [
         Reached(topic=name, topic_id=now[name].topic_id, partition=partition, reached=0)
         for name in topics
@@ -256,7 +276,7 @@ def from_the_first(now: Mapping[str, Topic], topics: Iterable[str]) -> list[Reac
 
 
 def still_there(now: Mapping[str, Topic], read: Sequence[Range]) -> tuple[list[Range], list[str]]:
-    """What Kafka still has of ranges that were read, and a sentence for each of which it has not all."""
+    """Return what Kafka still has of ranges that were read, and a sentence for each that it has not all of."""
     found, lacking = [], []
     for one in read:
         topic = now.get(one.topic)

@@ -42,16 +42,16 @@ class TopicSource(FilelessSource):
 
     @cached_property
     def number_of(self) -> Mapping[str, int]:
-        """Which source reads a topic."""
+        """Map each topic to the number of the source that reads it."""
         return {name: n for n, source in enumerate(self.pipeline.topics) for name in source.topics}
 
     def compacted(self) -> list[str]:
-        """The topics of which Kafka keeps the newest record of each key."""
+        """Name the topics of which Kafka keeps the newest record of each key."""
         return self.cluster.compacted(self._names)
 
     @cached_property
     def topic_ids(self) -> Mapping[str, str]:
-        """As they were when they were first asked for."""
+        """Return the ids of the topics, as they were when they were first asked for."""
         return self.cluster.topic_ids(self._names)
 
     def now(self) -> dict[str, Topic]:
@@ -64,9 +64,10 @@ class TopicSource(FilelessSource):
         reached: Sequence[Reached],
         noted: Mapping[str, str],
     ) -> list[Reached]:
-        """Where the pipeline is: what it `reached` by the ledger, else where its next batch is to start.
+        """Return where the pipeline is: what it `reached` by the ledger, else where its next batch is to start.
 
-        Before the first delivery of a topic its id is the one that was `noted` when the stream first looked at it.
+        Before the first delivery of a topic its id is the one that was `noted` when the stream first looked
+        at it.
         """
         assert isinstance(checkpoint, TopicCheckpoint)
         ids = {**self.topic_ids, **noted}
@@ -81,7 +82,10 @@ class TopicSource(FilelessSource):
         return [*reached, *begun]
 
     def require_readable(self, checkpoint: Checkpoint, batch_id: int, known: Sequence[Reached]) -> None:
-        """Raises OffsetsGone where Kafka has no longer what comes next, and CheckpointDamaged where Spark would stop."""
+        """Raise OffsetsGone where Kafka no longer has what comes next, or a topic was made anew or lost records.
+
+        Raises CheckpointDamaged where Spark would stop.
+        """
         name, before, now = self.pipeline.name, self.topic_ids, self.now()
         self._refuse_remade({topic: found.topic_id for topic, found in now.items()}, before)
         if gone := gaps(now, known):
@@ -103,7 +107,10 @@ class TopicSource(FilelessSource):
             )
 
     def misfit(self, checkpoint: Checkpoint, batch_id: int, now: Mapping[str, Topic]) -> list[str]:
-        """Why Spark would refuse to read the next batch, though the ledger could go on; a sentence each."""
+        """Tell why Spark would refuse to read the next batch, a sentence each.
+
+        The ledger could go on all the same.
+        """
         assert isinstance(checkpoint, TopicCheckpoint)
         starts = checkpoint.starts(batch_id)
         if starts is None:
@@ -130,7 +137,10 @@ class TopicSource(FilelessSource):
         return found
 
     def seeds(self, now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Offsets]:
-        """Where a new checkpoint begins: where the ledger is, and at the first record of what was never read."""
+        """Return the offsets where a new checkpoint begins, source by source.
+
+        They are where the ledger is, and the first record of what was never read.
+        """
         known = {(one.topic_id, one.partition): one.reached for one in reached}
         return [
             {
@@ -154,7 +164,10 @@ class TopicSource(FilelessSource):
         )
 
     def require_same_topics(self, ranges: Sequence[Range]) -> None:
-        """Raises OffsetsGone when a topic is no longer who these are of: what was read may be of another's records."""
+        """Raise OffsetsGone when a topic is no longer the one that these ranges are of.
+
+        What was read may be of another's records.
+        """
         self._refuse_remade(self.cluster.topic_ids(self._names), {one.topic: one.topic_id for one in ranges})
 
     def _refuse_remade(self, now: Mapping[str, str], before: Mapping[str, str]) -> None:
@@ -216,7 +229,7 @@ def _latest(now: Mapping[str, Topic], one: Reached) -> int:
 
 
 def _loads(uris: Iterable[str]) -> Iterator[dict[str, str]]:
-    """The reader's options for exactly these ranges: one load takes one of each partition."""
+    """Yield the reader's options for exactly these ranges: one load takes one of each partition."""
     for turn in in_turns(map(parsed, uris), where=lambda one: one[:2]):
         load: dict[str, dict[str, tuple[int, int]]] = {}
         for topic, partition, start, end in turn:
@@ -229,14 +242,17 @@ def _loads(uris: Iterable[str]) -> Iterator[dict[str, str]]:
 
 
 def _of_each(load: Mapping[str, Mapping[str, tuple[int, int]]], which: int) -> str:
-    """JSON of the start, or the end, of each partition's range."""
+    """Write the start (0), or the end (1), of each partition's range as JSON."""
     return json.dumps(
         {topic: {partition: one[which] for partition, one in some.items()} for topic, some in load.items()}
     )
 
 
 def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
-    """Spark's records of Kafka as rows: the schema's columns, those of `RECORD`, `_malformed` and `_source_path`."""
+    """Turn Spark's records of Kafka into rows.
+
+    They have the schema's columns, those of `RECORD`, `_malformed` and `_source_path`.
+    """
     from pyspark.sql import functions as F
 
     place = F.format_string("kafka://%s/%d/%d", "topic", "partition", "offset").alias(SOURCE_PATH)

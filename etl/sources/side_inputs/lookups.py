@@ -29,7 +29,10 @@ class LookupsChanged(Exception):
 def read_lookup(
     spark: SparkSession, pipeline: Pipeline, name: str, landing: str
 ) -> tuple[DataFrame, tuple[Input, ...]]:
-    """The table as it is now, held in the driver: a file that changes during a batch changes nothing."""
+    """Read a lookup's table as it is now, and its files. Raises SetupError, ServiceAway or NeedsPerson.
+
+    The table is held in the driver: a file that changes during a batch changes nothing.
+    """
     from pyspark.sql import functions as F
 
     lookup, where = pipeline.lookups[name], f"lookup {name!r} of pipeline {pipeline.name}"
@@ -53,7 +56,10 @@ def read_lookup(
 def _rows(
     spark: SparkSession, lookup: Lookup, fields: StructType, uris: Sequence[str], where: str
 ) -> pa.Table:
-    """Read all of the files; SetupError names those that can't be read, or only as other values."""
+    """Read all of a lookup's files.
+
+    Raises SetupError that names those that can't be read, or only as other values.
+    """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -78,7 +84,10 @@ def _rows(
 
 
 def version(lookup: Lookup, landing: str) -> tuple[Input, ...]:
-    """The lookup's files as they are now; like Spark, without names that begin with _ or a dot, of folders too."""
+    """Return the lookup's files as they are now.
+
+    Like Spark, it leaves out names that begin with _ or a dot, of folders too.
+    """
     paths = sorted(files_there(lookup.pattern, landing))
     seen = [path for path in paths if not any(part.startswith(("_", ".")) for part in path.split("/"))]
     require_utf8(seen)
@@ -87,7 +96,10 @@ def version(lookup: Lookup, landing: str) -> tuple[Input, ...]:
 
 
 def _refuse_doubled(rows: pa.Table, lookup: Lookup, where: str) -> None:
-    """A key that is there twice would double the rows that join it; a null key joins nothing."""
+    """Raise NeedsPerson where a key is there twice, which would double the rows that join it.
+
+    A null key joins nothing.
+    """
     keys = Counter(zip(*(rows.column(column).to_pylist() for column in lookup.key), strict=True))
     doubled = sorted(key for key, count in keys.items() if count > 1 and None not in key)
     if doubled:

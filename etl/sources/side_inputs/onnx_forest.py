@@ -26,7 +26,10 @@ OPERATORS = frozenset({("ai.onnx.ml", "TreeEnsembleRegressor"), ("", "Mul"), (""
 
 
 def written(forest: IsolationForest, features: int) -> bytes:
-    """The fitted forest's `-score_samples`, of `features` columns: the more of an anomaly a row is, the nearer to 1."""
+    """Write the fitted forest's `-score_samples`, of `features` columns, as ONNX.
+
+    The more of an anomaly a row is, the nearer its score is to 1.
+    """
     from onnx import TensorProto, checker, helper
 
     one_tree = float(_mean_depth(np.array(forest.max_samples_)))
@@ -54,7 +57,7 @@ def written(forest: IsolationForest, features: int) -> bytes:
 
 
 def _trees(forest: IsolationForest) -> dict[str, Any]:
-    """ONNX's attributes of all trees; a leaf weighs as much as the way to it is long."""
+    """Return ONNX's attributes of all trees; a leaf weighs as much as the way to it is long."""
     parts = [_tree(number, one.tree_) for number, one in enumerate(forest.estimators_)]
     joined = {name: [value for part in parts for value in part[name]] for name in parts[0]}
     return joined | {"n_targets": 1, "aggregate_function": "SUM"}
@@ -86,14 +89,17 @@ def _tree(number: int, tree: Any) -> dict[str, list[Any]]:
 
 
 def _mean_depth(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """How deep a tree that isolates each of so many rows is on average (Liu, Ting and Zhou, *Isolation Forest*, 2008)."""
+    """Return how deep a tree that isolates each of so many rows is on average.
+
+    After Liu, Ting and Zhou, *Isolation Forest*, 2008.
+    """
     many = np.maximum(rows, 3).astype(np.float64)
     deep = 2 * (np.log(many - 1) + np.euler_gamma) - 2 * (many - 1) / many
     return np.where(rows <= 1, 0.0, np.where(rows == 2, 1.0, deep))
 
 
 def refuse_other(content: bytes, where: str) -> None:
-    """NeedsPerson unless `content` is ONNX of the operators that `written` writes, whole in itself."""
+    """Raise NeedsPerson unless `content` is ONNX, whole in itself, of the operators that `written` writes."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import ModelProto, TensorProto
 
@@ -118,7 +124,10 @@ def refuse_other(content: bytes, where: str) -> None:
 
 
 def scores(content: bytes, columns: NDArray[Any]) -> NDArray[np.float64]:
-    """Of each row of `columns`; NaN where one of its values is none, or is not finite as float32."""
+    """Score each row of `columns`.
+
+    The score is NaN where one of the row's values is none, or is not finite as float32.
+    """
     with np.errstate(over="ignore"):
         rows = columns.astype(np.float32)
     whole = np.isfinite(rows).all(axis=1)
@@ -129,7 +138,10 @@ def scores(content: bytes, columns: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def scored(content: bytes, batches: Iterable[pa.StructArray]) -> Iterator[pa.Array]:
-    """As Spark hands the rows over, a field for each feature, all of them doubles; null where there is no score."""
+    """Yield the scores of batches of rows, as Spark hands these over; null where there is no score.
+
+    A batch has a field for each feature, all of them doubles.
+    """
     for batch in batches:
         columns = [one.to_numpy(zero_copy_only=False) for one in batch.flatten()]
         found = scores(content, np.column_stack(columns))
@@ -138,7 +150,10 @@ def scored(content: bytes, batches: Iterable[pa.StructArray]) -> Iterator[pa.Arr
 
 @lru_cache(maxsize=8)
 def _session(content: bytes) -> InferenceSession:
-    """Kept by the worker, from task to task. Spark has the cores busy: one thread will do."""
+    """Return a session that runs the model; the worker keeps it, from task to task.
+
+    Spark has the cores busy: one thread will do.
+    """
     from onnxruntime import InferenceSession, SessionOptions
 
     options = SessionOptions()

@@ -34,7 +34,7 @@ class Version:
 
     @property
     def input(self) -> Input:
-        """What is recorded with each batch that it scored."""
+        """Return what is recorded with each batch that the version scored."""
         return Input(
             path=f"{self.name} version {self.version}",
             uri=self.location,
@@ -55,9 +55,10 @@ class ModelScorer:
     content: bytes = field(repr=False)
 
     def score(self, *columns: str | Column) -> Column:
-        """From 0 to 1, the more of an anomaly the higher; null where a value is null, NaN or beyond what a float holds.
+        """Return a column of scores from 0 to 1, the more of an anomaly the higher.
 
-        One column for each feature, in their order.
+        The score is null where a value is null, NaN or beyond what a float holds. It takes one column for
+        each feature, in their order; raises ValueError for another number of them.
         """
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.functions import arrow_udf

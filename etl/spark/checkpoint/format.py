@@ -164,7 +164,7 @@ def parse_metadata(text: str) -> str:
 
 
 def offset_lines(name: str, text: str) -> list[str]:
-    """Return what a batch reads, one line a source, in the source's own form. Raises Torn when there is none."""
+    """Return what a batch reads, a line for each source in the source's own form. Raises Torn without any."""
     lines = _lines(name, text)
     if len(lines) < 2:
         raise Torn(f"{name} is torn: it names no source")
