@@ -34,7 +34,7 @@ SHIPPED_DAGS = frozenset({"flights_delays", "sluice_maintenance"})  # of dags/, 
 
 
 def problems(pipeline: Any) -> list[str]:
-    """All that is wrong with the declaration, each as `field: what, and what is wanted`.
+    """Name all that is wrong with a declaration, each as `field: what, and what is wanted`.
 
     It is a user's: what its fields are said to be is checked, not believed.
     """
@@ -122,12 +122,12 @@ def _is_tag(tag: object) -> bool:
 
 
 def ddl_columns(schema: str) -> list[str]:
-    """The top-level column names of a Spark DDL schema, without parsing the types."""
+    """Return the top-level column names of a Spark DDL schema, without parsing the types."""
     return [name for name, _ in ddl_parts(schema)]
 
 
 def ddl_parts(schema: str) -> list[tuple[str, str]]:
-    """The top-level columns of a Spark DDL schema: the name, and what is written after it."""
+    """Return the top-level columns of a Spark DDL schema: the name, and what is written after it."""
     columns, depth, start, quote = [], 0, 0, ""
     for at, char in enumerate(schema):
         if quote:
@@ -151,7 +151,7 @@ def ddl_parts(schema: str) -> list[tuple[str, str]]:
 
 
 def ddl_problems(schema: object) -> list[str]:
-    """What is wrong with a DDL schema's column names; its types are checked when a run starts."""
+    """Name what is wrong with a DDL schema's column names; its types are checked when a run starts."""
     if not isinstance(schema, str) or not schema.strip():
         return [f"{schema!r} must be Spark DDL, such as 'id bigint, at timestamp'"]
     names = ddl_columns(schema)
@@ -292,7 +292,7 @@ def _sink_problems(sink: Any) -> list[str]:
 
 
 def table_problems(table: object) -> list[str]:
-    """Why this is no name for users' tables; empty: it is one."""
+    """Tell why this is no name for users' tables; empty when it is one."""
     parts = table.split(".") if isinstance(table, str) else []
     if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
         return [f"sink.table: {table!r} must be schema.table, both like {_NAME.pattern}"]
@@ -329,7 +329,7 @@ def _column_problems(where: str, column: object) -> list[str]:
 
 
 def _schedule_problems(schedule: object) -> list[str]:
-    """A schedule is one that Airflow takes, and comes due at least once more."""
+    """Tell why Airflow would not take a schedule, or why it never comes due again; empty when all is well."""
     if isinstance(schedule, str) and schedule in _PRESETS:
         return []
     if not isinstance(schedule, str) or len(schedule.split()) != 5:

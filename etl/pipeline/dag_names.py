@@ -6,10 +6,10 @@ REPLAYS = "_replays"  # ends the name of the DAG of a pipeline's replays and rel
 
 
 def replays_of(pipeline: str) -> str:
-    """The DAG of the pipeline's replays and releases."""
+    """Name the DAG of a pipeline's replays and releases."""
     return pipeline + REPLAYS
 
 
 def pipeline_of(dag_id: str) -> str:
-    """The pipeline whose replays the DAG is for; any other DAG's own name."""
+    """Name the pipeline whose replays the DAG is for; return any other DAG's own name."""
     return dag_id.removesuffix(REPLAYS)

@@ -37,12 +37,12 @@ class Files:
 
     @property
     def kind(self) -> str:
-        """The format in force: "json", "csv", "parquet" or "text"."""
+        """Return the format in force: "json", "csv", "parquet" or "text"; empty when nothing tells it."""
         return self.format or inferred_format(self.pattern) or ""
 
     @property
     def named(self) -> str:
-        """What messages call it."""
+        """Return what messages call the source."""
         return self.pattern
 
 
@@ -62,12 +62,12 @@ class Kafka:
 
     @property
     def kind(self) -> str:
-        """The format in force: "json" or "text"."""
+        """Return the format in force: "json" or "text"."""
         return self.format
 
     @property
     def named(self) -> str:
-        """What messages call it."""
+        """Return what messages call the source."""
         return ", ".join(self.topics)
 
 
@@ -91,7 +91,7 @@ class Rate:
 
     @property
     def named(self) -> str:
-        """What messages call it."""
+        """Return what messages call the source."""
         return f"rate of {self.rows_per_second:,} rows a second"
 
 
@@ -115,7 +115,7 @@ class Socket:
 
     @property
     def kind(self) -> str:
-        """The format in force: "json", "csv" or "text"."""
+        """Return the format in force: "json", "csv" or "text"."""
         return self.format
 
     @property
@@ -124,7 +124,7 @@ class Socket:
 
     @property
     def named(self) -> str:
-        """What messages call it."""
+        """Return what messages call the source."""
         return self.uri
 
 
@@ -149,7 +149,7 @@ class Lookup:
 
     @property
     def kind(self) -> str:
-        """The format in force: "json", "csv", "parquet" or "text"."""
+        """Return the format in force: "json", "csv", "parquet" or "text"; empty when nothing tells it."""
         return self.format or inferred_format(self.pattern) or ""
 
 
@@ -171,12 +171,12 @@ class Scorer(Protocol):
 
     @property
     def version(self) -> int:
-        """The model's version, from 1."""
+        """Return the model's version, from 1."""
         ...
 
     @property
     def threshold(self) -> float:
-        """The score above which a row counts as an anomaly."""
+        """Return the score above which a row counts as an anomaly."""
         ...
 
     def score(self, *columns: str | Column) -> Column:
@@ -193,22 +193,22 @@ class Partition:
 
 
 def identity(column: str) -> Partition:
-    """One folder for each value of `column`."""
+    """Split the lake's files into one folder for each value of `column`."""
     return Partition(kind="identity", column=column)
 
 
 def hour(column: str) -> Partition:
-    """One folder for each hour (UTC) of the timestamp `column`."""
+    """Split the lake's files into one folder for each hour (UTC) of the timestamp `column`."""
     return Partition(kind="hour", column=column)
 
 
 def day(column: str) -> Partition:
-    """One folder for each day (UTC) of `column`."""
+    """Split the lake's files into one folder for each day (UTC) of `column`."""
     return Partition(kind="day", column=column)
 
 
 def month(column: str) -> Partition:
-    """One folder for each month (UTC) of `column`."""
+    """Split the lake's files into one folder for each month (UTC) of `column`."""
     return Partition(kind="month", column=column)
 
 
@@ -281,67 +281,69 @@ class Pipeline:
 
     @property
     def table(self) -> str:
-        """`schema.table`, in PostgreSQL and in the catalog alike."""
+        """Return the table's name, `schema.table`, in PostgreSQL and in the catalog alike."""
         return self.sink.table or f"warehouse.{self.name}"
 
     @property
     def table_schema(self) -> str:
-        """Of the table in PostgreSQL; the catalog's namespace."""
+        """Return the schema of the table in PostgreSQL, which is the catalog's namespace."""
         return self.table.rpartition(".")[0]
 
     @property
     def table_name(self) -> str:
-        """Without its schema."""
+        """Return the table's name without its schema."""
         return self.table.rpartition(".")[2]
 
     @property
     def quarantine_table(self) -> str:
-        """The catalog's name of the table beside it that holds the rejected rows."""
+        """Return the catalog's name of the table that holds the rejected rows, beside the pipeline's own."""
         return f"{self.table}_quarantine"
 
     @property
     def files(self) -> tuple[Files, ...]:
-        """The sources, where they are files."""
+        """Return the sources that are files."""
         return tuple(one for one in self.sources if isinstance(one, Files))
 
     @property
     def topics(self) -> tuple[Kafka, ...]:
-        """The sources, where they are topics of Kafka."""
+        """Return the sources that are topics of Kafka."""
         return tuple(one for one in self.sources if isinstance(one, Kafka))
 
     @property
     def replayable(self) -> bool:
-        """Whether what was read can be read again, after a crash as well."""
+        """Tell whether what was read can be read again, after a crash as well."""
         return all(one.replayable for one in self.sources)
 
     @property
     def has_replays_dag(self) -> bool:
-        """Whether Airflow has a DAG for its replays and releases: where the sink is replaced, no row can be released, and
-        most keep state, of which no batch can be replayed.
+        """Tell whether Airflow has a DAG for the pipeline's replays and releases.
+
+        It has none where the sink is replaced: no row can be released, and most keep state, of which no batch
+        can be replayed.
         """
         return not isinstance(self.sink, Replace)
 
     @property
     def live(self) -> Rate | Socket:
-        """The one source of a pipeline that is not replayable."""
+        """Return the one source of a pipeline that is not replayable."""
         [source] = self.sources
         assert isinstance(source, Rate | Socket)
         return source
 
     @property
     def all_streams(self) -> Mapping[str | None, Stream]:
-        """Every kind of record that is read; the one of `schema` has no name."""
+        """Return every kind of record that is read, by its name; the one of `schema` has none."""
         main: dict[str | None, Stream] = {None: Stream(schema=self.schema, late=self.late)}
         return main | dict(self.streams)
 
     @property
     def tells_late(self) -> bool:
-        """Whether records behind the watermark are held, of any stream."""
+        """Tell whether records behind the watermark are held, of any stream."""
         return any(kind.late is not None for kind in self.all_streams.values())
 
 
 def described(noun: Any) -> dict[str, Any]:
-    """Its fields as JSON values."""
+    """Return the fields of a part of a declaration as JSON values."""
     values = {}
     for name in noun.__dataclass_fields__:
         value = getattr(noun, name)

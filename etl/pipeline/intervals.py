@@ -15,18 +15,18 @@ _FINEST = "MHdjmY"  # from the shortest span to the longest
 
 
 def is_template(interval: str) -> bool:
-    """Whether a declared interval is a path's template and no column."""
+    """Tell whether a declared interval is a path's template and no column."""
     return "{" in interval
 
 
 def moment_of(start: dt.date | dt.datetime) -> dt.datetime:
-    """A declared start as a moment; where it names no time zone, in UTC."""
+    """Return a declared start as a moment; where it names no time zone, in UTC."""
     moment = start if isinstance(start, dt.datetime) else dt.datetime.combine(start, dt.time())
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 def moment(option: str, text: str) -> dt.datetime:
-    """An ISO date or time, in UTC where it says nothing else; SetupError names the option."""
+    """Parse an ISO date or time, in UTC where it says nothing else. Raises SetupError that names the option."""
     try:
         return moment_of(dt.datetime.fromisoformat(text))
     except ValueError as error:
@@ -34,7 +34,10 @@ def moment(option: str, text: str) -> dt.datetime:
 
 
 def named_interval(option: str, start: str, end: str) -> tuple[dt.datetime, dt.datetime]:
-    """What a person wrote as the two ends of an interval; SetupError names the option."""
+    """Parse the two ends of an interval that a person wrote, the end exclusive.
+
+    Raises SetupError that names the option, also for an interval that is empty.
+    """
     found = moment(option, start), moment(option, end)
     if found[1] <= found[0]:
         raise SetupError(
@@ -79,18 +82,18 @@ class PathTemplate:
 
     @property
     def groups(self) -> tuple[str, list[str]]:
-        """The pattern of a path as Java takes it, and of which directive each of its groups is."""
+        """Return the pattern of a path as Java takes it, and which directive each of its groups is of."""
         return self._pattern.pattern.replace("(?P<moment>", "(?:"), re.findall(
             "%(.)", self._declared["format"]
         )
 
     def overlaps(self, path: str, interval: tuple[dt.datetime, dt.datetime]) -> bool:
-        """Whether the path names a time within the interval, whose end is exclusive."""
+        """Tell whether the path names a time within the interval, whose end is exclusive."""
         named = self.of(path)
         return named is not None and named[0] < interval[1] and named[1] > interval[0]
 
     def of(self, path: str) -> tuple[dt.datetime, dt.datetime] | None:
-        """The start and the end, exclusive, of the file's interval in UTC; None: its path names none."""
+        """Return the start and the end, exclusive, of a path's interval in UTC; None when it names none."""
         found, declared = self._pattern.search(path), self._declared
         if found is None:
             return None

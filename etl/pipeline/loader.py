@@ -33,7 +33,7 @@ class _Loaded:
 
 
 def load_pipelines(folders: Iterable[Path]) -> dict[str, Pipeline]:
-    """Every pipeline declared in `folders`, by name. Raises one SetupError with all that is wrong."""
+    """Load every pipeline declared in `folders`, by name. Raises one SetupError with all that is wrong."""
     loaded = list(_load_all(folders))
     wrong = [f"{one.file}: {sentence}" for one in loaded for sentence in one.wrong]
     wrong += _clashes(loaded)
@@ -43,7 +43,10 @@ def load_pipelines(folders: Iterable[Path]) -> dict[str, Pipeline]:
 
 
 def loadable(folders: Iterable[Path]) -> dict[str, Pipeline]:
-    """The pipelines whose declarations are right, by name; what is wrong with others is for `load_pipelines`."""
+    """Load the pipelines whose declarations are right, by name.
+
+    What is wrong with others is for `load_pipelines`; a folder that is not there raises SetupError here, too.
+    """
     loaded = list(_load_all(folders))
     clashes = _clashes(loaded)
     return {
@@ -54,7 +57,10 @@ def loadable(folders: Iterable[Path]) -> dict[str, Pipeline]:
 
 
 def load_pipeline(name: str, folders: Iterable[Path]) -> Pipeline:
-    """The pipeline `name`. Another pipeline's broken file is no reason to refuse this one."""
+    """Load the pipeline `name`. Raises SetupError when there is none, or its declaration is not right.
+
+    Another pipeline's broken file is no reason to refuse this one.
+    """
     folders = list(folders)
     loaded = list(_load_all(folders))
     mine = [one for one in loaded if _is_called(one, name)]
@@ -121,7 +127,7 @@ def _load(file: Path) -> _Loaded:
 
 
 def _run(file: Path) -> object:
-    """The value of PIPELINE in the module at `file`."""
+    """Run the module at `file`; return the value of its PIPELINE, None when it has none."""
     name = f"_sluice_pipeline_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
@@ -138,7 +144,10 @@ def _run(file: Path) -> object:
 
 
 def _early_imports(tree: ast.Module) -> list[str]:
-    """pyspark imported at the file's top: it would cost every reader of the declaration seconds."""
+    """Name the imports of pyspark at a file's top, a sentence each.
+
+    One would cost every reader of the declaration seconds.
+    """
     found = []
     for node in tree.body:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -150,14 +159,14 @@ def _early_imports(tree: ast.Module) -> list[str]:
 
 
 def _raised(file: Path, error: BaseException) -> str:
-    """Where in `file` the error came up, and what it says."""
+    """Tell where in `file` an error came up, and what it says."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = f"line {frames[-1].lineno}: " if frames else ""
     return f"{line}{type(error).__name__}: {error}"
 
 
 def _clashes(loaded: list[_Loaded]) -> list[str]:
-    """Names declared twice, and tables that two pipelines would own."""
+    """Tell which names are declared twice, and which tables two pipelines would own, a sentence each."""
     found = []
     names: dict[str, Path] = {}
     tables: dict[str, tuple[str, Path]] = {}

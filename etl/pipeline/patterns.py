@@ -38,7 +38,7 @@ class Pattern:
 
 @lru_cache  # asked for each file that has landed
 def split_pattern(pattern: str) -> Pattern:
-    """The parts of a pattern in which `pattern_problems` finds nothing wrong."""
+    """Split a pattern in which `pattern_problems` finds nothing wrong into its parts."""
     *above, name = pattern.split("/")
     fixed = above
     for depth, part in enumerate(above):
@@ -57,7 +57,7 @@ def split_pattern(pattern: str) -> Pattern:
 
 
 def pattern_problems(pattern: object) -> list[str]:
-    """What is wrong with a pattern, as sentences."""
+    """Tell what is wrong with a pattern, as sentences."""
     if not isinstance(pattern, str) or not pattern.strip():
         return [f"{pattern!r} must be a path pattern, such as 'events/**/*.jsonl'"]
     scheme = _SCHEME.match(pattern)
@@ -82,12 +82,12 @@ def pattern_problems(pattern: object) -> list[str]:
 
 
 def is_glob(path: str) -> bool:
-    """Whether Spark would take `path` for a glob."""
+    """Tell whether Spark would take `path` for a glob."""
     return _GLOB.search(path) is not None
 
 
 def fits(pattern: str, path: str) -> bool:
-    """Whether the pattern means the file at `path`, with Hadoop's globs; both from the same root."""
+    """Tell whether the pattern means the file at `path`, with Hadoop's globs; both from the same root."""
     split = split_pattern(pattern)
     whole = f"(?:{_regex(pattern)})(?:/.*)?"
     if split.recursive:
@@ -97,7 +97,10 @@ def fits(pattern: str, path: str) -> bool:
 
 
 def is_hidden(pattern: str, path: str) -> bool:
-    """Whether Spark passes over a file that the pattern means: for its name, or a folder's below what Spark lists."""
+    """Tell whether Spark passes over a file that the pattern means.
+
+    It does so for the file's name, or a folder's below what Spark lists.
+    """
     listed = split_pattern(pattern).path
     parts = path.split("/")
     below = parts[len(listed.split("/")) :] if listed else parts
@@ -135,7 +138,7 @@ def _regex(glob: str) -> str:
 
 
 def inferred_format(pattern: object) -> str | None:
-    """The format that the pattern's suffix tells, `.gz` aside; None when it tells none."""
+    """Return the format that the pattern's suffix tells, `.gz` aside; None when it tells none."""
     if not isinstance(pattern, str):
         return None
     name = pattern.rpartition("/")[2].removesuffix(".gz")

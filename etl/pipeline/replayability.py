@@ -7,7 +7,7 @@ from etl.pipeline.declaration import Pipeline, Socket
 
 
 def require_replayable(pipeline: Pipeline, what: str) -> None:
-    """SetupError for a pipeline of what can't be read again, as `what` would."""
+    """Raise SetupError for a pipeline of what can't be read again, which `what` would have to do."""
     if not pipeline.replayable:
         raise SetupError(
             f"Pipeline {pipeline.name} reads {pipeline.live.named}, which can't be read again, as {what} would",
@@ -16,7 +16,7 @@ def require_replayable(pipeline: Pipeline, what: str) -> None:
 
 
 def require_files(pipeline: Pipeline, what: str) -> None:
-    """SetupError for a pipeline of anything else, which `what` can't do."""
+    """Raise SetupError for a pipeline that reads anything but files, which `what` can't do."""
     require_replayable(pipeline, what)
     if pipeline.topics:
         raise SetupError(
@@ -26,7 +26,7 @@ def require_files(pipeline: Pipeline, what: str) -> None:
 
 
 def promise(pipeline: Pipeline) -> str:
-    """What a person must know of such a pipeline, in one line."""
+    """Tell what a person must know of a pipeline that is not replayable, in one line."""
     after = (
         ", and that only if all is sent again: what was sent and not delivered is lost otherwise, and what was delivered"
         " comes twice"
@@ -40,5 +40,5 @@ def promise(pipeline: Pipeline) -> str:
 
 
 def run_command(pipeline: Pipeline) -> str:
-    """What starts a run of the pipeline."""
+    """Return the command that starts a run of the pipeline."""
     return f"sluice run {pipeline.name}{'' if pipeline.replayable or pipeline.follow else ' --follow'}"

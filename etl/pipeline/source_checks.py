@@ -86,7 +86,10 @@ def _topics_problems(pipeline: Any) -> list[str]:
 
 
 def _live_problems(pipeline: Any) -> list[str]:
-    """Of a source that can't be read again, and so has neither an end nor a past."""
+    """Name what is wrong with a pipeline of a source that can't be read again, by field.
+
+    Such a source has neither an end nor a past.
+    """
     found: list[str] = []
     source = pipeline.sources[0]
     kind = type(source).__name__

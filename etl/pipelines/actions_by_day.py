@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def actions_by_day(df: DataFrame) -> DataFrame:
-    """One row for each action and day, one for each action, one for each day, and one for all.
+    """Count the actions by action and day, with the sums over all of either.
 
-    A key that is not given stays null. No action is too late: each counts on its own day. Days are those of UTC.
+    There is one row for each action and day, one for each action, one for each day, and one for all. A key
+    that is not given stays null. No action is too late: each counts on its own day. Days are those of UTC.
     """
     from pyspark.sql import functions as F
 

@@ -17,7 +17,7 @@ SCHEMA = "phone string, at timestamp, action string"
 
 
 def actions_per_hour(df: DataFrame) -> DataFrame:
-    """One row for each hour and action."""
+    """Count the actions, with one row for each hour and action."""
     from pyspark.sql import functions as F
 
     hours = df.withWatermark("at", "3 hours").groupBy(F.window("at", "1 hour"), "action")

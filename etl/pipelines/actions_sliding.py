@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def actions_sliding(df: DataFrame) -> DataFrame:
-    """One row for each window and action; each action is in four windows."""
+    """Count the actions, with one row for each window and action; each action is in four windows."""
     from pyspark.sql import functions as F
 
     windows = df.withWatermark("at", "3 hours").groupBy(F.window("at", "1 hour", "15 minutes"), "action")

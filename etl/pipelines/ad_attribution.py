@@ -18,7 +18,7 @@ CLICKS = "click string, impression string, at timestamp"
 
 
 def ad_attribution(df: DataFrame, *, clicks: DataFrame) -> DataFrame:
-    """One row for each click within the hour, and one for an impression that has none."""
+    """Return one row for each click within the hour, and one for an impression that has none."""
     from pyspark.sql import functions as F
 
     shown = df.withColumnRenamed("at", "shown_at").select(

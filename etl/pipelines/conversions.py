@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def conversions(df: DataFrame) -> DataFrame:
-    """One row for each opening and payment of the same phone within an hour after it, once both are there.
+    """Pair each opening with each payment of the same phone within an hour after it, once both are there.
 
-    An action has no id, so two of one phone and second are two.
+    Each pair is a row. An action has no id, so two of one phone and second are two.
     """
     from pyspark.sql import functions as F
 

@@ -14,7 +14,11 @@ ALL = "all"
 
 
 def delays_by_carrier(df: DataFrame) -> DataFrame:
-    """One row for each carrier and airport, one for each carrier, and one for all; a key that is not given stays null."""
+    """Sum up the delays by carrier and airport.
+
+    There is one row for each carrier and airport, one for each carrier, and one for all; a key that is not
+    given stays null.
+    """
     from pyspark.sql import functions as F
 
     sums = df.rollup("carrier", "origin").agg(
@@ -34,7 +38,10 @@ def delays_by_carrier(df: DataFrame) -> DataFrame:
 
 
 def named(key: str) -> Column:
-    """Both a sum over all and a key that is not given are null in the sums; `grouping` tells them apart."""
+    """Return a key's column with a sum over all named `all`, and a key that is not given left null.
+
+    Both are null in the sums; `grouping` tells them apart.
+    """
     from pyspark.sql import functions as F
 
     return F.when(F.col(f"all of {key}") == 1, ALL).otherwise(F.col(key)).alias(key)

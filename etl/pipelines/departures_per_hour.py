@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def departures_per_hour(df: DataFrame) -> DataFrame:
-    """One row for each airport and hour in which a departure was scheduled."""
+    """Count the departures, with one row for each airport and hour in which one was scheduled."""
     from pyspark.sql import functions as F
 
     flights = df.withColumn("departure", departure_or_hour()).withWatermark("departure", "2 days")

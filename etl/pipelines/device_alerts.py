@@ -18,14 +18,16 @@ OFTEN = 3
 
 
 def device_alerts(df: DataFrame) -> DataFrame:
-    """`offline` after half an hour without a reading, `recovered` with the next, `flapping` with the third pause in 6 hours.
+    """Tell which devices go offline, come back, or do both over and over.
 
-    Nothing is told before the watermark has passed it, so the alerts are the same however the readings are cut into batches.
+    `offline` comes after half an hour without a reading, `recovered` with the next, `flapping` with the third
+    pause in 6 hours. Nothing is told before the watermark has passed it, so the alerts are the same however
+    the readings are cut into batches.
     """
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     class Processor(Device, StatefulProcessor):
-        """As Spark takes it: pyspark is not imported where the declaration is loaded."""
+        """A `Device` as Spark takes it: pyspark is not imported where the declaration is loaded."""
 
     devices = df.withWatermark("at", "3 hours").groupBy("device")
     columns = "device string, alert string, at timestamp"
@@ -33,7 +35,11 @@ def device_alerts(df: DataFrame) -> DataFrame:
 
 
 class Device:
-    """Readings wait until the watermark has passed them, then they are taken in order. Moments are in seconds since 1970."""
+    """The state of one device, and the alerts that follow from its readings.
+
+    Readings wait until the watermark has passed them, then they are taken in order. Moments are in seconds
+    since 1970.
+    """
 
     def init(self, handle: Any) -> None:
         self.handle = handle

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def device_anomalies(df: DataFrame, *, anomaly: Scorer) -> DataFrame:
-    """Each value may be plausible by itself: the model knows which ones come together."""
+    """Score each reading, and tell whether it is an anomaly, with the version of the model that says so.
+
+    Each value may be plausible by itself: the model knows which ones come together.
+    """
     from pyspark.sql import functions as F
 
     columns = ("device", "reading", "at", "temperature", "voltage")

@@ -18,7 +18,10 @@ SCHEMA = "device string, reading bigint, at timestamp, temperature double, batte
 
 
 def device_events(df: DataFrame) -> DataFrame:
-    """A device numbers its readings, and sends one again when it was not acknowledged."""
+    """Return each reading once: one that comes again within the watermark is left out.
+
+    A device numbers its readings, and sends one again when it was not acknowledged.
+    """
     return df.withWatermark("at", "3 hours").dropDuplicatesWithinWatermark(["device", "reading"])
 
 

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 def features_used(df: DataFrame) -> DataFrame:
-    """One row for each phone and action, whenever it was done: none is too late.
+    """Return one row for each phone and action, whenever it was done: none is too late.
 
-    Without a watermark the state keeps one entry for each pair, for ever; it grows with the phones, not with the days.
-    Which of a pair's records is the first depends on how batches are cut, so nothing else of it is told.
+    Without a watermark the state keeps one entry for each pair, for ever; it grows with the phones, not with
+    the days. Which of a pair's records is the first depends on how batches are cut, so nothing else of it is
+    told.
     """
     return df.select("phone", "action").dropDuplicates()
 

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def fleet(df: DataFrame, *, planes: DataFrame) -> DataFrame:
-    """What each flight tells of its plane; the newest is the one that stays. Flights of an unknown plane tell nothing."""
+    """Return what each flight tells of its plane; the newest is the one that stays.
+
+    Flights of an unknown plane, those without a tail number, tell nothing.
+    """
     from pyspark.sql import functions as F
 
     plane = planes.select(

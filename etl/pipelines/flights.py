@@ -32,7 +32,10 @@ PLANES = """
 
 
 def scheduled_departure() -> Column:
-    """The moment of the departure as scheduled, which the columns say in New York's time; null where they say none."""
+    """Return the moment of the departure as scheduled; null where the columns say none.
+
+    They say it in New York's time.
+    """
     from pyspark.sql import functions as F
 
     zone = F.lit("America/New_York")
@@ -40,14 +43,17 @@ def scheduled_departure() -> Column:
 
 
 def departure_or_hour() -> Column:
-    """As `scheduled_departure`, or else the hour that the feed tells itself: state loses a record without a time."""
+    """Return the moment of the departure as scheduled, or else the hour that the feed tells itself.
+
+    State loses a record without a time.
+    """
     from pyspark.sql import functions as F
 
     return F.coalesce(scheduled_departure(), "time_hour")
 
 
 def flights(df: DataFrame, *, airlines: DataFrame, airports: DataFrame, planes: DataFrame) -> DataFrame:
-    """Adds the scheduled departure and what the lookups know; each flight stays exactly one row."""
+    """Add the scheduled departure and what the lookups know; each flight stays exactly one row."""
     from pyspark.sql import functions as F
 
     airline = airlines.select("carrier", F.col("name").alias("airline"))

@@ -25,7 +25,10 @@ WITH_WEATHER = (*SOURCES, Files("weather/**/*.parquet", stream="weather", max_fi
 
 
 def flights_weather(df: DataFrame, *, weather: DataFrame) -> DataFrame:
-    """One row a flight: there is at most one measurement for an airport and hour."""
+    """Join each departure with the weather of the hour before, if it was measured; one row a flight.
+
+    There is at most one measurement for an airport and hour.
+    """
     from pyspark.sql import functions as F
 
     departures = df.select(

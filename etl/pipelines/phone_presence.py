@@ -19,11 +19,14 @@ AWAY = dt.timedelta(days=30)
 
 
 def phone_presence(df: DataFrame) -> DataFrame:
-    """`came` with a phone's first action in a month, at that moment; `went` a month after its last."""
+    """Tell `came` with a phone's first action in thirty days, and `went` thirty days after its last.
+
+    `came` is told at the moment of that action, `went` by the clock.
+    """
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     class Processor(Phone, StatefulProcessor):
-        """As Spark takes it: pyspark is not imported where the declaration is loaded."""
+        """A `Phone` as Spark takes it: pyspark is not imported where the declaration is loaded."""
 
     columns = "phone string, event string, at timestamp"
     away = AWAY // dt.timedelta(milliseconds=1)
@@ -31,7 +34,10 @@ def phone_presence(df: DataFrame) -> DataFrame:
 
 
 class Phone:
-    """What is known of a phone is forgotten `away` milliseconds after its last action, when its timer fires as well."""
+    """What is known of one phone.
+
+    It is forgotten `away` milliseconds after the phone's last action, when its timer fires as well.
+    """
 
     def __init__(self, away: int) -> None:
         self.away = away

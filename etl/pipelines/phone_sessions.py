@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def phone_sessions(df: DataFrame) -> DataFrame:
-    """One row a session."""
+    """Return one row for each session of a phone."""
     from pyspark.sql import functions as F
 
     phones = df.withWatermark("at", "3 hours").groupBy(F.session_window("at", "30 minutes"), "phone")

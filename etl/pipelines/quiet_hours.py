@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def quiet_hours(df: DataFrame, *, weather: DataFrame) -> DataFrame:
-    """One row for each measurement that has no departure in the hour after it."""
+    """Return one row for each measurement that has no departure in the hour after it."""
     from pyspark.sql import functions as F
 
     departures = df.select(F.col("origin").alias("left_from"), departure_or_hour().alias("departure"))

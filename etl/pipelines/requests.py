@@ -17,11 +17,14 @@ FORMAT = r'^(\S+) \S+ (\S+) \[([^\]]+)\] "([A-Z]+) (\S+) [^"]*" (\d{3}) (\d{1,18
 
 
 def requests(df: DataFrame) -> DataFrame:
-    """One row a line. One in another format comes as itself, in `unreadable`, for the suite to hold."""
+    """Take the lines of the log apart, one row each.
+
+    One in another format comes as itself, in `unreadable`, for the suite to hold.
+    """
     from pyspark.sql import functions as F
 
     def part(number: int) -> Column:
-        """Of the line; `-`, and a part of a line in another format, is null."""
+        """Return a part of the line; null where it is `-`, or where the line is in another format."""
         found = F.regexp_extract("line", FORMAT, number)
         return F.when(~found.isin("", "-"), found)
 

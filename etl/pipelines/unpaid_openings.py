@@ -17,7 +17,10 @@ HOUR = 3600  # seconds
 
 
 def unpaid_openings(df: DataFrame) -> DataFrame:
-    """One row for each second in which a phone opened the app, once the watermark is an hour past it."""
+    """Return one row for each second in which a phone opened the app and paid nothing within the hour.
+
+    It comes once the watermark is an hour past that second.
+    """
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     phones = df.withWatermark("at", "3 hours").groupBy("phone")
@@ -31,9 +34,10 @@ def unpaid_openings(df: DataFrame) -> DataFrame:
 
 
 def waiting(key: tuple[str], frames: Iterable[PandasFrame], state: Any) -> Iterator[PandasFrame]:
-    """Openings wait until no payment of their hour can come any more. Moments are seconds since 1970.
+    """Keep openings until no payment of their hour can come any more; yield those that none came for.
 
-    The state is JSON, for Spark 4.3 takes no array here: its Python worker reads the state's schema in lower case.
+    Moments are seconds since 1970. The state is JSON, for Spark 4.3 takes no array here: its Python worker
+    reads the state's schema in lower case.
     """
     import pandas as pd
 

@@ -279,7 +279,7 @@ class Source:
         return len(self.late_by) > before
 
     def _good(self, name: str | None, records: DataFrame, *, counted: bool = True) -> DataFrame:
-        """Return the records that are neither malformed nor held as late; all are counted first, those apart."""
+        """Return the records that are neither malformed nor held as late; count all first, those apart."""
         from pyspark.sql import functions as F
 
         told = self._told_apart(name, records)
@@ -301,7 +301,7 @@ class Source:
         return {name: OBSERVATION if name is None else f"{OBSERVATION} {name}" for name in self.fields}
 
     def _told_apart(self, name: str | None, records: DataFrame) -> DataFrame:
-        """Mark the records that are none for the transform with `_why`, a late one kept as JSON in `_malformed`.
+        """Mark the records that are none for the transform with `_why`; `_malformed` keeps a late one as JSON.
 
         Late ones that are not held are marked in `_behind` instead.
         """

@@ -82,9 +82,9 @@ class TopicSource(FilelessSource):
         return [*reached, *begun]
 
     def require_readable(self, checkpoint: Checkpoint, batch_id: int, known: Sequence[Reached]) -> None:
-        """Raise OffsetsGone where Kafka no longer has what comes next, or a topic was made anew or lost records.
+        """Raise OffsetsGone where Kafka no longer has what comes next, or where it went back in time.
 
-        Raises CheckpointDamaged where Spark would stop.
+        Raises OffsetsGone for a topic that was made anew, too, and CheckpointDamaged where Spark would stop.
         """
         name, before, now = self.pipeline.name, self.topic_ids, self.now()
         self._refuse_remade({topic: found.topic_id for topic, found in now.items()}, before)
