@@ -329,7 +329,10 @@ def _column_problems(where: str, column: object) -> list[str]:
 
 
 def _schedule_problems(schedule: object) -> list[str]:
-    """Tell why Airflow would not take a schedule, or why it never comes due again; empty when all is well."""
+    """Name what is wrong with a schedule; empty when nothing is.
+
+    It has to be one that Airflow takes, to come due at least once more, and to be the same at each look.
+    """
     if isinstance(schedule, str) and schedule in _PRESETS:
         return []
     if not isinstance(schedule, str) or len(schedule.split()) != 5:

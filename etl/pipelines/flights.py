@@ -45,7 +45,7 @@ def scheduled_departure() -> Column:
 def departure_or_hour() -> Column:
     """Return the moment of the departure as scheduled, or else the hour that the feed tells itself.
 
-    State loses a record without a time.
+    A transform's state would lose a record without a time.
     """
     from pyspark.sql import functions as F
 

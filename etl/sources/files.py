@@ -202,7 +202,7 @@ class Source:
                 raise LookupsChanged(f"{name!r}: {'; '.join(changes)}")
 
     def counting_none(self, frame: DataFrame) -> DataFrame:
-        """Have a frame that this source did not read counted as if it had, with no malformed record."""
+        """Observe a frame that this source did not read as if it had, with no malformed record."""
         from pyspark.sql import functions as F
 
         for name in self._observations.values():
@@ -320,7 +320,7 @@ class Source:
         return told.withColumn(MALFORMED_COLUMN, F.when(late, whole).otherwise(F.col(MALFORMED_COLUMN)))
 
     def misfits(self, uris: Iterable[str]) -> dict[str, str]:
-        """Return the files that would be read with blurred values, each with the reason: Parquet alone."""
+        """Return the Parquet files that would be read with blurred values, each with the reason."""
         kinds = [one.kind for one in self.pipeline.files]
         if "parquet" not in kinds:
             return {}

@@ -39,7 +39,7 @@ class LiveSource(FilelessSource):
         return bound, bound.again((), broken=())
 
     def exhausted(self) -> bool:
-        """Tell whether a socket's server has closed it; of a rate it is never so.
+        """Tell whether a socket's server has closed the connection; of a rate it is never so.
 
         Spark connects to a socket with its first batch; when the server has closed it, Spark's thread for it
         ends.

@@ -23,10 +23,10 @@ _NEEDED = ("bin", "jars", "conf")  # by what launches a JVM
 
 @contextmanager
 def lean(folder: Path) -> Iterator[None]:
-    """Have each JVM that is launched within start from a home of Spark without its archive of PySpark.
+    """Point SPARK_HOME, within the block, to a home of Spark without its archive of PySpark.
 
     The home is made of links and stays in `folder`, for every run with this PySpark. Nothing changes where
-    SPARK_HOME names a home, nor where the workers' Python is another: it may have no PySpark but that
+    SPARK_HOME names a home already, nor where the workers' Python is another: it may have no PySpark but that
     archive.
     """
     if "SPARK_HOME" in os.environ or os.environ.get("PYSPARK_PYTHON") != sys.executable:

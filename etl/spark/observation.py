@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 
 def observed(frame: DataFrame, name: str) -> dict[str, Any]:
-    """Return what `observe(name, …)` counted in the job that was run on exactly this frame. Raises KeyError.
+    """Return what `observe(name, …)` counted in the job that was run on exactly this frame.
 
-    Within foreachBatch it returns also what the streaming query itself observes: Spark hands the batch over
-    as an RDD of the query's plan, so the metrics are the query's, whatever was made of the batch. They are
-    those of each partition's last run, so a job that is run again counts once (Spark 4.3).
+    Raises KeyError when no job was run on it. Within foreachBatch it returns also what the streaming query
+    itself observes: Spark hands the batch over as an RDD of the query's plan, so the metrics are the query's,
+    whatever was made of the batch. They are those of each partition's last run, so a job that is run again
+    counts once (Spark 4.3).
     """
     metrics = frame._jdf.queryExecution().observedMetrics()
     if not metrics.contains(name):

@@ -30,10 +30,11 @@ def stop_at_once(number: int, _frame: FrameType | None = None, *, left: str = St
 
 
 def end_with_this(jvm: subprocess.Popen[bytes]) -> None:
-    """End the JVM as soon as this process is stopped at once; where that does not free its way out, end this process, too.
+    """End the JVM as soon as this process is stopped at once.
 
-    A signal that breaks into a call to Spark leaves its connection out of step: whatever is asked next, such as to stop,
-    would wait for the answer to that call, which is the end of all batches.
+    Where that does not free its way out, end this process, too. A signal that breaks into a call to Spark
+    leaves its connection out of step: whatever is asked next, such as to stop, would wait for the answer to
+    that call, which is the end of all batches.
     """
 
     def wait() -> None:

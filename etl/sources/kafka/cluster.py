@@ -199,7 +199,7 @@ def open_cluster(spark: SparkSession, settings: Settings, pipeline: str) -> Clus
 def _properties(settings: Settings, spark: SparkSession) -> dict[str, str]:
     """Read the user's file of properties, as Java reads it; empty when none is named.
 
-    Raises SetupError for one that is not about how to reach the brokers.
+    Raises SetupError for a property that is not about how to reach the brokers.
     """
     if settings.kafka_properties is None:
         return {}

@@ -242,7 +242,7 @@ def _loads(uris: Iterable[str]) -> Iterator[dict[str, str]]:
 
 
 def _of_each(load: Mapping[str, Mapping[str, tuple[int, int]]], which: int) -> str:
-    """Write the start (0), or the end (1), of each partition's range as JSON."""
+    """Return the start (0), or the end (1), of each partition's range as JSON."""
     return json.dumps(
         {topic: {partition: one[which] for partition, one in some.items()} for topic, some in load.items()}
     )

@@ -29,9 +29,11 @@ class LookupsChanged(Exception):
 def read_lookup(
     spark: SparkSession, pipeline: Pipeline, name: str, landing: str
 ) -> tuple[DataFrame, tuple[Input, ...]]:
-    """Read a lookup's table as it is now, and its files. Raises SetupError, ServiceAway or NeedsPerson.
+    """Read a lookup as it is now; return its table and its files.
 
-    The table is held in the driver: a file that changes during a batch changes nothing.
+    The table is held in the driver: a file that changes during a batch changes nothing. Raises SetupError
+    when there is no file or it can't be read as declared, ServiceAway when it changed while it was read, and
+    NeedsPerson when a key is there twice.
     """
     from pyspark.sql import functions as F
 

@@ -26,7 +26,7 @@ OPERATORS = frozenset({("ai.onnx.ml", "TreeEnsembleRegressor"), ("", "Mul"), (""
 
 
 def written(forest: IsolationForest, features: int) -> bytes:
-    """Write the fitted forest's `-score_samples`, of `features` columns, as ONNX.
+    """Convert the fitted forest's `-score_samples`, of `features` columns, to ONNX.
 
     The more of an anomaly a row is, the nearer its score is to 1.
     """

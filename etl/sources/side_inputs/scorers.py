@@ -57,8 +57,8 @@ class ModelScorer:
     def score(self, *columns: str | Column) -> Column:
         """Return a column of scores from 0 to 1, the more of an anomaly the higher.
 
-        The score is null where a value is null, NaN or beyond what a float holds. It takes one column for
-        each feature, in their order; raises ValueError for another number of them.
+        A score is null where a value is null, NaN or beyond what a float holds. There is to be one column for
+        each feature, in their order; raises ValueError for another number.
         """
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.functions import arrow_udf

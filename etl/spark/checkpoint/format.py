@@ -173,7 +173,10 @@ def offset_lines(name: str, text: str) -> list[str]:
 
 
 def parse_offsets(name: str, text: str) -> tuple[int, ...]:
-    """Return the last log entry that a batch reads of each source of files. Raises Torn."""
+    """Return the last log entry that a batch reads of each source of files.
+
+    Raises Torn when the text does not tell it.
+    """
     ends = []
     for line in offset_lines(name, text):
         end = NO_ENTRY if line == VOID_OFFSET else _object(name, line).get("logOffset")
@@ -196,7 +199,7 @@ def parse_about(name: str, text: str) -> About:
 
 
 def parse_commit(name: str, text: str) -> int:
-    """Return the watermark after a batch, in ms since 1970. Raises Torn.
+    """Return the watermark after a batch, in ms since 1970. Raises Torn when the text does not tell it.
 
     The file's version differs with the state store's, so any version is taken.
     """
@@ -210,7 +213,10 @@ def parse_commit(name: str, text: str) -> int:
 
 
 def parse_log(name: str, text: str, source: int) -> list[LoggedFile]:
-    """Return the files of one log file, plain or compacted, in Spark's order. Raises Torn."""
+    """Return the files of one log file, plain or compacted, in Spark's order.
+
+    Raises Torn when a line names none.
+    """
     found = []
     for line in _lines(name, text):
         value = _object(name, line)
@@ -239,7 +245,7 @@ def commit_text() -> str:
 
 
 def log_text(entries: Mapping[int, Iterable[FileLike]]) -> str:
-    """Write the text of a log file that lists the files of each entry."""
+    """Return the text of a log file that lists the files of each entry."""
     lines = [
         _json({"path": one.uri, "timestamp": one.mtime_ms, "batchId": entry})
         for entry, files in entries.items()

@@ -104,7 +104,7 @@ class Checkpoint:
         """Write the `metadata` of a new checkpoint: Spark begins with batch 0 on it and keeps the id.
 
         Spark takes the `listed` files for files that it has listed itself, so they come with batch 0 whatever
-        the limit of a batch is. Raises CheckpointDamaged when the place is not empty.
+        the limit of a batch is. Raises CheckpointDamaged where a checkpoint is already.
         """
         self._require_empty("is no place for a new stream")
         self.folder.write("metadata", metadata_text(stream_id))
@@ -225,9 +225,10 @@ class Checkpoint:
         return found
 
     def _ends(self, batch_id: int) -> tuple[int, ...]:
-        """Return the last log entry that a planned batch reads of each source. Raises Torn.
+        """Return the last log entry that a planned batch reads of each source.
 
-        A transform that takes its input twice has all of them named twice in the file.
+        A transform that takes its input twice has all of them named twice in the file. Raises Torn when they
+        are not of the pipeline's sources.
         """
         name = f"offsets/{batch_id}"
         ends = parse_offsets(name, self.folder.read(name))
@@ -337,7 +338,7 @@ class Checkpoint:
         """Write a checkpoint on which Spark goes on with batch 1 and reads all but these files.
 
         `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
-        Raises CheckpointDamaged when the place is not empty.
+        Raises CheckpointDamaged where a checkpoint is already.
         """
         self._require_empty("can't be seeded")
         ends = self._log_first(files)

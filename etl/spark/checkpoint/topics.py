@@ -24,7 +24,10 @@ class TopicCheckpoint(FilelessCheckpoint):
     """One look at a checkpoint of a query over topics."""
 
     def reached(self, batch_id: int) -> list[Offsets]:
-        """Return the offsets where a planned batch ends, source by source. Raises CheckpointDamaged."""
+        """Return the offsets where a planned batch ends, source by source.
+
+        Raises CheckpointDamaged when they can't be told.
+        """
         with self._or_damaged():
             return self._offsets(batch_id)
 
@@ -84,7 +87,7 @@ class TopicCheckpoint(FilelessCheckpoint):
         return [_parsed(name, line) for line in lines]
 
     def _first(self, source: int) -> Offsets:
-        """Return the offsets where the first batch of a source starts. Raises Torn."""
+        """Return the offsets where the first batch of a source starts. Raises Torn when they can't be told."""
         name = f"sources/{source}/0"
         version, _, line = self.folder.read(name).lstrip("\0").partition("\n")
         if version != "v1":
@@ -127,7 +130,7 @@ class TopicCheckpoint(FilelessCheckpoint):
         """Write a checkpoint on which Spark goes on with batch 1 from these offsets.
 
         `metadata` is written last: a seeding that was not finished is damage, and is never taken for new.
-        Raises CheckpointDamaged when the place is not empty.
+        Raises CheckpointDamaged where a checkpoint is already.
         """
         self._require_empty("can't be seeded")
         self.begin_at(0, positions)
