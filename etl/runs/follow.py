@@ -56,22 +56,28 @@ class Stay:
 
     @property
     def stopping(self) -> str:
-        """What a person is told at once who has sent a signal."""
+        """Return what a person who has sent a signal is told at once."""
         again = "Ctrl-C" if self.by_signal == signal.SIGINT else "SIGTERM"
         what = "this batch" if self.beside is None else "this commit"
         return f"stopping after {what}; {again} again to stop now"
 
     def listing(self, spark: SparkSession) -> AbstractContextManager[None]:
-        """While a query starts that stays up: a trigger lists the landing without a job, however many folders it has."""
+        """Let a query that stays up list the landing without a Spark job, however many folders it has.
+
+        To be entered while the query starts.
+        """
         return nullcontext() if self.every is None else setting(spark, _FOLDERS, "1000000")
 
     def ask(self, by: str | None) -> None:
-        """Who asked first stays; None, that nobody has, takes nothing back."""
+        """Note who asked the run to stop; who asked first stays, and None, which is nobody, takes nothing back."""
         if by is not None and self.asked_by is None:
             self.asked_by = by
 
     def refuse_next(self, dsn: str, lease: Lease) -> None:
-        """Before a batch begins; raises StopAsked. The heartbeat alone would let short batches pass."""
+        """Raise StopAsked before a batch begins if the run was asked to stop.
+
+        It asks the ledger as well: the heartbeat alone would let short batches pass.
+        """
         if self.asked_by is None:
             with session(dsn) as cursor:
                 self.ask(leases.stop_asked(cursor, lease))
@@ -80,13 +86,16 @@ class Stay:
             raise StopAsked(f"{lease.pipeline} was asked to stop by {self.asked_by}")
 
     def require_lease(self, pipeline: str) -> None:
-        """A run that waits, and whose lease is another's by now, must not begin a batch beside that one."""
+        """Raise Fenced for a waiting run whose lease is another's by now.
+
+        It must not begin a batch beside that one.
+        """
         if self.lost:
             raise Fenced.of(pipeline)
 
 
 def require_follow(pipeline: Pipeline, stay: Stay) -> None:
-    """SetupError for a run to the end of what has no end: Spark's availableNow takes nothing of such a source."""
+    """Raise SetupError for a run to the end of a source without one: Spark's availableNow takes nothing of it."""
     if not pipeline.replayable and stay.every is None:
         raise SetupError(
             f"Pipeline {pipeline.name} reads {pipeline.live.named}, which has no end that a run could come to",
@@ -99,8 +108,8 @@ def require_follow(pipeline: Pipeline, stay: Stay) -> None:
 def heeded(stay: Stay, *, told: bool = False) -> Iterator[None]:
     """Let the first signal end a run after the batch in flight, and a second one at once.
 
-    What is delivered beside the stream is given up by the first, unless its commit is under way. Something else tells
-    of what was heard where that is `told`, as a terminal's display does.
+    What is delivered beside the stream is given up by the first signal, unless its commit is under way. With
+    `told`, something else, such as a terminal's display, tells of what was heard.
     """
 
     def heard(number: int, _frame: FrameType | None) -> None:

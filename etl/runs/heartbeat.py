@@ -37,13 +37,13 @@ def claim(dsn: str, pipeline: Pipeline) -> Lease:
 
 
 def make_known(cursor: Cursor, pipeline: Pipeline) -> None:
-    """To the ledger, with its table; one that is known stays as it is."""
+    """Register the pipeline and its table in the ledger; one that is known stays as it is. Raises TableRefused."""
     anew = None if pipeline.replayable else run_command(pipeline)
     pipelines.register(cursor, pipeline.name, **_sink(pipeline), anew=anew)
 
 
 def require_sink(cursor: Cursor, pipeline: Pipeline) -> None:
-    """TableRefused where what was delivered is elsewhere than the declaration says."""
+    """Raise TableRefused where what was delivered is elsewhere than the declaration says."""
     pipelines.require_sink(cursor, pipeline.name, **_sink(pipeline))
 
 
@@ -61,8 +61,8 @@ def leased(
 ) -> Iterator[None]:
     """Keep the lease's heartbeat going, and give the lease back with the outcome.
 
-    What the runs before left in staging goes first. `stay` is told when the run is asked to stop; `began` is told the
-    run's id, before anything else: should that fail, the lease is given back as well.
+    What the runs before left in staging is removed first. `stay` is told when the run is asked to stop;
+    `began` is told the run's id, before anything else: should that fail, the lease is given back as well.
     """
     stop, stay = threading.Event(), stay or Stay()
 

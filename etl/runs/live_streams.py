@@ -19,14 +19,21 @@ from etl.spark.checkpoint.reader import Checkpoint
 
 
 def begun_stream(dsn: str, checkpoints: Checkpoints) -> str:
-    """The id of the new stream of a run, the current one from now on. Raises LedgerBehind, having changed nothing."""
+    """Begin a new stream for a run, the current one from now on, and return its id.
+
+    Raises LedgerBehind, having changed nothing, where PostgreSQL went back in time.
+    """
     if problem := went_back(dsn, checkpoints):
         raise problem
     return new_stream(dsn, checkpoints)
 
 
 def new_stream(dsn: str, checkpoints: Checkpoints) -> str:
-    """The same without a look; streams that the ledger has lost are known again, and behind it."""
+    """Register a new stream as the current one, create its checkpoint and return its id.
+
+    It does not look whether PostgreSQL went back in time, as `begun_stream` does: streams that the ledger has
+    lost are made known again, as earlier ones.
+    """
     stream_id = str(uuid.uuid4())
     know_streams(dsn, checkpoints)
     with session(dsn) as cursor:
@@ -37,7 +44,10 @@ def new_stream(dsn: str, checkpoints: Checkpoints) -> str:
 
 
 def went_back(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
-    """Whether PostgreSQL went back in time: the lake may have deliveries that it has lost."""
+    """Return LedgerBehind where PostgreSQL went back in time, else None.
+
+    The lake may then have deliveries that PostgreSQL has lost.
+    """
     if problem := unknown_streams(dsn, checkpoints):
         return problem
     with session(dsn) as cursor:

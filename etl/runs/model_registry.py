@@ -32,13 +32,13 @@ class Models:
     lake: Lake
 
     def current(self, pipeline: str, name: str) -> Version | None:
-        """The version in force; None: it was not trained yet."""
+        """Return the version of the model that is in force, or None if it was not trained yet."""
         with session(self.dsn) as cursor:
             found = row(run(cursor, "models", "current", {"pipeline": pipeline, "name": name}))
         return None if found is None else Version(pipeline=pipeline, name=name, **found)
 
     def required(self, pipeline: str, name: str) -> Version:
-        """The version in force, or SetupError."""
+        """Return the version of the model that is in force; raise SetupError if it was not trained yet."""
         found = self.current(pipeline, name)
         if found is None:
             seen = f"Pipeline {pipeline} scores rows with model {name!r}, which was not trained yet"
@@ -46,7 +46,11 @@ class Models:
         return found
 
     def scorer(self, pipeline: Pipeline, name: str) -> tuple[ModelScorer, Version]:
-        """The version in force, loaded."""
+        """Load the version in force; return its scorer and the version.
+
+        Raises SetupError where the model was not trained yet, or learned from other features than are
+        declared.
+        """
         migrate(self.dsn)
         found = self.required(pipeline.name, name)
         features, learned = pipeline.models[name].features, tuple(found.report["settings"]["features"])
@@ -62,7 +66,7 @@ class Models:
         return scorer, found
 
     def content(self, version: Version) -> bytes:
-        """The model's bytes; NeedsPerson where they are not those that were trained."""
+        """Read the model's bytes; raise NeedsPerson where they are gone or not those that were trained."""
         what = f"Version {version.version} of model {version.name!r} of pipeline {version.pipeline}"
         remedy = f"bring {version.location} back, or `sluice train {version.pipeline}` for a new version"
         try:
@@ -80,7 +84,11 @@ class Models:
         return content
 
     def add(self, content: bytes, report: Mapping[str, Any], *, who: str) -> str:
-        """Write a version, as a whole: its objects first, then its row, from which on it is in force; where it is."""
+        """Write a version as a whole and return where it is.
+
+        Its objects come first, then its row, from which on the version is in force. Raises Busy where another
+        made this version meanwhile.
+        """
         pipeline, name, version = report["pipeline"], report["model"], report["version"]
         digest = hashlib.sha256(content).hexdigest()
         folder = f"{self.lake.root}/{FOLDER}/{pipeline}/{name}/{version}-{digest[:12]}"

@@ -36,11 +36,11 @@ class Opened:
     sinks: Sinks
 
     def session(self, lease: Lease, stream: StreamState, on_step: Listener | None) -> Session:
-        """Of a run of the stream."""
+        """Return the delivery session of a run of the stream."""
         return self._session(lease, stream.stream_id, stream.first_batch, stream.checkpoint, None, on_step)
 
     def session_apart(self, lease: Lease, apart: Apart, on_step: Listener | None) -> Session:
-        """Of a run beside the stream, whose own stream has the run's id."""
+        """Return the delivery session of a run beside the stream, whose own stream has the run's id."""
         return self._session(lease, lease.run_id, 0, None, apart, on_step)
 
     def _session(
@@ -74,7 +74,8 @@ def open_pipeline(
 ) -> Opened:
     """Check folders, lookups, models, suite and tables, and open them; no input is read yet.
 
-    `beside` the stream its frame is never run. It `fills` a table, or a column, that is gone.
+    With `beside`, for a run beside the stream, the frame is never run. A table or column that is gone is
+    refused, unless this `fills` it.
     """
     source = open_source(spark, pipeline, place.settings, models=place.models, stream=not beside)
     frame = source.shape() if beside else source.streamed

@@ -37,7 +37,7 @@ from etl.spark.checkpoint.topics import TopicCheckpoint
 
 
 def ready_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing: str) -> str:
-    """The id of the stream that the run may go on with; a pipeline that never ran is given one.
+    """Return the id of the stream that the run may go on with; a pipeline that never ran is given one.
 
     Raises CheckpointLost, CheckpointDamaged, LedgerBehind or LedgerAhead, having changed nothing.
     """
@@ -57,9 +57,10 @@ def ready_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing
 
 
 def _first_stream(dsn: str, checkpoints: Checkpoints, history: Sequence[Input]) -> str:
-    """Registered before its folder is made: one that the ledger does not know would look like a lost ledger.
+    """Register a pipeline's first stream, then make its checkpoint folder; return its id.
 
-    The history that it leaves out makes no batches of its own, which would be without a row.
+    It is registered first, because a folder that the ledger does not know would look like a lost ledger. The
+    history that it leaves out makes no batches of its own, which would be without a row.
     """
     stream_id = str(uuid.uuid4())
     checkpoint = checkpoints.of(stream_id)
@@ -70,7 +71,7 @@ def _first_stream(dsn: str, checkpoints: Checkpoints, history: Sequence[Input]) 
 
 
 def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing: str) -> tuple[str, int]:
-    """A new current stream whose checkpoint has exactly the live inputs behind it; its id, and how many.
+    """Begin a new current stream with exactly the live inputs behind it; return its id and their number.
 
     What the stream leaves out is behind it, too.
 
@@ -89,7 +90,7 @@ def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landin
 
 
 def by_source(seen: Sequence[Input], pipeline: Pipeline) -> list[Input]:
-    """The inputs under the sources that read them as declared now; one that none reads any more is left out."""
+    """Return the inputs under the sources that read them as declared now, without those that none reads."""
     found = []
     for one in seen:
         source = source_of(pipeline, one.path)
@@ -108,7 +109,7 @@ def _refuse_unknown(checkpoints: Checkpoints) -> None:
 
 
 def unknown_streams(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
-    """Whether PostgreSQL lost a stream: each has its row before its folder is made."""
+    """Return LedgerBehind where PostgreSQL lost a stream, else None: each has its row before its folder is made."""
     streams = list(filter(_is_stream, checkpoints.present()))
     with session(dsn) as cursor:
         unknown = deliveries.unknown_streams(cursor, streams)
@@ -122,7 +123,10 @@ def unknown_streams(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
 
 
 def know_streams(dsn: str, checkpoints: Checkpoints) -> None:
-    """Make streams that the ledger has lost known again, and behind it: their folders say no more that it lost them."""
+    """Make streams that the ledger has lost known again, as earlier ones.
+
+    Their folders then no longer say that the ledger lost them.
+    """
     streams = list(filter(_is_stream, checkpoints.present()))
     with session(dsn) as cursor:
         for one in deliveries.unknown_streams(cursor, streams):
@@ -136,7 +140,10 @@ def _is_stream(folder: str) -> bool:
 
 
 def require_same(checkpoint: Checkpoint, stream_id: str, pipeline: str) -> None:
-    """A checkpoint that was replaced under a living query would give it another stream's batches."""
+    """Raise CheckpointLost where the checkpoint is no longer the stream's.
+
+    A checkpoint that was replaced under a living query would give it another stream's batches.
+    """
     if checkpoint.stream_id != stream_id:
         raise CheckpointLost(
             f"Checkpoint {checkpoint.uri} of {pipeline} was replaced while it was in use: it holds stream"
@@ -146,7 +153,11 @@ def require_same(checkpoint: Checkpoint, stream_id: str, pipeline: str) -> None:
 
 
 def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[str]) -> None:
-    """A checkpoint holds the state of the transform that it began with; StateChanged when it is now another."""
+    """Raise StateChanged where the transform keeps other state than the one that its checkpoint began with.
+
+    For a stream that has delivered nothing yet, the state is noted instead; raises Fenced where the lease is
+    another's now.
+    """
     if known.goes_on_as(state):
         return
     if known.first_batch > 0 or known.last_batch is not None:
@@ -164,12 +175,12 @@ def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[st
 def mismatch(
     dsn: str, known: StreamState, checkpoint: Checkpoint, pipeline: Pipeline, landing: str
 ) -> SluiceError | None:
-    """What keeps the stream from going on, or None when checkpoint and ledger fit together."""
+    """Return the error that keeps the stream from going on, or None when checkpoint and ledger fit together."""
     return unfit(dsn, known, checkpoint) or _undelivered(dsn, known, checkpoint, pipeline, landing)
 
 
 def unfit(dsn: str, known: StreamState, checkpoint: Checkpoint) -> SluiceError | None:
-    """Why the checkpoint is not whole, of another stream, or at another batch than the ledger; None: it is not."""
+    """Return an error if the checkpoint is gone or not whole, another stream's or out of step with the ledger."""
     remedy = f"`sluice recover {known.pipeline}`"
     where = f"Checkpoint {checkpoint.uri} of {known.pipeline}"
     last = "no batch yet" if known.last_batch is None else f"batches up to {known.last_batch}"
@@ -198,7 +209,10 @@ def _state_damage(known: StreamState, checkpoint: Checkpoint) -> list[str]:
 def _undelivered(
     dsn: str, known: StreamState, checkpoint: Checkpoint, pipeline: Pipeline, landing: str
 ) -> SluiceError | None:
-    """A file that the checkpoint has behind it and no delivery has would be lost without a word."""
+    """Return an error where the checkpoint has a file behind it that no delivery has, else None.
+
+    Such a file would be lost without a word. Of topics the offsets are compared instead.
+    """
     delivered = known.next_batch - 1
     if delivered not in checkpoint.offsets:
         return None
@@ -225,7 +239,10 @@ def _undelivered(
 def _elsewhere(
     dsn: str, known: StreamState, checkpoint: TopicCheckpoint, delivered: int
 ) -> SluiceError | None:
-    """Records between where the checkpoint and the ledger are would be lost, or come twice, without a word."""
+    """Return CheckpointDamaged where the checkpoint's offsets are not the ledger's, else None.
+
+    Records between where the two are would be lost, or come twice, without a word.
+    """
     with session(dsn) as cursor:
         ledger_at = {
             (one.topic, one.partition): one.reached for one in offsets.reached(cursor, known.pipeline)
@@ -251,7 +268,10 @@ def _elsewhere(
 
 
 def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy: str) -> SluiceError | None:
-    """The ledger is at the last batch that Spark marked as done, or at the one it was working on."""
+    """Return LedgerBehind or LedgerAhead where checkpoint and ledger are at different batches, else None.
+
+    They fit where the ledger is at the last batch that Spark marked as done, or at the one it was working on.
+    """
     before = known.first_batch - 1
     delivered = before if known.last_batch is None else known.last_batch
     planned = max(checkpoint.offsets, default=before)
@@ -274,9 +294,9 @@ def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy:
 def nothing_new(
     pipeline: Pipeline, known: StreamState, checkpoint: Checkpoint, awaited: AbstractSet[str]
 ) -> bool:
-    """Whether there is no batch to finish, none that is owed and no file to read; then Spark need not be started.
+    """Tell whether no batch is to be finished or owed and no file to be read, so that Spark need not be started.
 
-    What there is on a topic is known through Spark alone.
+    What there is on a topic is known through Spark alone: with topics it is False.
     """
     if pipeline.topics or not checkpoint.offsets or not checkpoint.settled:
         return False
@@ -286,12 +306,12 @@ def nothing_new(
 
 
 def awaited_files(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> set[str]:
-    """The landed files, by their paths, that the stream takes and no batch has that Spark has planned."""
+    """Return the paths of the landed files that the stream takes and that are in no batch that Spark has planned."""
     return _unplanned(checkpoint, set(filter(takes(pipeline), landed(pipeline, landing))), landing)
 
 
 def passed_over(checkpoint: Checkpoint, awaited: AbstractSet[str], landing: str) -> list[str]:
-    """Those of the `awaited` files that no batch has yet, though they are still there."""
+    """Return the paths of the `awaited` files that no batch has yet, though they are still there; sorted."""
     left = _unplanned(checkpoint, awaited, landing)
     return sorted(one.path for one in look((uri_at(path, landing) for path in left), landing=landing))
 

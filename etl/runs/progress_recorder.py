@@ -38,7 +38,7 @@ LEAST_KEPT = 100  # batches
 
 
 def kept_batches(horizon: timedelta) -> int:
-    """How many batches of a stream stay in the ledger: one a minute of the backup horizon, at least 100."""
+    """Return how many batches of a stream stay in the ledger: one a minute of the backup horizon, at least 100."""
     return max(LEAST_KEPT, int(horizon.total_seconds() // 60))
 
 
@@ -54,14 +54,15 @@ class Watch:
         self._failed = False
 
     def delivered(self, receipt: Receipt) -> None:
-        """To be told of each batch within its foreachBatch: Spark tells of it later."""
+        """Note the phases of a batch, within its foreachBatch: Spark tells of the batch later."""
         self._phases[receipt.batch_id] = receipt.phases
 
     @contextmanager
     def over(self, query: StreamingQuery) -> Iterator[None]:
-        """Look while the query runs, and once more when it has ended, however it did.
+        """Record the query's progress while it runs, and once more when it has ended, however it did.
 
-        By a thread of its own: a signal that breaks into a call to Spark leaves the calling thread's connection out of step.
+        A thread of its own does it: a signal that breaks into a call to Spark leaves the calling thread's
+        connection out of step.
         """
         stop = threading.Event()
 
@@ -109,7 +110,7 @@ class Watch:
 
 
 def _since(query: StreamingQuery, looked: str) -> list[Told]:
-    """What the query told after the trigger of that moment, oldest first."""
+    """Return what the query told after the trigger that began at `looked`, oldest first."""
     # PySpark's own property would fetch and parse all hundred, each time.
     recent = query._jsq.recentProgress()
     told: list[Told] = []
@@ -151,7 +152,7 @@ def _row(told: Told, phases: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    """Of those that there are; None: there is none."""
+    """Sum the counts that are there; return None if there are none."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -169,7 +170,7 @@ def _operator(told: Told) -> dict[str, Any]:
 
 
 def _behind(source: Told) -> int | None:
-    """How many records of its partitions lie behind the batch; None: it is no source of topics."""
+    """Return how many records of the source's topics the batch has not reached; None if it reads no topics."""
     latest, end = source.get("latestOffset"), source.get("endOffset")
     if not isinstance(latest, dict) or not isinstance(end, dict):
         return None
@@ -184,7 +185,7 @@ def _behind(source: Told) -> int | None:
 
 
 def _end(source: Told) -> str:
-    """A source and how far it was read: a log's offset, or the offsets of partitions."""
+    """Name a source and how far it was read: a log's offset, or the offsets of partitions."""
     end = source.get("endOffset")
     text = f"{source['description']}: {end if isinstance(end, str) else json.dumps(end)}"
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -103,7 +103,11 @@ def _await(
     exhausted: Callable[[], bool],
     caught_up: Callable[[], None],
 ) -> None:
-    """Spark's `stop` breaks into a batch, so it comes between two; a batch that begins meanwhile refuses itself."""
+    """Wait for the query's end; stop it when the run is to end or its source has nothing more to come.
+
+    Spark's `stop` breaks into a batch, so it is called between two; a batch that begins meanwhile refuses
+    itself.
+    """
     if stay.every is None:
         query.awaitTermination()
         return
@@ -131,7 +135,7 @@ def _await(
 
 
 def _found_nothing(status: Mapping[str, Any]) -> bool:
-    """Whether the trigger that has ended, if one has, found nothing to read."""
+    """Tell whether a trigger has ended and found nothing to read."""
     return not status["isDataAvailable"] and str(status["message"]).startswith("Waiting")
 
 
@@ -155,7 +159,10 @@ def _started(writer: DataStreamWriter, pipeline: str, stay: Stay, *, once: bool)
 
 
 def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
-    """Spark could not read what the transform keeps: that is the checkpoint's fault, and recover's to mend."""
+    """Raise CheckpointDamaged where Spark could not read what the transform keeps; `sluice recover` mends it.
+
+    Raises ServiceAway where the storage of the state can't be reached.
+    """
     for error in errors:
         found = list(causes(error))
         told = next((one for one in found if any(word in one for word in _STATE)), None)
@@ -174,7 +181,10 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
 
 
 def _refuse_other_schema(pipeline: str, errors: Sequence[BaseException]) -> None:
-    """What a state holds is known to Spark alone, once the transform's own code has run; it names both schemas."""
+    """Raise StateChanged where the transform keeps a state of another schema than its checkpoint holds.
+
+    Spark alone knows a state's schema, once the transform's own code has run; its message names both schemas.
+    """
     for error in errors:
         if isinstance(error, SluiceError):
             continue
@@ -189,7 +199,7 @@ def _refuse_other_schema(pipeline: str, errors: Sequence[BaseException]) -> None
 
 
 def _refuse_unreached(pipeline: str, error: BaseException, stay: Stay) -> None:
-    """What Spark connects to by itself, such as the server of a socket."""
+    """Raise ServiceAway where Spark could not reach what it connects to by itself, such as a socket's server."""
     if told := next((one for one in causes(error) if one.startswith(_UNREACHED)), None):
         raise ServiceAway(
             f"Spark could not connect to what {pipeline} reads: {told}",
@@ -198,7 +208,11 @@ def _refuse_unreached(pipeline: str, error: BaseException, stay: Stay) -> None:
 
 
 def refuse_kafka(pipeline: str, errors: Sequence[BaseException], again: str) -> None:
-    """What Kafka did not give, as the error it is: gone, or not there at the moment; `again` is the command to go on."""
+    """Raise an error that says why Kafka did not give what was asked for; return where no error is of Kafka.
+
+    RecordsMissing: it is gone. SetupError: Kafka refuses it. ServiceAway: Kafka is not there at the moment.
+    `again` is the command to go on.
+    """
     for error in errors:
         if isinstance(error, SluiceError):
             continue

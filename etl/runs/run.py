@@ -108,7 +108,10 @@ def _deliver_all(
 
 
 def _stream_of_run(place: Place, pipeline: Pipeline) -> str:
-    """The one to go on with; where what was read can't be read again, a new one, and it is said what that means."""
+    """Return the id of the stream to go on with; raise where checkpoint and ledger do not fit together.
+
+    Where what was read can't be read again, it is a new stream, and a warning says what that means.
+    """
     dsn, checkpoints = place.services.postgres, place.checkpoints(pipeline)
     refuse_lost(place, pipeline)
     if pipeline.replayable:
@@ -121,7 +124,10 @@ def _stream_of_run(place: Place, pipeline: Pipeline) -> str:
 
 
 def refuse_lost(place: Place, pipeline: Pipeline) -> None:
-    """LedgerBehind where the lake has a delivery that PostgreSQL has lost: what comes next would be built on less."""
+    """Raise LedgerBehind where the lake has a delivery that PostgreSQL has lost.
+
+    What comes next would be built on less.
+    """
     if problem := marker.went_back(place.services.postgres, place.lake, pipeline):
         raise problem
 

@@ -21,7 +21,7 @@ log = logging.getLogger("sluice")
 
 @contextmanager
 def a_session(place: Place, given: SparkSession | None) -> Iterator[SparkSession]:
-    """The session that is given, left running; or one of our own, stopped at the end."""
+    """Yield the given session and leave it running, or start one and stop it at the end."""
     if given is not None:
         yield given
         return

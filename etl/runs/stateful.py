@@ -27,9 +27,11 @@ _MODES = {Append: "append", Upsert: "update", Replace: "complete"}
 
 
 def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
-    """What the transform keeps between batches and can't change while it does; nothing: each batch stands alone.
+    """Name what the transform keeps between batches and can't change while it does.
 
-    SetupError when it does not take its streams in a way that a checkpoint can be made anew for.
+    It is nothing if each batch stands alone.
+
+    Raises SetupError when it does not take its streams in a way that a checkpoint can be made anew for.
     """
     if not frame.isStreaming:
         raise SetupError(
@@ -57,7 +59,10 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
 
 
 def _refuse_other_order(pipeline: Pipeline, numbers: Sequence[int]) -> None:
-    """Spark numbers what it reads as its plan goes, and a checkpoint's logs go by those numbers."""
+    """Raise SetupError where the transform leaves a source out, or takes them unevenly or not in the declared order.
+
+    Spark numbers what it reads in the order of its plan, and a checkpoint's logs go by those numbers.
+    """
     wanted = tuple(range(len(pipeline.sources)))
     if numbers == wanted * (len(numbers) // len(wanted)):
         return
@@ -80,7 +85,11 @@ def _refuse_other_order(pipeline: Pipeline, numbers: Sequence[int]) -> None:
 
 
 def tell_of_pinned(pipeline: str, checkpoint: Checkpoint, spark: SparkSession) -> None:
-    """State is split into as many parts as there were shuffle partitions at first: another number changes nothing."""
+    """Warn where the session's shuffle partitions are not as many as the state has parts.
+
+    State is split into as many parts as there were shuffle partitions at first: another number changes
+    nothing.
+    """
     pinned, now = checkpoint.pinned.get(SHUFFLES), spark.conf.get(SHUFFLES)
     if pinned is not None and pinned != now:
         log.warning(
@@ -93,7 +102,7 @@ def tell_of_pinned(pipeline: str, checkpoint: Checkpoint, spark: SparkSession) -
 
 
 def tell_of_history(pipeline: Pipeline) -> None:
-    """What `start` leaves out of a stream that keeps state stays out: no replay may load it afterwards."""
+    """Warn that what `start` leaves out of a stream that keeps state stays out: no replay may load it afterwards."""
     if before := BeforeStart.of(pipeline):
         log.warning(
             "%s keeps state, so no replay will load the files of before its start, %s: to have them in it, declare an"
@@ -104,7 +113,10 @@ def tell_of_history(pipeline: Pipeline) -> None:
 
 
 def output_mode(pipeline: Pipeline, state: Sequence[str]) -> str:
-    """Spark's output mode: the declared one, else what an aggregate needs for the pipeline's sink."""
+    """Return Spark's output mode: the declared one, else what an aggregate needs for the pipeline's sink.
+
+    Raises SetupError where a replace sink would take a part of the rows for the whole table.
+    """
     aggregated = any(one.startswith(AGGREGATE) for one in state)
     mode = pipeline.output_mode or (_MODES[type(pipeline.sink)] if aggregated else "append")
     if state and mode != "complete" and isinstance(pipeline.sink, Replace):
@@ -117,7 +129,7 @@ def output_mode(pipeline: Pipeline, state: Sequence[str]) -> str:
 
 
 def refuse_replay(pipeline: str, state: Sequence[str]) -> None:
-    """SetupError for a pipeline whose batches depend on all that came before them."""
+    """Raise SetupError for a pipeline whose batches depend on all that came before them."""
     if state:
         raise SetupError(
             f"Pipeline {pipeline} keeps state between batches ({'; '.join(state)}): what a batch delivers depends on"

@@ -52,11 +52,14 @@ class StreamRun:
     awaited: AbstractSet[str]  # the paths of files that had landed before it began, and are to be read
 
     def nothing_new(self) -> bool:
-        """Whether there is nothing to deliver, so that Spark need not be started."""
+        """Tell whether there is nothing to deliver, so that Spark need not be started."""
         return nothing_new(self.pipeline, self._stream(), self._checkpoint(), self.awaited)
 
     def require_read(self) -> None:
-        """FilesUnread names what had landed before the run and was not read, unless it was stopped before it was due."""
+        """Raise FilesUnread, which names the files that had landed before the run and were not read.
+
+        A run that was stopped before it had read all that was there is not held to it.
+        """
         if self.stay.heeded and not self.stay.caught_up:
             return
         if unread := self._unread():
@@ -93,7 +96,7 @@ class StreamRun:
             log.info("%s goes on with its lookups and models as they are now", self.pipeline.name)
 
     def _all_read(self, spark: SparkSession) -> bool:
-        """Run the query to its end; False: before a batch, a lookup or model was not as the query has it."""
+        """Run the query to its end; return False if a lookup or model had changed before a batch."""
         from etl.runs.opened import open_pipeline
         from etl.runs.query import to_its_end
         from etl.runs.stateful import output_mode, tell_of_history, tell_of_pinned
@@ -142,7 +145,7 @@ class StreamRun:
         return True
 
     def _on_batch(self, opened: Opened, stream: StreamState, watch: Watch) -> OnBatch:
-        """What Spark's foreachBatch calls."""
+        """Return the function that Spark's foreachBatch calls."""
         from etl.delivery.spark_batch import SparkBatch
         from etl.quality.history import past_batches
         from etl.spark.watermark import set_watermark
@@ -171,13 +174,17 @@ class StreamRun:
         return batch
 
     def _exhausted(self, opened: Opened) -> bool:
-        """Whether nothing more can come; what is not connected to before the first batch has its mark is not exhausted."""
+        """Tell whether nothing more can come.
+
+        It is False until the first batch has its mark: before, Spark may not have connected yet.
+        """
         return opened.source.exhausted() and bool(self._checkpoint().commits)
 
     def _with_lookups(self, opened: Opened) -> Opened:
-        """As it is opened, if its lookups and models are as they were; raises LookupsChanged for a query to be made anew.
+        """Return `opened` if its lookups and models are as they were; else raise LookupsChanged, for a new query.
 
-        A query over what can't be read again is not: its transform is applied within the batch.
+        A query over what can't be read again is not made anew: its transform is applied within the batch, so
+        the pipeline is opened again and returned.
         """
         from etl.runs.opened import open_pipeline
         from etl.sources.side_inputs.lookups import LookupsChanged
@@ -196,7 +203,7 @@ class StreamRun:
         return self.place.services.postgres
 
     def _checkpoint(self) -> Checkpoint:
-        """Read anew: Spark writes to it all the time."""
+        """Open the stream's checkpoint anew at each call: Spark writes to it all the time."""
         return self.place.checkpoints(self.pipeline).of(self.stream_id)
 
     def _stream(self) -> StreamState:
@@ -206,7 +213,10 @@ class StreamRun:
         return found
 
     def _require_readable(self, opened: Opened) -> None:
-        """Kafka is asked whether it has what comes next; files that are gone are told by the batch that reads them."""
+        """Raise where Kafka no longer has what comes next, or Spark could not go on with the checkpoint.
+
+        Files that are gone are told by the batch that reads them.
+        """
         from etl.sources.kafka.source import TopicSource
 
         if not self.pipeline.topics:
@@ -221,7 +231,7 @@ class StreamRun:
 
 
 def _keeping(failure: list[BaseException], on_batch: OnBatch) -> OnBatch:
-    """The same, its error kept: Spark's own report of it is text."""
+    """Wrap `on_batch` so that its error is kept in `failure`: Spark's own report of it is text."""
 
     def batch(found: DataFrame, number: int) -> None:
         try:

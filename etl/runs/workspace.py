@@ -46,7 +46,7 @@ class Place:
         return Models(dsn=self.services.postgres, lake=self.lake)
 
     def checkpoints(self, pipeline: Pipeline) -> Checkpoints:
-        """The pipeline's checkpoints: one folder a stream, below `checkpoints`/<pipeline>."""
+        """Return the pipeline's checkpoints: one folder for each stream, below `checkpoints`/<pipeline>."""
         folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline.name}"
         return Checkpoints(
             pipeline=pipeline.name,

@@ -97,10 +97,10 @@ class OnLake:
 
 
 def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | None) -> OnLake:
-    """Manifests of what PostgreSQL has not delivered; those whose objects are all there can be put back.
+    """Find the manifests of what PostgreSQL has not delivered; those whose objects are all there can be put back.
 
-    An attempt that PostgreSQL knows failed or was fenced, unless a later manifest says that it was delivered, or it is
-    the `newest` that the lake's marker names.
+    An attempt that PostgreSQL knows counts as failed or fenced, unless a later manifest says that it was
+    delivered, or it is the `newest` that the lake's marker names.
     """
     manifests = _manifests(lake, pipeline)
     numbers = [number for number, _ in manifests.values()]
@@ -129,7 +129,7 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
 
 
 def _manifests(lake: Lake, pipeline: Pipeline) -> dict[str, tuple[int, str]]:
-    """The delivery that each manifest's name tells, and the start of its run's id.
+    """Return by manifest URI the delivery that the manifest's name tells, and the start of its run's id.
 
     What a server that was killed left of one, under another name, is none.
     """
@@ -145,7 +145,7 @@ def _is_delivered(known: KnownAttempt | None, run: str) -> bool:
 
 
 def _read(lake: Lake, uris: Sequence[str]) -> list[Lost]:
-    """The manifests, by several requests at once: a database that was emptied lost all of them."""
+    """Read the manifests by several requests at once: a database that was emptied lost all of them."""
 
     def one(uri: str) -> Lost:
         manifest = json.loads(lake.read_text(uri))
@@ -176,10 +176,11 @@ def _next_batch(cursor: Cursor, lost: Lost) -> int:
 
 
 def _chain(unknown: Sequence[Lost], last: int | None, next_batch: dict[str, int]) -> list[Lost]:
-    """From the ledger's last delivery on: of several that follow it, the one that others follow.
+    """Return the lost deliveries that can be put back, in their order, from the ledger's last delivery on.
 
-    Each is the next batch of its stream: an attempt that was under way when PostgreSQL went back may name
-    the same previous delivery as the batch before it.
+    Of several that follow it, the one that others follow is taken. Each is the next batch of its stream: an
+    attempt that was under way when PostgreSQL went back may name the same previous delivery as the batch
+    before it.
     """
     after: dict[int | None, list[Lost]] = {}
     for one in unknown:
@@ -194,7 +195,7 @@ def _chain(unknown: Sequence[Lost], last: int | None, next_batch: dict[str, int]
 
 
 def again(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[str]) -> str:
-    """Of a lost replay or release, which can't be put back by itself: how to have it again.
+    """Say how to have a lost replay or release again, which can't be put back by itself.
 
     `lost` are all that were lost, by number; `live` the inputs of what is in force now.
     """
@@ -218,7 +219,7 @@ def again(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[str]) -> str:
 
 
 def is_missed(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[int], holding: AbstractSet[int]) -> bool:
-    """Whether a replay or a release was lost and what it had changed is as before it: live again, or held again."""
+    """Tell whether a replay or release was lost and what it had changed is live, or held, again as before it."""
     if one.of_the_stream or one.known:
         return False
     in_force = live if one.manifest["supersedes"] else holding
@@ -226,13 +227,13 @@ def is_missed(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[int], holdi
 
 
 def _before(one: Lost) -> list[int]:
-    """The deliveries that a replay or a release had changed."""
+    """Return the deliveries that a replay or a release had changed."""
     found = one.manifest["supersedes"] or [one.manifest.get("released_from")]
     return [number for number in found if number is not None]
 
 
 def _in_force(number: int, lost: Mapping[int, Lost]) -> set[int]:
-    """What is in force in the place of a delivery: itself, or what it had taken the place of, or come from."""
+    """Return what is in force in place of a delivery: itself, or what it had replaced or come from."""
     one = lost.get(number)
     if one is None or one.of_the_stream:
         return {number}
@@ -281,7 +282,11 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
 
 
 def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: Manifest) -> pa.Schema:
-    """The transform's output when the delivery was made: of its own objects, or of the table if it had none."""
+    """Return the columns of the transform's output when the delivery was made.
+
+    They are those of its own objects, or of the table if it had none. Raises NeedsPerson where the table is
+    gone, too.
+    """
     files = [*manifest["data"], *manifest["quarantine"]]
     if files:
         with lake.open(files[0]["path"]) as source:
@@ -342,7 +347,7 @@ class _LakeBatch:
             yield part
 
     def _rows(self, kind: str, files: list[StagedFile], spec: FileSpec) -> Iterator[pa.RecordBatch]:
-        """The rows of the delivery's objects of one kind, each object noted in `files`."""
+        """Yield the rows of the delivery's objects of one kind, and note each object in `files`."""
         for file in self.lost.manifest[kind]:
             with self.lake.open(file["path"]) as source:
                 parquet = pq.ParquetFile(source)

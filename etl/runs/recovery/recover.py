@@ -84,7 +84,7 @@ def _recover(
 
 
 def _mended(place: Place, pipeline: Pipeline, lease: Lease, problem: str) -> Recovered:
-    """The deliveries that only the lake still had are put back; of replays and releases, how to have each again."""
+    """Put back the deliveries that only the lake still had; of replays and releases, say how to have each again."""
     dsn, table = place.services.postgres, place.lake.table(pipeline.table)
     found = lost_deliveries(dsn, place.lake, pipeline, marker.read(table))
     receipts = tuple(
@@ -114,7 +114,7 @@ def _recover_topics(
     accepted: Accepted | None,
     spark: SparkSession,
 ) -> Recovered:
-    """As `_recover`, where a new checkpoint begins at the ledger's offsets."""
+    """Recover a pipeline of topics; where it needs a new checkpoint, that begins at the ledger's offsets."""
     from etl.runs.stateful import kept
     from etl.sources.kafka.source import TopicSource
     from etl.sources.open import open_source
@@ -147,7 +147,7 @@ def _recover_topics(
 
 
 def _unreadable(place: Place, pipeline: Pipeline, source: TopicSource) -> str | None:
-    """Why Spark can't go on, though checkpoint and ledger fit together."""
+    """Say why Spark can't go on, though checkpoint and ledger fit together; return None if it can."""
     with session(place.services.postgres) as cursor:
         known = streams.current_stream(cursor, pipeline.name)
         reached = offsets.reached(cursor, pipeline.name)
@@ -166,7 +166,7 @@ def _unreadable(place: Place, pipeline: Pipeline, source: TopicSource) -> str | 
 def _next_stream(
     place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None
 ) -> tuple[str, int]:
-    """The id of the stream to go on with, and how many files it has behind it."""
+    """Return the id of the stream to go on with, and how many files it has behind it."""
     dsn = place.services.postgres
     if not pipeline.replayable:
         return new_stream(dsn, place.checkpoints(pipeline)), 0
@@ -209,5 +209,5 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
 
 
 def _pending(cursor: Cursor, lease: Lease) -> set[str]:
-    """How runs since the last delivery ended, where the checkpoint that they ran on is of no use any more."""
+    """Return how runs ended since the last one that came to its own end, where their checkpoint is of no more use."""
     return leases.pending_outcomes(cursor, lease) & NEED_ANOTHER_CHECKPOINT

@@ -70,7 +70,10 @@ class Planned:
 
     @classmethod
     def of(cls, pipeline: Pipeline, frame: DataFrame, writer: DataStreamWriter) -> Planned:
-        """`frame` is the pipeline's output over its topics or an empty folder, `writer` what becomes of it."""
+        """Prepare the query that runs planned batches of a pipeline.
+
+        `frame` is the pipeline's output over its topics or an empty folder, `writer` what becomes of it.
+        """
         spark = frame.sparkSession
         times = len(taken(frame)) // len(pipeline.sources)
         return cls(pipeline=pipeline, spark=spark, writer=writer, times=times, pinned=_pinned(spark))
@@ -84,7 +87,10 @@ class Planned:
         *,
         alone: bool = True,
     ) -> None:
-        """One batch, to its mark in the checkpoint, which is as the batch before left it; or it and what it brings about."""
+        """Run one batch to its mark in the checkpoint, which has to be as the batch before left it.
+
+        It runs `alone`, or with what it brings about.
+        """
         from etl.runs.query import to_its_end
 
         left = checkpoint.watermark_after(number - 1)
@@ -103,10 +109,10 @@ class Planned:
 def rebuilt_stream(
     place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None = None
 ) -> tuple[str, int] | None:
-    """A new current stream whose checkpoint holds the state after all that is in force; its id, and how many files.
+    """Begin a new current stream whose checkpoint holds the state after all that is in force.
 
-    None: the transform keeps no state. Raises InputsChanged, with nothing changed, when a file that is needed is
-    gone or is another.
+    Returns its id and how many files it has behind it, or None if the transform keeps no state. Raises
+    InputsChanged, with nothing changed, when a file that is needed is gone or is another.
     """
     from etl.sources.open import open_source
 
@@ -135,8 +141,11 @@ def rebuilt_topics(
     accepted: Accepted | None,
     before: StreamState,
 ) -> Seeded | None:
-    """As `rebuilt_stream`, of topics. InputsChanged when Kafka has no longer all that was read, and OffsetsGone when it
-    has not all that comes next, which is not `accepted`."""
+    """Begin a new current stream over topics whose checkpoint holds the state after all that is in force.
+
+    Returns None if the transform keeps no state. Raises InputsChanged when Kafka has no longer all that was
+    read, and OffsetsGone when it has not all that comes next, which is not `accepted`.
+    """
     frame = source.streamed
     state = kept(pipeline, frame)
     if not state:
@@ -163,7 +172,10 @@ def rebuilt_topics(
 
 
 def _plannable(source: TopicSource, past: Past) -> list[Past]:
-    """The batch as some, for a replay may have several ranges of a partition and one of Spark's batches has one."""
+    """Split a batch into batches that Spark can plan, each with at most one range of a partition.
+
+    A replay may have several ranges of one.
+    """
     ranges = [replace(one, source=source.number_of[one.topic]) for one in past.ranges]
     turns = offsets.in_turns(ranges, where=lambda one: one.where)
     return [replace(past, ranges=some) for some in turns or [[]]]
@@ -177,7 +189,7 @@ def _run_again(
     batches: Sequence[Past],
     told: Told,
 ) -> str:
-    """The id of a stream, in whose checkpoint they are the first batches."""
+    """Run the batches again as the first ones of a new stream's checkpoint; return the stream's id."""
     checkpoints, stream_id = place.checkpoints(pipeline), str(uuid.uuid4())
     checkpoints.of(stream_id).create(stream_id)
     nowhere = frame.writeStream.format("noop").outputMode(output_mode(pipeline, state))
@@ -198,7 +210,12 @@ def _make_current(
     first: int,
     state: Sequence[str],
 ) -> None:
-    """The stream goes on with its batch `first`. It took a while: the lease is still ours, and these are in force."""
+    """Make the new stream the current one; it goes on with its batch `first`.
+
+    Raises Fenced, with nothing changed, if another run came between.
+
+    Making the state anew took a while: the lease has to be ours still, and these batches those in force.
+    """
     pipelines.lock(cursor, pipeline.name)
     now = [number for number, *_ in deliveries.batches_in_force(cursor, pipeline.name)]
     if not (leases.heartbeat(cursor, lease) and list(batches) == now):
@@ -211,7 +228,7 @@ def _make_current(
 
 
 def _in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, Past]:
-    """By the number of the delivery, in the order of the commits."""
+    """Return the batches in force by the number of their delivery, in the order of the commits."""
     return {
         number: Past(
             watermark_ms=mark,
@@ -252,7 +269,7 @@ def _refuse_gone(source: TopicSource, now: Mapping[str, Topic], batches: Iterabl
 
 
 def _pinned(spark: SparkSession) -> dict[str, Any]:
-    """The settings that Spark writes into a new checkpoint and keeps to: the state's format depends on them."""
+    """Return the settings that Spark keeps to in a new checkpoint: the state's format depends on them."""
     metadata = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata")
     found: dict[str, Any] = json.loads(metadata.apply(0, 0, spark._jsparkSession.conf()).json())["conf"]
     return {**found, SHUFFLES: spark.conf.get(SHUFFLES)}

@@ -53,7 +53,10 @@ def _way_on(pipeline: Pipeline) -> str:
 
 
 def _unreadable(pipeline: Pipeline, one: Lost, live: set[str], landing: str) -> str | None:
-    """Files that no delivery in force has and that no run will find; also of an attempt that was never committed."""
+    """Say which files of a lost delivery are in no delivery in force and no run will find; None if there are none.
+
+    Files of an attempt that was never committed count as well.
+    """
     wanted = [file.path for file in one.inputs if file.path not in live]
     if not wanted:
         return None
@@ -71,7 +74,7 @@ def _unreadable(pipeline: Pipeline, one: Lost, live: set[str], landing: str) -> 
 
 
 def _unread(pipeline: Pipeline, one: Lost, reached: dict[Partition, int]) -> str | None:
-    """What a whole delivery had read of topics, where the ledger is not past it."""
+    """Say that what a whole delivery had read of topics would be taken for unread; None if the ledger is past it."""
     if one.known or not one.whole:
         return None
     if all(part.empty or part.end <= reached.get(part.where, 0) for part in one.ranges):
@@ -83,7 +86,7 @@ def _unread(pipeline: Pipeline, one: Lost, reached: dict[Partition, int]) -> str
 
 
 def _passed(pipeline: Pipeline, one: Lost) -> str | None:
-    """What a whole delivery had of a source that can't be read again."""
+    """Say that a whole delivery had rows of a source that can't be read again; None if it had not."""
     if pipeline.replayable or one.known or not one.whole or not (one.taken or one.committed):
         return None
     return f"{_lost(pipeline, one)}: only {one.uri} and {_objects(one)}"

@@ -53,7 +53,7 @@ def seeded_topics(
     accepted: Accepted | None,
     before: StreamState | None,
 ) -> Seeded:
-    """A new current stream that reads on from what was delivered; raises as `where_to_begin`.
+    """Begin a new current stream that reads on from what was delivered; raises OffsetsGone as `where_to_begin` does.
 
     The ledger is read in the transaction that makes the stream current: no other stream can deliver later.
     """
@@ -77,12 +77,14 @@ def moved_on(
     accepted: Accepted | None,
     known: StreamState,
 ) -> Seeded | None:
-    """The same stream behind what aged out before it was read, its state as it is; raises as `where_to_begin`.
+    """Move the stream's checkpoint behind what aged out before it was read; its state stays as it is.
 
-    What aged out of a topic before the stream knew of it need not be accepted, and is on record as well.
+    Raises OffsetsGone where that is not accepted. What aged out of a topic before the stream knew of it need
+    not be accepted, and is on record as well.
 
-    None: something else is wrong with it. The ledger has the gap before the checkpoint is moved over it, so where that
-    was not finished, it is done again. What was decided on the batch that was planned is forgotten: it has other records.
+    Returns None if something else is wrong with the stream. The ledger has the gap before the checkpoint is
+    moved over it, so where that was not finished, it is done again. What was decided on the batch that was
+    planned is forgotten: it has other records.
     """
     checkpoint, batch = checkpoints.of(known.stream_id), known.next_batch
     assert isinstance(checkpoint, TopicCheckpoint)
@@ -124,7 +126,7 @@ def _behind_gaps(
     now: Mapping[str, Topic],
     starts: Sequence[Offsets],
 ) -> list[Offsets]:
-    """The positions, those at the start of accepted gaps at their end."""
+    """Return the positions to read from; those at the start of accepted gaps are moved to their end."""
     ends = offsets.accepted_ends(cursor, checkpoints.pipeline)
 
     def behind(topic: Topic, partition: int, at: int) -> int:
@@ -156,9 +158,10 @@ def where_to_begin(
     accepted: Accepted | None,
     before: StreamState | None,
 ) -> tuple[list[Offsets], Sequence[Gap]]:
-    """The offsets behind all that was delivered, and what was accepted as gone; OffsetsGone where it is not accepted.
+    """Return the offsets behind all that was delivered, and what was accepted as gone.
 
-    Gone is as well what the stream `before` had found and not delivered yet, of partitions that the ledger never saw.
+    Raises OffsetsGone where it is not accepted. What the stream `before` had found and not delivered yet, of
+    partitions that the ledger never saw, counts as gone as well when Kafka no longer has it.
     """
     gone = gaps(now, _known(cursor, checkpoints, source, before))
     if gone and accepted is None:
@@ -175,7 +178,7 @@ def _accept(cursor: Cursor, checkpoints: Checkpoints, gone: Sequence[Gap], accep
 def _known(
     cursor: Cursor, checkpoints: Checkpoints, source: TopicSource, before: StreamState | None
 ) -> Sequence[Reached]:
-    """Where the pipeline is, by the ledger and by the checkpoint of the stream before, if it says."""
+    """Return where the pipeline is, by the ledger and, if it says, by the checkpoint of the stream before."""
     reached = offsets.reached(cursor, checkpoints.pipeline)
     if before is None:
         return reached

@@ -37,7 +37,7 @@ SHOWN = 10
 
 
 def keep_or_drop(what: str, text: str | None) -> Releases | None:
-    """What a person wrote for `what`; SetupError where it is neither."""
+    """Return what a person wrote for `what`, if anything; raise SetupError where it is neither keep nor drop."""
     if text not in (None, "keep", "drop"):
         raise SetupError(f"{what} {text} is not known", remedy=f"{what} keep or {what} drop")
     return cast("Releases | None", text)
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def rows(self) -> int:
-        """In the warehouse, to be replaced; of releases not."""
+        """Return how many rows in the warehouse are to be replaced, without those of releases."""
         return sum(one["delivered"] for one in self.deliveries)
 
     @property
@@ -101,16 +101,16 @@ class Plan:
         return sum(one["quarantined"] for one in self.deliveries)
 
     def had_held(self, uri: str, why: str) -> bool:
-        """Whether what can't be read of this file was in neither sink before, or it was never delivered."""
+        """Tell whether what can't be read of this file was in neither sink before, or it was never delivered."""
         return (uri, why) in self.unread or any(one.uri == uri for one in self.history)
 
     def leaving(self, kind: str, deliveries: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-        """The objects of these deliveries: data, or quarantine."""
+        """Return the URIs of these deliveries' objects of one kind: data, or quarantine."""
         numbers = {one["delivery_id"] for one in deliveries}
         return frozenset(uri for number, of, uri in self.files if number in numbers and of == kind)
 
     def change(self, releases: Releases | None, *, accept_changed: bool, who: str, why: str) -> Apart:
-        """What the transaction does to what is there."""
+        """Return what the replay's transaction does to what was delivered."""
         dropped = [*self.deliveries, *(self.releases if releases == "drop" else ())]
         replaced = set(self.numbers)
         kept = [one["delivery_id"] for one in self.releases if one["released_from"] in replaced]
@@ -134,7 +134,7 @@ class Plan:
         return {**found, "rows": self.rows, "held": self.held}
 
     def lines(self) -> Iterator[str]:
-        """The plan for people."""
+        """Yield the plan in lines for people."""
         if self.history:
             size = sum(one.size for one in self.history)
             yield (
@@ -184,7 +184,10 @@ class Plan:
 
 
 def plan(place: Place, pipeline: Pipeline, chosen: Chosen, *, spark: SparkSession | None = None) -> Plan:
-    """Say what a replay would replace; nothing is changed. Kafka is asked, by Spark's JVM, for what it still has."""
+    """Say what a replay would replace; nothing is changed.
+
+    Kafka is asked, by Spark's JVM, for what it still has.
+    """
     require_replayable(pipeline, "a replay")
     dsn = place.services.postgres
     migrate(dsn)
@@ -235,7 +238,7 @@ def _besides(
     within: Mapping[int, int] | None,
     read: Sequence[Input],
 ) -> dict[str, int]:
-    """What these deliveries are of besides the interval: it can't be left where it is."""
+    """Count what these deliveries have outside of the interval, rows or files: it can't be left where it is."""
     if within is not None:
         rows = sum(int(one["rows_in"]) - within.get(one["delivery_id"], 0) for one in deliveries)
         return {"row": rows}
@@ -248,7 +251,7 @@ def _besides(
 def _in_kafka(
     place: Place, pipeline: Pipeline, ranges: Sequence[Range], spark: SparkSession | None
 ) -> tuple[list[Range], list[str]]:
-    """What Kafka still has of these ranges, and a sentence for each of which it has not all."""
+    """Return what Kafka still has of these ranges, and a sentence for each of which it has not all."""
     if not ranges:
         return [], []
     from etl.runs.spark_session import a_session
@@ -262,7 +265,7 @@ def _in_kafka(
 
 
 def _within(place: Place, pipeline: Pipeline, chosen: Chosen) -> Counter[int] | None:
-    """Where an interval of a column is asked for: how many rows each delivery has in it, delivered or held.
+    """Count the rows, delivered or held, that each delivery has in a column's interval; None if none is asked for.
 
     Held ones count whatever became of them since: a replay judges all of what its deliveries had read.
     """
@@ -311,7 +314,7 @@ def _numbers(
 
 
 def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.datetime) -> list[int]:
-    """The deliveries that read a file whose path names a time within the interval."""
+    """Return the deliveries that read a file whose path names a time within the interval."""
     template = PathTemplate(text=pipeline.interval or "")
     read = run(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}).fetchall()
     return sorted({number for number, path in read if template.overlaps(path, (start, end))})

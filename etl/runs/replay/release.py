@@ -142,13 +142,16 @@ def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Correction
 
 
 def _not_as_read(row: HeldRow) -> list[str]:
-    """The columns whose text can't be kept as it was."""
+    """Name the columns whose text can't be kept as it was read."""
     told = (re.fullmatch(r"postgres_encoding\((.*)\)", reason) for reason in row.reasons)
     return [found[1] for found in told if found]
 
 
 def _corrected(opened: Opened, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
-    """The rows as they are to be released. SetupError, before any of any delivery is, where one does not fit."""
+    """Return the rows as they are to be released, their corrections applied.
+
+    Raises SetupError, before any row of any delivery is released, where one does not fit.
+    """
     columns = opened.rules.arrow_schema
     for one in rows:
         given = corrections.get(one.quarantine_id, {})
@@ -181,7 +184,10 @@ def _frame(opened: Opened, table: pa.Table) -> DataFrame:
 
 
 def typed(values: Sequence[Mapping[str, Any]], columns: pa.Schema, ids: Sequence[int]) -> pa.Table:
-    """Rows whose values are as JSON has them, in the columns' types. SetupError names the row that does not fit."""
+    """Convert rows whose values are as JSON has them to the columns' types.
+
+    Raises SetupError, which names the row that does not fit.
+    """
     for number, row in zip(ids, values, strict=True):
         if unknown := sorted(row.keys() - set(columns.names)):
             raise SetupError(
@@ -221,7 +227,10 @@ def _value(value: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _refuse_another(value: Any, kind: pa.DataType) -> None:
-    """What Arrow would take for another value: a number for a moment, a fraction or hexadecimal for a whole number."""
+    """Raise TypeError or ValueError where Arrow would take the value for another one.
+
+    It would take a number for a moment, and a fraction or hexadecimal for a whole number.
+    """
     if pa.types.is_temporal(kind) and isinstance(value, int | float):
         raise TypeError('a moment is text, such as "2024-01-31T12:00:00Z"')
     if pa.types.is_integer(kind) and isinstance(value, float) and not value.is_integer():
@@ -231,7 +240,7 @@ def _refuse_another(value: Any, kind: pa.DataType) -> None:
 
 
 def _beyond(moment: str) -> bool:
-    """Whether its year has not four digits: Arrow writes such moments and does not read them."""
+    """Tell whether a moment's year has not four digits: Arrow writes such moments and does not read them."""
     year = moment.lstrip("-").partition("-")[0]
     return moment.startswith("-") or (year.isdigit() and len(year) > 4)
 
@@ -256,7 +265,7 @@ class ReleaseBatch:
         return ()
 
     def stage(self, task: StageTask) -> Staged:
-        """As any batch; ContractBroken when none of the rows would be delivered."""
+        """Stage the rows as any batch is staged; raise ContractBroken when none of them would be delivered."""
         staged = self.micro.stage(task)
         if not sum(report.delivered for report in staged.all):
             reasons = ", ".join(f"{reason} ({count})" for reason, count in staged.reasons.most_common())
@@ -267,7 +276,7 @@ class ReleaseBatch:
         return staged
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
-        """By the rules about rows alone: a handful of a batch's is no batch."""
+        """Judge the rows by the rules about rows alone: a handful of a batch's rows is no batch."""
         verdict = self.micro.judge(counts, staged)
         results = tuple(one for one in verdict.results if one.element_count is not None)
         return replace(verdict, stops=(), results=results, success=all(one.success for one in results))

@@ -161,7 +161,7 @@ def refuse(
 
 
 def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
-    """Where an upsert sink finds what the replaced rows had covered."""
+    """Return where an upsert sink finds what the replaced rows had covered; None for any other sink."""
     if not opened.sinks.warehouse.keys:
         return None
     replaced = change.files["data"]
@@ -188,7 +188,11 @@ def _static(opened: Opened, planned: Plan, place: Place, *, accept_unreadable: b
     from etl.delivery.spark_batch import SparkBatch
 
     def holds(uri: str, why: str) -> bool:
-        """What a person accepts; else only what was held in the same way, so that no delivered row is taken out."""
+        """Tell whether a file that can't be read may be held: a person accepts it, or it was held so before.
+
+        Without a person's word no delivered row is taken out: the pipeline has to declare it, and the file
+        was held for the same reason or never delivered.
+        """
         declared = opened.pipeline.unreadable == "hold"
         return accept_unreadable or (declared and planned.had_held(uri, why))
 
