@@ -37,7 +37,7 @@ class StopAsked(Exception):
 
 @dataclass(kw_only=True)
 class Stay:
-    """Whether a run stays up, and what it has been told since. Set from several threads, each field whole."""
+    """How long a run stays up, and what it has been told since. Set from several threads, each field whole."""
 
     every: timedelta | None = None  # how often it looks for more; None: it ends when all is read
     asked_by: str | None = None  # who asked it to stop

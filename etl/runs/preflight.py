@@ -294,7 +294,7 @@ def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy:
 def nothing_new(
     pipeline: Pipeline, known: StreamState, checkpoint: Checkpoint, awaited: AbstractSet[str]
 ) -> bool:
-    """Tell whether no batch is to be finished or owed and no file to be read, so that Spark need not be started.
+    """Tell whether no batch is unfinished or owed and no file is to be read, so that Spark need not be started.
 
     What there is on a topic is known through Spark alone: with topics it is False.
     """

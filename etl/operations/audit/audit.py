@@ -90,7 +90,7 @@ class AuditReport:
         return {"clean": self.clean, **asdict(self)}
 
     def lines(self) -> list[str]:
-        """The report for people."""
+        """Return the report in lines for people."""
         rows = ", ".join(f"{place} {count:,}" for place, count in self.rows.items())
         verdict = "clean: both sinks hold what was delivered" if self.clean else "NOT clean"
         found = [
@@ -235,7 +235,7 @@ def _whole(pipeline: Pipeline) -> Iterator[None]:
 
 
 def _listed(lake: Lake, tables: Iterable[LakeTable]) -> dict[str, int]:
-    """The size of every object below the tables' folders."""
+    """Return the size in bytes of every object below the tables' folders, by URI."""
     client = s3_client(lake.store)
     return {one.uri: one.bytes for table in tables for one in stored(client, table.location)}
 
@@ -285,7 +285,7 @@ def _latest(
 def _recount_table(
     cursor: Cursor, pipeline: Pipeline, columns: pa.Schema, latest: LatestPerKey | None
 ) -> tuple[Recount, list[str]]:
-    """The table's recount, or what of its columns makes one impossible."""
+    """Recount the table; return the recount, and what of the table's columns makes one impossible."""
     target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
     found = Recount(names=[*columns.names, "_beyond"])
     run(cursor, "warehouse", "table_columns", {"table": target.as_string(cursor)})
@@ -326,7 +326,7 @@ def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) ->
 def _next(
     pipeline: Pipeline, differences: Sequence[Difference], *, releases: set[int], state: bool
 ) -> list[str]:
-    """The commands that lead back from these differences; what `releases` delivered is not replayed by itself."""
+    """Name the commands that lead back from these differences; what `releases` delivered is not replayed by itself."""
     name, found = pipeline.name, []
     if any(one.kind == "table" for one in differences):
         found.append(
@@ -361,7 +361,7 @@ def _orphans(
     *,
     seen: int,
 ) -> list[Orphan]:
-    """Objects that no metadata of the horizon references, nor the ledger as a delivery's manifest.
+    """Return the objects that no metadata of the horizon references, nor the ledger as a delivery's manifest.
 
     What was committed after `seen`, the last commit that the audit knows, is not looked at.
     """
@@ -385,7 +385,10 @@ def _orphans(
 
 
 def _last_commit(deliveries: Sequence[Mapping[str, Any]]) -> int:
-    """Of live deliveries in the order of their commits: the newest is always live."""
+    """Return the number of the last commit, 0 if there was none: the newest delivery is always live.
+
+    The deliveries are live ones in the order of their commits.
+    """
     return deliveries[-1]["commit_seq"] if deliveries else 0
 
 

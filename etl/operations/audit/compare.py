@@ -34,7 +34,7 @@ class LedgerFile:
 
 
 def expected(deliveries: Iterable[Mapping[str, Any]], count: str, summed: str) -> dict[Identity, Tally]:
-    """What the ledger says of each delivery, from its columns `count` and `summed`."""
+    """Return what the ledger says of each delivery, from its columns `count` and `summed`."""
     return {
         Identity(delivery_id=one["delivery_id"], stream_id=one["stream_id"], batch_id=one["batch_id"]): Tally(
             rows=one[count], checksum=int(one[summed])
@@ -46,7 +46,7 @@ def expected(deliveries: Iterable[Mapping[str, Any]], count: str, summed: str) -
 def compare(
     kind: str, said: Mapping[Identity, Tally], sinks: Mapping[str, Recount], *, said_by: str = LEDGER
 ) -> list[Difference]:
-    """One difference for each delivery that `said_by` and the sinks do not agree on."""
+    """Return one difference for each delivery on which `said_by` and the sinks do not agree."""
     found = []
     known = {*said}
     for recount in sinks.values():
@@ -78,7 +78,7 @@ def _difference(
 
 
 def _odd(tallies: Mapping[str, Tally]) -> str:
-    """Whose values are other than most say."""
+    """Say whose values are other than most say."""
     sums = Counter(tally.checksum for tally in tallies.values())
     most, agreed = sums.most_common(1)[0]
     if agreed == 1:
@@ -89,7 +89,7 @@ def _odd(tallies: Mapping[str, Tally]) -> str:
 
 
 def latest_differences(latest: Latest) -> list[Difference]:
-    """Where the table of an upsert sink is not the latest row a key of the lake's change log."""
+    """Return where the table of an upsert sink is not the latest row of each key in the lake's change log."""
     found = []
     for counted, words in (
         (latest.missing, "the table has no row of {} keys whose latest row in the lake is of this delivery"),
@@ -107,7 +107,7 @@ def latest_differences(latest: Latest) -> list[Difference]:
 def file_differences(
     said: Mapping[str, LedgerFile], snapshot: Mapping[str, tuple[int, int]], listed: Mapping[str, int]
 ) -> list[Difference]:
-    """The ledger's files, the current snapshots' (rows, bytes) and the objects that are there."""
+    """Compare the ledger's files, the current snapshots' (rows, bytes) and the objects that are there."""
     found = []
     for path in sorted({*said, *snapshot}):
         ledger, figures, size = said.get(path), snapshot.get(path), listed.get(path)
@@ -135,7 +135,7 @@ def file_differences(
 
 
 def unreadable_differences(broken: Sequence[Unreadable], said: Mapping[str, LedgerFile]) -> list[Difference]:
-    """Objects that are there and are no whole Parquet files."""
+    """Return a difference for each object that is there and is no whole Parquet file."""
     return [
         Difference(
             kind="file",

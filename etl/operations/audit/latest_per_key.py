@@ -44,7 +44,7 @@ class Latest:
 
 
 class LatestPerKey:
-    """Takes rows of both sides in any order and from any thread, then compares them."""
+    """A comparison that takes rows of both sides in any order and from any thread, then compares them."""
 
     def __init__(
         self, columns: pa.Schema, *, keys: tuple[str, ...], newest: str, order: Mapping[int, int], rows: int
@@ -66,11 +66,11 @@ class LatestPerKey:
         self._folder.cleanup()
 
     def log(self, batch: pa.RecordBatch) -> None:
-        """Rows of the lake's change log."""
+        """Take rows of the lake's change log."""
         self._spread("log", batch)
 
     def table(self, batch: pa.RecordBatch) -> None:
-        """Rows of the table."""
+        """Take rows of the table."""
         self._spread("table", batch)
 
     def _spread(self, side: str, batch: pa.RecordBatch) -> None:
@@ -133,18 +133,24 @@ def _equal(left: Records, right: Records, names: tuple[str, ...]) -> npt.NDArray
 
 
 def _pairs(records: Records) -> Hashes:
-    """One number for a key and its row."""
+    """Return one number for each key and its row."""
     found: Hashes = mix(records["key"]) + records["row"]
     return found
 
 
 def _is_unranked(kind: pa.DataType) -> bool:
-    """Texts are ordered by the column's collation, and bytes don't fit a rank's words."""
+    """Tell whether values of this type have no rank here.
+
+    Texts are ordered by the column's collation, and bytes don't fit a rank's words.
+    """
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _rank(values: pa.Array) -> tuple[Hashes, Hashes, Hashes]:
-    """(is not null, high word, low word), ordered as PostgreSQL orders the values; nulls come first."""
+    """Return (is not null, high word, low word), ordered as PostgreSQL orders the values; nulls come first.
+
+    All are 0 for a type that has no rank here.
+    """
     has = values.is_valid().to_numpy(zero_copy_only=False).astype(np.uint64)
     kind, none = values.type, np.zeros(len(values), np.uint64)
     if _is_unranked(kind):

@@ -66,7 +66,7 @@ def _rows(lake: Lake, uri: str) -> Iterator[pa.RecordBatch]:
 
 
 def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch in the form that staging gave sluice.quarantine: the columns that it had then, in their order."""
+    """Return the batch in the form that staging gave sluice.quarantine: the columns it had then, in their order."""
     wire = quarantine_wire(batch, [name for name in batch.schema.names if not name.startswith("_")], 0)
     reasons = pc.binary_join(wire.column("reasons").cast(pa.list_(pa.string())), _SEPARATOR)
     arrays = [reasons, *(wire.column(name) for name in TEXTS[1:]), *(batch.column(n) for n in SYSTEM_COLUMNS)]

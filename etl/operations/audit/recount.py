@@ -74,7 +74,7 @@ class Recount:
 
 
 def by_identity(batch: pa.RecordBatch) -> Iterator[tuple[Identity, pa.RecordBatch]]:
-    """The batch split by its three identity columns."""
+    """Split the batch by its three identity columns."""
     if batch.num_rows == 0:
         return
     keys = [batch.column(name) for name in SYSTEM_COLUMNS]
@@ -118,7 +118,7 @@ def recount_lake(
 
 
 def read_all(uris: Iterable[str], read: Callable[[str], T], merge: Callable[[T], None]) -> list[Unreadable]:
-    """Read several files at once, and merge one after the other; those that could not be read are returned."""
+    """Read several files at once and merge one after the other; return those that could not be read."""
 
     def one(uri: str) -> T | Unreadable:
         try:
@@ -137,7 +137,7 @@ def read_all(uris: Iterable[str], read: Callable[[str], T], merge: Callable[[T],
 
 
 def parquet_rows(lake: Lake, uri: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one file: `columns` and the identity, a column that the file has not as nulls."""
+    """Yield the rows of one file: `columns` and the identity, a column that the file has not as nulls."""
     wanted = pa.schema([*columns, *IDENTITY])
     with lake.open(uri) as source:
         file = pq.ParquetFile(source, pre_buffer=True)
@@ -148,7 +148,7 @@ def parquet_rows(lake: Lake, uri: str, columns: pa.Schema) -> Iterator[pa.Record
 
 
 def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """`batch` with exactly the columns `wanted`; one that it has not is null."""
+    """Return `batch` with exactly the columns `wanted`; one that it has not is null."""
 
     def column(name: str, kind: pa.DataType) -> pa.Array:
         if name not in batch.schema.names:

@@ -40,7 +40,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """All findings; what stands on a failed one is left out."""
+    """Return all findings; what stands on a failed one is left out."""
     return list(_examine())
 
 
@@ -65,7 +65,7 @@ def _examine() -> Iterator[Finding]:
 
 
 def remote_warnings(settings: Settings) -> Iterator[Finding]:
-    """What breaks when Spark's executors or Airflow's workers are on other machines than this one."""
+    """Yield what breaks when Spark's executors or Airflow's workers are on other machines than this one."""
     remote = not settings.spark_master.startswith("local")
     wants = (
         f"and {settings.spark_master} may run tasks elsewhere"
@@ -132,7 +132,10 @@ def _lake(place: Place) -> str:
 
 
 def kafka(brokers: str) -> str:
-    """Which of the brokers take a connection; ServiceAway where none does. Who may read what is asked by a run."""
+    """Say which of the brokers take a connection; raise ServiceAway where none does.
+
+    Who may read what is not asked here, but by a run.
+    """
     silent = {one: why for one in brokers.split(",") if (why := _silent(one))}
     answer = [one for one in brokers.split(",") if one not in silent]
     told = [f"{one} does not: {why}" for one, why in silent.items()]
@@ -154,7 +157,7 @@ def _silent(broker: str) -> str | None:
 
 
 def rights_script(settings: Settings) -> str:
-    """SQL for a DBA: all that the role of the settings needs, no superuser and no extension."""
+    """Return the SQL for a DBA: all that the role of the settings needs, no superuser and no extension."""
     dsn = settings.postgres.get_secret_value() if settings.postgres else "user=sluice dbname=sluice"
     known = parse_dsn(dsn)
     text = (SQL_FOLDER / "rights.sql").read_text()
@@ -164,5 +167,8 @@ def rights_script(settings: Settings) -> str:
 
 
 def _quoted(name: str) -> str:
-    """An SQL identifier; psycopg2's own composition would need a connection, and this script is for before."""
+    """Quote an SQL identifier.
+
+    psycopg2's own composition would need a connection, and this script is for before there is one.
+    """
     return '"' + name.replace('"', '""') + '"'

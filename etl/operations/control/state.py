@@ -36,9 +36,9 @@ class Kept:
 def read_state(
     place: Place, pipeline: Pipeline, *, most: int = 20, spark: SparkSession | None = None
 ) -> list[Kept]:
-    """Every store of the current stream's state after its newest batch, with at most so many rows of each.
+    """Read every store of the current stream's state after its newest batch, with at most `most` rows of each.
 
-    Nothing is changed, and the pipeline may be running. SetupError when its transform keeps none.
+    Nothing is changed, and the pipeline may be running. Raises SetupError when its transform keeps none.
     """
     from etl.runs.spark_session import a_session
 
@@ -66,7 +66,7 @@ def read_state(
 
 
 def _variables(properties: str) -> list[str | None]:
-    """The variables of a state of the user's own, without Spark's; [None] of an operator that has none."""
+    """Name the variables of a state of the user's own, without Spark's; return [None] for an operator without any."""
     told = json.loads(properties) if properties else {}
     found = told.get("stateVariables")
     if found is None:

@@ -43,7 +43,7 @@ class State:
         return asdict(self)
 
     def cells(self) -> list[str]:
-        """What was delivered, and when last."""
+        """Return the cells that say what was delivered, and when last."""
         last = self.last.astimezone().strftime("%Y-%m-%d %H:%M") if self.last else "-"
         figures = [
             f"{self.deliveries:,}",
@@ -55,7 +55,7 @@ class State:
 
 
 def states(place: Place, name: str | None) -> list[State]:
-    """Every pipeline whose declaration is right, or the one named."""
+    """Return the state of every pipeline whose declaration is right, or of the one named."""
     folders = place.settings.pipelines
     found = {name: load_pipeline(name, folders)} if name else loadable(folders)
     dsn = place.services.postgres

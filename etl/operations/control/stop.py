@@ -26,9 +26,10 @@ class Ended:
 def stop(
     dsn: str, pipeline: str, *, who: str, timeout: timedelta, asked: Callable[[str], None] = lambda _: None
 ) -> Ended | None:
-    """Ask the run of a pipeline to end after the batch in flight, and wait until it has; None: nothing runs.
+    """Ask the run of a pipeline to end after the batch in flight, and wait until it has; return None if nothing runs.
 
-    `asked` is told the holder. Busy when the run has not ended in time: it stays asked, and ends after its batch.
+    `asked` is told the holder. Raises Busy when the run has not ended in time: it stays asked, and ends after
+    its batch.
     """
     migrate(dsn)
     with session(dsn) as cursor:
@@ -49,7 +50,7 @@ def stop(
 
 
 def _outcome(dsn: str, run_id: str, holder: str) -> str | None:
-    """How the run ended; None: it lives."""
+    """Return how the run ended, None while it lives."""
     with session(dsn) as cursor:
         found = row(run(cursor, "ledger", "run_ended", {"run": run_id, "silence": leases.SILENCE}))
     assert found is not None

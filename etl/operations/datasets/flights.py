@@ -73,7 +73,10 @@ class Landed:
 
 
 def parse_days(text: str | None) -> Days:
-    """`2013-01-31` or `2013-01-01..2013-01-31`; None is the whole year. SetupError says what is wrong."""
+    """Parse `2013-01-31` or `2013-01-01..2013-01-31`; None is the whole year.
+
+    Raises SetupError, which says what is wrong.
+    """
     whole = Days(first=dt.date(YEAR, 1, 1), last=dt.date(YEAR, 12, 31))
     if text is None:
         return whole
@@ -87,7 +90,7 @@ def parse_days(text: str | None) -> Days:
 
 
 def parse_range(text: str) -> Days:
-    """`2013-01-31` or `2013-01-01..2013-01-31`. SetupError says what is wrong."""
+    """Parse `2013-01-31` or `2013-01-01..2013-01-31`; raise SetupError, which says what is wrong."""
     remedy = f"give days such as --days {YEAR}-01-01..{YEAR}-01-31"
     match = _DAYS.fullmatch(text.strip())
     if not match:
@@ -102,8 +105,7 @@ def parse_range(text: str) -> Days:
 
 
 def land_flights(settings: HasLanding, days: Days | None = None) -> Landed:
-    """Every flight of `days` is in exactly one file below the landing, and so is each hour's weather and each
-    reference table.
+    """Land every flight of `days` in exactly one file, and so each hour's weather and each reference table.
 
     Days outside `days` that were landed before stay as they are.
     """
@@ -140,7 +142,7 @@ def _files(days: Days | None) -> Iterator[_File]:
 
 
 def _table(member: str) -> pa.Table:
-    """A packaged file, `NA` as null. The package itself is not imported: its __init__ fails."""
+    """Read a packaged file, `NA` as null; the package itself is not imported: its __init__ fails."""
     try:
         found = importlib.metadata.distribution(PACKAGE).locate_file(f"{PACKAGE}/{member}")
         content = Path(str(found)).read_bytes()
@@ -159,7 +161,10 @@ def _table(member: str) -> pa.Table:
 
 
 def _by_day(flights: pa.Table, days: Days) -> Iterator[tuple[dt.date, pa.Table]]:
-    """The rows of each day in their packaged order. They come sorted by month, not by year: sort first."""
+    """Yield the rows of each day in their packaged order.
+
+    They come sorted by month, not by year, so they are sorted first.
+    """
     numbers = [flights.column(name).cast(pa.int32()) for name in ("year", "month", "day")]
     keys = pa.table([*numbers, pa.array(range(len(flights)))], names=["year", "month", "day", "row"])
     order = keys.sort_by([(name, "ascending") for name in keys.column_names])
@@ -174,7 +179,7 @@ def _by_day(flights: pa.Table, days: Days) -> Iterator[tuple[dt.date, pa.Table]]
 
 
 def _csv(rows: pa.Table) -> bytes:
-    """A header and one line a row; null is an empty field."""
+    """Return the rows as CSV: a header and one line a row; null is an empty field."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(rows.column_names)
@@ -186,7 +191,7 @@ _TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
 def _jsonl(rows: pa.Table) -> bytes:
-    """One object a line, the numbers as in the package, null where the package has NA."""
+    """Return the rows as JSON, one object a line: the numbers as in the package, null where the package has NA."""
     columns = []
     for name in rows.column_names:
         encode: Callable[[Any], str] = json.dumps if name in _TEXTS else str
@@ -204,7 +209,7 @@ _WEATHER_TYPES = {
 
 
 def _parquet(weather: pa.Table) -> bytes:
-    """The measurements by their types."""
+    """Return the weather as a Parquet file that has the measurements by their types."""
     types = {name: _WEATHER_TYPES.get(name, pa.float64()) for name in weather.column_names}
     out = pa.BufferOutputStream()
     pq.write_table(weather.cast(pa.schema(types)), out)
@@ -212,7 +217,7 @@ def _parquet(weather: pa.Table) -> bytes:
 
 
 def put(store: fs.FileSystem, path: str, content: bytes) -> bool:
-    """Write `content` to `path` whole, unless it is there already; whether anything was written."""
+    """Write `content` to `path` whole, unless it is there already; return whether anything was written."""
     try:
         if _has(store, path, content):
             return False
@@ -239,7 +244,10 @@ def _has(store: fs.FileSystem, path: str, content: bytes) -> bool:
 
 
 def _moments() -> Iterator[int]:
-    """Now, in ns, and never the same millisecond twice: Spark takes files by it, and those of one in any order."""
+    """Yield the time now, in ns, and never the same millisecond twice.
+
+    Spark takes files by it, and those of one millisecond in any order.
+    """
     last = 0
     while True:
         last = max(time.time_ns(), last + 1_000_000)
@@ -250,7 +258,7 @@ _MOMENTS = _moments()
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """A hidden file first: Spark lists no name that starts with a dot."""
+    """Write the file by way of a hidden one: Spark lists no name that starts with a dot."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

@@ -66,7 +66,7 @@ class LandedFiles:
 
 
 def land_generated(landing: str, dataset: str, days: Iterable[dt.date], *, seed: int) -> LandedFiles:
-    """Every file of these days is below the landing; Spark reads files in the order in which they were written."""
+    """Land every file of these days; they are written in the order in which Spark is to read them."""
     store, root = filesystem(landing_place(landing))
     files = generated(dataset, days, seed=seed)
     written = sum(put(store, f"{root}/{file.path}", file.content) for file in files)
@@ -74,16 +74,16 @@ def land_generated(landing: str, dataset: str, days: Iterable[dt.date], *, seed:
 
 
 def generated(dataset: str, days: Iterable[dt.date], *, seed: int) -> list[GeneratedFile]:
-    """The files of these days, in the order of their hours."""
+    """Return the files of these days, in the order of their hours."""
     drawn = cache(lambda day: tuple(DATASETS[dataset].draw(day, seed)))
     before = dt.timedelta(days=1)
     return [file for day in days for file in _hourly(dataset, day, [*drawn(day - before), *drawn(day)])]
 
 
 def told(files: Sequence[GeneratedFile]) -> Counter[str]:
-    """How many `records` there are, and of them by fate, and how many are `out of order`: older than one before.
+    """Count the `records`, those of each fate, the `faulty` and the `out of order`: older than one before.
 
-    Of those without a fate also how many are `faulty`.
+    Faulty and out of order are counted of those without a fate only.
     """
     records = [record for file in files for record in file.records]
     found = Counter({"records": len(records), "faulty": 0, "out of order": 0} | dict.fromkeys(FATES, 0))
@@ -109,7 +109,7 @@ def _hourly(dataset: str, day: dt.date, drawn: Iterable[Record]) -> Iterator[Gen
 
 
 def _readings(day: dt.date, seed: int) -> Iterator[Record]:
-    """What the devices send that day: a reading every two minutes, but while one is offline."""
+    """Yield what the devices send that day: a reading every two minutes, but none while a device is offline."""
     draw, sensor = random.Random(f"devices {seed} {day}"), random.Random(f"sensors {seed} {day}")
     for number in range(DEVICES):
         device = f"device-{number:02}"
@@ -131,7 +131,10 @@ def _readings(day: dt.date, seed: int) -> Iterator[Record]:
 
 
 def _pauses(draw: random.Random, day: dt.date, *, often: bool) -> list[tuple[int, int]]:
-    """When a device is offline, as (begin, end): now and then, or every two hours of the afternoon."""
+    """Return when a device is offline, as (begin, end) in seconds since 1970.
+
+    It is now and then, or with `often` every two hours of the afternoon.
+    """
     if often:
         noon = _midnight(day) + DAY // 2
         return [(noon + n * 2 * HOUR, noon + n * 2 * HOUR + 40 * MINUTE) for n in range(4)]
@@ -140,7 +143,7 @@ def _pauses(draw: random.Random, day: dt.date, *, often: bool) -> list[tuple[int
 
 
 def _done(day: dt.date, seed: int) -> Iterator[Record]:
-    """What is done with the app that day; an action has no id, so none comes twice."""
+    """Yield what is done with the app that day; an action has no id, so none comes twice."""
     draw = random.Random(f"actions {seed} {day}")
     for number in range(PHONES):
         for _ in range(draw.randrange(1, 6)):
@@ -154,7 +157,7 @@ def _done(day: dt.date, seed: int) -> Iterator[Record]:
 
 
 def _requested(day: dt.date, seed: int) -> Iterator[Record]:
-    """What a web server was asked for that day; the addresses are those that RFC 5737 has for examples."""
+    """Yield what a web server was asked for that day; the addresses are those that RFC 5737 has for examples."""
     draw = random.Random(f"requests {seed} {day}")
     for _ in range(REQUESTS):
         at, status = _midnight(day) + draw.randrange(DAY), draw.choice(STATUSES)
@@ -170,7 +173,7 @@ def _requested(day: dt.date, seed: int) -> Iterator[Record]:
 
 
 def _logged(values: Mapping[str, Any]) -> str:
-    """As a server writes it in the Common Log Format."""
+    """Write a request as a server writes it in the Common Log Format."""
     time = dt.datetime.fromtimestamp(values["at"], dt.UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
     request = f"GET {values['path']} HTTP/1.1"
     return f'{values["address"]} - {values["name"]} [{time}] "{request}" {values["status"]} {values["bytes"]}'
@@ -186,7 +189,7 @@ def _sent(
     faulty: bool = False,
     **implausible: Any,
 ) -> Iterator[Record]:
-    """The record as it arrives: once as it is, or by another fate."""
+    """Yield the record as it arrives: once as it is, or by another fate."""
     last = at - at % DAY + DAY - 1  # of the day's seconds: but for late ones, a day has its own records alone
     delay = draw.randrange(LATEST) if draw.random() < DELAYED else 0
     arrival, line = min(at + delay, last), write(values)
@@ -206,7 +209,7 @@ def _sent(
 
 
 def _midnight(day: dt.date) -> int:
-    """Of UTC, in seconds since 1970."""
+    """Return the day's midnight in UTC, in seconds since 1970."""
     return int(dt.datetime.combine(day, dt.time(), dt.UTC).timestamp())
 
 

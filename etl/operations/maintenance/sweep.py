@@ -72,7 +72,7 @@ class SweepReport:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """The report for people."""
+        """Return the report in lines for people."""
         done = "would remove" if self.dry_run else "removed"
         size = sum(one.bytes for one in self.objects)
         uploads = "unknown" if self.uploads is None else f"{len(self.uploads):,}"
@@ -104,7 +104,7 @@ class _Decided:
     staging: Sequence[str]
 
     def attempt(self, uri: str) -> Attempt | None:
-        """The attempt that wrote `uri`, if PostgreSQL knows it."""
+        """Return the attempt that wrote `uri`, if PostgreSQL knows it."""
         owner = owner_of(uri)
         found = self.attempts.get(owner.delivery_id) if owner else None
         return found if owner and found and is_of(owner, found) else None
@@ -137,9 +137,9 @@ def sweep(place: Place, pipeline: Pipeline, *, dry_run: bool = False) -> SweepRe
 
 
 def _forget_progress(dsn: str, pipeline: Pipeline, horizon: dt.timedelta, *, dry_run: bool) -> int:
-    """Take out how batches ran of streams that are no longer the pipeline's; how many of them there were.
+    """Take out how batches ran of streams that are no longer the pipeline's, unless `dry_run`; return their number.
 
-    Of the current stream, the run keeps the newest.
+    Only those older than the horizon are taken. Of the current stream, the run keeps the newest.
     """
     values = {"pipeline": pipeline.name, "horizon": horizon}
     with session(dsn) as cursor:
@@ -150,7 +150,7 @@ def _forget_progress(dsn: str, pipeline: Pipeline, horizon: dt.timedelta, *, dry
 
 
 def _forget(dsn: str, pipeline: Pipeline, retention: dt.timedelta | None, *, dry_run: bool) -> int:
-    """Take reports and sketches out that are older than `retention`; how many deliveries had them."""
+    """Take out reports and sketches older than `retention`, unless `dry_run`; return how many deliveries had them."""
     if retention is None:
         return 0
     values = {"pipeline": pipeline.name, "retention": retention}
@@ -171,7 +171,10 @@ def sweep_lake(
     dry_run: bool = False,
     check: Check | None = None,
 ) -> SweepReport:
-    """As `sweep`; `check` says, under the pipeline's lock, what forbids it."""
+    """Sweep a pipeline's objects, unfinished uploads and staging tables.
+
+    `check` says, under the pipeline's lock, what forbids it; that is raised.
+    """
     client = s3_client(lake.store)
     tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
     candidates = [one for table in tables for one in stored(client, table.location)]
@@ -213,7 +216,10 @@ def _decide(
     horizon: dt.timedelta,
     check: Check | None,
 ) -> _Decided:
-    """Which attempts are dead, and only after that where the pointers are; no commit can come in between."""
+    """Read which attempts are dead, and only after that where the pointers are.
+
+    It holds the pipeline's lock, so no commit can come in between. Raises what forbids a sweep.
+    """
     pipelines.lock(cursor, pipeline.name)
     leases.fence_dead_beside(cursor, pipeline.name)
     _refuse(cursor, pipeline, tables, check)
@@ -259,7 +265,7 @@ def _choose(
     candidates: Sequence[Stored],
     decided: _Decided,
 ) -> tuple[list[Removed], dict[str, int]]:
-    """What to remove; and of the rest that no metadata needs, how much is left and why."""
+    """Return what to remove; and of the rest that no metadata needs, how much is left and why."""
     needed = {marker.marker_of(table) for table in tables} | decided.manifests
     for table, pointers, current in zip(tables, decided.pointers, decided.current, strict=True):
         needed |= _needed(table, pointers, current)
@@ -295,7 +301,7 @@ def _needed(table: LakeTable, pointers: Sequence[str], current: str | None) -> s
 
 
 def _live(dsn: str, pipeline: Pipeline, uris: Sequence[str]) -> set[str]:
-    """Those that are files of live deliveries; what a later delivery replaced is not."""
+    """Return the URIs that are files of live deliveries; what a later delivery replaced is not."""
     live: set[str] = set()
     with session(dsn) as cursor:
         last = deliveries.last_delivery(cursor, pipeline.name)

@@ -14,14 +14,14 @@ from pyiceberg.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Each row there was as likely to be drawn."""
+    """A sample of rows; each row there was as likely to be drawn."""
 
     rows: pa.Table
     there: int  # how many rows there were
 
 
 def drawn(table: Table, columns: Sequence[str], *, most: int, seed: int) -> Sample:
-    """At most so many rows of the table's snapshot; the same ones each time."""
+    """Draw at most `most` rows of the table's snapshot at random; the same ones each time for a `seed`."""
     draw = np.random.default_rng(seed)
     known = table.schema().as_arrow()
     schema = pa.schema([known.field(name) for name in columns])
@@ -38,7 +38,10 @@ def drawn(table: Table, columns: Sequence[str], *, most: int, seed: int) -> Samp
 
 
 def _batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """One file after the other, in the order of their names: pyiceberg's own reader reads all of them ahead."""
+    """Yield the rows of one file after the other, in the order of the files' names.
+
+    pyiceberg's own reader would read all of them ahead.
+    """
     scan = table.scan(selected_fields=tuple(columns))
     reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
     for task in sorted(scan.plan_files(), key=lambda task: str(task.file.file_path)):

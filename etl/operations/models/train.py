@@ -59,7 +59,7 @@ class _Rows:
 
 
 def train(place: Place, pipeline: Pipeline, *, who: str) -> list[Trained]:
-    """A version of each of the pipeline's models, made now unless the one in force is what would be made."""
+    """Make a version of each of the pipeline's models now, unless the one in force is what would be made."""
     if not pipeline.models:
         seen = f"Pipeline {pipeline.name} declares no models"
         raise SetupError(seen, remedy="docs/cookbook/models.md shows how")
@@ -106,7 +106,10 @@ def _train(place: Place, pipeline: Pipeline, name: str, who: str) -> Trained:
 
 
 def _learned_from(place: Place, pipeline: Pipeline, name: str) -> tuple[Pipeline, Moment, Table]:
-    """The pipeline whose rows it learns from, and its table as of now."""
+    """Return the pipeline whose rows the model learns from, and its ledger and table as of now.
+
+    Raises SetupError where a model can't learn from it.
+    """
     model, what = pipeline.models[name], f"Model {name!r} of pipeline {pipeline.name}"
     on = load_pipeline(model.trained_on, place.settings.pipelines)
     if isinstance(on.sink, Upsert):
@@ -138,14 +141,14 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _settings(model: Model) -> dict[str, Any]:
-    """All that decides what is made of the same rows."""
+    """Return all that decides what is made of the same rows."""
     import sklearn
 
     return {**described(model), "library": f"scikit-learn {sklearn.__version__}"}
 
 
 def _is_of(place: Place, current: Version, settings: Mapping[str, Any], table: Table) -> bool:
-    """Whether it is what would be made now, and whole."""
+    """Tell whether the current version is what would be made now, and whole."""
     if (current.report["settings"], current.metadata_location) != (settings, table.metadata_location):
         return False
     try:
@@ -169,7 +172,7 @@ def _split(sample: Sample, model: Model) -> _Rows:
 
 
 def _as_scored(values: pa.ChunkedArray) -> NDArray[np.float64]:
-    """As a run has them: whole numbers beyond 2^53 are the nearest double."""
+    """Convert the values to doubles as a run has them: whole numbers beyond 2^53 are the nearest double."""
     found: NDArray[np.float64] = pc.cast(values, pa.float64(), safe=False).to_numpy()
     return found
 
@@ -193,7 +196,10 @@ def _spread(rows: NDArray[np.float64], model: Model) -> dict[str, dict[str, floa
 
 
 def _judged(fitted: IsolationForest, content: bytes, rows: _Rows) -> dict[str, Any]:
-    """By rows that it did not learn from; scored as a run scores them."""
+    """Judge the model by rows that it did not learn from, scored as a run scores them.
+
+    Raises NeedsPerson where the written file scores them otherwise than scikit-learn's own model.
+    """
     scores = onnx_forest.scores(content, rows.held_out)
     apart = np.abs(scores + fitted.score_samples(rows.held_out)).max(initial=0)
     if not apart < SAME:
@@ -214,7 +220,10 @@ def _judged(fitted: IsolationForest, content: bytes, rows: _Rows) -> dict[str, A
 
 
 def _agreement(above: NDArray[np.bool_], labels: NDArray[np.object_]) -> dict[str, Any]:
-    """How what is above the threshold and what is known to be an anomaly agree, over the rows whose label is known."""
+    """Say how what is above the threshold and what is known to be an anomaly agree.
+
+    Only the rows whose label is known count.
+    """
     known = np.array([one is not None for one in labels], dtype=bool)
     flagged, anomalies = above[known], labels[known].astype(bool)
     both = int((flagged & anomalies).sum())

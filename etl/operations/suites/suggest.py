@@ -108,7 +108,7 @@ def exists(file: Path) -> SetupError:
 
 
 def _delivered(spark: SparkSession, batches: Sequence[StoredBatch], frame: DataFrame) -> DataFrame:
-    """The delivered rows of all batches: held ones are known to be bad, and nothing is learnt from them."""
+    """Read the delivered rows of all batches: held ones are known to be bad, and nothing is learnt from them."""
     from pyspark.sql import functions as F
 
     last = batches[-1]
@@ -148,7 +148,7 @@ def _all_columns(names: Sequence[str], drawn: str) -> Drafted:
 
 
 def _drafts(column: ColumnProfile, drawn: str) -> Iterator[Drafted]:
-    """What the column's profile speaks for."""
+    """Yield the expectations that the column's profile speaks for."""
     seen = f"{column.rows:,} delivered rows of {drawn}"
     yield Drafted(
         kind="expect_column_values_to_be_of_type",
@@ -195,7 +195,10 @@ def _set(column: ColumnProfile, seen: str) -> Drafted:
 
 
 def _range(column: ColumnProfile, seen: str) -> Iterator[Drafted]:
-    """From the 0.1 % to the 99.9 % quantile and half as wide again on each side; not for what looks like a key."""
+    """Yield a rule of a column's usual range; none for what looks like a key.
+
+    It is from the 0.1 % to the 99.9 % quantile and half as wide again on each side.
+    """
     numbers = column.numbers
     fractions = ("DoubleType", "FloatType", "DecimalType")
     key = column.distinct > SELDOM * column.given and column.kind not in fractions
@@ -217,7 +220,7 @@ def _range(column: ColumnProfile, seen: str) -> Iterator[Drafted]:
 
 
 def _rounded(value: float, *, up: bool) -> float:
-    """To two digits, away from the range."""
+    """Round to two digits, up or down, so that the range gets no narrower."""
     if value == 0 or not math.isfinite(value):
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
@@ -225,7 +228,7 @@ def _rounded(value: float, *, up: bool) -> float:
 
 
 def _pattern(column: ColumnProfile, seen: str) -> Iterator[Drafted]:
-    """The few shapes that the texts have, or how long they are."""
+    """Yield a rule of the few shapes that the texts have, or else of how long they are."""
     texts = column.texts
     if texts is None:
         return
@@ -256,7 +259,7 @@ def _pattern(column: ColumnProfile, seen: str) -> Iterator[Drafted]:
 
 
 def _as_judged(number: int, draft: Drafted, weighed: Sequence[Weighed]) -> Drafted | None:
-    """The draft with the mostly and the severity that the batches bear; None: they do not bear it."""
+    """Return the draft with the mostly and the severity that the batches bear; None if they do not bear it."""
     results = [one.verdict.results[number] for one in weighed]
     if not draft.about_rows:
         return draft if all(result.success for result in results) else None
@@ -276,7 +279,10 @@ def _as_judged(number: int, draft: Drafted, weighed: Sequence[Weighed]) -> Draft
 
 
 def _kept(result: RuleResult) -> float:
-    """The share that GX compares with mostly: of the rows that have a value, but for the rule about nulls."""
+    """Return the share, 0 to 1, that GX compares with mostly.
+
+    It is of the rows that have a value, but for the rule about nulls.
+    """
     figures = result.result["result"]
     missing = figures.get("missing_count") or 0
     judged = figures["element_count"] - missing
@@ -284,5 +290,5 @@ def _kept(result: RuleResult) -> float:
 
 
 def _mostly(worst: float) -> float:
-    """Room for half as many broken rows again as the worst batch had."""
+    """Return a mostly that leaves room for half as many broken rows again as the worst batch had."""
     return max(0.0, math.floor((worst - (1 - worst) / 2) * 1000) / 1000)

@@ -61,7 +61,7 @@ class Seen:
 def look_through(
     sieve: Sieve, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
 ) -> Seen:
-    """Runs on the executors: sift the rows as the stage does, and keep at most `most` of each kind."""
+    """Sift the rows as the stage does, on the executors, and keep at most `most` of each kind."""
     seen = Seen(report=TaskReport.of(sieve, partition=partition, number=number))
     for batch in batches:
         rows = conform(batch, sieve.columns)
@@ -99,7 +99,7 @@ class Tried:
 
     @property
     def stops(self) -> Sequence[str]:
-        """Why a run would deliver nothing of it; none: it would be delivered."""
+        """Return why a run would deliver nothing of it; empty if it would be delivered."""
         return self.verdict.stops
 
     def json(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def try_out(
 
 
 def _there(files: Sequence[str], landing: str) -> list[str]:
-    """The files' URIs; SetupError names every one that is not there, or that Spark would not see."""
+    """Return the files' URIs; raise SetupError naming every one that is not there, or that Spark would not see."""
     wanted = {paths.uri_of(paths.place(file)): file for file in files}
     found = {one.uri for one in evidence.look(wanted, landing=landing)}
     if missing := [file for uri, file in wanted.items() if uri not in found]:
@@ -221,7 +221,7 @@ def _there(files: Sequence[str], landing: str) -> list[str]:
 
 @contextlib.contextmanager
 def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
-    """SetupError for those that can't be read to their end, or as declared."""
+    """Raise SetupError for files that can't be read to their end, or as declared."""
     if misfits := source.misfits(uris):
         some = "; ".join(f"{uri}: {why}" for uri, why in misfits.items())
         raise SetupError(
@@ -242,7 +242,7 @@ def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
 def _streamed(
     place: Place, source: Source, state: Sequence[str], uris: Sequence[str], folder: Path
 ) -> DataFrame:
-    """What a new stream of these files puts out, all its batches together; of complete mode the last."""
+    """Return what a new stream of these files puts out, all its batches together; of complete mode the last."""
     from etl.runs.recovery.state_rebuild import Past, Planned
     from etl.runs.stateful import output_mode
     from etl.spark.state_plan import its_batches
@@ -276,7 +276,7 @@ def _streamed(
 
 
 def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Sequence[str]) -> _Ran:
-    """The one job over the output."""
+    """Run the one job over the output."""
     from etl.spark.tasks import collect, in_tasks
 
     job = in_tasks(flagged, task)

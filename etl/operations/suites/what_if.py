@@ -64,7 +64,10 @@ class RuleChange:
 
     @property
     def differs(self) -> bool:
-        """Rows would change sides, or the rule would come out otherwise; of a rule in one suite only: it fails."""
+        """Tell whether rows would change sides, or the rule would come out otherwise.
+
+        A rule in one suite only differs if it fails.
+        """
         if self.newly_held or self.newly_delivered:
             return True
         if self.then is not None and self.now is not None:
@@ -117,7 +120,7 @@ class WhatIf:
         return {**asdict(self), "totals": dict(self.totals)}
 
     def lines(self) -> list[str]:
-        """The report for people."""
+        """Return the report in lines for people."""
         said = self.totals
         judged = ", ".join(dict.fromkeys(batch.suite_digest[:12] for batch in self.batches))
         tried = f"suite {self.suite!r} ({self.suite_digest[:12]})"
@@ -168,19 +171,19 @@ class Weighed:
 
     @property
     def held_by(self) -> Counter[str]:
-        """Reason -> delivered rows that it would hold."""
+        """Count by reason the delivered rows that it would hold."""
         return sum((crossing.held_by for crossing in self.crossings), Counter())
 
     @property
     def freed_of(self) -> Counter[str]:
-        """Stored reason -> held rows that would be delivered."""
+        """Count by stored reason the held rows that would be delivered."""
         return sum((crossing.freed_of for crossing in self.crossings), Counter())
 
 
 def what_if(
     place: Place, pipeline: Pipeline, suite: Path, *, last: int = LAST, spark: SparkSession | None = None
 ) -> WhatIf:
-    """Judge the last batches by the suite in the file; SetupError names every mistake of it at once."""
+    """Judge the last batches by the suite in the file; raise SetupError, which names every mistake of it at once."""
     from etl.quality.rules import compile_rules
     from etl.quality.suite import read_suite
     from etl.runs.spark_session import a_session
@@ -201,20 +204,20 @@ def what_if(
 
 
 def put_out(place: Place, pipeline: Pipeline, spark: SparkSession) -> DataFrame:
-    """What the transform puts out today, as a run opens it; no input is read."""
+    """Return what the transform puts out today, opened as by a run; no input is read."""
     from etl.sources.open import open_source
 
     return open_source(spark, pipeline, place.settings, models=place.models, stream=False).shape()
 
 
 def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> Iterator[Weighed]:
-    """The stored batches one by one, each judged by one job, and one more where GX itself is asked."""
+    """Judge the stored batches one by one, each by one job, and by one more where GX itself is asked."""
     sieve = sieve_of(rules)
     return (_weighed(spark, batch, rules, sieve) for batch in batches)
 
 
 def sieve_of(rules: Rules) -> Sieve:
-    """What a run of the pipeline would tell its rows apart by."""
+    """Return what a run of the pipeline would tell its rows apart by."""
     columns = common_schema(rules.arrow_schema, pipeline=rules.pipeline.name)
     judged = rules.stage_rules
     return Sieve.of(rules.pipeline.sink, columns, rules.words, judged, Hold.by(judged))
@@ -259,7 +262,7 @@ def _change(weighed: Weighed, said: Sequence[SaidOfRule]) -> BatchChange:
 
 
 def _rules(said: Sequence[SaidOfRule], weighed: Weighed) -> Sequence[RuleChange]:
-    """The rules of both suites by their reasons, those of the one that is tried first."""
+    """Compare the rules of both suites by their reasons; those of the suite that is tried come first."""
     held_by, freed_of = weighed.held_by, weighed.freed_of
     before = {rule.reason: rule for rule in said}
     changes = []

@@ -45,7 +45,7 @@ def keep_or_drop(what: str, text: str | None) -> Releases | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """Which deliveries are to be replayed; exactly one of these."""
+    """The deliveries to be replayed: by number, batch (of `stream`), run or interval, exactly one of these."""
 
     deliveries: tuple[Span, ...] = ()
     batches: Span | None = None  # of `stream`, by their ids
