@@ -32,7 +32,7 @@ _FOLDERS = "spark.sql.sources.parallelPartitionDiscovery.threshold"  # beyond wh
 
 
 class StopAsked(Exception):
-    """A batch was not begun, for the run was asked to stop before it."""
+    """A batch was not begun, because the run was asked to stop before it."""
 
 
 @dataclass(kw_only=True)
@@ -95,7 +95,7 @@ class Stay:
 
 
 def require_follow(pipeline: Pipeline, stay: Stay) -> None:
-    """Raise SetupError for a run to the end of a source without one: Spark's availableNow takes nothing of it."""
+    """Raise SetupError for a run that is to end, of a source that has no end: Spark's availableNow takes nothing of it."""
     if not pipeline.replayable and stay.every is None:
         raise SetupError(
             f"Pipeline {pipeline.name} reads {pipeline.live.named}, which has no end that a run could come to",

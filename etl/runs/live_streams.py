@@ -31,7 +31,7 @@ def begun_stream(dsn: str, checkpoints: Checkpoints) -> str:
 def new_stream(dsn: str, checkpoints: Checkpoints) -> str:
     """Register a new stream as the current one, create its checkpoint and return its id.
 
-    It does not look whether PostgreSQL went back in time, as `begun_stream` does: streams that the ledger has
+    Unlike `begun_stream`, it does not look whether PostgreSQL went back in time: streams that the ledger has
     lost are made known again, as earlier ones.
     """
     stream_id = str(uuid.uuid4())

@@ -71,9 +71,9 @@ def _first_stream(dsn: str, checkpoints: Checkpoints, history: Sequence[Input]) 
 
 
 def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing: str) -> tuple[str, int]:
-    """Begin a new current stream with exactly the live inputs behind it; return its id and their number.
+    """Begin a new current stream whose checkpoint counts exactly the live inputs as read; return its id and how many.
 
-    What the stream leaves out is behind it, too.
+    What the stream leaves out counts as read, too.
 
     The inputs are read in the transaction that makes the stream current: no other stream can add one later.
     """
@@ -180,7 +180,7 @@ def mismatch(
 
 
 def unfit(dsn: str, known: StreamState, checkpoint: Checkpoint) -> SluiceError | None:
-    """Return an error if the checkpoint is gone or not whole, another stream's or out of step with the ledger."""
+    """Return an error if the checkpoint is gone, damaged, another stream's or out of step with the ledger; else None."""
     remedy = f"`sluice recover {known.pipeline}`"
     where = f"Checkpoint {checkpoint.uri} of {known.pipeline}"
     last = "no batch yet" if known.last_batch is None else f"batches up to {known.last_batch}"
@@ -209,7 +209,7 @@ def _state_damage(known: StreamState, checkpoint: Checkpoint) -> list[str]:
 def _undelivered(
     dsn: str, known: StreamState, checkpoint: Checkpoint, pipeline: Pipeline, landing: str
 ) -> SluiceError | None:
-    """Return an error where the checkpoint has a file behind it that no delivery has, else None.
+    """Return an error where the checkpoint counts a file as read that no delivery has, else None.
 
     Such a file would be lost without a word. Of topics the offsets are compared instead.
     """

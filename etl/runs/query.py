@@ -208,7 +208,7 @@ def _refuse_unreached(pipeline: str, error: BaseException, stay: Stay) -> None:
 
 
 def refuse_kafka(pipeline: str, errors: Sequence[BaseException], again: str) -> None:
-    """Raise an error that says why Kafka did not give what was asked for; return where no error is of Kafka.
+    """Raise an error that says why Kafka did not give what was asked for; return if no error comes from Kafka.
 
     RecordsMissing: it is gone. SetupError: Kafka refuses it. ServiceAway: Kafka is not there at the moment.
     `again` is the command to go on.

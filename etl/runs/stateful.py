@@ -29,9 +29,8 @@ _MODES = {Append: "append", Upsert: "update", Replace: "complete"}
 def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
     """Name what the transform keeps between batches and can't change while it does.
 
-    It is nothing if each batch stands alone.
-
-    Raises SetupError when it does not take its streams in a way that a checkpoint can be made anew for.
+    The result is empty if each batch stands alone. Raises SetupError when the transform does not take its
+    streams in a way that a checkpoint can be made anew for.
     """
     if not frame.isStreaming:
         raise SetupError(

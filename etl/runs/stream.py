@@ -58,7 +58,7 @@ class StreamRun:
     def require_read(self) -> None:
         """Raise FilesUnread, which names the files that had landed before the run and were not read.
 
-        A run that was stopped before it had read all that was there is not held to it.
+        A run that was stopped before it had read all that was there is exempt.
         """
         if self.stay.heeded and not self.stay.caught_up:
             return

@@ -137,7 +137,7 @@ def read_all(uris: Iterable[str], read: Callable[[str], T], merge: Callable[[T],
 
 
 def parquet_rows(lake: Lake, uri: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one file: `columns` and the identity, a column that the file has not as nulls."""
+    """Yield the rows of one file: `columns` and the identity; a column that the file lacks is null."""
     wanted = pa.schema([*columns, *IDENTITY])
     with lake.open(uri) as source:
         file = pq.ParquetFile(source, pre_buffer=True)
@@ -148,7 +148,7 @@ def parquet_rows(lake: Lake, uri: str, columns: pa.Schema) -> Iterator[pa.Record
 
 
 def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Return `batch` with exactly the columns `wanted`; one that it has not is null."""
+    """Return `batch` with exactly the columns `wanted`; one that it lacks is null."""
 
     def column(name: str, kind: pa.DataType) -> pa.Array:
         if name not in batch.schema.names:

@@ -131,7 +131,7 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
 def _manifests(lake: Lake, pipeline: Pipeline) -> dict[str, tuple[int, str]]:
     """Return by manifest URI the delivery that the manifest's name tells, and the start of its run's id.
 
-    What a server that was killed left of one, under another name, is none.
+    What a killed server left of a manifest, under another name, is not one.
     """
     names = re.compile(r"/deliveries/([0-9]+)-([0-9a-f]{8})\.json$")
     found = {
@@ -219,7 +219,7 @@ def again(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[str]) -> str:
 
 
 def is_missed(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[int], holding: AbstractSet[int]) -> bool:
-    """Tell whether a replay or release was lost and what it had changed is live, or held, again as before it."""
+    """Tell whether a lost replay or release is missed: what it had changed is live, or held, again as before it."""
     if one.of_the_stream or one.known:
         return False
     in_force = live if one.manifest["supersedes"] else holding

@@ -166,7 +166,7 @@ def _unreadable(place: Place, pipeline: Pipeline, source: TopicSource) -> str | 
 def _next_stream(
     place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None
 ) -> tuple[str, int]:
-    """Return the id of the stream to go on with, and how many files it has behind it."""
+    """Return the id of the stream to go on with, and how many files its checkpoint counts as read."""
     dsn = place.services.postgres
     if not pipeline.replayable:
         return new_stream(dsn, place.checkpoints(pipeline)), 0
@@ -209,5 +209,5 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
 
 
 def _pending(cursor: Cursor, lease: Lease) -> set[str]:
-    """Return how runs ended since the last one that came to its own end, where their checkpoint is of no more use."""
+    """Return the outcomes, since the last run that came to its own end, that leave the checkpoint of no more use."""
     return leases.pending_outcomes(cursor, lease) & NEED_ANOTHER_CHECKPOINT

@@ -111,7 +111,7 @@ def rebuilt_stream(
 ) -> tuple[str, int] | None:
     """Begin a new current stream whose checkpoint holds the state after all that is in force.
 
-    Returns its id and how many files it has behind it, or None if the transform keeps no state. Raises
+    Returns its id and how many files went into it, or None if the transform keeps no state. Raises
     InputsChanged, with nothing changed, when a file that is needed is gone or is another.
     """
     from etl.sources.open import open_source
@@ -143,8 +143,8 @@ def rebuilt_topics(
 ) -> Seeded | None:
     """Begin a new current stream over topics whose checkpoint holds the state after all that is in force.
 
-    Returns None if the transform keeps no state. Raises InputsChanged when Kafka has no longer all that was
-    read, and OffsetsGone when it has not all that comes next, which is not `accepted`.
+    Returns None if the transform keeps no state. Raises InputsChanged when Kafka no longer has all that was
+    read, and OffsetsGone when it has not all that comes next and this is not `accepted`.
     """
     frame = source.streamed
     state = kept(pipeline, frame)

@@ -53,7 +53,7 @@ def _way_on(pipeline: Pipeline) -> str:
 
 
 def _unreadable(pipeline: Pipeline, one: Lost, live: set[str], landing: str) -> str | None:
-    """Say which files of a lost delivery are in no delivery in force and no run will find; None if there are none.
+    """Say which files of a lost delivery no delivery in force has and no run will find; None if there are none.
 
     Files of an attempt that was never committed count as well.
     """

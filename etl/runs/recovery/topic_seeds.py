@@ -77,7 +77,7 @@ def moved_on(
     accepted: Accepted | None,
     known: StreamState,
 ) -> Seeded | None:
-    """Move the stream's checkpoint behind what aged out before it was read; its state stays as it is.
+    """Move the stream's checkpoint past what aged out before it was read; its state stays as it is.
 
     Raises OffsetsGone where that is not accepted. What aged out of a topic before the stream knew of it need
     not be accepted, and is on record as well.
@@ -158,7 +158,7 @@ def where_to_begin(
     accepted: Accepted | None,
     before: StreamState | None,
 ) -> tuple[list[Offsets], Sequence[Gap]]:
-    """Return the offsets behind all that was delivered, and what was accepted as gone.
+    """Return the offsets that follow all that was delivered, and what was accepted as gone.
 
     Raises OffsetsGone where it is not accepted. What the stream `before` had found and not delivered yet, of
     partitions that the ledger never saw, counts as gone as well when Kafka no longer has it.

@@ -251,7 +251,7 @@ def _besides(
 def _in_kafka(
     place: Place, pipeline: Pipeline, ranges: Sequence[Range], spark: SparkSession | None
 ) -> tuple[list[Range], list[str]]:
-    """Return what Kafka still has of these ranges, and a sentence for each of which it has not all."""
+    """Return what Kafka still has of these ranges, and a sentence for each of which it no longer has all."""
     if not ranges:
         return [], []
     from etl.runs.spark_session import a_session

@@ -84,8 +84,8 @@ def replay(
 
     History that the stream leaves out is part of it, whether or not there is anything to replace.
 
-    The run is on record, with its plan and how it ended, also where it is refused or there is nothing to do; save of a
-    pipeline that has delivered nothing. `began` is told its id.
+    The run is on record, with its plan and how it ended, also where it is refused or there is nothing to do,
+    unless the pipeline has delivered nothing. `began` is told its id.
     """
     if accept_unreadable and not (why or "").strip():
         raise SetupError("To replay without what can't be read needs its reason", remedy='add --why "…"')
@@ -190,8 +190,8 @@ def _static(opened: Opened, planned: Plan, place: Place, *, accept_unreadable: b
     def holds(uri: str, why: str) -> bool:
         """Tell whether a file that can't be read may be held: a person accepts it, or it was held so before.
 
-        Without a person's word no delivered row is taken out: the pipeline has to declare it, and the file
-        was held for the same reason or never delivered.
+        Without a person's word the pipeline has to declare it, and the file was held for the same reason or
+        never delivered, so that no delivered row is taken out.
         """
         declared = opened.pipeline.unreadable == "hold"
         return accept_unreadable or (declared and planned.had_held(uri, why))
