@@ -87,10 +87,15 @@ def show(out: Console, states: Sequence[State]) -> None:
 
 
 def _delivered(states: Sequence[State]) -> Table:
-    table = _table("pipeline", "deliveries", "rows", "quarantined", "left out", "last delivery")
+    """Lay out what was delivered; a column that is 0 for all pipelines would take room from their names."""
+    rows = [state.cells() for state in states]
+    headings = ["pipeline", "deliveries", "rows", "quarantined", "left out", "last delivery"]
+    if not any(state.dropped for state in states):
+        headings.remove("left out")
+    table = _table(*headings)
     table.columns[0].justify = "left"
-    for state in states:
-        table.add_row(*state.cells())
+    for row in rows:
+        table.add_row(*(row[heading] for heading in headings))
     return table
 
 

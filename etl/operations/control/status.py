@@ -42,16 +42,16 @@ class State:
     def json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def cells(self) -> list[str]:
-        """Return the cells that say what was delivered, and when last."""
-        last = self.last.astimezone().strftime("%Y-%m-%d %H:%M") if self.last else "-"
-        figures = [
-            f"{self.deliveries:,}",
-            f"{self.delivered:,}",
-            f"{self.quarantined:,}",
-            f"{self.dropped:,}",
-        ]
-        return [self.pipeline, *figures, last]
+    def cells(self) -> dict[str, str]:
+        """Return what was delivered, and when last, by the headings of a table."""
+        return {
+            "pipeline": self.pipeline,
+            "deliveries": f"{self.deliveries:,}",
+            "rows": f"{self.delivered:,}",
+            "quarantined": f"{self.quarantined:,}",
+            "left out": f"{self.dropped:,}",
+            "last delivery": self.last.astimezone().strftime("%Y-%m-%d %H:%M") if self.last else "-",
+        }
 
 
 def states(place: Place, name: str | None) -> list[State]:
