@@ -62,7 +62,10 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """How one batch ran, as Spark told, and how much of it was late; see sluice.batch_progress and sluice.delivery."""
+    """How one batch ran, as Spark reported it, and how much of it was late.
+
+    See sluice.batch_progress and sluice.delivery.
+    """
 
     batch_id: int
     triggered_at: dt.datetime
@@ -81,11 +84,11 @@ class Ran:
 
     @property
     def seconds(self) -> float:
-        """From the look for new input to the batch's last mark."""
+        """Return the seconds from the batch's look for new input to its last mark."""
         return self.durations_ms.get("triggerExecution", 0) / 1000
 
     def phase(self, name: str) -> float:
-        """Seconds of a phase of the delivery, or of `spark`: all that is none of these."""
+        """Return the seconds of a phase of the delivery; for `spark`, of all that is in no phase."""
         if name == "spark":
             return max(0.0, self.seconds - sum(self.phases_ms.values()) / 1000)
         return self.phases_ms.get(name, 0) / 1000
@@ -93,7 +96,7 @@ class Ran:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Ran):
-    """All that Spark told of it."""
+    """All that Spark reported of a batch."""
 
     stream_id: str
     run_id: str
@@ -103,7 +106,7 @@ class Progress(Ran):
 
 
 def running(cursor: Cursor, pipeline: str) -> list[Running]:
-    """The runs of the pipeline that have not ended, a run of the stream or one beside it, the oldest first."""
+    """Return the pipeline's runs that have not ended, of the stream or beside it, oldest first; at most 20."""
     found = rows(run(cursor, "watch", "running", {"pipeline": pipeline, "silence": leases.SILENCE}))
     return [_running(one) for one in found]
 
@@ -127,19 +130,19 @@ def _running(found: Mapping[str, Any]) -> Running:
 
 
 def last_ended(cursor: Cursor, pipeline: str) -> Ended | None:
-    """How the pipeline's last run of the stream came out; None: none has ended yet."""
+    """Return how the pipeline's last ended run of the stream came out; None where none has ended yet."""
     found = row(run(cursor, "ledger", "last_run", {"pipeline": pipeline, "run": NOBODY}))
     return None if found is None else Ended(**found)
 
 
 def newest(cursor: Cursor, pipeline: str, *, most: int) -> list[Progress]:
-    """The current stream's batches that Spark told of last, newest first."""
+    """Return the current stream's last `most` batches that Spark reported, newest first."""
     values = {"pipeline": pipeline, "limit": most}
     return [Progress(**found) for found in rows(run(cursor, "watch", "newest", values))]
 
 
 def latest(cursor: Cursor, pipeline: str, *, most: int) -> list[Run]:
-    """Newest first, those of earlier streams among them."""
+    """Return the pipeline's last `most` runs, newest first, those of earlier streams among them."""
     return [
         Run(**one) for one in rows(run(cursor, "watch", "latest_runs", {"pipeline": pipeline, "limit": most}))
     ]

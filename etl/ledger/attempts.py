@@ -11,8 +11,9 @@ from etl.ledger.leases import Lease, key_of
 
 
 def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> int:
-    """Reserve a delivery id. Commit this before the first object is written: the sweeper never touches
-    what PostgreSQL does not know."""
+    """Reserve a delivery id. Commit this before the first object is written: the sweeper never touches what
+    PostgreSQL does not know.
+    """
     values = {**key_of(lease), "stream": stream_id, "batch": batch_id}
     number = run(cursor, "ledger", "open_attempt", values).fetchone()
     assert number is not None
@@ -24,7 +25,7 @@ def adopt_attempt(
 ) -> None:
     """Make a lost attempt of run `was` known again, under the number that its rows carry.
 
-    Busy if the number was given out meanwhile.
+    Raises Busy if the number was given out meanwhile.
     """
     values = {**key_of(lease), "delivery": delivery_id, "stream": stream_id, "batch": batch_id, "was": was}
     if run(cursor, "ledger", "adopt_attempt", values).rowcount != 1:
@@ -35,7 +36,10 @@ def adopt_attempt(
 
 
 def known_attempts(cursor: Cursor, pipeline: str, deliveries: Sequence[int]) -> dict[int, KnownAttempt]:
-    """The attempts, of any pipeline, that these numbers were given to as far as PostgreSQL knows."""
+    """Return the attempts, of any pipeline, that PostgreSQL knows under these delivery numbers.
+
+    Leaves out those that an interrupted recover put back and did not deliver.
+    """
     run(cursor, "ledger", "known_attempts", {"pipeline": pipeline, "deliveries": list(deliveries)})
     return {one.pop("delivery_id"): KnownAttempt(**one) for one in rows(cursor)}
 

@@ -31,36 +31,39 @@ class KnownAttempt:
 
 
 def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | None, int]]:
-    """The live deliveries of batches in the order of their commits: number, watermark (if known) and time, in ms."""
+    """Return the live deliveries of batches, releases left out, in the order of their commits.
+
+    Each is its number, watermark (None: not known) and time; both times are in ms.
+    """
     return run(cursor, "ledger", "batches_in_force", {"pipeline": pipeline}).fetchall()
 
 
 def live_deliveries(cursor: Cursor, pipeline: str) -> set[int]:
-    """The deliveries of the pipeline that no later one has taken the place of."""
+    """Return the ids of the pipeline's deliveries whose place no later one has taken."""
     return {number for (number,) in run(cursor, "ledger", "live_deliveries", {"pipeline": pipeline})}
 
 
 def holding(cursor: Cursor, pipeline: str) -> set[int]:
-    """The deliveries of the pipeline of whose rows some are held."""
+    """Return the ids of the pipeline's deliveries that still have rows held."""
     return {number for (number,) in run(cursor, "ledger", "holding", {"pipeline": pipeline})}
 
 
 def unknown_streams(cursor: Cursor, streams: Sequence[str]) -> list[str]:
-    """Which of these PostgreSQL does not know."""
+    """Return those of `streams` that PostgreSQL does not know."""
     run(cursor, "ledger", "known_streams", {"streams": list(streams)})
     known = {stream for (stream,) in cursor.fetchall()}
     return [one for one in streams if one not in known]
 
 
 def know_stream(cursor: Cursor, pipeline: str, stream_id: str, *, checkpoint: str) -> None:
-    """Make a stream known that is no longer the pipeline's current one."""
+    """Record a stream that is no longer the pipeline's current one."""
     run(
         cursor, "ledger", "know_stream", {"pipeline": pipeline, "stream": stream_id, "checkpoint": checkpoint}
     )
 
 
 def delivery_of_batch(cursor: Cursor, stream_id: str, batch_id: int) -> int | None:
-    """The delivery id of a batch that is delivered already."""
+    """Return the id of the batch's delivery, or None where it is not delivered yet."""
     found = row(run(cursor, "ledger", "delivery_of_batch", {"stream": stream_id, "batch": batch_id}))
     return None if found is None else int(found["delivery_id"])
 
@@ -75,7 +78,7 @@ def last_delivery(cursor: Cursor, pipeline: str) -> int | None:
 
 
 def newest(cursor: Cursor, pipeline: str) -> Newest | None:
-    """The pipeline's newest delivery; None before the first."""
+    """Return the pipeline's newest delivery; None before the first."""
     found = row(run(cursor, "ledger", "newest", {"pipeline": pipeline}))
     return None if found is None else Newest(**found)
 
@@ -88,7 +91,7 @@ def inputs_of(cursor: Cursor, delivery_id: int) -> list[Input]:
 
 
 def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
-    """Every input that is in a live delivery: what a new checkpoint must not read again."""
+    """Return every input that is in a live delivery: what a new checkpoint must not read again."""
     return [Input(**found) for found in rows(run(cursor, "ledger", "live_inputs", {"pipeline": pipeline}))]
 
 

@@ -24,7 +24,7 @@ RECOVERED_FROM = NEED_ANOTHER_CHECKPOINT | {"CheckpointLost", "LedgerAhead", "Le
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """A batch that broke its contract and was not delivered since."""
+    """A batch that broke its contract and has not been delivered since."""
 
     batch_id: int
     stops: Sequence[str]  # why, one sentence each
@@ -33,16 +33,16 @@ class Stop:
 
     @property
     def unreadable(self) -> bool:
-        """Files of it can't be read: mended, they are taken up by `sluice recover`."""
+        """Tell whether files of the batch can't be read; once mended, they are taken up by `sluice recover`."""
         return any(UNREADABLE_STOP in one for one in self.stops)
 
     @property
     def decidable(self) -> bool:
-        """Whether it can be delivered in spite of it."""
+        """Tell whether a person may decide to deliver the batch in spite of its stop."""
         return STATE_STOP not in self.stops
 
     def next(self, pipeline: str) -> str:
-        """The command that leads on."""
+        """Return the command that leads on from the stop."""
         if self.unreadable:
             return f"sluice recover {pipeline}"
         stream = f" --stream {self.stream}" if self.stream else ""
@@ -64,9 +64,12 @@ def standing(
     silent: str | None = None,
     anew: str | None = None,
 ) -> Standing:
-    """`holder`: who runs it now; `silent`: whose run was killed or cut off and is not taken over yet; `outcome`: of
+    """Return the pipeline's state and the command that comes next.
+
+    `holder`: who runs it now; `silent`: whose run was killed or cut off and is not taken over yet; `outcome`: of
     its last ended run, None where none has ended; `anew`: the command of a run that begins anew, which leaves
-    nothing to be decided on a stopped batch, None where a run goes on."""
+    nothing to be decided on a stopped batch, None where a run goes on.
+    """
     run = anew or f"sluice run {pipeline}"
     if holder is not None:
         return Standing(state=f"running ({holder})", next="-")

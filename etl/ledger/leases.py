@@ -29,12 +29,12 @@ class Lease:
 
 
 def holder() -> str:
-    """This process, as other runs see it."""
+    """Return the name of this process that other runs see: host/pid."""
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
 def take_lease(cursor: Cursor, pipeline: str) -> Lease:
-    """Make this run the only one that may commit, or raise Busy; open attempts of others are fenced.
+    """Make this run the only one that may commit, and fence open attempts of others; or raise Busy.
 
     A holder with a fresh heartbeat is not robbed, unless it was a process of this host that is dead.
     """
@@ -64,7 +64,7 @@ def fence_dead_beside(cursor: Cursor, pipeline: str) -> None:
 
 
 def is_dead(lease_holder: str) -> bool:
-    """Whether the holder was a process of this host that has ended, reaped by its parent or not."""
+    """Tell whether the holder was a process of this host that has ended, reaped by its parent or not."""
     host, _, pid = lease_holder.partition("/")
     if host != socket.gethostname():
         return False
@@ -75,23 +75,26 @@ def is_dead(lease_holder: str) -> bool:
 
 
 def heartbeat(cursor: Cursor, lease: Lease) -> bool:
-    """Show that this run lives; False when the lease was taken away."""
+    """Record that this run lives; return False when it may no longer commit.
+
+    That is when its lease was taken away or, beside the stream, when it was ended.
+    """
     return run(cursor, "ledger", "heartbeat", key_of(lease)).rowcount == 1
 
 
 def stop_asked(cursor: Cursor, lease: Lease) -> str | None:
-    """Who asked this run to stop after the batch in flight; None: nobody."""
+    """Return who asked this run to stop after the batch in flight; None if nobody did."""
     found = run(cursor, "ledger", "stop_asked", key_of(lease)).fetchone()
     return None if found is None else str(found[0])
 
 
 def end_run(cursor: Cursor, lease: Lease, ending: Ending) -> None:
-    """Record how the run ended: at once, whoever holds the pipeline's row."""
+    """Record how the run ended: at once, whoever holds the lock of the pipeline's row."""
     run(cursor, "ledger", "end_run", {**key_of(lease), **vars(ending)})
 
 
 def give_lease_back(cursor: Cursor, lease: Lease) -> None:
-    """If this run still has it. Waits until an open commit of the pipeline has ended."""
+    """Give the lease back if this run still has it. Waits until an open commit of the pipeline has ended."""
     run(cursor, "ledger", "give_lease_back", key_of(lease))
 
 
@@ -100,26 +103,32 @@ def key_of(lease: Lease) -> dict[str, object]:
 
 
 def run_on_stream(cursor: Cursor, lease: Lease, stream_id: str) -> None:
-    """Note which stream the run works on."""
+    """Record which stream the run works on."""
     run(cursor, "ledger", "run_on_stream", {**key_of(lease), "stream": stream_id})
 
 
 def keep_state(cursor: Cursor, lease: Lease, stream_id: str, state: Sequence[str]) -> bool:
-    """Note what a stream that has delivered nothing yet keeps between batches; False: the lease is another's now."""
+    """Record what a stream that has delivered nothing yet keeps between batches.
+
+    Returns False where nothing was recorded: the lease is another's now, or the stream has delivered.
+    """
     values = {**key_of(lease), "stream": stream_id, "state": list(state)}
     return run(cursor, "ledger", "keep_state", values).rowcount == 1
 
 
 def pending_outcomes(cursor: Cursor, lease: Lease) -> set[str]:
-    """How the runs ended since the last one that came to its own end: a recover that broke off settled nothing."""
+    """Return how the stream's runs ended since the last one that came to its own end, done or stopped.
+
+    A recover that broke off settled nothing, so what came before it is still pending.
+    """
     return {outcome for (outcome,) in run(cursor, "ledger", "pending_outcomes", key_of(lease))}
 
 
 def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> None:
     """Lock the pipeline's row and make sure that this run may commit exactly this batch now.
 
-    Raises Fenced when the lease or the stream is another's, LedgerBehind when the stream's last delivery
-    is not the batch before this one: then PostgreSQL went back in time while this run was alive.
+    Raises Fenced when the lease or the stream is another's, LedgerBehind when the stream's last delivery is not
+    the batch before this one: then PostgreSQL went back in time while this run was alive.
     """
     held = lock_staged(cursor, lease.pipeline)
     if held is None or held["lease_token"] != lease.run_id:

@@ -64,7 +64,7 @@ class Reached:
 
 
 def parsed(uri: str) -> tuple[str, int, int, int]:
-    """Topic, partition, start and end of a range's URI."""
+    """Split a range's URI into topic, partition, start and end; raise ValueError where it names no range."""
     found = _URI.fullmatch(uri)
     if found is None:
         raise ValueError(f"{uri!r} names no range of offsets")
@@ -72,9 +72,10 @@ def parsed(uri: str) -> tuple[str, int, int, int]:
 
 
 def next_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[Range]) -> list[Range]:
-    """What of a batch of the stream goes on record; InputsChanged unless each starts where the deliveries before ended.
+    """Return the ranges of a stream's batch that go on record.
 
-    The caller holds the pipeline's lock. A range of no record is kept of a partition that was never seen before.
+    Raises InputsChanged unless each starts where the deliveries before it ended. The caller holds the pipeline's
+    lock. An empty range is kept only where its partition was never seen before.
     """
     before = _reached_of(cursor, pipeline, ranges) if ranges else {}
     wrong = [one for one in ranges if before[one.where] not in (None, one.start)]
@@ -89,7 +90,7 @@ def next_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[R
 
 
 def insert_ranges(cursor: Cursor, pipeline: str, delivery_id: int, ranges: Sequence[Range]) -> None:
-    """What a delivery read."""
+    """Record the ranges that a delivery read."""
     values = [
         (delivery_id, pipeline, one.source, one.topic, one.topic_id, one.partition, one.start, one.end)
         for one in ranges
@@ -109,12 +110,15 @@ def _reached_of(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> dict[
 
 
 def ranges_of(cursor: Cursor, deliveries: Sequence[int]) -> list[Range]:
-    """What these deliveries read, as it is on record; those of a partition in their order."""
+    """Return the ranges that these deliveries read, as recorded; those of a partition in their order."""
     return [Range(**one) for one in rows(run(cursor, "ranges", "of_deliveries", {"deliveries": deliveries}))]
 
 
 def joined(ranges: Sequence[Range]) -> list[Range]:
-    """The same records; of ranges of a partition, in their order, one that goes on where another ends is one with it."""
+    """Join each range with the one just before it where it continues the same partition without a gap.
+
+    The records stay the same. Pass the ranges of a partition one after the other, in order.
+    """
     found: list[Range] = []
     for one in ranges:
         if found and (found[-1].where, found[-1].end) == (one.where, one.start):
@@ -125,7 +129,10 @@ def joined(ranges: Sequence[Range]) -> list[Range]:
 
 
 def in_turns(ranges: Iterable[T], where: Callable[[T], Hashable]) -> list[list[T]]:
-    """The same, in their order: each turn has one of a partition, for Spark reads no more of it at a time."""
+    """Group items into turns, each with at most one of a partition: Spark reads no more of it at a time.
+
+    Items keep their order.
+    """
     turns: list[list[T]] = []
     before = Counter[Hashable]()
     for one in ranges:
@@ -138,7 +145,10 @@ def in_turns(ranges: Iterable[T], where: Callable[[T], Hashable]) -> list[list[T
 
 
 def reached(cursor: Cursor, pipeline: str) -> list[Reached]:
-    """How far the pipeline has come, in every partition that it has read; topics accepted as deleted are left out."""
+    """Return how far the pipeline has come in each partition; leaves out topics accepted as deleted.
+
+    That is where it has read to, or where an accepted gap ends.
+    """
     return [Reached(**found) for found in rows(run(cursor, "ranges", "reached", {"pipeline": pipeline}))]
 
 
@@ -159,7 +169,10 @@ class Gap:
 
 
 def accept_skipped(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> None:
-    """Record again what was left out before a delivery that is put back: the database that it had been said to is lost."""
+    """Record again what was left out before a delivery that is put back.
+
+    It had been accepted before, but in a database that is lost.
+    """
     before = _reached_of(cursor, pipeline, ranges) if ranges else {}
     skipped = [
         Gap(topic=one.topic, topic_id=one.topic_id, partition=one.partition, start=reached, end=one.start)
@@ -170,12 +183,12 @@ def accept_skipped(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> No
 
 
 def accepted_ends(cursor: Cursor, pipeline: str) -> dict[tuple[str, int, int], int]:
-    """Where what was accepted as gone ends, by the topic's id, the partition and where it starts."""
+    """Return where accepted gaps end, by topic id, partition and start; those of deleted topics have no end."""
     run(cursor, "ranges", "accepted_ends", {"pipeline": pipeline})
     return {(topic_id, partition, start): end for topic_id, partition, start, end in cursor.fetchall()}
 
 
 def accept(cursor: Cursor, pipeline: str, gaps: Sequence[Gap], *, who: str, why: str) -> None:
-    """Record that these were lost, and who accepted it: later ranges start behind them."""
+    """Record that the records in these gaps were lost, and who accepted it: later ranges start behind them."""
     for gap in gaps:
         run(cursor, "ranges", "accept_gap", {**vars(gap), "pipeline": pipeline, "who": who, "why": why})

@@ -39,9 +39,9 @@ def register(
 def require_sink(
     cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool
 ) -> dict[str, Any] | None:
-    """The pipeline's row, if it has one.
+    """Return the pipeline's row, or None where it has none yet, and refuse a sink that it can't change to.
 
-    TableRefused where it has delivered to another table, or by replace and now does in another way.
+    Raises TableRefused where it has delivered to another table, or by replace and now does in another way.
     """
     known = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
     if known is None or last_delivery(cursor, pipeline) is None:
@@ -62,12 +62,18 @@ def require_sink(
 
 
 def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
-    """From now on no batch of the pipeline may be delivered in another way; the caller holds the row's lock."""
+    """Record that the pipeline delivers by replace: from now on no batch may be delivered in another way.
+
+    The caller holds the row's lock.
+    """
     run(cursor, "ledger", "delivers_by_replace", {"pipeline": pipeline})
 
 
 def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
-    """Lock the pipeline's row and return it: waits until an open commit of it has ended, or raises Busy."""
+    """Lock the pipeline's row and return it, None where there is none; wait for an open commit of it to end.
+
+    Raises Busy where that takes longer than lock_timeout.
+    """
     try:
         return row(run(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline}))
     except psycopg2.errors.LockNotAvailable as error:
@@ -78,7 +84,10 @@ def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
 
 
 def lock_staged(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
-    """As `lock`, for as long as any transaction of ours may take: what is staged is not given up for another's commit."""
+    """Lock the pipeline's row, waiting for another commit of it as long as a transaction may take (60 min).
+
+    A shorter wait would give up what this run has staged for another's commit. Raises Busy.
+    """
     run(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["transaction_timeout"]})
     found = lock(cursor, pipeline)
     run(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["lock_timeout"]})

@@ -24,7 +24,7 @@ HELD = "held"
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """Which rows are meant; what is None chooses everything."""
+    """Which rows of the quarantine a command means; a field that is None leaves none out."""
 
     ids: tuple[int, ...] | None = None
     delivery: int | None = None  # that holds them
@@ -59,12 +59,12 @@ class HeldRow:
 
     @property
     def values(self) -> dict[str, Any] | None:
-        """By column; None: it never became a row."""
+        """Return the row's values by column; None if it never became a row."""
         found: dict[str, Any] | None = None if self.row is None else json.loads(self.row)
         return found
 
     def export(self) -> dict[str, Any]:
-        """What a file of corrections is made from: change `row`, and release it."""
+        """Return the row as a line of a file of corrections: a person changes its `row`, then releases it."""
         return {
             "quarantine_id": self.quarantine_id,
             "reasons": list(self.reasons),
@@ -78,7 +78,7 @@ class HeldRow:
 
 
 def held_rows(dsn: str, pipeline: str, chosen: Chosen) -> list[HeldRow]:
-    """The rows that are meant, in the order in which they were held."""
+    """Return the chosen rows of the quarantine, in the order in which they were held."""
     migrate(dsn)
     values = {**asdict(chosen), "pipeline": pipeline, "ids": None if chosen.ids is None else [*chosen.ids]}
     with session(dsn) as cursor:
@@ -86,14 +86,14 @@ def held_rows(dsn: str, pipeline: str, chosen: Chosen) -> list[HeldRow]:
 
 
 def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[dict[str, Any]]:
-    """Each reason with how many rows carry it, in how many deliveries."""
+    """Count the rows of one state that carry each reason, and the deliveries that hold them; most rows first."""
     migrate(dsn)
     with session(dsn) as cursor:
         return rows(run(cursor, "quarantine", "by_reason", {"pipeline": pipeline, "status": status}))
 
 
 def one_row(dsn: str, pipeline: str, number: int) -> HeldRow:
-    """The row with this number, whatever its state."""
+    """Return the row with this number, whatever its state; raise SetupError where there is none."""
     found = held_rows(dsn, pipeline, Chosen(ids=(number,), status=None))
     if not found:
         raise _unknown(pipeline, [number])
@@ -101,7 +101,7 @@ def one_row(dsn: str, pipeline: str, number: int) -> HeldRow:
 
 
 def require_held(found: Iterable[HeldRow], pipeline: str, ids: Sequence[int] | None) -> None:
-    """Raise where a row that was named is not there, or held no longer."""
+    """Raise SetupError where a row that was named is not there, NeedsPerson where a row is held no longer."""
     seen = {one.quarantine_id: one for one in found}
     if missing := [number for number in ids or () if number not in seen]:
         raise _unknown(pipeline, missing)
@@ -122,7 +122,10 @@ def _unknown(pipeline: str, ids: Sequence[int]) -> SetupError:
 
 
 def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) -> int:
-    """Give the rows with these numbers up, all or none; they stay on record, with who and why."""
+    """Give up the rows with these numbers, all or none; they stay on record, with who and why.
+
+    Raises NeedsPerson where some are no longer held.
+    """
     values = {"pipeline": pipeline, "ids": list(ids), "who": who, "why": why}
     with session(dsn) as cursor:
         count = run(cursor, "quarantine", "discard", values).rowcount
@@ -136,7 +139,7 @@ def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) 
 
 
 def read_corrections(file: Path) -> dict[int, dict[str, Any]]:
-    """Columns to be set, by quarantine id, from JSON Lines such as `export` writes. Raises SetupError."""
+    """Read columns to be set, by quarantine id, from JSON Lines such as `export` writes. Raises SetupError."""
     found: dict[int, dict[str, Any]] = {}
     try:
         lines = file.read_text(encoding="utf-8").split("\n")  # not splitlines: a text may hold U+2028

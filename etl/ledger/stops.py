@@ -22,12 +22,12 @@ class Decision:
     seen: Seen | None  # likewise; None: the batch stopped before that was kept
 
     def json(self) -> dict[str, Any]:
-        """Return what is kept of it with the batch."""
+        """Return what is kept of the decision with the batch."""
         return {"action": self.action, "who": self.who, "why": self.why, "stops": self.stops}
 
 
 def forget_stops_from(cursor: Cursor, stream_id: str, batch_id: int) -> None:
-    """Forget what stopped a batch of the stream and those after it, and what was decided on them."""
+    """Forget what stopped this batch of the stream and those after it, and what was decided on them."""
     run(cursor, "ledger", "forget_stops_from", {"stream": stream_id, "batch": batch_id})
 
 
@@ -80,7 +80,7 @@ STATE_STOP = (
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a batch was judged by, and what came of it: all that a decision on its stop is about."""
+    """What a batch was judged by and what came of it: all that a decision on its stop is about."""
 
     suite_digest: str
     lookups: Mapping[str, Any]  # name -> evidence of its files, or of its model

@@ -28,11 +28,17 @@ class StreamState:
 
     @property
     def closes(self) -> bool:
-        """Whether what its transform keeps may be due by the watermark: not in complete mode, which forgets nothing."""
+        """Tell whether the stream keeps state that may fall due by the watermark.
+
+        That is any state, but in complete mode none: that mode forgets nothing.
+        """
         return bool(self.state) and f"complete{MODE}" not in self.state
 
     def goes_on_as(self, state: Sequence[str]) -> bool:
-        """Whether its checkpoint fits a transform that keeps `state`; one from before figures were kept is told by keys."""
+        """Tell whether the stream's checkpoint fits a transform that keeps `state`.
+
+        A checkpoint from before aggregates' figures were recorded is compared by their keys alone.
+        """
         return len(self.state) == len(state) and all(
             old in (new, new.partition(COMPUTING)[0]) for old, new in zip(self.state, state, strict=True)
         )
@@ -47,7 +53,10 @@ def register_stream(
     first_batch: int,
     state: Sequence[str] = (),
 ) -> None:
-    """Make `stream_id` the pipeline's current stream: from now on no other may commit, and their stops are forgotten."""
+    """Make `stream_id` the pipeline's current stream: from now on no other may commit.
+
+    What stopped batches of other streams is forgotten.
+    """
     values = {
         "pipeline": pipeline,
         "stream": stream_id,
@@ -60,7 +69,7 @@ def register_stream(
 
 
 def note_topics(cursor: Cursor, stream_id: str, topics: Mapping[str, str]) -> dict[str, str]:
-    """The id that each topic had when the stream first looked at it; of those it has not seen yet, as given."""
+    """Record the ids of topics that the stream has not seen yet; return each topic's id at its first look."""
     found = run(
         cursor, "ledger", "note_topics", {"stream": stream_id, "topics": Json(dict(topics))}
     ).fetchone()
@@ -73,6 +82,6 @@ def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:
 
 
 def current_stream(cursor: Cursor, pipeline: str) -> StreamState | None:
-    """The stream that the pipeline last ran on, or None before its first run."""
+    """Return the stream that the pipeline last ran on, or None before its first run."""
     found = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
     return stream_state(cursor, found["current_stream"]) if found and found["current_stream"] else None
