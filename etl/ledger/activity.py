@@ -106,7 +106,7 @@ class Progress(Ran):
 
 
 def running(cursor: Cursor, pipeline: str) -> list[Running]:
-    """Return the pipeline's runs that have not ended, of the stream or beside it, oldest first; at most 20."""
+    """Return the pipeline's unended runs, of the stream or beside it, oldest first; 20 at most."""
     found = rows(run(cursor, "watch", "running", {"pipeline": pipeline, "silence": leases.SILENCE}))
     return [_running(one) for one in found]
 

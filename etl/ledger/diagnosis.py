@@ -33,7 +33,7 @@ class Stop:
 
     @property
     def unreadable(self) -> bool:
-        """Tell whether files of the batch can't be read; once mended, they are taken up by `sluice recover`."""
+        """Tell whether files of the batch can't be read; `sluice recover` takes them up once mended."""
         return any(UNREADABLE_STOP in one for one in self.stops)
 
     @property
@@ -66,9 +66,9 @@ def standing(
 ) -> Standing:
     """Return the pipeline's state and the command that comes next.
 
-    `holder`: who runs it now; `silent`: whose run was killed or cut off and is not taken over yet; `outcome`: of
-    its last ended run, None where none has ended; `anew`: the command of a run that begins anew, which leaves
-    nothing to be decided on a stopped batch, None where a run goes on.
+    `holder`: who runs it now; `silent`: whose run was killed or cut off and is not taken over yet; `outcome`:
+    of its last ended run, None where none has ended; `anew`: the command of a run that begins anew, which
+    leaves nothing to be decided on a stopped batch, None where a run goes on.
     """
     run = anew or f"sluice run {pipeline}"
     if holder is not None:

@@ -127,8 +127,8 @@ def pending_outcomes(cursor: Cursor, lease: Lease) -> set[str]:
 def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> None:
     """Lock the pipeline's row and make sure that this run may commit exactly this batch now.
 
-    Raises Fenced when the lease or the stream is another's, LedgerBehind when the stream's last delivery is not
-    the batch before this one: then PostgreSQL went back in time while this run was alive.
+    Raises Fenced when the lease or the stream is another's, LedgerBehind when the stream's last delivery is
+    not the batch before this one: then PostgreSQL went back in time while this run was alive.
     """
     held = lock_staged(cursor, lease.pipeline)
     if held is None or held["lease_token"] != lease.run_id:

@@ -74,8 +74,8 @@ def parsed(uri: str) -> tuple[str, int, int, int]:
 def next_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[Range]) -> list[Range]:
     """Return the ranges of a stream's batch that go on record.
 
-    Raises InputsChanged unless each starts where the deliveries before it ended. The caller holds the pipeline's
-    lock. An empty range is kept only where its partition was never seen before.
+    Raises InputsChanged unless each starts where the deliveries before it ended. The caller holds the
+    pipeline's lock. An empty range is kept only where its partition was never seen before.
     """
     before = _reached_of(cursor, pipeline, ranges) if ranges else {}
     wrong = [one for one in ranges if before[one.where] not in (None, one.start)]
@@ -183,12 +183,12 @@ def accept_skipped(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> No
 
 
 def accepted_ends(cursor: Cursor, pipeline: str) -> dict[tuple[str, int, int], int]:
-    """Return where accepted gaps end, by topic id, partition and start; those of deleted topics have no end."""
+    """Return where accepted gaps end, by topic id, partition and start; leaves out deleted topics."""
     run(cursor, "ranges", "accepted_ends", {"pipeline": pipeline})
     return {(topic_id, partition, start): end for topic_id, partition, start, end in cursor.fetchall()}
 
 
 def accept(cursor: Cursor, pipeline: str, gaps: Sequence[Gap], *, who: str, why: str) -> None:
-    """Record that the records in these gaps were lost, and who accepted it: later ranges start behind them."""
+    """Record that records in these gaps were lost, and who accepted it: later ranges start behind them."""
     for gap in gaps:
         run(cursor, "ranges", "accept_gap", {**vars(gap), "pipeline": pipeline, "who": who, "why": why})

@@ -16,8 +16,8 @@ def register(
 ) -> None:
     """Give the pipeline its row, and its table to nobody else, or raise TableRefused.
 
-    `replaces`: each batch takes the place of all before; `anew`: the command of a run that begins anew, None where a
-    run goes on from the ledger.
+    `replaces`: each batch takes the place of all before; `anew`: the command of a run that begins anew, None
+    where a run goes on from the ledger.
     """
     wanted = {"table_schema": table_schema, "table_name": table_name}
     values = {"pipeline": pipeline, **wanted, "anew": anew}

@@ -86,7 +86,10 @@ def held_rows(dsn: str, pipeline: str, chosen: Chosen) -> list[HeldRow]:
 
 
 def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[dict[str, Any]]:
-    """Count the rows of one state that carry each reason, and the deliveries that hold them; most rows first."""
+    """Count the rows of one state by reason, and the deliveries that hold them, most rows first.
+
+    A row with two reasons counts under both.
+    """
     migrate(dsn)
     with session(dsn) as cursor:
         return rows(run(cursor, "quarantine", "by_reason", {"pipeline": pipeline, "status": status}))
@@ -139,7 +142,7 @@ def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) 
 
 
 def read_corrections(file: Path) -> dict[int, dict[str, Any]]:
-    """Read columns to be set, by quarantine id, from JSON Lines such as `export` writes. Raises SetupError."""
+    """Read columns to be set, by quarantine id, from JSON Lines such as `export` writes; raise SetupError."""
     found: dict[int, dict[str, Any]] = {}
     try:
         lines = file.read_text(encoding="utf-8").split("\n")  # not splitlines: a text may hold U+2028

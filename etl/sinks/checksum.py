@@ -22,12 +22,12 @@ _INVERSE = pow(_BASE, -1, MODULUS)
 
 
 def checksum(batch: pa.RecordBatch, names: list[str]) -> int:
-    """The checksum of the columns `names` of `batch`, in [0, 2^64)."""
+    """Return the checksum of the columns `names` of `batch`, in [0, 2^64)."""
     return int(row_hashes(batch, names).sum(dtype=np.uint64)) if batch.num_rows else 0
 
 
 def row_hashes(batch: pa.RecordBatch, names: list[str]) -> Hashes:
-    """One hash a row, of the columns `names`."""
+    """Return one 64-bit hash a row, of the columns `names`."""
     rows = np.zeros(batch.num_rows, np.uint64)
     for name in names:
         rows += _column(batch.column(name), name)
@@ -47,7 +47,7 @@ def _seed(name: str) -> np.uint64:
 
 
 def mix(x: Hashes) -> Hashes:
-    """The finalizer of splitmix64: every bit of the input changes half of the output's bits."""
+    """Apply the finalizer of splitmix64: every bit of the input changes half of the output's bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Hashes = x ^ (x >> np.uint64(31))
@@ -81,7 +81,10 @@ def _floats(values: pa.Array) -> Hashes:
 
 
 def _texts(values: pa.Array) -> Hashes:
-    """Polynomial hashes of the bytes, a piece of the column at a time: memory does not grow with the texts."""
+    """Return polynomial hashes of the texts' bytes, a piece of the column at a time.
+
+    So memory does not grow with the texts.
+    """
     _, offsets_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
     hashes = np.zeros(len(values), np.uint64)
@@ -101,7 +104,7 @@ def _texts(values: pa.Array) -> Hashes:
 
 
 def _short(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
-    """The hashes of all texts between `offsets` at once: differences of one running sum."""
+    """Return the hashes of all texts between `offsets` at once, as differences of one running sum."""
     powers, inverses = _powers()
     content = data[offsets[0] : offsets[-1]].astype(np.uint64) + np.uint64(1)
     sums = np.zeros(len(content) + 1, np.uint64)
@@ -112,7 +115,7 @@ def _short(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashe
 
 
 def _long(data: npt.NDArray[np.uint8]) -> int:
-    """The hash of one text that is longer than a piece."""
+    """Return the hash of one text that is longer than a piece (1 MB)."""
     powers, _ = _powers()
     found, power = len(data), 1
     for start in range(0, len(data), PIECE_BYTES):

@@ -20,7 +20,7 @@ POSTGRES_COLUMNS = ("cmax", "cmin", "ctid", "tableoid", "xmax", "xmin")
 
 
 def common_type(kind: pa.DataType) -> pa.DataType | None:
-    """The type that holds every value of `kind` in both sinks, or None where there is none."""
+    """Return the type that holds every value of `kind` in both sinks, or None where there is none."""
     if pa.types.is_int8(kind) or pa.types.is_int16(kind):
         return pa.int32()
     if pa.types.is_large_string(kind):
@@ -37,7 +37,7 @@ def common_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def common_schema(output: pa.Schema, *, pipeline: str) -> pa.Schema:
-    """The transform's `output` in the common types, every column nullable.
+    """Return the transform's `output` in the common types, every column nullable.
 
     Raises TableRefused, naming every column that neither sink could take.
     """
@@ -70,7 +70,7 @@ def common_schema(output: pa.Schema, *, pipeline: str) -> pa.Schema:
 
 
 def sink_problems(sink: Sink, columns: pa.Schema) -> list[str]:
-    """What of `columns`, in the common types, doesn't fit the sink; one sentence each."""
+    """Return what of `columns`, in the common types, doesn't fit the sink; one sentence each."""
     named = {"partition_by": [sink.partition_by.column]} if sink.partition_by else {}
     if isinstance(sink, Upsert):
         named |= {"keys": list(sink.keys), "newest": [sink.newest]}

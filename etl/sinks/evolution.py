@@ -18,7 +18,7 @@ WIDER = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Of a table from what is to be delivered to it, by columns."""
+    """How a table differs from what is to be delivered to it, by columns."""
 
     added: tuple[str, ...]
     widened: tuple[str, ...]
@@ -31,7 +31,7 @@ class Difference:
 def difference(
     found: Mapping[str, Kind], wanted: Mapping[str, Kind], words: Callable[[pa.DataType], str]
 ) -> Difference:
-    """The difference of the columns `found` from those that are `wanted`; `words` writes a type as the sink does."""
+    """Compare the columns `found` with those that are `wanted`; `words` writes a type as the sink does."""
 
     def said(kind: Kind) -> str:
         return kind if isinstance(kind, str) else words(kind)
@@ -53,7 +53,7 @@ def difference(
 
 
 def is_wider(before: Kind, after: Kind) -> bool:
-    """Whether every value of `before` is the same value of `after` in Iceberg and in PostgreSQL.
+    """Tell whether `after` is a wider type than `before`, with the same values in Iceberg and PostgreSQL.
 
     Source: Iceberg's table spec, "Schema Evolution": int to long, float to double, decimal to more digits.
     """

@@ -30,8 +30,10 @@ _FIRST_PARTITION, _LAST_PARTITION = -719_162, 2_932_896
 def breaches(
     rows: pa.RecordBatch, *, keys: tuple[str, ...] = (), partitioned_by: str | None = None
 ) -> list[tuple[str, pa.Array]]:
-    """(reason, rows that break it) for each column with values that PostgreSQL can't hold, or can't key, or by
-    which the lake can't be partitioned."""
+    """Return (reason, rows that break it) for each column with values that a sink can't hold.
+
+    That is what PostgreSQL can't hold, or can't key, or by which the lake can't be partitioned.
+    """
     found = []
     for name in keys:
         found += _key(name, rows.column(name), min(_LONGEST_KEY, _LONGEST_KEYS // len(keys)))
@@ -60,7 +62,7 @@ def _partition(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
 
 
 def _folders(name: str, values: pa.Array, reason: str) -> list[tuple[str, pa.Array]]:
-    """Texts that, as objects' paths have them, are longer than a folder's name may be."""
+    """Find texts that, as objects' paths have them, are longer than a folder's name may be."""
     most = _LONGEST_FOLDER - len(urllib.parse.quote(name, safe="") + "=")
     if 3 * (pc.max(pc.binary_length(values)).as_py() or 0) <= most:  # each byte becomes three at most
         return []
@@ -108,7 +110,7 @@ def _texts(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
 
 
 def repaired(values: pa.Array) -> pa.Array:
-    """`values` with each byte that is not UTF-8 written as \\xNN, so that any reader can read them."""
+    """Return `values` with each byte that is not UTF-8 written as \\xNN, so that any reader can read them."""
     if not pa.types.is_string(values.type) or _valid_utf8(values):
         return values
     texts = values.cast(pa.binary()).to_pylist()

@@ -35,7 +35,8 @@ class Sinks:
 def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, fills: bool = False) -> Sinks:
     """Create both sinks' tables where they are missing; raise TableRefused where they do not fit.
 
-    What was delivered to a table, or a column, that is gone is not covered up by an empty one, unless this `fills` it.
+    A table or a column that deliveries had filled, and that is gone, is not covered up by an empty one,
+    unless this run `fills` it.
     """
     refuse_unfit(pipeline, columns)
     sinks = Sinks(
@@ -65,7 +66,7 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, 
 
 
 def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
-    """TableRefused where PostgreSQL lacks the table, or a column, that the lake has delivered rows of."""
+    """Raise TableRefused where PostgreSQL lacks the table or a column that the lake has delivered rows of."""
     pointer = sinks.table.pointer(cursor)
     if pointer is None or (lacking := sinks.warehouse.lacks(cursor)) == []:
         return
@@ -87,13 +88,13 @@ def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
 
 
 def quarantine_columns(columns: pa.Schema) -> pa.Schema:
-    """The lake keeps held rows with their typed columns, so that they can be judged again."""
+    """Return the columns of held rows in the lake: typed, so that they can be judged again, and why."""
     reasons = pa.field(REASONS, pa.list_(pa.string()))
     return pa.schema([*columns, reasons, pa.field(RAW, pa.string()), pa.field(SOURCE_PATH, pa.string())])
 
 
 def refuse_unfit(pipeline: Pipeline, columns: pa.Schema) -> None:
-    """Refuse columns that the sink can't work with, all at once."""
+    """Raise TableRefused for columns that the sink can't work with, all at once."""
     # readers that make columns of `name=value` folders would overwrite the table's own
     taken = {"stream", "batch"}
     by = pipeline.sink.partition_by

@@ -21,7 +21,7 @@ _UNABLE = (400, 404, 405, 501)
 
 
 def ensure_bucket(lake: str, store: ObjectStore | None = None) -> str:
-    """One line on the bucket of `lake`; SetupError when it is not there or may not be used.
+    """Require that the bucket of `lake` is there and may be used, or raise SetupError; return one line on it.
 
     A rule that ends unfinished uploads is added beside the bucket's other rules, which stay as they are.
     """
@@ -67,7 +67,7 @@ def _end_uploads(client: S3Client, bucket: str, prefix: str) -> str:
 
 
 def _rule_id(prefix: str) -> str:
-    """The name of the rule for this prefix: a bucket may hold several lakes, and takes each name once."""
+    """Name the rule for this prefix: a bucket may hold several lakes, and takes each name once."""
     return f"{RULE}-{hashlib.sha256(prefix.encode()).hexdigest()[:8]}"
 
 

@@ -7,6 +7,6 @@ from collections.abc import Mapping
 
 
 def catalog_uri(dsn: Mapping[str, str]) -> str:
-    """SQLAlchemy's URI of the catalog, with all that `dsn` says; the search path is set to schema `sluice`."""
+    """Return SQLAlchemy's URI of the catalog, with all that `dsn` says, the search path being `sluice`."""
     values = {**dsn, "options": f"{dsn.get('options', '')} -c search_path=sluice".strip()}
     return f"postgresql+psycopg2:///?{urllib.parse.urlencode(values, quote_via=urllib.parse.quote)}"

@@ -16,7 +16,7 @@ Plan = dict[int, StatisticsCollector]
 
 
 def provable(plan: Plan, footer: pq.FileMetaData, ids: Mapping[str, int]) -> Plan:
-    """`plan`, with counts alone for the columns whose bounds `footer` can't prove."""
+    """Return `plan`, with counts alone for the columns whose bounds `footer` can't prove."""
     unbounded = set()
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)

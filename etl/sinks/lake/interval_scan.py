@@ -24,10 +24,10 @@ Interval = tuple[dt.datetime, dt.datetime]  # with time zones; the end is exclus
 
 
 def rows_within(table: LakeTable, pointer: str, pipeline: Pipeline, interval: Interval) -> Counter[int]:
-    """How many rows of each delivery are in the interval of the declared column, in the table as of `pointer`.
+    """Count the rows of each delivery with the declared column in the interval, as the table is at `pointer`.
 
-    Days begin at midnight in UTC, and so do times without a zone. Only files that may have such rows are read, of
-    them two columns.
+    Days begin at midnight in UTC, and so do times without a zone. Only files that may have such rows are
+    read, of them two columns.
     """
     at = table.at(pointer)
     column = _column(pipeline, at.schema())
@@ -47,7 +47,7 @@ def rows_within(table: LakeTable, pointer: str, pipeline: Pipeline, interval: In
 
 
 def _column(pipeline: Pipeline, schema: Schema) -> NestedField:
-    """The declared column; SetupError where it is none of the table's with moments."""
+    """Return the declared column; raise SetupError where it is none of the table's with dates or times."""
     name = pipeline.interval
     if name is None:
         raise SetupError(
@@ -66,7 +66,7 @@ def _column(pipeline: Pipeline, schema: Schema) -> NestedField:
 
 
 def _literal(kind: IcebergType, moment: dt.datetime) -> str:
-    """The least value of the column that is not before the moment, as Iceberg's expressions take it."""
+    """Return the least value of the column not before the moment, as Iceberg's expressions take it."""
     moment = moment.astimezone(dt.UTC)
     if isinstance(kind, TimestamptzType):
         return moment.isoformat()

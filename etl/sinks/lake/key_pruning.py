@@ -18,7 +18,7 @@ READERS = 8  # manifests read at a time
 
 
 def candidates(table: LakeTable, pointer: str, uris: Sequence[str], keys: pa.Table) -> list[str]:
-    """Those of these objects that may have a row with one of the keys; none is left out but by its bounds.
+    """Return those of `uris` that may have a row with one of the keys; none is left out but by its bounds.
 
     Bounds are compared with the least and greatest of each key column.
     """
@@ -46,7 +46,10 @@ def _between(keys: pa.Table) -> BooleanExpression:
 
 
 def _bounds(name: str, values: pa.ChunkedArray) -> Iterator[BooleanExpression]:
-    """Of what Iceberg and Python have in one order: no fractions, for NaN is in no bounds, and no moments without a year."""
+    """Yield the bounds of a key column, where Iceberg and Python have its values in one order.
+
+    So there are none of fractions, for NaN is in no bounds, and none of moments beyond Python's years.
+    """
     # Their own __init__ takes a name and a value, which their base class hides.
     from_least: Any = GreaterThanOrEqual
     to_greatest: Any = LessThanOrEqual

@@ -39,12 +39,12 @@ class Newest:
 
 
 def marker_of(table: LakeTable) -> str:
-    """Where a table's marker is."""
+    """Return the URI of a table's marker."""
     return f"{table.location}/deliveries/LAST"
 
 
 def read(table: LakeTable) -> Newest | None:
-    """Read the marker, by one request; None where there is none."""
+    """Read the marker with one request; return None where there is none."""
     uri = marker_of(table)
     bucket, key = bucket_of(uri)
     try:
@@ -75,10 +75,13 @@ def _write(table: LakeTable, newest: Newest) -> None:
 
 
 def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
-    """Write what was just committed, or what others have committed since; a warning where that fails.
+    """Write the newest delivery to the marker: `mine`, or what others have committed since.
 
-    HAZARD: of two writers the slower one may be the one with the older delivery. So each looks afterwards whether its
-    own is the newest. In a ledger that lacks its own it leaves the marker, which tells what was lost.
+    A warning is logged where that fails.
+
+    HAZARD: of two writers the slower one may be the one with the older delivery. So each looks afterwards
+    whether its own is the newest. In a ledger that lacks its own it leaves the marker, which tells what was
+    lost.
     """
     told = mine
     try:
@@ -95,15 +98,16 @@ def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
 
 
 def _newest(cursor: Cursor, pipeline: str, told: Newest) -> Newest | None:
-    """The ledger's newest delivery; None where it has not delivered `told`."""
+    """Return the ledger's newest delivery; None where it has not delivered `told`."""
     found = row(run(cursor, "ledger", "newest_if_delivered", {"pipeline": pipeline, **asdict(told)}))
     return None if found is None else Newest(**found)
 
 
 def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
-    """Whether the lake has a newer delivery than the ledger; its number is then given to no other.
+    """Return LedgerBehind where the lake's marker names a delivery that the ledger lacks, else None.
 
-    A marker that is older than the ledger, for its writer was killed, is brought up to date.
+    The number of that delivery is then given to no other. A marker that is older than the ledger, because its
+    writer was killed, is brought up to date.
     """
     table = lake.table(pipeline.table)
     told = read(table)
@@ -126,7 +130,10 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
 
 
 def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
-    """Make the marker what the ledger says, once nothing is lost that it told of; or raise."""
+    """Write the ledger's newest delivery to the marker, or remove the marker where there is none; or raise.
+
+    Call it once nothing is lost that the marker told of.
+    """
     with session(dsn) as cursor:
         found = row(run(cursor, "ledger", "newest_delivery", {"pipeline": pipeline}))
     if found is not None:
@@ -140,10 +147,11 @@ def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
 
 
 def keep_numbers_unique(cursor: Cursor, lake: Lake) -> None:
-    """Before a number is given out: where this is not the server or database of the last one, skip what the lake has.
+    """Skip the delivery numbers that the lake has, unless this server and database gave out the last one.
 
-    A sequence starts over when PostgreSQL is restored. Each way to restore it is a start of the server or another
-    database, and so are other things, after which this finds nothing to skip.
+    Call it before a number is given out. A sequence starts over when PostgreSQL is restored. Each way to
+    restore it is a start of the server or another database, and so are other things, after which this finds
+    nothing to skip.
     """
     if run(cursor, "ledger", "same_server").fetchone() == (True,):
         return

@@ -38,7 +38,7 @@ class ObjectStore:
     region: str
 
     def open(self, *, connect_seconds: float = 5, request_seconds: float = 30) -> fs.S3FileSystem:
-        """A patient client: an endpoint that takes 4 s an answer fails with the library's own default."""
+        """Open a patient client: by the library's own default, an endpoint that takes 4 s an answer fails."""
         return fs.S3FileSystem(
             endpoint_override=self.endpoint,
             region=self.region,
@@ -102,7 +102,7 @@ class ObjectWriter:
         self._waiting_bytes: Counter[Any] = Counter()
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """`rows` have the table's columns, in any order."""
+        """Take rows with the table's columns, in any order; write what fills a row group of its partition."""
         for value, part in split(rows, self._spec.partitioning):
             columns = [part.column(name) for name in self._spec.schema.names]
             batch = pa.RecordBatch.from_arrays(columns, schema=self._spec.schema)
@@ -114,7 +114,7 @@ class ObjectWriter:
             self._write_waiting(max(self._waiting_bytes, key=lambda value: self._waiting_bytes[value]))
 
     def close(self) -> list[StagedFile]:
-        """Finish every object; returns all that were written."""
+        """Finish every object; return all that were written."""
         for value in list(self._waiting):
             self._write_waiting(value)
             if value in self._open:
@@ -124,7 +124,10 @@ class ObjectWriter:
         return self._done
 
     def abort(self) -> None:
-        """Give up what is open: pyarrow may still complete it; no metadata refers to it, and the sweeper removes it."""
+        """Give up what is open: pyarrow may still complete it, and no metadata refers to it.
+
+        The sweeper removes it.
+        """
         self._waiting.clear()
         self._waiting_bytes.clear()
         self._open.clear()
@@ -173,7 +176,7 @@ class ObjectWriter:
 
 
 def path_of(spec: FileSpec, value: Any) -> str:
-    """The folder of the objects with the partition value `value`."""
+    """Return the folder of the objects with the partition value `value`."""
     if spec.partitioning is None:
         return f"{spec.prefix}/{spec.folder}"
     by = spec.partitioning
@@ -182,7 +185,7 @@ def path_of(spec: FileSpec, value: Any) -> str:
 
 
 def readable(value: Any, transform: str) -> str:
-    """A partition value as people write it: 2013-01-01 for a day."""
+    """Write a partition value as people do: 2013-01-01 for a day."""
     if value is None:
         return "__HIVE_DEFAULT_PARTITION__"  # what readers of such folders take for null
     unit = UNITS.get(transform)
@@ -190,7 +193,7 @@ def readable(value: Any, transform: str) -> str:
 
 
 def split(rows: pa.RecordBatch, by: Partitioning | None) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """(partition value, its rows) for each partition that `rows` has."""
+    """Yield (partition value, its rows) for each partition that `rows` has."""
     if rows.num_rows == 0:
         return
     if by is None:
@@ -209,7 +212,7 @@ def split(rows: pa.RecordBatch, by: Partitioning | None) -> Iterator[tuple[Any, 
 
 
 def partition_values(values: pa.Array, transform: str) -> pa.Array:
-    """Iceberg's partition values: hours, days or months since 1970, or the values themselves."""
+    """Return Iceberg's partition values: hours, days or months since 1970, or the values themselves."""
     if transform == "identity":
         return values
     nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None

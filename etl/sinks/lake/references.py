@@ -43,7 +43,7 @@ class Owner:
 
 
 def owner_of(uri: str) -> Owner | None:
-    """Whose the data file, delivery manifest or draft at `uri` is; None for every other object."""
+    """Name the owner of the data file, delivery manifest or draft at `uri`; None for every other object."""
     if found := _DATA.search(uri):
         return Owner(delivery_id=int(found[3]), stream_id=found[1], batch_id=int(found[2]))
     if found := _MANIFEST.search(uri):
@@ -56,8 +56,10 @@ def owner_of(uri: str) -> Owner | None:
 
 
 def is_of(owner: Owner, attempt: Mapping[str, Any]) -> bool:
-    """Whether the name means this attempt and not another one of the same number: of another database that
-    shares the lake, or from before PostgreSQL went back in time."""
+    """Tell whether the name means this attempt and not another one of the same number.
+
+    The other may be of another database that shares the lake, or from before PostgreSQL went back in time.
+    """
     said = {"run": owner.run, "stream_id": owner.stream_id, "batch_id": owner.batch_id}
     return all(value is None or value == attempt[name] for name, value in said.items())
 
@@ -65,7 +67,7 @@ def is_of(owner: Owner, attempt: Mapping[str, Any]) -> bool:
 def retained_pointers(
     cursor: Cursor, pipeline: str, tables: Sequence[LakeTable], horizon: dt.timedelta
 ) -> list[list[str]]:
-    """For each of the two tables, every metadata location that was in force within the horizon, and now."""
+    """Return, for each of the two tables, all metadata locations in force within the horizon, and now."""
     values = {"pipeline": pipeline, "horizon": horizon}
     found = run(cursor, "sweep", "retained_pointers", values).fetchall()
     recorded = [{one[number] for one in found} for number in (0, 1)]
@@ -74,7 +76,7 @@ def retained_pointers(
 
 
 def referenced(table: LakeTable, pointers: Iterable[str], *, whole: str | None = None) -> Iterator[str]:
-    """The URI of every object that a reader of the metadata at one of `pointers`, or at `whole`, may open.
+    """Yield the URI of every object that a reader of the metadata at `pointers`, or at `whole`, may open.
 
     Each is read once. What is gone references nothing any more, but FileNotFoundError is raised when a reader
     of `whole` would miss it. The metadata files that each of them followed are named as well: a table's first
@@ -108,7 +110,7 @@ def _walk(
 
 
 def _each(pool: Executor, read: Callable[[A], B], items: Sequence[A], *, strict: bool) -> Iterator[B]:
-    """What `read` makes of each item, several at a time; without those that are gone, unless `strict`."""
+    """Yield what `read` makes of each item, several at a time; skip those that are gone, unless `strict`."""
 
     def one(item: A) -> B | None:
         try:
@@ -130,7 +132,7 @@ def _files(table: LakeTable, manifest: ManifestFile) -> list[str]:
 
 
 def current_files(table: LakeTable, metadata: TableMetadata | None) -> dict[str, tuple[int, int]]:
-    """(rows, bytes) of every data file in the current snapshot, by URI."""
+    """Return (rows, bytes) of every data file in the current snapshot, by URI."""
     snapshot = metadata.current_snapshot() if metadata else None
     found: dict[str, tuple[int, int]] = {}
     if snapshot is None:

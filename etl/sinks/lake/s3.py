@@ -37,7 +37,7 @@ class Upload:
 
 
 def s3_client(store: ObjectStore) -> S3Client:
-    """A client of this store, which several threads may use; credentials come from the standard AWS chain."""
+    """Return a client of this store for several threads; its credentials come from the standard AWS chain."""
     return _client(store, aws_environment())
 
 
@@ -46,7 +46,7 @@ def _client(
     store: ObjectStore,
     environment: tuple[tuple[str, str], ...],  # noqa: ARG001 - of another one is another client
 ) -> S3Client:
-    """Made once: it takes a tenth of a second and more."""
+    """Make a client, once for each store and environment: it takes a tenth of a second and more."""
     import boto3
     from botocore.config import Config
 
@@ -65,13 +65,13 @@ def _client(
 
 
 def bucket_of(uri: str) -> tuple[str, str]:
-    """(bucket, key) of an s3:// URI."""
+    """Split an s3:// URI into (bucket, key)."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     return bucket, key
 
 
 def translated(error: BotoCoreError | ClientError, uri: str) -> SluiceError:
-    """What a failed request means for a person."""
+    """Return the error that tells a person what a failed request means."""
     status = status_of(error)
     if status in (401, 403):
         remedy = "check the AWS credentials and what they may do there"
@@ -84,14 +84,14 @@ def translated(error: BotoCoreError | ClientError, uri: str) -> SluiceError:
 
 
 def status_of(error: BotoCoreError | ClientError) -> int | None:
-    """The HTTP status of a failed request, where there was an answer."""
+    """Return the HTTP status of a failed request; None where there was no answer."""
     if not isinstance(error, ClientError):
         return None
     return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
 
 
 def stored(client: S3Client, folder: str) -> Iterator[Stored]:
-    """Every object below `folder`, page by page."""
+    """Yield every object below `folder`, page by page."""
     bucket, prefix = bucket_of(folder.rstrip("/") + "/")
     try:
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
@@ -103,7 +103,7 @@ def stored(client: S3Client, folder: str) -> Iterator[Stored]:
 
 
 def unfinished(client: S3Client, folder: str) -> list[Upload] | None:
-    """Every unfinished upload below `folder`; None where the store can't list them."""
+    """Return every unfinished upload below `folder`; None where the store can't list them."""
     bucket, prefix = bucket_of(folder.rstrip("/") + "/")
     try:
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)

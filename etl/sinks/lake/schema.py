@@ -46,7 +46,7 @@ _TYPES: dict[pa.DataType, IcebergType] = {
 
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
-    """The table's schema: `columns`, then the three that name the delivery."""
+    """Return the table's schema: `columns`, then the three that name the delivery."""
     named = [(field.name, field.type) for field in (*columns, *IDENTITY)]
     after = FIRST_FIELD_ID + len(named)
     return Schema(
@@ -66,7 +66,7 @@ def _iceberg_type(kind: pa.DataType, element_id: int) -> IcebergType:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema that Parquet files are written with: Iceberg's ids in the fields' metadata."""
+    """Return the Arrow schema that Parquet files are written with: Iceberg's ids in the fields' metadata."""
     arrow: dict[IcebergType, pa.DataType] = {iceberg: kind for kind, iceberg in _TYPES.items()}
 
     def field(nested: NestedField) -> pa.Field:
@@ -87,7 +87,7 @@ def _id(number: int) -> dict[str, str]:
 
 
 def partition_spec(partition: Partition | None, schema: Schema) -> PartitionSpec:
-    """Iceberg's spec; the field is named as Iceberg's own writers do: <column>_day."""
+    """Return Iceberg's partition spec; its field is named as Iceberg's own writers do: <column>_day."""
     if partition is None:
         return UNPARTITIONED_PARTITION_SPEC
     suffix = "" if partition.kind == "identity" else f"_{partition.kind}"
@@ -102,7 +102,7 @@ def partition_spec(partition: Partition | None, schema: Schema) -> PartitionSpec
 
 
 def difference_of(found: Schema, wanted: pa.Schema | Schema) -> Difference:
-    """What a table of the schema `found` lacks of `wanted`."""
+    """Return how a table of the schema `found` differs from `wanted`."""
 
     def kinds(of: Schema | pa.Schema) -> dict[str, Kind]:
         arrow = arrow_schema(of) if isinstance(of, Schema) else of
@@ -112,7 +112,7 @@ def difference_of(found: Schema, wanted: pa.Schema | Schema) -> Difference:
 
 
 def evolved(update: UpdateSchema, found: Schema, wanted: pa.Schema) -> Schema:
-    """`found` with the columns of `wanted` that it lacks; they come before Sluice's own, which end every row."""
+    """Return `found` with columns added and widened as in `wanted`; Sluice's own still end every row."""
     different = difference_of(found, wanted)
     own = next(field.name for field in found.fields if field.name.startswith("_"))
     for name in different.added:
@@ -123,7 +123,7 @@ def evolved(update: UpdateSchema, found: Schema, wanted: pa.Schema) -> Schema:
 
 
 def partitioned_by(metadata: TableMetadata) -> tuple[str | None, str] | None:
-    """The column and the kind."""
+    """Return the column and the kind that the table is partitioned by; None where it is not."""
     fields = metadata.spec().fields
     return (
         (metadata.schema().find_column_name(fields[0].source_id), str(fields[0].transform))

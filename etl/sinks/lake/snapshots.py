@@ -17,30 +17,29 @@ _NAME = re.compile(r"/([0-9a-f-]{36})-m\d+\.avro$")
 
 
 def draft_name(delivery_id: int, run_id: str) -> uuid.UUID:
-    """A name for one draft's metadata objects that tells whose they are: four bytes of the run, six random ones, then
-    the delivery's number.
+    """Make a name for one draft's metadata objects that tells whose they are.
 
-    The sweeper may remove an object only when it knows the attempt that wrote it; the number alone may be another
-    database's as well.
+    It is four bytes of the run, six random ones, then the delivery's number. The sweeper may remove an object
+    only when it knows the attempt that wrote it; the number alone may be another database's as well.
     """
     run = uuid.UUID(run_id).bytes[:4]
     return uuid.UUID(bytes=run + secrets.token_bytes(6) + delivery_id.to_bytes(6, "big"))
 
 
 def drafted_by(name: uuid.UUID) -> int:
-    """The delivery id within a name that `draft_name` made."""
+    """Return the delivery id within a name that `draft_name` made."""
     return int.from_bytes(name.bytes[10:], "big")
 
 
 def drafting_run(name: uuid.UUID) -> str:
-    """The first 8 characters of the run's id within such a name."""
+    """Return the first 8 characters of the run's id within a name that `draft_name` made."""
     return name.hex[:8]
 
 
 def merge_append(
     change: Transaction, io: FileIO, name: uuid.UUID, properties: Mapping[str, str]
 ) -> _MergeAppendFiles:
-    """pyiceberg's merge append, its manifests under `name`, which its own short form can't be given."""
+    """Return pyiceberg's merge append with manifests under `name`: its own short form takes no name."""
     return _MergeAppendFiles(
         operation=Operation.APPEND,
         transaction=change,
@@ -74,7 +73,7 @@ class Overwrite(_OverwriteFiles):
         self._touched: dict[ManifestFile, list[ManifestEntry]] = {}
 
     def take_out(self, uris: frozenset[str] | None, likely: Collection[int]) -> int:
-        """Take these objects out of the table, None: all; returns how many it had.
+        """Take these objects (None: all) out of the table; return how many of them it had.
 
         They were probably added by one of the deliveries `likely`, or are in a manifest merged since.
         """
@@ -94,7 +93,7 @@ class Overwrite(_OverwriteFiles):
         return len(self._deleted_data_files)
 
     def _build_delete_files_partition_predicate(self) -> None:
-        """Nothing here goes by partitions."""
+        """Do nothing: no object here is deleted by its partition."""
 
     def _deleted_entries(self) -> list[ManifestEntry]:
         return [
@@ -108,7 +107,7 @@ class Overwrite(_OverwriteFiles):
         return [left for manifest in self._base for left in self._left_of(manifest)]
 
     def _left_of(self, manifest: ManifestFile) -> list[ManifestFile]:
-        """The manifest without the entries that leave: as it is, written anew, or none."""
+        """Return the manifest without the entries that leave: as it is, written anew, or none."""
         if manifest not in self._touched:
             return [manifest]
         left = [one for one in self._touched[manifest] if one.data_file not in self._deleted_data_files]
@@ -131,7 +130,7 @@ def _entry(one: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | N
 
 
 def _is_by(manifest: ManifestFile, deliveries: Collection[int]) -> bool:
-    """Whether one of these deliveries wrote the manifest, as its name says."""
+    """Tell whether one of these deliveries wrote the manifest, as its name says."""
     found = _NAME.search(manifest.manifest_path)
     return found is not None and drafted_by(uuid.UUID(found[1])) in deliveries
 

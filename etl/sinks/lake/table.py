@@ -83,7 +83,7 @@ class Lake:
         self.store = store
 
     def properties(self) -> dict[str, str]:
-        """pyiceberg's settings for this store; credentials come from the AWS chain."""
+        """Return pyiceberg's settings for this store; credentials come from the AWS chain."""
         found = {
             "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
             "s3.region": self.store.region,
@@ -98,16 +98,16 @@ class Lake:
         return load_file_io(self.properties(), self.root)
 
     def table(self, name: str) -> LakeTable:
-        """The table `schema.name`."""
+        """Return the table `schema.name`."""
         namespace, _, table = name.rpartition(".")
         return LakeTable(lake=self, namespace=namespace, name=table)
 
     def write_text(self, uri: str, text: str) -> None:
-        """A whole object, or none."""
+        """Write `text` to a whole object, or write none."""
         self.write_bytes(uri, text.encode())
 
     def write_bytes(self, uri: str, content: bytes) -> None:
-        """A whole object, or none."""
+        """Write `content` to a whole object, or write none."""
         with self.io.new_output(uri).create(overwrite=True) as sink:
             sink.write(content)
 
@@ -116,21 +116,21 @@ class Lake:
             return str(source.read().decode())
 
     def open(self, uri: str) -> NativeFile:
-        """An object, to be read at random."""
+        """Open an object to be read at random."""
         return self._s3.open_input_file(uri.removeprefix("s3://"))
 
     def size(self, uri: str) -> int | None:
-        """The object's bytes, or None where there is no object."""
+        """Return the object's size in bytes, or None where there is no object."""
         found = self._s3.get_file_info(uri.removeprefix("s3://"))
         return found.size if found.type == FileType.File else None
 
     def gone(self, uris: Sequence[str]) -> list[str]:
-        """Those of these objects that are not there."""
+        """Return those of `uris` where there is no object."""
         with ThreadPoolExecutor(READERS) as pool:
             return [uri for uri, size in zip(uris, pool.map(self.size, uris), strict=True) if size is None]
 
     def listing(self, folder: str) -> list[str]:
-        """The URIs of all objects below `folder`."""
+        """Return the URIs of all objects below `folder`."""
         selector = FileSelector(folder.removeprefix("s3://"), recursive=True, allow_not_found=True)
         return [
             f"s3://{found.path}" for found in self._s3.get_file_info(selector) if found.type == FileType.File
@@ -151,7 +151,7 @@ class _Drafts(SqlCatalog):
         self._io = lake.io
 
     def _load_file_io(self, *_: object, **__: object) -> FileIO:
-        """The lake's own, whose connections are open; pyiceberg would make another for each draft."""
+        """Return the lake's own FileIO, with open connections; pyiceberg would make one for each draft."""
         return self._io
 
     def commit_table(
@@ -181,12 +181,15 @@ class LakeTable:
         return {"catalog": CATALOG, "namespace": self.namespace, "table": self.name}
 
     def pointer(self, cursor: Cursor) -> str | None:
-        """Where the current metadata is; None when there is no table."""
+        """Return where the table's current metadata is; None when there is no table."""
         found = run(cursor, "ledger", "pointer", self._row).fetchone()
         return None if found is None else found[0]
 
     def create(self, cursor: Cursor, columns: pa.Schema, partition: Partition | None) -> None:
-        """Create the table where it does not exist; refuse one with other columns or partitions."""
+        """Create the table where it does not exist; refuse one with other columns or partitions.
+
+        Raises TableRefused.
+        """
         schema = iceberg_schema(columns)
         pointer = self.pointer(cursor)
         if pointer is not None:
@@ -206,11 +209,11 @@ class LakeTable:
         run(cursor, "ledger", "create_pointer", {**self._row, "location": location})
 
     def load(self, pointer: str) -> TableMetadata:
-        """The metadata at `pointer`."""
+        """Read the table's metadata at `pointer`."""
         return FromInputFile.table_metadata(self.lake.io.new_input(pointer))
 
     def at(self, pointer: str, name: uuid.UUID | None = None) -> Table:
-        """pyiceberg's view of the table as of `pointer`; a commit to it makes a draft under `name`."""
+        """Return pyiceberg's view of the table as of `pointer`; a commit to it makes a draft under `name`."""
         return Table(
             identifier=(self.namespace, self.name),
             metadata=self.load(pointer),
@@ -220,7 +223,7 @@ class LakeTable:
         )
 
     def files(self, pointer: str, columns: pa.Schema, *, stream_id: str, batch_id: int) -> FileSpec:
-        """How executors write objects of `columns` for this table; columns that it lacks have the ids to come."""
+        """Return how executors write objects of `columns`; those that the table lacks have the ids to come."""
         table = self.at(pointer)
         schema = evolved(table.transaction().update_schema(), table.schema(), columns)
         spec = table.metadata.spec()
@@ -251,11 +254,14 @@ class LakeTable:
         as_found: bool = False,
         replace: bool = False,
     ) -> Draft:
-        """Metadata that adds `files` to the table as of `base`, and has the objects `without` of some deliveries no
-        longer (`replace`: none but `files`; `as_found`: though some are missing already). The table gains the columns of
-        `written` that it lacks.
+        """Write metadata that adds `files` to the table as of `base` and takes out the objects `without`.
 
-        Old snapshots are expired in the same step, save those that a user's tag or branch holds; no object is deleted.
+        These are of the deliveries `of`. `replace`: nothing but `files` stays; `as_found`: some may be
+        missing already. The table gains the columns of `written` that it lacks. Old snapshots are expired in
+        the same step, save those that a user's tag or branch holds; no object is deleted.
+
+        Raises ServiceAway where another run has changed the columns since, NeedsPerson where an object of
+        `without` is missing.
         """
         name = draft_name(int(properties["sluice.delivery"]), run_id)
         table = self.at(base, name)
@@ -278,15 +284,15 @@ class LakeTable:
         )
 
     def last_delivery(self, location: str) -> int:
-        """Which delivery this metadata is of, or what somebody else made of it since; 0: of none."""
+        """Return the last delivery in the metadata at `location`, whoever changed it since; 0: none."""
         return int(self.load(location).properties.get(LAST_DELIVERY, 0)) if location else 0
 
     def lacks(self, base: str, written: pa.Schema) -> bool:
-        """Whether a draft would change the table's columns."""
+        """Tell whether a draft would change the table's columns."""
         return bool(difference_of(self.load(base).schema(), written))
 
     def _evolve(self, change: Transaction, written: pa.Schema) -> None:
-        """Add and widen columns, or raise ServiceAway where another run has made them others since."""
+        """Add and widen columns as in `written`; raise ServiceAway where another run did so otherwise."""
         if difference_of(change.table_metadata.schema(), written):
             with change.update_schema() as update:
                 evolved(update, change.table_metadata.schema(), written)
@@ -301,7 +307,10 @@ class LakeTable:
     def _without(
         self, snapshot: Overwrite, uris: frozenset[str] | None, of: Collection[int], *, as_found: bool
     ) -> Overwrite:
-        """It, with these objects taken out, or NeedsPerson where one is missing, unless `as_found`; None: all."""
+        """Take these objects (None: all) out of the snapshot and return it.
+
+        Raises NeedsPerson where one is missing, unless `as_found`.
+        """
         found = snapshot.take_out(uris, likely=of)
         if uris is not None and found != len(uris) and not as_found:
             raise NeedsPerson(
@@ -314,13 +323,16 @@ class LakeTable:
         return snapshot
 
     def swap(self, cursor: Cursor, draft: Draft) -> bool:
-        """Publish a draft with the caller's transaction; False when the pointer is not at its base."""
+        """Publish a draft with the caller's transaction; return False when the pointer is not at its base."""
         values = {**self._row, "location": draft.location, "base": draft.base}
         return run(cursor, "ledger", "swap_pointer", values).rowcount == 1
 
 
 def _expired(metadata: TableMetadata) -> list[int]:
-    """The snapshots beyond the retained ones; pyiceberg would refuse all for one that a tag or branch holds."""
+    """Return the ids of snapshots beyond the retained ones, save those that a tag or branch holds.
+
+    For one of these pyiceberg would refuse to expire any.
+    """
     held = {ref.snapshot_id for ref in metadata.refs.values()}
     snapshots = sorted(metadata.snapshots, key=lambda s: s.sequence_number or 0)
     return [s.snapshot_id for s in snapshots[:-RETAINED_SNAPSHOTS] if s.snapshot_id not in held]
@@ -341,7 +353,7 @@ def _refuse_other(
 
 
 def data_files(metadata: TableMetadata, files: Sequence[StagedFile]) -> list[DataFile]:
-    """Iceberg's entries for finished objects, from their footers alone."""
+    """Build Iceberg's entries for finished objects, from their footers alone."""
     plan = compute_statistics_plan(metadata.schema(), metadata.properties)
     ids = parquet_path_to_id_mapping(metadata.schema())
     spec = metadata.spec()
@@ -368,5 +380,5 @@ def data_files(metadata: TableMetadata, files: Sequence[StagedFile]) -> list[Dat
 
 
 def manifest_text(content: Mapping[str, Any]) -> str:
-    """The delivery manifest's JSON."""
+    """Return the delivery manifest as JSON text."""
     return json.dumps(content, indent=1, sort_keys=True)

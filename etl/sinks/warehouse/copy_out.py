@@ -21,7 +21,7 @@ CHUNK_BYTES = 8 << 20  # of COPY's text, parsed at a time
 
 
 def exact(fields: Iterable[pa.Field]) -> sql.Composed:
-    """Columns of a query, each value in the form that `copy_rows` reads without a loss."""
+    """Return columns of a query, each value in the form that `copy_rows` reads without a loss."""
     return sql.SQL(", ").join(
         statement("audit", f"exact_{form_of(f.type)}", column=sql.Identifier(f.name)) for f in fields
     )
@@ -86,7 +86,7 @@ class _CopiedRows:
 
 
 def _csv_type(kind: pa.DataType) -> pa.DataType:
-    """What the CSV reader makes of the exact form of a `kind`."""
+    """Return the type that the CSV reader makes of the exact form of a `kind`."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_date(kind):
@@ -101,7 +101,7 @@ def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _unhex(values: pa.Array) -> pa.Array:
-    """Hexadecimal text to bytes, all values at once."""
+    """Turn hexadecimal text into bytes, all values at once."""
     if values.offset:
         values = pa.concat_arrays([values])
     validity, offsets, data = values.buffers()

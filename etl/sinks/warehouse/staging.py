@@ -149,7 +149,7 @@ class _Feed:
 
 
 def quarantine_wire(rows: pa.RecordBatch, names: list[str], number: int) -> pa.RecordBatch:
-    """The rows as the quarantine staging table takes them: reasons, source_path, raw, row, _task."""
+    """Return the rows as the quarantine staging table takes them: reasons, source_path, raw, row, _task."""
     malformed = rows.column("_raw").is_valid().to_pylist()
     values = json_rows(rows.select(names))
     raw = [
@@ -168,14 +168,14 @@ def quarantine_wire(rows: pa.RecordBatch, names: list[str], number: int) -> pa.R
 
 
 def json_rows(rows: pa.RecordBatch) -> list[str]:
-    """Each row as JSON text; what JSON has no type for is written as text."""
+    """Write each row as JSON text; what JSON has no type for is written as text."""
     columns = [plain_values(column) for column in rows.columns]
     encode = json.JSONEncoder(default=_as_text).encode  # json.dumps would make one for every row
     return [encode(dict(zip(rows.schema.names, row, strict=True))) for row in zip(*columns, strict=True)]
 
 
 def plain_values(values: pa.Array) -> list[Any]:
-    """Python values; moments as ISO text, because Python's own end at the year 9999."""
+    """Return the values as Python's, moments as ISO text, because Python's own end at the year 9999."""
     kind = values.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         values = values.cast(pa.string())

@@ -40,14 +40,14 @@ _TYPES = {
 
 
 def common_kind(text: str) -> pa.DataType | str:
-    """The common type that PostgreSQL calls so; `text` itself where there is none."""
+    """Return the common type that PostgreSQL calls `text`; `text` itself where there is none."""
     if found := re.fullmatch(r"numeric\((\d+),(-?\d+)\)", text):
         return pa.decimal128(int(found[1]), int(found[2])) if int(found[1]) <= 38 else text
     return next((kind for kind, name in _TYPES.items() if name == text), text)
 
 
 def postgres_type(kind: pa.DataType) -> str:
-    """The PostgreSQL type of a common type, as format_type() writes it."""
+    """Return the PostgreSQL type of a common type, as format_type() writes it."""
     if pa.types.is_decimal128(kind):
         return f"numeric({kind.precision},{kind.scale})"
     return _TYPES[kind]
@@ -72,7 +72,7 @@ class Warehouse:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key columns of an upsert sink, which no row may lack."""
+        """Return the key columns of an upsert sink, which no row may lack; none for another sink."""
         return self.sink.keys if isinstance(self.sink, Upsert) else ()
 
     @property
@@ -82,7 +82,7 @@ class Warehouse:
 
     @property
     def _same_key(self) -> sql.Composed:
-        """Of the table `t` and something staged `s`."""
+        """Return the condition that a row of the table `t` and a staged one `s` have the same key."""
         same = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in self.keys)
         return sql.SQL(" AND ").join(same)
 
@@ -91,20 +91,20 @@ class Warehouse:
         return self._named("key")
 
     def _named(self, what: str) -> str:
-        """An index's name: no other table of the schema has it, and PostgreSQL does not cut it (63 bytes)."""
+        """Name an index as no other table of the schema does, and so that PostgreSQL does not cut it (63 bytes)."""
         table = self.table_name
         if len(table.encode()) > 48:
             table = f"{table.encode()[:39].decode(errors='ignore')}_{zlib.crc32(table.encode()):08x}"
         return f"{table}_sluice_{what}"
 
     def lacks(self, cursor: Cursor) -> list[str] | None:
-        """The columns that the table is to gain; None: it is not there."""
+        """Return the columns that the table is to gain; None where it is not there."""
         if not self._there(cursor, self.table_name):
             return None
         return list(self._difference(cursor, self.target.as_string(cursor)).added)
 
     def open(self, cursor: Cursor) -> None:
-        """Create the table where it does not exist; refuse one that a merge could fail on."""
+        """Create the table where it does not exist; raise TableRefused for one that a merge could fail on."""
         ensure_schema(cursor, self.table_schema)
         columns = _definitions(self.columns)
         if not self._there(cursor, self.table_name):
@@ -132,14 +132,17 @@ class Warehouse:
             ) from error
 
     def _index(self, cursor: Cursor, name: str, create: str, **parts: sql.Composable) -> None:
-        """Create an index where it is missing. Asked first: IF NOT EXISTS would wait for all who write to the table."""
+        """Create an index where it is missing.
+
+        It looks first: IF NOT EXISTS would wait for all who write to the table.
+        """
         if not self._there(cursor, name):
             lock_schemas(cursor)
             index = sql.Identifier(name)
             cursor.execute(statement("warehouse", create, target=self.target, index=index, **parts))
 
     def _there(self, cursor: Cursor, name: str) -> bool:
-        """Whether the schema has a table or an index of this name."""
+        """Tell whether the schema has a table or an index of this name."""
         whole = sql.Identifier(self.table_schema, name).as_string(cursor)
         return run(cursor, "warehouse", "is_there", {"name": whole}).fetchone() == (True,)
 
@@ -158,7 +161,7 @@ class Warehouse:
         return [*different.others, *(f"{column} is missing, the pipeline delivers it" for column in missing)]
 
     def _difference(self, cursor: Cursor, name: str) -> Difference:
-        """What the table `name` lacks of this pipeline's columns."""
+        """Return how the table `name` differs from this pipeline's columns."""
         found = {
             c["name"]: common_kind(c["type"])
             for c in rows(run(cursor, "warehouse", "table_columns", {"table": name}))
@@ -167,7 +170,7 @@ class Warehouse:
         return difference(found, wanted | {"_stream_id": "uuid"}, postgres_type)
 
     def evolve(self, cursor: Cursor) -> None:
-        """Give the table the columns that it lacks, within the caller's transaction; TableRefused where it can't."""
+        """Add and widen columns within the caller's transaction; raise TableRefused where that can't be."""
         name = self.target.as_string(cursor)
         different = self._difference(cursor, name)
         if different.others:
@@ -194,7 +197,7 @@ class Warehouse:
             ) from error
 
     def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
-        """What could make a merge fail or change its rows."""
+        """Return what could make a merge fail or change its rows."""
         key_index = sql.Identifier(self.table_schema, self._key_index).as_string(cursor)
         run(
             cursor, "warehouse", "obstacles", {"table": name, "key_index": key_index, "keys": list(self.keys)}
@@ -212,7 +215,10 @@ class Warehouse:
             cursor.execute(statement("warehouse", "create_log_staging", staging=staging, columns=columns))
 
     def _collations(self, cursor: Cursor) -> dict[str, sql.Identifier]:
-        """Of the table's columns; staged rows of an upsert are to be compared as the table's are."""
+        """Return the collations of the table's columns that have one of their own; of none without an upsert.
+
+        Staged rows of an upsert are to be compared as the table's are.
+        """
         if not isinstance(self.sink, Upsert):
             return {}
         run(cursor, "warehouse", "collations", {"table": self.target.as_string(cursor)})
@@ -260,10 +266,11 @@ class Warehouse:
     def ask(
         self, cursor: Cursor, tables: StagingTables, tasks: Sequence[int], replaced: Sequence[int]
     ) -> int:
-        """Note which keys need the change log once the `replaced` deliveries' rows are gone; how many are new.
+        """Note keys that need the change log once the rows of `replaced` are gone; return how many are new.
 
-        These are keys whose row none of the rows that the `tasks` staged is sure to win over all it had covered; and those
-        of `replaced` rows in the log's staging table, where the table is not taken to be right.
+        These are keys whose row none of the rows that the `tasks` staged is sure to win over all it had
+        covered; and those of `replaced` rows in the log's staging table, where the table is not taken to be
+        right.
         """
         assert isinstance(self.sink, Upsert)
         # A replay may bring the very column, which the table then gains with its commit.
@@ -287,7 +294,7 @@ class Warehouse:
         return cursor.rowcount
 
     def put_back(self, cursor: Cursor, log: str, tasks: Sequence[int], *, expected: int) -> None:
-        """Give each key that an upsert sink's table has not the newest of its staged changes, or raise StagingLost."""
+        """Give each key that an upsert table lacks the newest of its staged changes, or raise StagingLost."""
         assert isinstance(self.sink, Upsert)
         _require_staged(cursor, log, tasks, expected)
         put_back = statement(
@@ -317,12 +324,12 @@ def merge_quarantine(
 
 
 def staging_left(cursor: Cursor, pipeline: str) -> list[str]:
-    """The staging tables of the pipeline's attempts that can't commit any more."""
+    """Return the staging tables of the pipeline's attempts that can't commit any more."""
     return [name for (name,) in run(cursor, "warehouse", "staging_left", {"pipeline": pipeline}).fetchall()]
 
 
 def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
-    """Drop such tables, each in a transaction of its own; returns those that a zombie still writes to."""
+    """Drop these staging tables, each in its own transaction; return those that a zombie still writes to."""
     busy = []
     for table in tables:
         try:

@@ -34,7 +34,7 @@ class Name:
 
     @classmethod
     def of(cls, text: str) -> Name:
-        """`schema.name`, or SetupError."""
+        """Parse `schema.name`, or raise SetupError."""
         if table_problems(text):
             raise SetupError(
                 f"{text!r} can't be published", remedy="name it schema.name, such as reports.departures"
@@ -56,9 +56,9 @@ class Name:
 
 @contextmanager
 def made_anew(cursor: Cursor, pipeline: str, target: sql.Identifier, *, dropped: bool) -> Iterator[None]:
-    """The pipeline's views follow what is done within to its table; `dropped`: they are not there meanwhile.
+    """Make the pipeline's views follow what is done to its table within; `dropped`: drop them meanwhile.
 
-    TableRefused, with the way out, where one of them can't be made anew.
+    Raises TableRefused, with the way out, where one of them can't be made anew.
     """
     names = [
         Name(schema=schema, name=name)
@@ -81,9 +81,10 @@ def made_anew(cursor: Cursor, pipeline: str, target: sql.Identifier, *, dropped:
 def make_view(
     cursor: Cursor, name: Name, target: sql.Identifier, given: Sequence[Given] | None = None
 ) -> None:
-    """Show the table's own columns; `given`: what people gave the view that was dropped, None: it may be there.
+    """Make the view show the table's own columns.
 
-    TableRefused where something depends on a view that has to be dropped for it.
+    `given`: what people gave the view that was dropped, None: it may be there. Raises TableRefused where
+    something depends on a view that has to be dropped for it.
     """
     system = {"table": target.as_string(cursor), "system": list(SYSTEM_COLUMNS)}
     columns = [column for (column,) in run(cursor, "published", "columns", system).fetchall()]
@@ -107,7 +108,7 @@ def make_view(
 
 
 def drop_view(cursor: Cursor, name: Name) -> list[Given]:
-    """Remove the view; returns what people gave it. TableRefused where something depends on it."""
+    """Remove the view and return what people gave it. Raises TableRefused where something depends on it."""
     given = _given(cursor, name)
     try:
         cursor.execute(statement("published", "drop_view", view=name.view))
@@ -120,14 +121,14 @@ def drop_view(cursor: Cursor, name: Name) -> list[Given]:
 
 
 def relation_kind(cursor: Cursor, name: Name) -> str | None:
-    """What PostgreSQL has under the name, as pg_class says it: `v` is a view. None: nothing."""
+    """Return what PostgreSQL has under the name, as pg_class says it: `v` is a view. None: nothing."""
     found = run(cursor, "published", "relation_kind", {"view": name.view.as_string(cursor)}).fetchone()
     return None if found is None else str(found[0])
 
 
 @contextmanager
 def way_out(name: Name) -> Iterator[None]:
-    """TableRefused, with what to do, where PostgreSQL refuses to change a view that was published before."""
+    """Raise TableRefused, with what to do, where PostgreSQL refuses to change a published view."""
     try:
         yield
     except (
@@ -152,7 +153,7 @@ def _given(cursor: Cursor, name: Name) -> list[Given]:
 
 
 def _texts(cursor: Cursor, query: str, name: Name) -> list[str]:
-    """Statements that PostgreSQL makes of what it knows of the view."""
+    """Return the statements that PostgreSQL makes of what it knows of the view."""
     view = {"view": name.view.as_string(cursor)}
     return [text for (text,) in run(cursor, "published", query, view).fetchall()]
 
