@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def require_evaluable(suite: CompiledSuite, frame: DataFrame) -> None:
-    """VerdictUnknown for the first rule that fails over the rows of `frame`; nothing, if it was no rule's fault.
+    """Raise VerdictUnknown for the first rule that fails over the rows of `frame`; return if none does.
 
-    It is none's when all rules together can be evaluated, and when the rows can't be had without them. Each look
-    is a pass over the batch that writes nothing.
+    It is no rule's fault when all rules together can be evaluated, or when the rows can't be had even without
+    them. Each look is a pass over the batch that writes nothing.
     """
     together = frame.observe("alone", *suite.aggregates) if suite.aggregates else frame
     if _failure(together.select("*", *suite.flags)) is None or _failure(frame) is not None:
@@ -46,7 +46,7 @@ def _failure(frame: DataFrame | None) -> Exception | None:
 
 
 def _why(wrong: Exception) -> str:
-    """What Spark says of it in a line; of an error in GX's own Python, that error."""
+    """Say in a line what Spark says of the error; for an error in GX's own Python, what that error says."""
     # Within foreachBatch it may come as py4j's own error, which has Spark's behind a line of its own.
     text = str(getattr(wrong, "java_exception", None) or wrong)
     if "java.lang.StackOverflowError" in text:

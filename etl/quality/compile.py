@@ -52,12 +52,12 @@ class CompiledSuite:
 
     @property
     def elsewhere(self) -> tuple[CompiledRule, ...]:
-        """The rules that need GX itself on the whole staged output."""
+        """Return the rules that need GX itself on the whole staged output."""
         return tuple(rule for rule in self.rules if rule.plan is None)
 
     @property
     def looks_back(self) -> int:
-        """The batches before that its rules compare with."""
+        """Return how many batches before this one the suite's rules compare with, at most; 0: none."""
         return max((rule.declared.across.last for rule in self.rules if rule.declared.across), default=0)
 
 
@@ -68,7 +68,7 @@ def compile_suite(
     *,
     measured: Sequence[str] = (),
 ) -> CompiledSuite:
-    """The suite as columns over `schema`; SetupError names every mistake of the suite at once.
+    """Compile the suite to columns over `schema`; raise SetupError with every mistake of the suite at once.
 
     `measured` are the columns whose metrics are kept, which rules across batches may speak of.
     """
@@ -123,7 +123,7 @@ def _compiled(rule: DeclaredRule, planner: Planner) -> CompiledRule:
 
 
 def _refuse_rows_held_too_late(rule: DeclaredRule, why: str) -> None:
-    """A row can only be quarantined by the pass that writes it."""
+    """Raise Refused where the rule would quarantine rows: only the pass that writes a row can do that."""
     from great_expectations.expectations.expectation import (
         ColumnMapExpectation,
         ColumnPairMapExpectation,
@@ -156,7 +156,7 @@ def _stage_rules(rules: Sequence[CompiledRule]) -> tuple[StageRule, ...]:
 
 
 def _words(flags: Sequence[Column]) -> tuple[Column, ...]:
-    """`_flags<w>`: bit i of word w is flag 63*w+i; a null flag is false, as in GX's own counting."""
+    """Pack flags into `_flags<w>`: bit i of word w is flag 63*w+i; a null flag is false, as GX counts it."""
     from pyspark.sql import functions as F
 
     words = []

@@ -27,7 +27,7 @@ EXPRESSIONS = (".condition", ".map", ".aggregate_fn")
 
 
 def runtime() -> dict[str, Any]:
-    """GX's run-time settings for every evaluation: a fresh dict, since GX writes into it."""
+    """Return GX's run-time settings for every evaluation: a fresh dict, since GX writes into it."""
     result_format = {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLES_PER_RULE}
     return {"result_format": result_format, "catch_exceptions": True}
 
@@ -41,7 +41,7 @@ def registered() -> None:
 
 @contextmanager
 def quiet_analysis() -> Iterator[None]:
-    """Within, Spark's analysis errors are raised and not also logged: they are answers here.
+    """Raise Spark's analysis errors within this context without logging them as well: they are answers here.
 
     GX's warnings that its own suite files write row conditions as text are left out too.
     """
@@ -51,7 +51,7 @@ def quiet_analysis() -> Iterator[None]:
 
 
 def engine_over(spark: SparkSession, frame: DataFrame) -> Any:
-    """A GX engine whose one batch is `frame`; GX persists nothing."""
+    """Return a GX engine whose one batch is `frame`; GX persists nothing."""
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 
     registered()
@@ -67,7 +67,7 @@ class Resolved:
 
 
 def resolve(engine: Any, metrics: Iterable[Any]) -> Resolved:
-    """The values of GX's `metrics` on the engine's batch, dependencies included; failures are kept apart."""
+    """Compute GX's `metrics` on the engine's batch, dependencies included; failures are kept apart."""
     graph = dependency_graph(engine, metrics)
     values, aborted = graph.resolve(runtime_configuration=runtime(), show_progress_bars=False)
     failures = {key: str(info["exception_info"].exception_message) for key, info in aborted.items()}
@@ -75,7 +75,7 @@ def resolve(engine: Any, metrics: Iterable[Any]) -> Resolved:
 
 
 def dependency_graph(engine: Any, metrics: Iterable[Any]) -> Any:
-    """GX's graph of the metrics and all below them; GX raises when one has no implementation for Spark."""
+    """Build GX's graph of the metrics and all below them; GX raises where one does not exist for Spark."""
     from great_expectations.validator.validation_graph import ValidationGraph
 
     graph = ValidationGraph(execution_engine=engine)
@@ -96,7 +96,10 @@ class SchemaMetrics:
     known: dict[Any, Any] = field(default_factory=dict)  # metric id -> value
 
     def value(self, metric: Any) -> Any:
-        """The metric's value, no job run; NeedsData when it or a metric below it would look at rows."""
+        """Return the metric's value, no job run.
+
+        Raises NeedsData when the metric or one below it would look at rows.
+        """
         from great_expectations.validator.validation_graph import ValidationGraph
 
         if metric.id in self.known:
@@ -136,7 +139,7 @@ class FilterRecorder:
 
 
 def recording_engine(spark: SparkSession, schema: StructType) -> Any:
-    """An engine whose `get_domain_records` tells which filters GX would apply, instead of applying them."""
+    """Return an engine whose `get_domain_records` tells the filters of GX instead of applying them."""
     from great_expectations.execution_engine.sparkdf_batch_data import SparkDFBatchData
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def evaluate_elsewhere(suite: CompiledSuite, frame: DataFrame) -> Mapping[int, Any]:
-    """GX's results by rule number, of the rules that the pass left open; `frame` is the whole staged output.
+    """Evaluate the rules that the pass left open; return GX's results by rule number.
 
-    VerdictUnknown when GX could not compute one of them: GX itself would report that as a failure.
+    `frame` is the whole staged output. Raises VerdictUnknown when GX could not compute one of them: GX itself
+    would report that as a failure.
     """
     if not suite.elsewhere:
         return {}

@@ -19,7 +19,7 @@ By = Literal["all", "month", "day", "batch"]
 
 
 def past_batches(dsn: str, pipeline: Pipeline, last: int) -> list[PastBatch]:
-    """The stream's last live batches, newest first: what a rule across batches compares with."""
+    """Return the stream's last live batches, newest first: what a rule across batches compares with."""
     if not last:
         return []
     with session(dsn) as cursor:
@@ -52,7 +52,7 @@ class Span:
 
 
 def _as_json(one: ColumnMetrics) -> dict[str, Any]:
-    """The figures, and what the sketches say."""
+    """Return the column's figures and what its sketches say; figures that it lacks are left out."""
     figures = {name: value for name, value in one.json().items() if name not in SKETCHES}
     estimates = {"distinct": one.distinct_estimate()} | {
         name: one.quantile(rank) for name, rank in RANKS.items()
@@ -69,7 +69,10 @@ def spans(
     until: dt.datetime | None = None,
     by: By = "all",
 ) -> list[Span]:
-    """The metrics of each span of live batches, oldest first; no row is read. `until` is exclusive, days are UTC's."""
+    """Return the metrics of each span of live batches, oldest first, without reading a row.
+
+    `until` is exclusive, days are UTC's.
+    """
     migrate(dsn)
     values = {"pipeline": pipeline.name, "since": since, "until": until}
     with session(dsn) as cursor:

@@ -31,11 +31,12 @@ def judge(
     max_quarantine_share: float,
     past: Sequence[PastBatch] = (),
 ) -> Verdict:
-    """The verdict on one batch; VerdictUnknown when any expectation could not be evaluated.
+    """Return the verdict on one batch; raise VerdictUnknown when any expectation could not be evaluated.
 
     `elsewhere` is what `evaluate_elsewhere` returned, `past` are the batches before, newest first. The batch
-    stops when a critical expectation fails, or when more than `max_quarantine_share` of its records are quarantined.
-    Where state stands between records and rows, that is of whichever are more; a batch of no record has no share.
+    stops when a critical expectation fails, or when more than `max_quarantine_share` of its records are
+    quarantined. Where state stands between records and rows, that is of whichever are more; a batch of no
+    record has no share.
     """
     _require_whole(suite, counts)
     now = dt.datetime.now(dt.UTC)
@@ -70,7 +71,7 @@ def unknown(suite: str, rule: DeclaredRule, why: str) -> VerdictUnknown:
 
 
 def _require_whole(suite: CompiledSuite, counts: Counts) -> None:
-    """A count that misses rows would judge a batch that nobody staged."""
+    """Raise VerdictUnknown where the tasks' counts miss rows: they would judge a batch that nobody staged."""
     seen = [sum(histogram.values()) for histogram in counts.histograms]
     if counts.rows == 0:
         seen = seen or [0] * len(suite.flags)
@@ -85,7 +86,10 @@ def _require_whole(suite: CompiledSuite, counts: Counts) -> None:
 def _with_bounds(
     rule: CompiledRule, counts: Counts, past: Sequence[PastBatch], now: dt.datetime
 ) -> CompiledRule:
-    """A rule across batches with the bounds that those before give it; without any it holds."""
+    """Return the rule with the bounds that the batches before give it, if it is one across batches.
+
+    Such a rule holds where it is given no bounds.
+    """
     across = rule.declared.across
     if across is None or (across.column and not counts.rows):
         return rule
@@ -118,7 +122,7 @@ def _result(
 
 
 def _outcome(suite: CompiledSuite, rule: CompiledRule, counts: Counts, elsewhere: Mapping[int, Any]) -> Any:
-    """GX's ExpectationValidationResult, from GX's own `_validate`."""
+    """Return GX's ExpectationValidationResult, from GX's own `_validate`."""
     declared = rule.declared
     if rule.plan is None:
         if declared.number not in elsewhere:
@@ -151,14 +155,20 @@ def _stop(result: RuleResult) -> str:
 
 
 def _observed(figures: Mapping[str, Any]) -> str:
-    """What a rule about the table saw; GX's rules about distinct values have no observed value, but counts."""
+    """Say what a rule about the table saw: its observed value, or its counts.
+
+    GX's rules about distinct values have no observed value, but counts.
+    """
     observed = figures.get("observed_value")
     counted = [_values(figures, kind) for kind in ("unexpected", "missing") if figures.get(f"{kind}_count")]
     return f"observed {observed!r}" if observed is not None or not counted else ", ".join(counted)
 
 
 def _values(figures: Mapping[str, Any], kind: str) -> str:
-    """How many values, and the first of them. Of too many GX keeps any: none is named, for a decision compares this."""
+    """Say how many values are unexpected or missing, and name the first of them.
+
+    Of too many GX keeps any: then none is named, for a decision compares this text.
+    """
     count, sample = figures[f"{kind}_count"], figures.get(f"partial_{kind}_list") or []
     said = f"{count} {kind} value{'' if count == 1 else 's'}"
     if not sample or len(sample) < count:

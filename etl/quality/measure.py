@@ -20,7 +20,7 @@ _LAST = "timestamp'9999-12-30 00:00:00Z'"
 
 
 def require_columns(columns: Sequence[str], schema: StructType, pipeline: str) -> None:
-    """SetupError for a column that the transform's output lacks."""
+    """Raise SetupError for a column that the transform's output lacks."""
     if missing := [name for name in columns if name not in schema.fieldNames()]:
         raise SetupError(
             f"Pipeline {pipeline} keeps metrics of {', '.join(missing)}, and its output has the columns"
@@ -30,7 +30,7 @@ def require_columns(columns: Sequence[str], schema: StructType, pipeline: str) -
 
 
 def aggregates(columns: Sequence[str], schema: StructType) -> list[Column]:
-    """Named for `read_metrics`."""
+    """Return the aggregates for Spark to observe of these columns, with the names that `read_metrics` reads."""
     from pyspark.sql import functions as F
 
     found = []
@@ -73,7 +73,7 @@ def _figures(column: Column, kind: DataType) -> dict[str, Column]:
 
 
 def _widest(kind: DataType) -> DataType:
-    """The type in which a value is hashed: the same one before and after the column was made wider."""
+    """Return the type in which a value is hashed: the same one before and after the column was made wider."""
     from pyspark.sql.types import DecimalType, DoubleType, FloatType, IntegralType, LongType
 
     if isinstance(kind, IntegralType):
@@ -84,7 +84,7 @@ def _widest(kind: DataType) -> DataType:
 
 
 def read_metrics(columns: Sequence[str], rows: int, observed: Mapping[str, Any]) -> tuple[ColumnMetrics, ...]:
-    """What was observed of each column of a batch of so many rows, in order."""
+    """Return each column's metrics, in order, from what was observed of a batch of so many rows."""
     return tuple(_metrics(name, f"_metrics{number}_", rows, observed) for number, name in enumerate(columns))
 
 

@@ -14,12 +14,15 @@ Shape = Literal["value", "tuple", "dict"]
 
 class Source(Protocol):
     def value(self, counts: Counts) -> Any:
-        """The metric's value, as GX itself would have computed it; KeyError when the counts lack it."""
+        """Return the metric's value, as GX itself would have computed it.
+
+        Raises KeyError when the counts lack it.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """Fixed when the suite is compiled: what the schema says."""
+    """A value fixed when the suite is compiled: what the schema says."""
 
     fixed: Any
 
@@ -29,7 +32,7 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of a rule's domain."""
+    """How many rows a rule's domain has."""
 
     domain: int | None  # flag; None: every row
 
@@ -39,7 +42,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Flagged:
-    """Rows of the domain for which a flag is true."""
+    """How many rows of the domain have a flag that is true."""
 
     flag: int
     domain: Rows

@@ -42,7 +42,7 @@ class ColumnMetrics:
 
     @property
     def values(self) -> int:
-        """Rows with a value that is no NaN."""
+        """Return the number of rows with a value that is no NaN."""
         return self.rows - self.nulls - self.nans
 
     @property
@@ -50,23 +50,23 @@ class ColumnMetrics:
         return self.nulls / self.rows if self.rows else None
 
     def distinct_estimate(self) -> float | None:
-        """About how many different values there are."""
+        """Estimate how many different values there are; None without a sketch."""
         return None if self.distinct is None else float(_hll(self.distinct).get_estimate())
 
     def quantile(self, rank: float) -> float | None:
-        """About the number below which a share of `rank` of the numbers lies."""
+        """Estimate the number below which a share of `rank` of the numbers lies; None where there are none."""
         sketch = None if self.quantiles is None else _kll(self.quantiles)
         return None if sketch is None or sketch.is_empty() else float(sketch.get_quantile(rank))
 
     def json(self) -> dict[str, Any]:
-        """As JSON values, the sketches in base64."""
+        """Return the metrics as JSON values, the sketches in base64; what is None is left out."""
         found = {name: value for name, value in asdict(self).items() if value is not None}
         found |= {name: found[name].isoformat() for name in ("earliest", "latest") if name in found}
         return found | {name: base64.b64encode(found[name]).decode() for name in SKETCHES if name in found}
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> ColumnMetrics:
-        """What `json` made."""
+        """Read metrics from what `json` made."""
         moments = {
             name: dt.datetime.fromisoformat(values[name]) for name in ("earliest", "latest") if name in values
         }
@@ -75,7 +75,7 @@ class ColumnMetrics:
 
 
 def merged(parts: Sequence[ColumnMetrics]) -> ColumnMetrics:
-    """One column over all rows of `parts`, at least one, as if they had been a single batch."""
+    """Merge `parts`, at least one, to one column over all their rows, as if they had been a single batch."""
     return ColumnMetrics(
         column=parts[0].column,
         rows=sum(one.rows for one in parts),
@@ -92,7 +92,7 @@ def merged(parts: Sequence[ColumnMetrics]) -> ColumnMetrics:
 
 
 def _pooled(parts: Sequence[ColumnMetrics]) -> dict[str, float | None]:
-    """Mean and deviation of the parts' numbers together (Chan, Golub and LeVeque, 1979)."""
+    """Return mean and deviation of the parts' numbers together (Chan, Golub and LeVeque, 1979)."""
     known = [(one.values, one.mean, one.deviation or 0.0) for one in parts if one.mean is not None]
     count = sum(values for values, _, _ in known)
     if not count:
@@ -105,7 +105,7 @@ def _pooled(parts: Sequence[ColumnMetrics]) -> dict[str, float | None]:
 
 
 def _merged_distinct(parts: Sequence[ColumnMetrics]) -> bytes | None:
-    """None unless every part has its sketch: a part's would speak for all."""
+    """Merge the parts' HLL sketches; None unless every part has one: a part's would speak for all."""
     from datasketches import hll_union, tgt_hll_type
 
     if any(one.distinct is None for one in parts):

@@ -64,7 +64,7 @@ class RulePlan:
 
     @property
     def looks_at_rows(self) -> bool:
-        """True when more than the schema and the number of rows is needed."""
+        """Tell whether more than the schema and the number of rows is needed."""
         plain = (Known, Rows)
         return any(
             not isinstance(source, plain) or (isinstance(source, Rows) and source.domain is not None)
@@ -97,9 +97,10 @@ class Planner:
         )
 
     def require_columns(self, rule: DeclaredRule) -> None:
-        """Refused when the output lacks a column of the rule, unless its existence is the very question.
+        """Raise Refused when the output lacks a column of the rule, unless its existence is the question.
 
-        The name must be the column's own, upper and lower case included: the stage looks samples up by it.
+        The name must be the column's own, upper and lower case included: the stage looks samples up by it. So
+        is a rule across batches refused whose column has no metrics to compare batches by.
         """
         if rule.kind == "expect_column_to_exist":
             return
@@ -118,7 +119,7 @@ class Planner:
             )
 
     def is_comparable(self, across: Across) -> bool:
-        """Whether the column's metrics have what the rule compares."""
+        """Tell whether the column's metrics have what the rule compares."""
         from pyspark.sql.types import DateType, NumericType, TimestampNTZType, TimestampType
 
         kind = self.frame.schema[across.column].dataType
@@ -127,7 +128,7 @@ class Planner:
         return across.kind != MEAN or isinstance(kind, NumericType)
 
     def require_patterns(self, rule: DeclaredRule) -> None:
-        """Refused when Java does not accept a regular expression: Spark itself would say so in mid-batch."""
+        """Raise Refused when Java does not accept a regular expression: Spark would say so in mid-batch."""
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 
@@ -139,7 +140,10 @@ class Planner:
                 raise Refused(f"{regex!r} is no regular expression of Java: {in_short(wrong)}") from wrong
 
     def require_values(self, rule: DeclaredRule) -> None:
-        """Refused when the rule's arguments and its column's type would make Spark fail in mid-batch, or judge no row."""
+        """Raise Refused when the rule's arguments don't fit: Spark would fail in mid-batch, or judge no row.
+
+        That depends on the arguments and on the type of the rule's column.
+        """
         from pyspark.sql.types import CharType, StringType, VarcharType
 
         values = getattr(rule.expectation, "value_set", None)
@@ -160,7 +164,7 @@ class Planner:
             )
 
     def require_metrics(self, rule: DeclaredRule) -> None:
-        """Refused when GX has no implementation for Spark of something that the rule needs."""
+        """Raise Refused when GX has no implementation for Spark of something that the rule needs."""
         from great_expectations.exceptions.exceptions import GreatExpectationsError
 
         try:
@@ -176,7 +180,7 @@ class Planner:
         return list(dependencies.get_metric_configurations())
 
     def plan(self, rule: DeclaredRule) -> RulePlan:
-        """The sources of every metric that the rule's expectation asks for."""
+        """Find the sources of every metric that the rule's expectation asks for."""
         sources: dict[Any, Source] = {}
         broken: int | None = None
         for metric in self.needed(rule):
@@ -210,7 +214,10 @@ class Planner:
         return self.observed(metric)
 
     def resolved(self, metric: Any) -> Any:
-        """GX's value of a metric that needs no rows; Refused with GX's own words when it has none."""
+        """Return GX's value of a metric that needs no rows.
+
+        Raises Refused with GX's own words when GX has none, NotInThePass when the metric does need rows.
+        """
         from great_expectations.exceptions.exceptions import GreatExpectationsError
 
         try:
@@ -221,7 +228,7 @@ class Planner:
             raise Refused(in_short(wrong)) from wrong
 
     def domain(self, kwargs: Mapping[str, Any]) -> tuple[Hashable, Column | None]:
-        """A key for the rows that GX would keep for these arguments, and their condition (None: all)."""
+        """Return a key for the rows that GX keeps for these arguments, and their condition (None: all rows)."""
         from pyspark.sql import functions as F
 
         try:
@@ -260,7 +267,7 @@ class Planner:
         return Flagged(flag=flag, domain=self.rows({**compute, **accessor}), summed=counted_by is None)
 
     def flag(self, key: Hashable, condition: Column, within: Column | None = None) -> int:
-        """The number of the flag that is true where `condition` holds, among rows for which `within` does."""
+        """Return the number of the flag that is true where `condition` holds, among rows where `within` does."""
         from pyspark.sql import functions as F
 
         if key in self.flag_numbers:
@@ -294,7 +301,10 @@ class Planner:
         )
 
     def observed(self, metric: Any) -> Observed:
-        """The metric as an aggregate beside the pass, where GX's is one that Spark can observe."""
+        """Add the metric as an aggregate beside the pass, where GX's is one that Spark can observe.
+
+        Raises NotInThePass where it is none.
+        """
         from great_expectations.exceptions.exceptions import GreatExpectationsError
         from great_expectations.expectations.registry import get_metric_provider
         from great_expectations.validator.metric_configuration import MetricConfiguration
@@ -329,5 +339,5 @@ def _shape(kwargs: Mapping[str, Any]) -> Shape:
 
 
 def _mixes(values: Any) -> bool:
-    """Tell whether texts are beside others."""
+    """Tell whether texts are beside other values."""
     return len({isinstance(one, str) for one in values or ()}) > 1

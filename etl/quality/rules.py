@@ -48,14 +48,17 @@ class Rules:
         return len(self.suite.flags)
 
     def flagged(self, frame: DataFrame) -> DataFrame:
-        """The output with the suite's flags beside it, and what `observe` must count of it."""
+        """Return the output with the suite's flags beside it, and with what `observe` must count of it."""
         observed = [*self.suite.aggregates, *measure.aggregates(self.metrics, self.schema)]
         if observed:
             frame = frame.observe("suite", *observed)
         return frame.select("*", *self.suite.flags)
 
     def aggregates(self, job: DataFrame) -> Mapping[str, Any]:
-        """What was observed in the job that was run on exactly this frame."""
+        """Return what was observed in the job that was run on exactly this frame.
+
+        Raises VerdictUnknown where a figure can't be read, such as a moment that Python has no year for.
+        """
         from etl.spark.observation import observed
 
         if not self.suite.aggregates and not self.metrics:
@@ -70,7 +73,7 @@ class Rules:
             ) from error
 
     def judge(self, counts: Counts, rows: Callable[[], DataFrame]) -> Verdict:
-        """The suite's verdict; rules that the pass can't answer are asked of GX on all of the output's `rows`."""
+        """Return the suite's verdict; GX judges rules that the pass can't answer, on all of the output's `rows`."""
         from etl.quality.gx_fallback import evaluate_elsewhere
         from etl.quality.judge import judge
 
@@ -83,7 +86,7 @@ class Rules:
 
 
 def suite_path(pipeline: Pipeline, settings: Settings) -> Path:
-    """The file of the pipeline's suite, in the first folder that has it."""
+    """Find the pipeline's suite in the first folder that has it; raise SetupError where none does."""
     name = f"{pipeline.suite}.json"
     for folder in settings.suites:
         if (folder / name).is_file():
@@ -102,7 +105,7 @@ def compile_rules(
     *,
     instead: Path | Mapping[str, Any] | None = None,
 ) -> Rules:
-    """The suite over the output's columns; a pipeline without one is judged by an empty suite.
+    """Compile the suite over the output's columns; a pipeline without one is judged by an empty suite.
 
     `instead` is a suite, or its file, to judge by instead of the pipeline's own.
     """

@@ -54,7 +54,10 @@ class DeclaredSuite:
 
 
 def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
-    """The suite's rules and all that is wrong with them; only a file that is no suite at all raises."""
+    """Read the suite's rules and all that is wrong with them.
+
+    Raises SetupError only for a file that can't be read or is no suite at all.
+    """
     document = _document(source)
     problems = [f"unknown key {key!r} in the suite" for key in sorted(set(document) - SUITE_KEYS)]
     if document.get("suite_parameters"):
@@ -93,7 +96,7 @@ def _digest(document: Mapping[str, Any]) -> str:
 
 
 def _declared(number: int, entry: Any) -> DeclaredRule:
-    """One entry as a rule; ValueError says what is wrong with it."""
+    """Read one entry of a suite as a rule; raise ValueError that says what is wrong with it."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get("type"), str):
         raise ValueError("it has no type")
     if unknown := sorted(set(entry) - EXPECTATION_KEYS):

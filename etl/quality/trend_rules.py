@@ -61,7 +61,7 @@ class Across:
 
     @classmethod
     def of(cls, kind: str, column: str, kwargs: Mapping[str, Any], declared: Any) -> Across:
-        """`meta.across` as it is declared; ValueError says what is wrong with it."""
+        """Read `meta.across` as it is declared; raise ValueError that says what is wrong with it."""
         if kind not in VALUES:
             raise ValueError(f"{kind} can't be judged across batches; {', '.join(VALUES)} can")
         if taken := [
@@ -81,7 +81,10 @@ class Across:
         return cls(kind=kind, column=column, last=last, at_least=at_least, way=ways[0], bounds=bounds)
 
     def limits(self, past: Sequence[PastBatch], now: dt.datetime) -> dict[str, Any] | None:
-        """min_value and max_value for the next batch, given those before it, newest first; None: too few."""
+        """Return min_value and max_value for the next batch; None where too few of those before have a value.
+
+        `past` are the batches before it, newest first.
+        """
         value = VALUES[self.kind]
         known = [value(one, self.column) for one in past[: self.last] if self._is_known(one)]
         values = [one for one in known if one is not None and math.isfinite(one)]
@@ -107,7 +110,10 @@ class Across:
 
 
 def _before(now: dt.datetime, age: float) -> dt.datetime:
-    """The moment of that age, in UTC without a zone; the first one there is where it would be earlier."""
+    """Return the moment `age` seconds before `now`, in UTC without a zone.
+
+    It is the first moment that Python has where it would be earlier.
+    """
     try:
         return (now - dt.timedelta(seconds=max(age, 0))).astimezone(dt.UTC).replace(tzinfo=None)
     except OverflowError:

@@ -57,7 +57,7 @@ class Counts:
     )  # of the columns that the pipeline names
 
     def count(self, flag: int) -> int:
-        """Rows for which `flag` is true."""
+        """Count the rows for which `flag` is true."""
         word, bit = divmod(flag, FLAGS_PER_WORD)
         if word >= len(self.histograms):
             return 0
