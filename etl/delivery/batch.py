@@ -36,14 +36,17 @@ class ChangeLog(Protocol):
 
     @property
     def replaced(self) -> Sequence[str]:
-        """The objects whose rows are taken away, as far as they are there."""
+        """Return the objects whose rows are taken away, as far as they are there."""
 
     @property
     def lost(self) -> bool:
-        """Whether some are gone, so that nobody can tell all keys whose rows are taken away."""
+        """Tell whether objects of replaced rows are gone, so that nobody can tell all keys of these rows."""
 
     def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[StagedChanges]:
-        """Stage all rows of these objects that have one of these keys, or, None, a key of the replaced rows; `lost`: any."""
+        """Stage the rows of these objects that have one of these keys (None: a key of the replaced rows).
+
+        Where `lost`, all their rows are staged.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class Session:
 
     @property
     def again(self) -> str:
-        """What a person does to have it once more."""
+        """Say what a person does to have the session's work done once more."""
         return (
             f"`sluice run {self.lease.pipeline}`"
             if self.apart is None
@@ -103,14 +106,14 @@ class Staged:
 
     @property
     def reasons(self) -> Counter[str]:
-        """Held rows by reason; a row with two reasons counts under both."""
+        """Count the held rows by reason; a row with two reasons counts under both."""
         total: Counter[str] = Counter()
         for report in self.all:
             total.update(report.reasons)
         return total
 
     def counts(self, words: int) -> Counts:
-        """What the suite is judged by: the winning tasks' figures, in the order of their partitions."""
+        """Sum up the figures that the suite judges: the winning tasks', in the order of their partitions."""
         reports = sorted(self.reports, key=lambda report: report.partition)
         histograms: tuple[Counter[int], ...] = tuple(Counter() for _ in range(words))
         samples: dict[int, list[tuple[Any, ...]]] = {}
@@ -142,16 +145,16 @@ class Batch(Protocol):
 
     @property
     def ranges(self) -> Sequence[Range]:
-        """What it reads of Kafka."""
+        """Return the ranges of offsets that the batch reads of Kafka."""
 
     def stage(self, task: StageTask) -> Staged:
-        """Run the one job, and the small one for malformed records."""
+        """Run the one job that stages the batch, and the small one for malformed records."""
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
-        """The suite's verdict."""
+        """Return the suite's verdict on the batch."""
 
     def changed(self) -> Sequence[str]:
-        """Inputs whose evidence is no longer what it was, each in words."""
+        """Return the inputs whose evidence is no longer what it was, each in words."""
 
 
 @dataclass(frozen=True, kw_only=True)

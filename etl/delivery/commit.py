@@ -81,7 +81,7 @@ class Drafts:
     basis: Basis
 
     def of(self, entry: Entry) -> Entry:
-        """The entry with the places that its commit publishes."""
+        """Return the entry with the places that its commit publishes."""
         return replace(
             entry,
             metadata_location=self.data.location if self.data else self.basis.data,
@@ -194,7 +194,10 @@ def _transact(it: Commit, drafts: Drafts) -> None:
 
 
 def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
-    """What one transaction commits: all of these, or none."""
+    """Write all that the one transaction of a commit holds, which takes effect as a whole or not at all.
+
+    Raises _Moved where another commit came between.
+    """
     entry = it.entry
     _lock(cursor, it.run, entry)
     reached(Step.PIPELINE_LOCKED)
@@ -261,7 +264,10 @@ def _merge(cursor: Cursor, it: Commit) -> None:
 
 
 def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
-    """Whether a commit whose connection broke took place: wait for its transaction to end, then look."""
+    """Wait for the transaction of a commit whose connection broke to end; tell whether it took place.
+
+    Raises CommitUnknown where PostgreSQL can't be asked for 60 s.
+    """
     deadline = time.monotonic() + RECONNECT_SECONDS
     while True:
         try:
@@ -290,7 +296,10 @@ def _basis(run: Session) -> Basis:
 
 
 def _require_forward(table: LakeTable, now: str, published: str, pipeline: str) -> None:
-    """NeedsPerson where the table is at metadata from before its newest delivery: a commit would leave that out for good."""
+    """Raise NeedsPerson where the table is at metadata from before its newest delivery.
+
+    A commit would leave that delivery out for good.
+    """
     if now == published:
         return
     found, last = table.last_delivery(now), table.last_delivery(published)  # others may have committed to it
@@ -304,7 +313,7 @@ def _require_forward(table: LakeTable, now: str, published: str, pipeline: str) 
 
 
 def _draft(it: Commit, basis: Basis) -> Drafts:
-    """The next metadata of both tables, which nothing refers to yet; side by side."""
+    """Write the next metadata of both tables, side by side; nothing refers to it yet."""
     sinks, entry = it.run.sinks, it.entry
     if it.uncovered:
         it.uncovered.catch_up()
@@ -390,7 +399,7 @@ def _entry(
 
 
 def _manifest(it: Commit) -> dict[str, Any]:
-    """All that is needed to put the delivery back into a ledger and a warehouse that lost it."""
+    """Return all that is needed to put the delivery back into a ledger and a warehouse that lost it."""
 
     def files(found: Sequence[StagedFile]) -> list[dict[str, Any]]:
         return [{"path": f.path, "rows": f.rows, "bytes": f.size} for f in found]

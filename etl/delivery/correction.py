@@ -45,9 +45,9 @@ class Apart:
 
 
 def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | None, plan: Any = None) -> Lease:
-    """Record the run; those beside the stream whose processes died are ended, and their attempts fenced.
+    """Record a run beside the stream; end those whose processes died, and fence their attempts.
 
-    The lease that is returned is of its own stream alone, which has the same id.
+    The lease that is returned is of the run's own stream alone, which has the same id.
     """
     values: dict[str, Any] = {"pipeline": pipeline, "run": str(uuid.uuid4())}
     pipelines.lock(cursor, pipeline)
@@ -65,7 +65,10 @@ def lock_for_commit(cursor: Cursor, lease: Lease, delivery_id: int) -> None:
 
 
 def require_in_force(cursor: Cursor, apart: Apart, pipeline: str) -> None:
-    """Before anything is staged: what it replaces or releases is still there to be replaced or released."""
+    """Require that what is to be replaced or released is still in force; raise NeedsPerson where it is not.
+
+    Call it before anything is staged.
+    """
     if apart.supersedes:
         live = run(cursor, "apart", "live", {"deliveries": list(apart.supersedes)}).rowcount
         _require(live, apart.supersedes, "live", pipeline)
@@ -75,7 +78,10 @@ def require_in_force(cursor: Cursor, apart: Apart, pipeline: str) -> None:
 
 
 def take_place(cursor: Cursor, sink: Sink, apart: Apart, pipeline: str, delivery_id: int) -> None:
-    """Take out of force what this delivery replaces or releases; all, or it raises. Their rows are still there."""
+    """Take out of force what this delivery replaces or releases; raise NeedsPerson unless all can be.
+
+    The replaced rows are still in the warehouse.
+    """
     values = {"pipeline": pipeline, "delivery": delivery_id}
     if apart.supersedes:
         old = {**values, "deliveries": list(apart.supersedes)}
@@ -93,7 +99,10 @@ def take_place(cursor: Cursor, sink: Sink, apart: Apart, pipeline: str, delivery
 
 
 def remove_rows(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str) -> None:
-    """Take out of the warehouse what the replaced deliveries have there; as many rows as planned, or it raises."""
+    """Remove the replaced deliveries' rows from the warehouse; raise NeedsPerson unless as many as planned.
+
+    In an upsert sink there may be fewer, for newer rows of their keys cover them; with `as_found` any number.
+    """
     if not apart.supersedes:
         return
     old = {"deliveries": list(apart.supersedes)}
@@ -110,7 +119,10 @@ def remove_rows(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: st
 
 
 def _require_newest(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[str, Any]) -> None:
-    """Of a replace sink the newest delivery alone is in force: what is older must not take its place."""
+    """Raise NeedsPerson where a replay of a replace sink does not replace the newest delivery.
+
+    That one alone is in force: what is older must not take its place.
+    """
     [newest] = run(cursor, "apart", "newest_before", old).fetchone() or (None,)
     if newest not in apart.supersedes:
         raise NeedsPerson(
@@ -121,7 +133,10 @@ def _require_newest(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[st
 
 
 def _refuse_released_since(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[str, Any]) -> None:
-    """A row that was released after the plan was made would be held, and could be released, a second time."""
+    """Raise NeedsPerson where rows to be replaced were released after the plan was made.
+
+    Such a row would be held, and could be released, a second time.
+    """
     run(cursor, "apart", "released_since", {**old, "kept": list(apart.kept)})
     if numbers := [str(number) for (number,) in cursor.fetchall()]:
         raise NeedsPerson(
@@ -132,9 +147,9 @@ def _refuse_released_since(cursor: Cursor, apart: Apart, pipeline: str, old: Map
 
 
 def keep_releases(cursor: Cursor, apart: Apart, pipeline: str, delivery_id: int) -> None:
-    """What was released from the replaced deliveries stays, and is held no second time; or it raises.
+    """Keep released what was released from the replaced deliveries, held no second time.
 
-    A released row that today's suite does not hold would be there twice.
+    Raises NeedsPerson where it can't: a released row that today's suite does not hold would be there twice.
     """
     values = {"delivery": delivery_id, "kept": list(apart.kept), "deliveries": list(apart.supersedes)}
     released = run(cursor, "apart", "released_rows", values).fetchall()
@@ -153,9 +168,9 @@ def keep_releases(cursor: Cursor, apart: Apart, pipeline: str, delivery_id: int)
 
 
 def _held_again(released: Sequence[HeldText], held: Iterable[HeldText]) -> list[tuple[int, int]]:
-    """(the row held now, the one released) for each that is held once more; equal rows are taken one for one.
+    """Pair, for each row that is held once more, its number now and the number of the one released.
 
-    A row is the same whatever columns the transform has gained since.
+    Equal rows are taken one for one. A row is the same whatever columns the transform has gained since.
     """
     waiting: dict[tuple[str, ...], dict[Any, list[int]]] = {}
     for number, row, raw, path in released:

@@ -90,7 +90,11 @@ def _attempt_twice(run: Session, batch: Batch, ruling: Ruling, started: float) -
 
 
 def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: int) -> Receipt:
-    """Spark asks again for a batch whose commit mark it did not write: the ledger knows better."""
+    """Return the receipt of a batch that is delivered: Spark asks again where it wrote no commit mark.
+
+    Raises Fenced where the lease is another's, InputsChanged where the checkpoint gives the batch other
+    inputs than the ledger recorded.
+    """
     if not leases.heartbeat(cursor, run.lease):
         raise Fenced.of(run.lease.pipeline)
     recorded = {one.path for one in deliveries.inputs_of(cursor, delivery_id)}
@@ -107,7 +111,7 @@ def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: i
 
 
 def _is_fenced(run: Session) -> bool:
-    """Whether the lease is known to be another's."""
+    """Tell whether the lease is known to be another's; False where PostgreSQL can't be asked."""
     try:
         with session(run.sinks.dsn) as cursor:
             return not leases.heartbeat(cursor, run.lease)
@@ -153,7 +157,7 @@ def _staged(run: Session, batch: Batch, task: StageTask) -> Staged:
 
 
 def _judged(batch: Batch, counts: Counts, staged: Staged) -> Verdict:
-    """The suite's verdict, and what else stops the batch: one decision is on all of it."""
+    """Return the suite's verdict with what else stops the batch: one decision is on all of it."""
     verdict = batch.judge(counts, staged)
     return replace(verdict, stops=(*staged.stops, *verdict.stops))
 
@@ -169,7 +173,7 @@ def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
 
 
 def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, hold: Hold) -> StageTask:
-    """What the executors must know of an attempt; its staging tables are made with the caller's transaction."""
+    """Return what executors must know of an attempt; its staging tables are made in the caller's transaction."""
     sinks = run.sinks
     tables = staging_tables(sinks.dsn, delivery_id, run.lease.run_id, log=run.change_log is not None)
     sinks.warehouse.create_staging(cursor, tables)
@@ -194,7 +198,7 @@ def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, ho
 
 
 def staging_tables(dsn: str, delivery_id: int, run_id: str, *, log: bool) -> StagingTables:
-    """The names of an attempt's staging tables; after a restore a number may be given out again."""
+    """Name an attempt's staging tables, by its run too: after a restore a number may be given out again."""
     name = f"d{delivery_id}_{run_id[:8]}"
     return StagingTables(
         dsn=dsn, data=name, quarantine=f"{name}_quarantine", log=f"{name}_log" if log else None
@@ -202,7 +206,10 @@ def staging_tables(dsn: str, delivery_id: int, run_id: str, *, log: bool) -> Sta
 
 
 def _decided(run: Session, batch: Batch, ruling: Ruling, verdict: Verdict, seen: Seen) -> Ruling | None:
-    """None: commit what is staged. A Ruling: stage again by it. Raises ContractBroken, or InputsUnreadable."""
+    """Return None to commit what is staged, or a Ruling to stage the batch again by.
+
+    Raises ContractBroken, or InputsUnreadable.
+    """
     hold, decision = ruling.hold, ruling.decision
     if hold.whole is not None:
         return None
@@ -327,7 +334,10 @@ def _give_up(run: Session, task: StageTask, outcome: str) -> None:
 
 
 def _give_up_after(run: Session, task: StageTask, error: Exception) -> None:
-    """As `_give_up`; `error` must not be hidden: what can't be closed now, the next run fences."""
+    """Close an attempt that `error` ended, and never hide that error.
+
+    What can't be closed now, the next run fences; a note on `error` says so.
+    """
     try:
         _give_up(run, task, "stopped" if isinstance(error, ContractBroken | InputsUnreadable) else "failed")
     except (SluiceError, psycopg2.Error) as second:

@@ -57,7 +57,7 @@ class Entry:
 
 
 def insert_delivery(cursor: Cursor, entry: Entry) -> None:
-    """The ledger row."""
+    """Insert the ledger row of a delivery."""
     values = {
         **entry.__dict__,
         "delivery": entry.delivery_id,
@@ -70,7 +70,7 @@ def insert_delivery(cursor: Cursor, entry: Entry) -> None:
 
 
 def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None:
-    """The inputs; InputsChanged when one of them is in another live delivery."""
+    """Insert the inputs of a delivery; raise InputsChanged when one of them is in another live delivery."""
     values = [
         (entry.delivery_id, entry.pipeline, i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source)
         for i in inputs
@@ -129,7 +129,7 @@ def _column_metrics(delivery_id: int, number: int, one: ColumnMetrics) -> tuple[
 
 
 def report_text(verdict: Verdict, decision: Decision | None = None) -> str:
-    """The report that is kept with a batch, as JSON text."""
+    """Return the report that is kept with a batch, as JSON text."""
     content = {
         "success": verdict.success,
         "suite_digest": verdict.suite_digest,

@@ -27,7 +27,7 @@ class Hold:
 
     @classmethod
     def by(cls, rules: Iterable[StageRule]) -> Hold:
-        """As the suite says, nobody having decided otherwise."""
+        """Return what to hold as the suite says, nobody having decided otherwise."""
         return cls(rules=tuple(rule for rule in rules if rule.quarantines))
 
 
@@ -46,7 +46,7 @@ class Sieve:
     def of(
         cls, sink: Sink, columns: pa.Schema, words: int, rules: tuple[StageRule, ...], hold: Hold
     ) -> Sieve:
-        """Of rows that go to the sink, judged by these rules."""
+        """Make the sieve of rows that go to the sink and are judged by these rules."""
         return cls(
             columns=columns,
             words=words,
@@ -75,13 +75,13 @@ class TaskReport:
 
     @classmethod
     def of(cls, sieve: Sieve, *, partition: int, number: int) -> TaskReport:
-        """A report of no rows yet."""
+        """Return a report of no rows yet."""
         words = tuple(Counter[int]() for _ in range(sieve.words))
         return cls(partition=partition, task=number, histograms=words)
 
 
 def conform(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """The batch's own columns in the common types."""
+    """Return the batch's own columns in the common types."""
     return pa.RecordBatch.from_arrays(
         [
             batch.column(f.name) if batch.column(f.name).type == f.type else batch.column(f.name).cast(f.type)
@@ -94,7 +94,7 @@ def conform(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 def sift(
     sieve: Sieve, batch: pa.RecordBatch, rows: pa.RecordBatch, report: TaskReport
 ) -> tuple[pa.Array | None, list[list[str]]]:
-    """Which rows are held (None: none is), and the reasons of each held row, in order.
+    """Tell which rows are held (None: none is), and the reasons of each held row, in order.
 
     `rows` are the batch's own columns in the common types. Flags, reasons and samples go into the report.
     """
@@ -124,7 +124,7 @@ def sift(
 
 
 def _hits(rule: StageRule, words: list[pa.Array]) -> pa.Array | None:
-    """The rows that break `rule`, or None when no row does."""
+    """Tell which rows break `rule`; None when no row does."""
     word, bit = divmod(rule.broken, FLAGS_PER_WORD)
     hit = pc.not_equal(pc.bit_wise_and(words[word], 1 << bit), 0)
     return hit if hit.true_count else None
@@ -139,7 +139,7 @@ def _take_samples(sieve: Sieve, rows: pa.RecordBatch, words: list[pa.Array], rep
 
 
 def _python_values(values: pa.Array) -> list[Any]:
-    """As Python has them; as text where its calendar ends."""
+    """Return the values as Python has them; as text where its calendar ends."""
     try:
         found: list[Any] = repaired(values).to_pylist()
     except (OverflowError, ValueError):

@@ -17,7 +17,7 @@ from etl.quality.verdict import Counts, StageRule, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Ruling:
-    """By whose word an attempt holds rows back."""
+    """By whose word an attempt holds rows back, the suite's or a person's."""
 
     hold: Hold
     decision: Decision | None = None  # that holds
@@ -25,7 +25,10 @@ class Ruling:
 
     @classmethod
     def of(cls, rules: Sequence[StageRule], decision: Decision | None) -> Ruling:
-        """Hold what breaks a rule; of an accepted batch, what breaks one that it kept when it stopped."""
+        """Return the ruling by a decision, None: by the suite alone, which holds the rows that break a rule.
+
+        Of an accepted batch, only rows are held that break a rule which the batch kept when it stopped.
+        """
         hold = Hold.by(rules)
         if decision and decision.seen and decision.action == "accept":
             kept = tuple(rule for rule in hold.rules if rule.reason not in decision.seen.broken)
@@ -34,7 +37,7 @@ class Ruling:
 
 
 def seen_of(run: Session, counts: Counts, verdict: Verdict) -> Seen:
-    """Tell what a decision on this batch would be about."""
+    """Return what a decision on this batch would be about."""
     broken = {rule.reason: counts.count(rule.broken) for rule in run.rules if rule.quarantines}
     return Seen(
         suite_digest=run.suite_digest,
@@ -75,6 +78,9 @@ def beyond(decision: Decision, verdict: Verdict, seen: Seen) -> list[str]:
 
 
 def _is_covered(stop: str, decision: Decision, then: Seen, seen: Seen) -> bool:
-    """Whether the decision was on this stop, or on as many rows held as this; accepted rules hold fewer."""
+    """Tell whether the decision was on this stop, or on a share of held rows at least as large.
+
+    Where it accepts rules, fewer rows are held.
+    """
     of_share = SHARE_STOP in stop and any(SHARE_STOP in one for one in decision.stops)
     return stop in decision.stops or (of_share and (seen.share or 0) <= (then.share or 0))

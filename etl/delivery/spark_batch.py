@@ -71,7 +71,10 @@ class SparkBatch:
         *,
         state: Sequence[str],
     ) -> SparkBatch:
-        """The batch with its inputs, from the logs that Spark wrote before it called."""
+        """Make the batch, with its inputs from the logs that Spark wrote before it called foreachBatch.
+
+        Raises InputsDoubled for a file that two patterns match.
+        """
         source, output = source.of_batch(frame)
         taken, landing = takes(rules.pipeline), settings.landing
         logged = [file for file in checkpoint.inputs(batch_id) if taken(evidence.path_of(file.uri, landing))]
@@ -94,11 +97,14 @@ class SparkBatch:
 
     @property
     def _uris(self) -> list[str]:
-        """Of all that it reads."""
+        """Return the URIs of all that the batch reads: files, and ranges of offsets that are not empty."""
         return [one.uri for one in self.inputs] + [one.uri for one in self.ranges if not one.empty]
 
     def stage(self, task: StageTask) -> Staged:
-        """One job over the batch; a small second one over its input when some records are malformed."""
+        """Run one job over the batch, and a small second one over its input when some records are malformed.
+
+        A job that failed over unreadable files is run once more without what can't be read of them.
+        """
         self._refuse_stale()
         misfits = self.source.misfits(self._uris)
         self._refuse_part(misfits)
@@ -131,11 +137,11 @@ class SparkBatch:
         )
 
     def _counted(self, job: DataFrame) -> Mapping[str, int] | None:
-        """What the job read; None where it need not have read all: a limit stops when it has enough."""
+        """Count what the job read; None where it need not have read all: a limit stops when it has enough."""
         return None if any(one.startswith("GlobalLimit") for one in self.state) else self.source.counted(job)
 
     def _to_blame(self, error: Exception, uris: Sequence[str]) -> Mapping[str, str]:
-        """The files that made the job fail; VerdictUnknown where a rule did; raises `error` when neither.
+        """Name the files that made the job fail; raise VerdictUnknown where a rule did, `error` when neither.
 
         No file and no rule is looked at where a service was away, or Kafka did not give what was asked for.
         """
@@ -154,7 +160,10 @@ class SparkBatch:
             raise
 
     def _again(self, uris: Sequence[str]) -> DataFrame | None:
-        """The batch to be looked at once more. With state it is made once; then it is what comes of its input by itself."""
+        """Return the batch as a frame that may be evaluated again.
+
+        For a stateful transform it is a static one over the same input, None if it can't run statically.
+        """
         if not self.state:
             return self.frame
         try:
@@ -163,7 +172,7 @@ class SparkBatch:
             return None
 
     def _dropped(self, late: int | None) -> int:
-        """What Spark left out behind the watermark is in neither sink: not without a word."""
+        """Count what Spark left out behind the watermark, and log a warning of it: it is in neither sink."""
         from etl.spark.observation import micro_batch
 
         execution = micro_batch(self.frame)
@@ -180,13 +189,16 @@ class SparkBatch:
         return count
 
     def pass_by(self) -> None:
-        """Of a batch that was delivered before: what it leaves in the state is still made, for the next one."""
+        """Run a batch that was delivered before, if it keeps state: the next one needs what it leaves there."""
         if self.state:
             self._refuse_stale()
             self.frame.write.format("noop").mode("overwrite").save()
 
     def _refuse_stale(self) -> None:
-        """Not before the ledger was asked: the files of a batch that is delivered already may be gone."""
+        """Raise InputsChanged where the inputs are not as Spark listed them.
+
+        Call it only after the ledger was asked: the files of a batch that is delivered already may be gone.
+        """
         if self.stale:
             name = self.rules.pipeline.name
             raise InputsChanged(
@@ -197,7 +209,10 @@ class SparkBatch:
             )
 
     def _refuse_part(self, unreadable: Mapping[str, str]) -> None:
-        """With state the batch can't be made of what can be read of its files: its state would be of all of them."""
+        """Raise InputsUnreadable where the transform keeps state and not all of the files can be read.
+
+        With state the batch can't be made of a part of them: its state would be of all of them.
+        """
         if self.state and unreadable:
             name = self.rules.pipeline.name
             stops = _sentences(unreadable)
@@ -209,12 +224,19 @@ class SparkBatch:
             )
 
     def _stops(self, unreadable: Mapping[str, str]) -> tuple[str, ...]:
-        """Why it may not be delivered of what can be read of its files; none: such files are held."""
+        """Say why the batch may not be delivered of what can be read of its files.
+
+        Files that the pipeline holds stop nothing.
+        """
         holds = self.holds or (lambda _uri, _why: self.rules.pipeline.unreadable == "hold")
         return _sentences({uri: why for uri, why in unreadable.items() if not holds(uri, why)})
 
     def _tell(self, unreadable: Mapping[str, str]) -> None:
-        """Where it is delivered, each such file is one held row: what of it could not be read is in neither sink."""
+        """Log a warning for each file of which not all can be read.
+
+        Where the batch is delivered, each such file is one held row: what of it could not be read is in
+        neither sink.
+        """
         for uri, why in unreadable.items():
             log.warning(
                 "batch %s of %s: not all of %s can be read: %s. Where that is held as malformed, and a whole file is in its"
@@ -228,7 +250,10 @@ class SparkBatch:
     def _require_all(
         self, malformed: Sequence[TaskReport], counted: int, unreadable: Mapping[str, str]
     ) -> None:
-        """Every record that the pass left out as malformed is held, or the batch is not delivered."""
+        """Raise InputsChanged unless every record that the pass left out as malformed is held.
+
+        With unreadable files that is not checked.
+        """
         held = sum(report.quarantined for report in malformed)
         if not unreadable and held < counted:
             raise InputsChanged(
@@ -241,11 +266,14 @@ class SparkBatch:
         return self._staging(self.rules.flagged(frame), task)
 
     def _staging(self, frame: DataFrame, task: StageTask) -> DataFrame:
-        """At most `pg_connections` tasks write at a time; each opens one connection."""
+        """Return the job that stages `frame`: at most `pg_connections` tasks write, each by one connection."""
         return in_tasks(frame.coalesce(self.settings.pg_connections), partial(stage, task))
 
     def _malformed(self, uris: Sequence[str], unreadable: Mapping[str, str]) -> DataFrame:
-        """The malformed and late records in the shape of the output: null columns, no flag, the raw record."""
+        """Return malformed and late records in the shape of the output: null columns, no flag, the raw record.
+
+        An unreadable file is one such record.
+        """
         from pyspark.sql import functions as F
 
         records = self.source.malformed(uris, broken=unreadable)
@@ -259,16 +287,19 @@ class SparkBatch:
         return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY)
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
-        """The suite's verdict; rules that the pass can't answer are asked of GX on the staged rows."""
+        """Return the suite's verdict; ask GX about rules that the pass can't answer, on the staged rows."""
         return self.rules.judge(counts, lambda: self._staged_rows(staged))
 
     def _staged_rows(self, staged: Staged) -> DataFrame:
-        """The transform's whole output, read back from what was staged of it."""
+        """Read the transform's whole output back from what was staged of it."""
         files = [f for report in staged.reports for f in (*report.data_files, *report.quarantine_files)]
         return parquet(self.frame.sparkSession, [file.path for file in files], self.rules.schema)
 
     def changed(self) -> Sequence[str]:
-        """Inputs that are not as they were when the batch began. Raises OffsetsGone for a topic that was made anew."""
+        """Return the inputs that are not as they were when the batch began.
+
+        Raises OffsetsGone for a topic that was made anew.
+        """
         self.source.require_same_topics(self.ranges)
         now = evidence.look_again(self.inputs, landing=self.settings.landing)
         return evidence.changed(self.inputs, now)
@@ -279,7 +310,10 @@ def _sentences(unreadable: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _refuse_doubled(logged: Sequence[LoggedFile], pipeline: Pipeline) -> None:
-    """A file that two of the patterns match is read twice, and would be told as of one source when it is read again."""
+    """Raise InputsDoubled for a file that two of the patterns match.
+
+    It is read twice, and would be told as of one source when it is read again.
+    """
     sources: dict[str, list[str]] = {}
     for file in logged:
         sources.setdefault(file.uri, []).append(pipeline.files[file.source].pattern)
@@ -292,13 +326,13 @@ def _refuse_doubled(logged: Sequence[LoggedFile], pipeline: Pipeline) -> None:
 
 
 def _as_logged(file: LoggedFile, settings: Settings) -> Input:
-    """An input that is gone, by what Spark's log says of it."""
+    """Make the input of a file that is gone, by what Spark's log says of it."""
     path = evidence.path_of(file.uri, settings.landing)
     return Input(path=path, uri=file.uri, size=0, mtime_ms=file.mtime_ms, etag=None, source=file.source)
 
 
 def _since_listed(logged: Sequence[LoggedFile], found: Sequence[Input]) -> list[str]:
-    """What changed between Spark's listing and now: it logs each file's time of last change."""
+    """Say what changed between Spark's listing and now: it logs each file's time of last change."""
     now = {one.uri: one for one in found}
     problems = [f"{file.uri} is gone" for file in logged if file.uri not in now]
     return problems + [

@@ -106,7 +106,7 @@ def _quarantine_rows(batch: pa.RecordBatch, rows: pa.RecordBatch, reasons: list[
 
 
 def _with_identity(rows: pa.RecordBatch, task: StageTask) -> pa.RecordBatch:
-    """`rows` with the three columns that name their delivery."""
+    """Return `rows` with the three columns that name their delivery."""
     identity = (task.stream_id, task.batch_id, task.delivery_id)
     constants = [pa.scalar(value, kind) for value, kind in zip(identity, IDENTITY.types, strict=True)]
     arrays = [*rows.columns, *(pa.repeat(value, rows.num_rows) for value in constants)]

@@ -46,7 +46,7 @@ class Uncovered:
     tasks: list[StagedChanges] = field(default_factory=list)
 
     def catch_up(self) -> None:
-        """Stage what live deliveries have brought and is not staged yet; once more when the draft's base is known.
+        """Stage what live deliveries brought and is not staged yet; call it again with the draft's base known.
 
         What is staged of a delivery that another replay takes out of force meanwhile is not put back.
         """
@@ -62,25 +62,31 @@ class Uncovered:
         self.deliveries |= live
 
     def _stage_replaced(self) -> None:
-        """For their keys, which the table may not tell; of no use where nothing else could come back."""
+        """Stage the replaced rows for their keys, which the table may not tell.
+
+        That is of no use, and not done, where nothing else could come back.
+        """
         with session(self.dsn) as cursor:
             _, files = self._missing(cursor)
         if files:
             self.tasks += self.log.stage(self.task, self.log.replaced, None)
 
     def _missing(self, cursor: Cursor) -> tuple[set[int], list[str]]:
-        """The deliveries that stay in force, and the objects of those that are not staged yet."""
+        """Return the deliveries that stay in force, and the objects of those that are not staged yet."""
         values = {"pipeline": self.pipeline, "replaced": list(self.replaced)}
         live = {number for (number,) in run(cursor, "uncovered", "live", values)}
         values["deliveries"] = sorted(live - self.deliveries)
         return live, [path for (path,) in run(cursor, "uncovered", "files", values)]
 
     def has_grown(self, cursor: Cursor) -> bool:
-        """Whether the change log of keys is needed that it was not asked for; it is to be, in what follows."""
+        """Note every key that needs its change log; return True if some are new.
+
+        Then these have to be staged, and the transaction tried again.
+        """
         return self.warehouse.ask(cursor, self.task.tables, self.brought, self.replaced) > 0
 
     def _keys(self, cursor: Cursor) -> pa.Table | None:
-        """All that the log was asked for; None: they are too many to be listed."""
+        """Read all keys that the log was asked for; None where they are too many to be listed."""
         from etl.sinks.warehouse.copy_out import (  # with pyiceberg, which the executors do without
             copy_rows,
             exact,
@@ -113,7 +119,10 @@ def stage_log(
     partition: int,
     number: int,
 ) -> StagedChanges:
-    """Runs on the executors: COPY of one task's changes, in one transaction."""
+    """COPY one task's changes into the log's staging table, in one transaction; runs on the executors.
+
+    Returns the task's number and how many rows it staged.
+    """
     del partition
     count = 0
 

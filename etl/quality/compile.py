@@ -123,7 +123,10 @@ def _compiled(rule: DeclaredRule, planner: Planner) -> CompiledRule:
 
 
 def _refuse_rows_held_too_late(rule: DeclaredRule, why: str) -> None:
-    """Raise Refused where the rule would quarantine rows: only the pass that writes a row can do that."""
+    """Raise Refused where a rule that the pass can't evaluate would quarantine rows.
+
+    Only the pass that writes a row can quarantine it.
+    """
     from great_expectations.expectations.expectation import (
         ColumnMapExpectation,
         ColumnPairMapExpectation,

@@ -30,7 +30,7 @@ def require_columns(columns: Sequence[str], schema: StructType, pipeline: str) -
 
 
 def aggregates(columns: Sequence[str], schema: StructType) -> list[Column]:
-    """Return the aggregates for Spark to observe of these columns, with the names that `read_metrics` reads."""
+    """Return the aggregates for Spark to observe of these columns, named as `read_metrics` reads them."""
     from pyspark.sql import functions as F
 
     found = []

@@ -54,7 +54,7 @@ class ColumnMetrics:
         return None if self.distinct is None else float(_hll(self.distinct).get_estimate())
 
     def quantile(self, rank: float) -> float | None:
-        """Estimate the number below which a share of `rank` of the numbers lies; None where there are none."""
+        """Estimate the number below which a share of `rank` of the numbers lies; None without any number."""
         sketch = None if self.quantiles is None else _kll(self.quantiles)
         return None if sketch is None or sketch.is_empty() else float(sketch.get_quantile(rank))
 
@@ -105,7 +105,7 @@ def _pooled(parts: Sequence[ColumnMetrics]) -> dict[str, float | None]:
 
 
 def _merged_distinct(parts: Sequence[ColumnMetrics]) -> bytes | None:
-    """Merge the parts' HLL sketches; None unless every part has one: a part's would speak for all."""
+    """Merge the parts' HLL sketches; None unless every part has one, for one part's would speak for all."""
     from datasketches import hll_union, tgt_hll_type
 
     if any(one.distinct is None for one in parts):

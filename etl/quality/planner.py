@@ -99,8 +99,8 @@ class Planner:
     def require_columns(self, rule: DeclaredRule) -> None:
         """Raise Refused when the output lacks a column of the rule, unless its existence is the question.
 
-        The name must be the column's own, upper and lower case included: the stage looks samples up by it. So
-        is a rule across batches refused whose column has no metrics to compare batches by.
+        The name must be the column's own, upper and lower case included: the stage looks samples up by it.
+        Raises Refused, too, for a rule across batches whose column has no metrics to compare batches by.
         """
         if rule.kind == "expect_column_to_exist":
             return
@@ -228,7 +228,7 @@ class Planner:
             raise Refused(in_short(wrong)) from wrong
 
     def domain(self, kwargs: Mapping[str, Any]) -> tuple[Hashable, Column | None]:
-        """Return a key for the rows that GX keeps for these arguments, and their condition (None: all rows)."""
+        """Return a key for the rows that GX keeps for these arguments, and their condition (None: all)."""
         from pyspark.sql import functions as F
 
         try:
@@ -267,7 +267,7 @@ class Planner:
         return Flagged(flag=flag, domain=self.rows({**compute, **accessor}), summed=counted_by is None)
 
     def flag(self, key: Hashable, condition: Column, within: Column | None = None) -> int:
-        """Return the number of the flag that is true where `condition` holds, among rows where `within` does."""
+        """Return the number of the flag that is true for the rows in `within` (None: all) with `condition`."""
         from pyspark.sql import functions as F
 
         if key in self.flag_numbers:
