@@ -67,7 +67,7 @@ def deliver(run: Session, batch: Batch) -> Receipt:
 
 
 def deliver_apart(run: Session, batch: Batch) -> Receipt:
-    """Deliver a replay or a release, and take out of force what it names, together; or raise with nothing changed."""
+    """Deliver a replay or a release and take out of force what it names; or raise with nothing changed."""
     assert run.apart is not None
     started = time.monotonic()
     with session(run.sinks.dsn) as cursor:
@@ -90,7 +90,7 @@ def _attempt_twice(run: Session, batch: Batch, ruling: Ruling, started: float) -
 
 
 def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: int) -> Receipt:
-    """Return the receipt of a batch that is delivered: Spark asks again where it wrote no commit mark.
+    """Return the receipt of a batch that was delivered before: Spark, which wrote no commit mark, asks again.
 
     Raises Fenced where the lease is another's, InputsChanged where the checkpoint gives the batch other
     inputs than the ledger recorded.
@@ -157,7 +157,7 @@ def _staged(run: Session, batch: Batch, task: StageTask) -> Staged:
 
 
 def _judged(batch: Batch, counts: Counts, staged: Staged) -> Verdict:
-    """Return the suite's verdict with what else stops the batch: one decision is on all of it."""
+    """Return the suite's verdict, with the stops of staging added: one decision is on all of them."""
     verdict = batch.judge(counts, staged)
     return replace(verdict, stops=(*staged.stops, *verdict.stops))
 
@@ -173,7 +173,7 @@ def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
 
 
 def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, hold: Hold) -> StageTask:
-    """Return what executors must know of an attempt; its staging tables are made in the caller's transaction."""
+    """Return what executors must know of an attempt; make its staging tables in the caller's transaction."""
     sinks = run.sinks
     tables = staging_tables(sinks.dsn, delivery_id, run.lease.run_id, log=run.change_log is not None)
     sinks.warehouse.create_staging(cursor, tables)

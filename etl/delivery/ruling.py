@@ -25,9 +25,9 @@ class Ruling:
 
     @classmethod
     def of(cls, rules: Sequence[StageRule], decision: Decision | None) -> Ruling:
-        """Return the ruling by a decision, None: by the suite alone, which holds the rows that break a rule.
+        """Return the ruling to hold the rows that break a rule of the suite.
 
-        Of an accepted batch, only rows are held that break a rule which the batch kept when it stopped.
+        Of an accepted batch, only those are held that break a rule which it kept when it stopped.
         """
         hold = Hold.by(rules)
         if decision and decision.seen and decision.action == "accept":

@@ -189,7 +189,7 @@ class SparkBatch:
         return count
 
     def pass_by(self) -> None:
-        """Run a batch that was delivered before, if it keeps state: the next one needs what it leaves there."""
+        """Run a batch that was delivered before, if it keeps state: the next needs what it leaves there."""
         if self.state:
             self._refuse_stale()
             self.frame.write.format("noop").mode("overwrite").save()
@@ -266,11 +266,11 @@ class SparkBatch:
         return self._staging(self.rules.flagged(frame), task)
 
     def _staging(self, frame: DataFrame, task: StageTask) -> DataFrame:
-        """Return the job that stages `frame`: at most `pg_connections` tasks write, each by one connection."""
+        """Return the job that stages `frame` by at most `pg_connections` tasks, each with one connection."""
         return in_tasks(frame.coalesce(self.settings.pg_connections), partial(stage, task))
 
     def _malformed(self, uris: Sequence[str], unreadable: Mapping[str, str]) -> DataFrame:
-        """Return malformed and late records in the shape of the output: null columns, no flag, the raw record.
+        """Return malformed and late records in the output's shape: null columns, no flag, the raw record.
 
         An unreadable file is one such record.
         """

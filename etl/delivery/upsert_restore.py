@@ -46,7 +46,7 @@ class Uncovered:
     tasks: list[StagedChanges] = field(default_factory=list)
 
     def catch_up(self) -> None:
-        """Stage what live deliveries brought and is not staged yet; call it again with the draft's base known.
+        """Stage what live deliveries brought and is not staged yet; again when the draft's base is known.
 
         What is staged of a delivery that another replay takes out of force meanwhile is not put back.
         """
@@ -79,9 +79,9 @@ class Uncovered:
         return live, [path for (path,) in run(cursor, "uncovered", "files", values)]
 
     def has_grown(self, cursor: Cursor) -> bool:
-        """Note every key that needs its change log; return True if some are new.
+        """Note every key that needs its change log and was not asked for; return True if there are some.
 
-        Then these have to be staged, and the transaction tried again.
+        They have to be staged then; within the commit its transaction has to be tried again.
         """
         return self.warehouse.ask(cursor, self.task.tables, self.brought, self.replaced) > 0
 

@@ -106,7 +106,7 @@ class Progress(Ran):
 
 
 def running(cursor: Cursor, pipeline: str) -> list[Running]:
-    """Return the pipeline's unended runs, of the stream or beside it, oldest first; 20 at most."""
+    """Return up to 20 of the pipeline's runs that have not ended, oldest first, of the stream or beside it."""
     found = rows(run(cursor, "watch", "running", {"pipeline": pipeline, "silence": leases.SILENCE}))
     return [_running(one) for one in found]
 

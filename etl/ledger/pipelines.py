@@ -84,9 +84,9 @@ def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
 
 
 def lock_staged(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
-    """Lock the pipeline's row, waiting for another commit of it as long as a transaction may take (60 min).
+    """Lock and return the pipeline's row, waiting as long as a transaction of ours may take (60 min).
 
-    A shorter wait would give up what this run has staged for another's commit. Raises Busy.
+    A shorter wait would give up what this run has staged for another run's commit. Raises Busy.
     """
     run(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["transaction_timeout"]})
     found = lock(cursor, pipeline)

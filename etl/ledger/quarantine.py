@@ -142,7 +142,10 @@ def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) 
 
 
 def read_corrections(file: Path) -> dict[int, dict[str, Any]]:
-    """Read columns to be set, by quarantine id, from JSON Lines such as `export` writes; raise SetupError."""
+    """Read columns to be set, by quarantine id, from JSON Lines such as `export` writes.
+
+    Raises SetupError where the file can't be read, a line is no correction, or a row is corrected twice.
+    """
     found: dict[int, dict[str, Any]] = {}
     try:
         lines = file.read_text(encoding="utf-8").split("\n")  # not splitlines: a text may hold U+2028

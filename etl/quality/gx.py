@@ -75,7 +75,10 @@ def resolve(engine: Any, metrics: Iterable[Any]) -> Resolved:
 
 
 def dependency_graph(engine: Any, metrics: Iterable[Any]) -> Any:
-    """Build GX's graph of the metrics and all below them; GX raises where one does not exist for Spark."""
+    """Build GX's graph of the metrics and all below them.
+
+    GX raises when one has no implementation for Spark.
+    """
     from great_expectations.validator.validation_graph import ValidationGraph
 
     graph = ValidationGraph(execution_engine=engine)
@@ -96,7 +99,7 @@ class SchemaMetrics:
     known: dict[Any, Any] = field(default_factory=dict)  # metric id -> value
 
     def value(self, metric: Any) -> Any:
-        """Return the metric's value, no job run.
+        """Return the metric's value without running a job.
 
         Raises NeedsData when the metric or one below it would look at rows.
         """

@@ -71,7 +71,7 @@ def unknown(suite: str, rule: DeclaredRule, why: str) -> VerdictUnknown:
 
 
 def _require_whole(suite: CompiledSuite, counts: Counts) -> None:
-    """Raise VerdictUnknown where the tasks' counts miss rows: they would judge a batch that nobody staged."""
+    """Raise VerdictUnknown where the tasks' counts miss rows: the verdict would be on what nobody staged."""
     seen = [sum(histogram.values()) for histogram in counts.histograms]
     if counts.rows == 0:
         seen = seen or [0] * len(suite.flags)

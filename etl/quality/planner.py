@@ -267,7 +267,7 @@ class Planner:
         return Flagged(flag=flag, domain=self.rows({**compute, **accessor}), summed=counted_by is None)
 
     def flag(self, key: Hashable, condition: Column, within: Column | None = None) -> int:
-        """Return the number of the flag that is true for the rows in `within` (None: all) with `condition`."""
+        """Return the number of the flag that is true where `condition` holds, among rows in `within`."""
         from pyspark.sql import functions as F
 
         if key in self.flag_numbers:

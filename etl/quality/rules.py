@@ -73,7 +73,7 @@ class Rules:
             ) from error
 
     def judge(self, counts: Counts, rows: Callable[[], DataFrame]) -> Verdict:
-        """Return the suite's verdict; rules that the pass can't answer are asked of GX on all output `rows`."""
+        """Return the suite's verdict; GX judges rules that the pass can't answer, on all output `rows`."""
         from etl.quality.gx_fallback import evaluate_elsewhere
         from etl.quality.judge import judge
 

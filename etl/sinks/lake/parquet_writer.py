@@ -102,7 +102,10 @@ class ObjectWriter:
         self._waiting_bytes: Counter[Any] = Counter()
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows with the table's columns, in any order; write what fills a row group of its partition."""
+        """Take rows with the table's columns, in any order; write what fills a row group of its partition.
+
+        Where too much waits in all partitions together, the largest is written as well.
+        """
         for value, part in split(rows, self._spec.partitioning):
             columns = [part.column(name) for name in self._spec.schema.names]
             batch = pa.RecordBatch.from_arrays(columns, schema=self._spec.schema)
@@ -124,9 +127,9 @@ class ObjectWriter:
         return self._done
 
     def abort(self) -> None:
-        """Give up what is open: pyarrow may still complete it, and no metadata refers to it.
+        """Give up what is open.
 
-        The sweeper removes it.
+        pyarrow may still complete it: no metadata refers to it, and the sweeper removes it.
         """
         self._waiting.clear()
         self._waiting_bytes.clear()

@@ -186,10 +186,7 @@ class LakeTable:
         return None if found is None else found[0]
 
     def create(self, cursor: Cursor, columns: pa.Schema, partition: Partition | None) -> None:
-        """Create the table where it does not exist; refuse one with other columns or partitions.
-
-        Raises TableRefused.
-        """
+        """Create the table where it is missing; raise TableRefused for one of other columns or partitions."""
         schema = iceberg_schema(columns)
         pointer = self.pointer(cursor)
         if pointer is not None:
@@ -223,7 +220,7 @@ class LakeTable:
         )
 
     def files(self, pointer: str, columns: pa.Schema, *, stream_id: str, batch_id: int) -> FileSpec:
-        """Return how executors write objects of `columns`; those that the table lacks have the ids to come."""
+        """Return how executors write objects of `columns`; those the table lacks have the ids to come."""
         table = self.at(pointer)
         schema = evolved(table.transaction().update_schema(), table.schema(), columns)
         spec = table.metadata.spec()

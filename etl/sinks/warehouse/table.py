@@ -91,7 +91,7 @@ class Warehouse:
         return self._named("key")
 
     def _named(self, what: str) -> str:
-        """Name an index as no other table of the schema does, and so that PostgreSQL does not cut it (63 bytes)."""
+        """Name an index: no other table of the schema has the name, and PostgreSQL does not cut it (63 bytes)."""
         table = self.table_name
         if len(table.encode()) > 48:
             table = f"{table.encode()[:39].decode(errors='ignore')}_{zlib.crc32(table.encode()):08x}"
@@ -215,7 +215,7 @@ class Warehouse:
             cursor.execute(statement("warehouse", "create_log_staging", staging=staging, columns=columns))
 
     def _collations(self, cursor: Cursor) -> dict[str, sql.Identifier]:
-        """Return the collations of the table's columns that have one of their own; of none without an upsert.
+        """Return the collations that columns of the table have of their own; none unless the sink is an upsert.
 
         Staged rows of an upsert are to be compared as the table's are.
         """
