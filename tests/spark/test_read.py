@@ -36,11 +36,12 @@ PIPELINE = Pipeline(name="events", sources=(Files("events/*.jsonl"),), schema="i
 # A process of its own: its session has S3A and the credentials of this lake, the shared one has not.
 READER = """
 import json, etl
-from etl import services, sparksession
+from etl import services
 from etl.common.errors import SetupError
 from etl.common.settings import load_settings
+from etl.spark.session import start
 settings = load_settings()
-spark = sparksession.start(settings, services.up(settings))
+spark = start(settings, services.up(settings))
 def ids(**which):
     return sorted(row.id for row in etl.read(spark, "events", **which).collect())
 try:
