@@ -55,23 +55,22 @@ def flights_delays() -> None:
         """
         from etl import delivered
 
-        after = params["after"]
-        span = again(inlet_events, dag_run) or {"after": place(inlet_events) if after is None else after}
-        new = delivered("flights", **span)
-        outlet_events[DELAYS].extra.update(asdict(new))
+        kept, cleared, after = place(inlet_events), again(inlet_events, dag_run), params["after"]
+        new = delivered("flights", **(cleared or {"after": kept if after is None else after}))
+        outlet_events[DELAYS].extra.update(asdict(new), place=kept if cleared else new.to)
         return mean_delays(new.deliveries) if new.deliveries else []
 
     by_carrier()
 
 
 def place(events: Any) -> int:
-    """The commit up to which the last run that succeeded has read; 0: none has."""
-    told = [event for event in events[DELAYS].ascending(False).limit(20) if "to" in (event.extra or {})]
-    return max(told, key=lambda event: event.id).extra["to"] if told else 0
+    """Return the commit up to which the runs that succeeded have read; 0: none has. A cleared run does not move it."""
+    told = [event for event in events[DELAYS].ascending(False).limit(20) if "place" in (event.extra or {})]
+    return max(told, key=lambda event: event.id).extra["place"] if told else 0
 
 
 def again(events: Any, dag_run: Any) -> dict[str, int] | None:
-    """What this very run has read before it was cleared: that is read again, and nothing else."""
+    """Return what this very run had read before it was cleared: that is read again, and nothing else."""
     since = events[DELAYS].after(dag_run.run_after)
     told = [event for event in since if event.source_run_id == dag_run.run_id]
     return {name: told[0].extra[name] for name in ("after", "to")} if told else None
