@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from etl.cli.main import main
+from etl.cli import main
 
 main()

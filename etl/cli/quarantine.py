@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from etl.cli.shared import (
     AsJson,
     PipelineName,
+    err,
     here,
     load,
+    out,
     print_json,
     print_result,
     result_apart,
@@ -24,7 +25,6 @@ from etl.cli.shared import (
 )
 from etl.common.errors import SetupError
 from etl.common.number_ranges import MOST
-from etl.runs.follow import heeded
 
 if TYPE_CHECKING:
     from etl.delivery.batch import Receipt
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from etl.runs.workspace import Place
 
 app = typer.Typer(no_args_is_help=True, help="See what was held back, and let it out or give it up.")
-out = Console(highlight=False, soft_wrap=True)
 
 Ids = Annotated[list[int] | None, typer.Option("--id", min=1, max=MOST, help="A row's number; repeatable.")]
 Delivery = Annotated[int | None, typer.Option(min=1, max=MOST, help="Rows that this delivery holds.")]
@@ -165,7 +164,7 @@ def release(
 ) -> None:
     """Judge held rows again, corrected or not, and deliver those that pass."""
     from etl.ledger.quarantine import read_corrections
-    from etl.runs.follow import Stay
+    from etl.runs.follow import Stay, heeded
     from etl.runs.replay.release import GIVEN_UP
     from etl.runs.replay.release import release as release_rows
 
@@ -182,12 +181,11 @@ def release(
     pipeline = load(name, place.settings)
 
     def tell(one: Receipt) -> None:
-        if as_json:
-            return
+        to = err if as_json else out  # also where the JSON is to come at the end: a signal may come before it
         again = f", {one.quarantined:,} held again" if one.quarantined else ""
-        out.print(f"{name}: delivery {one.delivery_id}: {one.delivered:,} rows released{again}", markup=False)
+        to.print(f"{name}: delivery {one.delivery_id}: {one.delivered:,} rows released{again}", markup=False)
         for why_held, count in one.reasons.items():
-            out.print(f"  {count:>9,}  {why_held}", markup=False)
+            to.print(f"  {count:>9,}  {why_held}", markup=False)
 
     stay = Stay(beside=GIVEN_UP)
     with heeded(stay):

@@ -8,7 +8,6 @@ import typer
 
 from etl.cli.shared import AsJson, PipelineName, here, load, print_json, who
 from etl.common.errors import SetupError
-from etl.runs.follow import heeded
 
 if TYPE_CHECKING:
     from etl.runs.replay.plan import Chosen
@@ -58,7 +57,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Deliver batches again, from the same inputs, in place of what they delivered before."""
-    from etl.runs.follow import Stay
+    from etl.runs.follow import Stay, heeded
     from etl.runs.replay.plan import keep_or_drop, plan
     from etl.runs.replay.replay import GIVEN_UP
     from etl.runs.replay.replay import replay as replay_deliveries

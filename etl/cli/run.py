@@ -21,7 +21,6 @@ from etl.cli.shared import (
 )
 from etl.common.errors import SluiceError, Stopped
 from etl.common.settings import load_settings, with_spark_conf
-from etl.runs.follow import heeded
 
 
 def stop(
@@ -91,7 +90,7 @@ def run(
     from etl.airflow.task_try import AirflowTry
     from etl.cli.progress import summary_lines, watching
     from etl.common.errors import SetupError
-    from etl.runs.follow import Stay
+    from etl.runs.follow import Stay, heeded
     from etl.runs.summary import Summary
 
     if every and not follow:

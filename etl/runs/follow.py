@@ -21,7 +21,6 @@ from etl.common.errors import Fenced, SetupError
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
-from etl.spark.session import setting
 from etl.spark.signals import SIGNALS, stop_at_once
 
 if TYPE_CHECKING:
@@ -66,6 +65,8 @@ class Stay:
 
         To be entered while the query starts.
         """
+        from etl.spark.session import setting
+
         return nullcontext() if self.every is None else setting(spark, _FOLDERS, "1000000")
 
     def ask(self, by: str | None) -> None:

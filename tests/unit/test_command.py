@@ -7,13 +7,14 @@ import json
 import math
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from etl.cli import progress
-from etl.cli.main import _told
+from etl.cli.app import _told
 from etl.cli.shared import duration, print_json, shown, who
 from etl.common.errors import SetupError, SluiceError
 
@@ -69,3 +70,12 @@ def test_a_value_in_an_error_commands_no_terminal(capsys: pytest.CaptureFixture[
         "sluice: the file \\x1b]0;pwned\\x07\\x1b[2J of [red]Köln[/red]\n  evidence: none\n  next: look at it\n"
         in said
     )
+
+
+def test_the_installed_command_is_the_module() -> None:
+    installed, module = (
+        subprocess.run([*words, "--help"], capture_output=True, text=True, check=True).stdout
+        for words in ([Path(sys.executable).with_name("sluice")], [sys.executable, "-m", "etl.cli"])
+    )
+    assert "whatif" in installed
+    assert installed.split() == module.replace("python -m etl.cli", "sluice").split()

@@ -209,7 +209,10 @@ def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
             "import etl.airflow.pages.pages",
             ("airflow", "fastapi", "pyspark", "pyiceberg", "great_expectations", "pandas"),
         ),
-        ("import etl.cli.main", ("pyspark", "pyiceberg", "great_expectations", "sklearn", "onnxruntime")),
+        (
+            "import etl.cli.app",
+            ("pyspark", "pyiceberg", "great_expectations", "sklearn", "onnxruntime", "pyarrow", "numpy"),
+        ),
         ("import etl.runs.run", ("pyspark", "sklearn", "onnx", "onnxruntime")),
         (
             "from etl.sources.side_inputs import onnx_forest; onnx_forest.scores",
