@@ -67,8 +67,8 @@ def reached(step: Step) -> None:
 
 
 def committing() -> bool:
-    """Return True if this process is in the middle of a commit, by the step that it last came to."""
-    return _last in COMMIT
+    """Return True if this process commits, or has committed and is not at the next delivery, by the step it last came to."""
+    return _last in (*COMMIT, Step.COMMITTED, Step.BATCH_DONE)
 
 
 def phases_ms() -> dict[str, int]:
