@@ -362,7 +362,7 @@ SELECT DISTINCT r.outcome FROM sluice.run r
 WHERE r.pipeline = %(pipeline)s AND r.kind = 'stream' AND r.ended_at IS NOT NULL AND r.run_id <> %(run)s
   AND r.started_at > coalesce((
     SELECT max(well.started_at) FROM sluice.run well
-    WHERE well.pipeline = %(pipeline)s AND well.kind = 'stream' AND well.outcome IN ('done', 'stopped')), '-infinity')
+    WHERE well.pipeline = %(pipeline)s AND well.kind = 'stream' AND well.outcome IN ('done', 'stopped', 'FilesUnread')), '-infinity')
 
 -- name: last_run
 -- How the pipeline's last ended run came out.

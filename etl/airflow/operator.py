@@ -184,6 +184,10 @@ class SluiceRunOperator(BaseOperator):
         if done.exit_code:
             context["ti"].xcom_push(key=SUMMARY, value={**summary, "exit_code": done.exit_code})
             self._alert(summary, context)
+            if (
+                self._killed and summary.get("outcome") == "FilesUnread"
+            ):  # for a worker that restarts no run is given up
+                raise Ended("Airflow ended this try; all is delivered but files that Spark has passed over")
             raise failure(done, up=up)
         if not summary:
             raise NoSummary(

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from etl.common.database import session
-from etl.common.errors import FilesUnread, RecordsMissing
+from etl.common.errors import FilesUnread, RecordsMissing, SluiceError
 from etl.common.paths import shown
 from etl.common.steps import Listener
 from etl.common.wording import counted, some
@@ -87,7 +87,13 @@ class StreamRun:
         )
 
     def _tell_unread(self) -> None:
-        if unread := self._unread():
+        """Warn of files that Spark has passed over; what can't be looked at now is looked at again at the run's end."""
+        try:
+            unread = self._unread()
+        except (OSError, SluiceError) as error:
+            log.warning("%s: which files were passed over can't be told now: %s", self.pipeline.name, error)
+            return
+        if unread:
             log.warning("%s. The run goes on", unread.seen)
 
     def to_its_end(self, spark: SparkSession) -> None:

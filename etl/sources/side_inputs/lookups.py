@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from etl.common.errors import NeedsPerson, ServiceAway, SetupError
+from etl.common.errors import InputsChanged, NeedsPerson, ServiceAway, SetupError
 from etl.common.paths import require_utf8
 from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
 from etl.ledger.inputs import LOOKUP_SOURCE, Input
@@ -43,9 +43,15 @@ def read_lookup(
     if not before:
         listed_path(lookup, landing, where)  # which says so where not even the folder is there
         raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")
-    rows = _rows(spark, lookup, fields, [one.uri for one in before], where)
+    rows, wrong = _rows(spark, lookup, fields, [one.uri for one in before])
     if changes := changed(before, version(lookup, landing)):
         raise ServiceAway(f"The {where} changed while it was read: {'; '.join(changes)}", remedy="run again")
+    if rows is None:
+        raise SetupError(
+            f"The {where} can't be read as declared: "
+            + "; ".join(f"{uri}: {why}" for uri, why in wrong.items()),
+            remedy=f"correct {lookup.pattern}, or the lookup's schema in the declaration",
+        )
     bad = [text for text in rows.column(MALFORMED_COLUMN).to_pylist() if text is not None]
     if bad:
         seen = f"The {where} has {len(bad)} malformed records, such as {bad[0]!r}"
@@ -56,11 +62,11 @@ def read_lookup(
 
 
 def _rows(
-    spark: SparkSession, lookup: Lookup, fields: StructType, uris: Sequence[str], where: str
-) -> pa.Table:
-    """Read all of a lookup's files.
+    spark: SparkSession, lookup: Lookup, fields: StructType, uris: Sequence[str]
+) -> tuple[pa.Table | None, dict[str, str]]:
+    """Read all of a lookup's files; None where some can't be read, or only as other values, with why by their URI.
 
-    Raises SetupError that names those that can't be read, or only as other values.
+    A file that is gone was replaced while it was read, which the caller finds.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -71,18 +77,18 @@ def _rows(
     wrong = misfits(uris, fields) if lookup.kind == "parquet" else {}
     try:
         if not wrong:
-            return read_files(spark, lookup, fields, uris).toArrow()
+            return read_files(spark, lookup, fields, uris).toArrow(), {}
     except (PySparkException, Py4JJavaError):
         for uri in uris:
-            if (why := reading_fails(uri, partial(read_files, spark, lookup, fields, [uri]))) is not None:
+            try:
+                why = reading_fails(uri, partial(read_files, spark, lookup, fields, [uri]))
+            except InputsChanged as error:
+                why = error.seen
+            if why is not None:
                 wrong[uri] = why
         if not wrong:
             raise
-    some = "; ".join(f"{uri}: {why}" for uri, why in wrong.items())
-    raise SetupError(
-        f"The {where} can't be read as declared: {some}",
-        remedy=f"correct {lookup.pattern}, or the lookup's schema in the declaration",
-    )
+    return None, wrong
 
 
 def version(lookup: Lookup, landing: str) -> tuple[Input, ...]:
