@@ -64,6 +64,7 @@ class Session:
     rules: tuple[StageRule, ...]
     lookups: Mapping[str, Any] = field(default_factory=dict)  # name -> evidence of its files, or of its model
     apart: Apart | None = None  # beside the stream; None: the stream's next batch
+    tells: bool = True  # the lake's marker of each commit
     change_log: ChangeLog | None = None  # of an upsert sink, for a replay
     on_step: Listener | None = None  # carried to the executors
 

@@ -129,8 +129,9 @@ def commit(
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
             reached(Step.COMMITTED)
-            mine = Newest(delivery_id=task.delivery_id, run_id=run.lease.run_id)
-            tell(run.sinks.dsn, run.sinks.table, run.lease.pipeline, mine)
+            if run.tells:
+                mine = Newest(delivery_id=task.delivery_id, run_id=run.lease.run_id)
+                tell(run.sinks.dsn, run.sinks.table, run.lease.pipeline, mine)
             return _receipt(it)
     raise ServiceAway(
         f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while its commit was drafted: another run of"

@@ -128,6 +128,28 @@ def test_a_lost_delivery_behind_one_that_is_not_whole_is_named(events: Deliverin
     assert f"Delivery {second} of events was lost" in stop.value.seen
 
 
+def test_a_refused_recover_leaves_the_marker_that_tells_of_what_is_lost(
+    events: Delivering, backup: Backup
+) -> None:
+    end(events)
+    backup.take()
+    events.restart()
+    back, lost = (events.deliver(rows(start)).delivery_id for start in (10, 20))
+    told = read(events.table)
+    assert told is not None and told.delivery_id == lost
+    backup.restore()
+    remove(events, f"/batch=2/{lost}-")
+    for batch in (1, 2):
+        (events.landing / f"{batch}.jsonl").unlink()
+    with pytest.raises(NeedsPerson, match=f"Delivery {lost} of events was lost"):
+        recover(events.place, events.pipeline)
+    assert in_table(events) == list(range(20)), f"delivery {back} was put back"
+    assert read(events.table) == told
+    assert went_back(events.dsn, events.place.lake, events.pipeline) is not None
+    with pytest.raises(LedgerBehind, match=f"Delivery {lost} of events was committed"):
+        run(events.place, events.pipeline)
+
+
 def test_a_delivery_whose_attempt_is_in_the_backup_is_put_back(events: Delivering, backup: Backup) -> None:
     """A busy stream has an attempt open at nearly any moment."""
 

@@ -241,7 +241,11 @@ def _in_force(number: int, lost: Mapping[int, Lost]) -> set[int]:
 
 
 def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost) -> Receipt:
-    """Commit a lost delivery again, under its own number, in both sinks at once, or raise."""
+    """Commit a lost delivery again, under its own number, in both sinks at once, or raise.
+
+    HAZARD: the lake's marker stays as it is, for it tells of what is still lost if the next one can't be put
+    back. Settle it once nothing is lost.
+    """
     manifest = lost.manifest
     sinks = open_sinks(pipeline, _columns(dsn, lake, pipeline, manifest), dsn=dsn, lake=lake, fills=True)
     stream_id, batch_id = lost.stream_id, lost.batch_id
@@ -256,6 +260,7 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
         words=0,
         rules=(),
         lookups=manifest["lookups"],
+        tells=False,
     )
     with session(dsn) as cursor:
         register_stream(
