@@ -11,10 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from etl.common import database
 from etl.common.database import session
 from etl.common.errors import LedgerBehind, NeedsPerson
 from etl.common.outcome import Ending
-from etl.common.steps import Step
+from etl.common.steps import Step, listen
+from etl.delivery import correction
+from etl.delivery.correction import Apart
+from etl.delivery.deliver import deliver_apart
 from etl.ledger import leases
 from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import sweep, sweep_lake
@@ -92,6 +96,12 @@ def remove(events: Delivering, part: str) -> None:
         client.delete_object(Bucket=bucket, Key=key)
 
 
+def give_out_unseen(events: Delivering) -> None:
+    """Let the next number be given out without a look at the lake, as an older version did."""
+    with session(events.dsn) as cursor:
+        database.run(cursor, "ledger", "keep_server")
+
+
 def test_lost_deliveries_behind_a_number_that_another_pipeline_was_given_are_named(
     events: Delivering, others: Delivering, backup: Backup
 ) -> None:
@@ -99,6 +109,7 @@ def test_lost_deliveries_behind_a_number_that_another_pipeline_was_given_are_nam
     first, second = (events.deliver(rows(start)).delivery_id for start in (10, 20))
     remove(events, "/deliveries/LAST")  # as after deliveries of an older version
     backup.restore()
+    give_out_unseen(events)
     assert others.deliver(rows(10)).delivery_id == first
     pruned = events.landing / "2.jsonl"
     content = pruned.read_bytes()
@@ -192,6 +203,30 @@ def test_a_number_that_was_lost_is_given_to_nobody_else(
         (events.landing / f"{batch}.jsonl").unlink()
     assert [one.delivery_id for one in recovered(events).put_back] == lost
     assert in_table(events) == list(range(30))
+
+
+def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
+    events: Delivering, others: Delivering, backup: Backup
+) -> None:
+    """A replay reserves its number, and commits when the stream has delivered under higher ones."""
+    backup.take()
+    with session(events.dsn) as cursor:
+        lease = correction.begin(cursor, "events", "replay", who="tests", why="again")
+    change = Apart(kind="replay", files={}, who="tests", why="again")
+    beside = replace(events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, apart=change)
+    higher: list[int] = []
+
+    def meanwhile(step: Step) -> None:
+        if step is Step.ATTEMPT_OPENED:
+            listen(None)
+            higher.extend(events.deliver(rows(start)).delivery_id for start in (10, 20))
+
+    listen(meanwhile)
+    replay = deliver_apart(beside, replace(events.batch(rows(30)), batch_id=0, landed=()))
+    told = read(events.table)
+    assert told is not None and told.delivery_id == replay.delivery_id < min(higher)
+    backup.restore()
+    assert others.deliver(rows(10)).delivery_id > max(higher)
 
 
 def test_a_restored_database_is_noticed_without_a_checkpoint(events: Delivering, backup: Backup) -> None:

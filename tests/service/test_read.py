@@ -32,6 +32,7 @@ from etl.operations.serving.read import (
 )
 from etl.pipeline import Append, Replace, day, identity
 from etl.services import Services
+from etl.sinks.lake.s3 import s3_client, stored
 from etl.sinks.lake.table import Lake
 from tests.service.delivering import Delivering
 
@@ -71,7 +72,8 @@ def test_the_files_are_those_of_live_deliveries(events: Delivering) -> None:
     found = committed_files(events.place, events.pipeline)
     assert sum(file.rows for file in found.files) == 84
     assert {(file.batch_id, file.delivery_id) for file in found.files} == {(0, 1), (1, 2)}
-    listed = set(events.place.lake.listing(f"{events.table.location}/data"))
+    client = s3_client(events.place.lake.store)
+    listed = {one.uri for one in stored(client, f"{events.table.location}/data")}
     assert {file.path for file in found.files} < listed  # the killed attempt's are there, and are not named
     assert all(events.place.lake.size(file.path) == file.bytes for file in found.files)
     shape = json.loads(json.dumps(found.json()))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -38,6 +37,7 @@ from etl.quality.metrics import ColumnMetrics
 from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import SYSTEM_COLUMNS
+from etl.sinks.lake.manifests import manifests
 from etl.sinks.lake.marker import Newest
 from etl.sinks.lake.parquet_writer import FileSpec, StagedFile, split
 from etl.sinks.lake.schema import arrow_schema
@@ -102,13 +102,13 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
     An attempt that PostgreSQL knows counts as failed or fenced, unless a later manifest says that it was
     delivered, or it is the `newest` that the lake's marker names.
     """
-    manifests = _manifests(lake, pipeline)
-    numbers = [number for number, _ in manifests.values()]
+    named = manifests(lake.table(pipeline.table))
+    numbers = [one.delivery_id for one in named]
     with session(dsn) as cursor:
         if numbers:
             attempts.skip_numbers(cursor, max(numbers))
         known = attempts.known_attempts(cursor, pipeline.name, numbers)
-    unsure = [uri for uri, (number, run) in manifests.items() if not _is_delivered(known.get(number), run)]
+    unsure = [one.uri for one in named if not _is_delivered(known.get(one.delivery_id), one.run)]
     found = _read(lake, unsure)
     with session(dsn) as cursor:
         last = deliveries.last_delivery(cursor, pipeline.name)
@@ -126,18 +126,6 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
     chain = _chain(able, last, following)
     put = {one.uri for one in chain}
     return OnLake(lost=chain, left=[one for one in judged if one.uri not in put])
-
-
-def _manifests(lake: Lake, pipeline: Pipeline) -> dict[str, tuple[int, str]]:
-    """Return by manifest URI the delivery that the manifest's name tells, and the start of its run's id.
-
-    What a killed server left of a manifest, under another name, is not one.
-    """
-    names = re.compile(r"/deliveries/([0-9]+)-([0-9a-f]{8})\.json$")
-    found = {
-        uri: names.search(uri) for uri in lake.listing(f"{lake.table(pipeline.table).location}/deliveries")
-    }
-    return {uri: (int(name[1]), name[2]) for uri, name in found.items() if name}
 
 
 def _is_delivered(known: KnownAttempt | None, run: str) -> bool:

@@ -19,6 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from etl.common.database import Cursor, row, run, session
 from etl.common.errors import LedgerBehind, NeedsPerson, SluiceError
 from etl.ledger.attempts import skip_numbers
+from etl.sinks.lake.manifests import manifests
 from etl.sinks.lake.s3 import REQUESTS, bucket_of, s3_client, status_of, translated
 
 if TYPE_CHECKING:
@@ -149,6 +150,9 @@ def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
 def keep_numbers_unique(cursor: Cursor, lake: Lake) -> None:
     """Skip the delivery numbers that the lake has, unless this server and database gave out the last one.
 
+    The marker alone does not tell the highest: a replay commits after deliveries of higher numbers, and the
+    marker can be gone. The manifests alone do not tell it either: they can be gone, too.
+
     Call it before a number is given out. A sequence starts over when PostgreSQL is restored. Each way to
     restore it is a start of the server or another database, and so are other things, after which this finds
     nothing to skip.
@@ -158,8 +162,14 @@ def keep_numbers_unique(cursor: Cursor, lake: Lake) -> None:
     run(cursor, "ledger", "lock_server")
     tables = run(cursor, "ledger", "pipeline_tables").fetchall()
     with ThreadPoolExecutor(REQUESTS) as readers:
-        markers = readers.map(lambda name: read(lake.table(name[0])), tables)
-        numbers = [one.delivery_id for one in markers if one is not None]
-    if numbers:
-        skip_numbers(cursor, max(numbers))
+        highest = max(readers.map(lambda name: _highest(lake.table(name[0])), tables), default=0)
+    if highest:
+        skip_numbers(cursor, highest)
     run(cursor, "ledger", "keep_server")
+
+
+def _highest(table: LakeTable) -> int:
+    """Return the highest delivery number that the marker or a manifest of a table names; 0 where there is none."""
+    told = read(table)
+    numbers = [one.delivery_id for one in manifests(table)]
+    return max([*numbers, told.delivery_id if told else 0])

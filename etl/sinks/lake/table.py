@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow import NativeFile
-from pyarrow.fs import FileSelector, FileType, S3FileSystem
+from pyarrow.fs import FileType, S3FileSystem
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO, load_file_io
@@ -128,13 +128,6 @@ class Lake:
         """Return those of `uris` where there is no object."""
         with ThreadPoolExecutor(READERS) as pool:
             return [uri for uri, size in zip(uris, pool.map(self.size, uris), strict=True) if size is None]
-
-    def listing(self, folder: str) -> list[str]:
-        """Return the URIs of all objects below `folder`."""
-        selector = FileSelector(folder.removeprefix("s3://"), recursive=True, allow_not_found=True)
-        return [
-            f"s3://{found.path}" for found in self._s3.get_file_info(selector) if found.type == FileType.File
-        ]
 
     @cached_property
     def _s3(self) -> S3FileSystem:
