@@ -18,11 +18,11 @@ from etl.common.outcome import Ending
 from etl.common.steps import Step, listen
 from etl.delivery import correction
 from etl.delivery.correction import Apart
-from etl.delivery.deliver import deliver_apart
+from etl.delivery.deliver import deliver, deliver_apart
 from etl.ledger import leases
 from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import sweep, sweep_lake
-from etl.pipeline import Append, Files
+from etl.pipeline import Append, Files, Rate
 from etl.runs.recovery.recover import Recovered, recover
 from etl.runs.run import run
 from etl.services import Services
@@ -159,6 +159,22 @@ def test_a_refused_recover_leaves_the_marker_that_tells_of_what_is_lost(
     assert went_back(events.dsn, events.place.lake, events.pipeline) is not None
     with pytest.raises(LedgerBehind, match=f"Delivery {lost} of events was committed"):
         run(events.place, events.pipeline)
+
+
+def test_a_lost_delivery_of_a_live_source_that_is_not_whole_is_named(
+    events: Delivering, backup: Backup
+) -> None:
+    """Its rows came from a source that nobody can read again, so that only its objects had them."""
+    events.pipeline = replace(events.pipeline, sources=(Rate(),))
+    backup.take()
+    lost = deliver(events.session, replace(events.batch(rows(10)), landed=())).delivery_id
+    backup.restore()
+    remove(events, f"/batch=1/{lost}-")
+    with pytest.raises(NeedsPerson) as stop:
+        recovered(events)
+    assert f"Delivery {lost} of events was lost, it can't be put back because not all" in stop.value.seen
+    assert f"{events.table.location}/deliveries/{lost}-" in stop.value.seen
+    assert "bring the objects that are gone back" in stop.value.remedy
 
 
 def test_a_delivery_whose_attempt_is_in_the_backup_is_put_back(events: Delivering, backup: Backup) -> None:

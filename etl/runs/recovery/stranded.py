@@ -86,8 +86,11 @@ def _unread(pipeline: Pipeline, one: Lost, reached: dict[Partition, int]) -> str
 
 
 def _passed(pipeline: Pipeline, one: Lost) -> str | None:
-    """Say that a whole delivery had rows of a source that can't be read again; None if it had not."""
-    if pipeline.replayable or one.known or not one.whole or not (one.taken or one.committed):
+    """Say that a delivery had rows of a source that can't be read again; None if it had not.
+
+    Nobody knows whether one whose number was taken was ever committed: it counts where it is whole.
+    """
+    if pipeline.replayable or one.known or not (one.committed or (one.taken and one.whole)):
         return None
     return f"{_lost(pipeline, one)}: only {one.uri} and {_objects(one)}"
 
