@@ -91,9 +91,9 @@ WITH known AS (
 UPDATE sluice.pipeline SET current_stream = %(stream)s WHERE name = %(pipeline)s
 
 -- name: know_stream
--- Makes a stream known that was, and is no more, the pipeline's current one.
-INSERT INTO sluice.stream (stream_id, pipeline, checkpoint, first_batch)
-VALUES (%(stream)s, %(pipeline)s, %(checkpoint)s, 0) ON CONFLICT (stream_id) DO NOTHING
+-- Makes a stream known that is not the pipeline's current one: not any more, or not yet.
+INSERT INTO sluice.stream (stream_id, pipeline, checkpoint, first_batch, state)
+VALUES (%(stream)s, %(pipeline)s, %(checkpoint)s, %(first_batch)s, %(state)s) ON CONFLICT (stream_id) DO NOTHING
 
 -- name: run_on_stream
 -- Notes which stream a run works on.

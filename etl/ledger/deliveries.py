@@ -55,11 +55,27 @@ def unknown_streams(cursor: Cursor, streams: Sequence[str]) -> list[str]:
     return [one for one in streams if one not in known]
 
 
-def know_stream(cursor: Cursor, pipeline: str, stream_id: str, *, checkpoint: str) -> None:
-    """Record a stream that is no longer the pipeline's current one."""
-    run(
-        cursor, "ledger", "know_stream", {"pipeline": pipeline, "stream": stream_id, "checkpoint": checkpoint}
-    )
+def know_stream(
+    cursor: Cursor,
+    pipeline: str,
+    stream_id: str,
+    *,
+    checkpoint: str,
+    first_batch: int = 0,
+    state: Sequence[str] = (),
+) -> None:
+    """Record a stream that is not the pipeline's current one: no longer, or not yet.
+
+    What is recorded stays as it is when the stream becomes the current one.
+    """
+    values = {
+        "pipeline": pipeline,
+        "stream": stream_id,
+        "checkpoint": checkpoint,
+        "first_batch": first_batch,
+        "state": list(state),
+    }
+    run(cursor, "ledger", "know_stream", values)
 
 
 def delivery_of_batch(cursor: Cursor, stream_id: str, batch_id: int) -> int | None:

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import psycopg2
 import pytest
@@ -176,6 +177,21 @@ def test_only_the_current_stream_commits(run: Session, dsn: str, made: list[orac
     with pytest.raises(Fenced):
         deliver(run, of(made[0]))
     assert_nothing_visible(run)
+
+
+def test_a_stream_that_is_made_anew_is_known_before_it_is_current(run: Session, dsn: str) -> None:
+    """Its folder would look like a lost ledger's; what it begins with holds once it is the current one."""
+    other = "00000000-0000-4000-8000-000000000000"
+    begins: dict[str, Any] = {"checkpoint": "another", "first_batch": 7, "state": ["keys"]}
+    with session(dsn) as cursor:
+        deliveries.know_stream(cursor, "events", other, **begins)
+        assert deliveries.unknown_streams(cursor, [other]) == []
+        before = streams.current_stream(cursor, "events")
+        assert before is not None and before.stream_id == run.stream_id
+        streams.register_stream(cursor, "events", other, **begins)
+        now = streams.current_stream(cursor, "events")
+    assert now is not None
+    assert (now.stream_id, now.first_batch, now.state) == (other, 7, ["keys"])
 
 
 def test_a_batch_before_its_time_is_refused(run: Session, made: list[oracle.MadeBatch]) -> None:

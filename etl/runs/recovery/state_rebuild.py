@@ -189,9 +189,18 @@ def _run_again(
     batches: Sequence[Past],
     told: Told,
 ) -> str:
-    """Run the batches again as the first ones of a new stream's checkpoint; return the stream's id."""
+    """Run the batches again as the first ones of a new stream's checkpoint; return the stream's id.
+
+    The stream is made known first, because a folder that the ledger does not know would look like a lost ledger.
+    It is not current until all of them ran.
+    """
     checkpoints, stream_id = place.checkpoints(pipeline), str(uuid.uuid4())
-    checkpoints.of(stream_id).create(stream_id)
+    checkpoint, first = checkpoints.of(stream_id), len(batches)
+    with session(place.services.postgres) as cursor:
+        deliveries.know_stream(
+            cursor, pipeline.name, stream_id, checkpoint=checkpoint.uri, first_batch=first, state=state
+        )
+    checkpoint.create(stream_id)
     nowhere = frame.writeStream.format("noop").outputMode(output_mode(pipeline, state))
     planned = Planned.of(pipeline, frame, nowhere)
     for number, past in enumerate(batches):
