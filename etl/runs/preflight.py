@@ -84,16 +84,16 @@ def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landin
         register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1)
         seen = deliveries.live_inputs(cursor, checkpoints.pipeline)
     history = left_out(pipeline, landing, live={one.path for one in seen})
-    behind = [replace(one, uri=uri_at(one.path, landing)) for one in by_source(seen, pipeline)]
+    behind = [replace(one, uri=uri_at(one.path, landing)) for one in by_source(seen, pipeline, landing)]
     checkpoint.seed([*behind, *history], stream_id=stream_id)
     return stream_id, len(seen)
 
 
-def by_source(seen: Sequence[Input], pipeline: Pipeline) -> list[Input]:
+def by_source(seen: Sequence[Input], pipeline: Pipeline, landing: str) -> list[Input]:
     """Return the inputs under the sources that read them as declared now, without those that none reads."""
     found = []
     for one in seen:
-        source = source_of(pipeline, one.path)
+        source = source_of(pipeline, one.path, landing)
         if source is not None:
             found.append(replace(one, source=source))
     return found

@@ -71,7 +71,7 @@ class StreamRun:
         by_log = [
             n for n, files in enumerate(self.pipeline.files) if left and is_listed_by_log(files, landing)
         ]
-        beside = [path for path in left if source_of(self.pipeline, path) in by_log]
+        beside = [path for path in left if source_of(self.pipeline, path, landing) in by_log]
         if beside:
             log.warning(
                 "%s: Spark reads what the log _spark_metadata names there, and not %s",

@@ -96,7 +96,7 @@ def left_out(
         return []
     found: dict[int, list[str]] = {}
     for path in sorted(landed(pipeline, landing) - live):
-        source = source_of(pipeline, path)
+        source = source_of(pipeline, path, landing)
         if source is None or not before.has(path):
             continue
         if interval is not None and not before.template.overlaps(path, interval):

@@ -32,13 +32,23 @@ class Listed(Protocol):
 
 def path_of(uri: str, landing: str) -> str:
     """Return the identity of the file at `uri`: its path below `landing` when it lies there, else its place."""
-    return place(uri).removeprefix(landing_place(landing).rstrip("/") + "/")
+    return identity(place(uri), landing)
+
+
+def identity(place: str, landing: str) -> str:
+    """Return the identity of the file at a place: its path below `landing` when it lies there, else the place."""
+    return place.removeprefix(landing_place(landing).rstrip("/") + "/")
+
+
+def place_at(path: str, landing: str) -> str:
+    """Return the place of the file of this identity, below the landing as it is now."""
+    outside = path.startswith(("/", "s3a://"))
+    return path if outside else f"{landing_place(landing).rstrip('/')}/{path}"
 
 
 def uri_at(path: str, landing: str) -> str:
     """Return the URI of the file of this identity, below the landing as it is now."""
-    outside = path.startswith(("/", "s3a://"))
-    return uri_of(path if outside else f"{landing_place(landing).rstrip('/')}/{path}")
+    return uri_of(place_at(path, landing))
 
 
 def look(uris: Iterable[str], *, landing: str, source: int = 0) -> list[Input]:

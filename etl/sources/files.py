@@ -137,7 +137,7 @@ class Source:
         """
         found: dict[int, list[str]] = {}
         for uri in uris:
-            source = source_of(self.pipeline, path_of(uri, self.landing))
+            source = source_of(self.pipeline, path_of(uri, self.landing), self.landing)
             if source is None and self.anywhere:
                 kind = inferred_format(uri)
                 like = [n for n, files in enumerate(self.pipeline.files) if files.kind == kind]

@@ -8,6 +8,7 @@ from etl.common.errors import ServiceAway, SetupError
 from etl.common.paths import filesystem, is_utf8, landing_place
 from etl.pipeline import Files, Lookup, Pipeline
 from etl.pipeline.patterns import Pattern, fits, is_glob, is_hidden, split_pattern
+from etl.sources.evidence import identity, place_at
 
 # Which data set of ours lands the folder.
 _LANDS = {"reference": "flights", "weather": "flights"} | {
@@ -23,12 +24,20 @@ def landed(pipeline: Pipeline, landing: str) -> set[str]:
     return set[str]().union(*(files_there(source.pattern, landing) for source in pipeline.files))
 
 
-def source_of(pipeline: Pipeline, path: str) -> int | None:
+def source_of(pipeline: Pipeline, path: str, landing: str) -> int | None:
     """Return the number of the source that reads the file of this identity; None when none does.
 
-    It is the first whose pattern means the file.
+    It is the first whose pattern means the file. An absolute pattern may mean files below the landing too.
     """
-    return next((n for n, files in enumerate(pipeline.files) if fits(files.pattern, path)), None)
+    whole = place_at(path, landing)
+    patterns = [files.pattern for files in pipeline.files]
+    return next(
+        (n for n, one in enumerate(patterns) if fits(one, whole if _is_absolute(one) else path)), None
+    )
+
+
+def _is_absolute(pattern: str) -> bool:
+    return pattern.startswith(("/", "s3a://"))
 
 
 def files_there(pattern: str, landing: str) -> set[str]:
@@ -36,8 +45,7 @@ def files_there(pattern: str, landing: str) -> set[str]:
 
     Those that Spark passes over for names with _ or a dot are left out.
     """
-    outside = pattern.startswith(("/", "s3a://"))
-    root = "" if outside else landing_place(landing).rstrip("/") + "/"
+    root = "" if _is_absolute(pattern) else landing_place(landing).rstrip("/") + "/"
     prefix = "s3a://" if (root or pattern).startswith("s3a://") else ""
     fixed = split_pattern(pattern).folder if is_glob(pattern) else pattern
     store, place = filesystem(root + fixed)
@@ -61,7 +69,7 @@ def files_there(pattern: str, landing: str) -> set[str]:
             found |= meant(store.get_file_info(within), fs.FileType.File)
     except OSError as error:
         raise ServiceAway(f"{root}{fixed} can't be listed: {error}", remedy="run again") from error
-    return found
+    return {identity(path, landing) for path in found}
 
 
 def _path(one: fs.FileInfo) -> str:
@@ -98,7 +106,7 @@ def listed_path(files: Files | Lookup, landing: str, where: str) -> str:
 def _below_landing(pattern: Pattern, landing: str) -> tuple[str, str]:
     """Return (the fixed folder, the path to list) of a pattern, both absolute."""
     root = landing_place(landing)
-    if pattern.path.startswith(("/", "s3a://")):
+    if _is_absolute(pattern.path):
         return pattern.folder or "/", pattern.path
     # The landing's own name is no glob, so what could be one in it is escaped.
     listed = _escaped(root) if is_glob(pattern.path) else root

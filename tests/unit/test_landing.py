@@ -17,7 +17,7 @@ from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Append, Files, Pipeline
 from etl.sources.cutoff import left_out
 from etl.sources.evidence import changed, look, uri_at
-from etl.sources.landing import files_there
+from etl.sources.landing import files_there, source_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +145,23 @@ def test_a_folder_that_a_pattern_means_is_read_whole(tmp_path: Path, pattern: st
     put(tmp_path, "x/a.csv", "x/d.csv/part-0", "x/d.csv/y/part-1.csv", "x/e/other", "_z/b.csv")
     put(tmp_path, "x/_b.csv", "x/d.csv/_SUCCESS", "x/d.csv/.part-0.crc", "x/d.csv/_temporary/0/part-2.csv")
     assert files_there(pattern, str(tmp_path)) == meant
+
+
+@pytest.mark.parametrize("pattern", ["{}/x/*.csv", "{}/**/*.csv", "{}/x/a.csv", "{}*/x/a.csv"])
+def test_a_file_has_one_identity_where_an_absolute_pattern_means_what_is_below_the_landing(
+    tmp_path: Path, pattern: str
+) -> None:
+    landing = str(tmp_path / "landing")
+    put(tmp_path / "landing", "x/a.csv")
+    put(tmp_path, "beside/x/a.csv")
+    absolute = pattern.format(landing)
+    assert files_there(absolute, landing) == {"x/a.csv"}
+    [seen] = look([uri_at("x/a.csv", landing)], landing=landing)
+    declared = Pipeline(
+        name="x", sources=(Files(absolute),), schema="id int", transform=lambda df: df, sink=Append()
+    )
+    assert source_of(declared, seen.path, landing) == 0
+    assert source_of(declared, str(tmp_path / "beside/x/a.csv"), landing) is None
 
 
 def test_names_that_are_no_utf_8_are_told_and_keep_no_other_from_being_found(tmp_path: Path) -> None:

@@ -125,7 +125,10 @@ def rebuilt_stream(
         with session(place.services.postgres) as cursor:
             batches = _in_force(cursor, pipeline)
         _refuse_changed(place, pipeline, batches.values())
-        declared = [replace(past, files=by_source(past.files, pipeline)) for past in batches.values()]
+        declared = [
+            replace(past, files=by_source(past.files, pipeline, place.settings.landing))
+            for past in batches.values()
+        ]
         stream_id = _run_again(place, pipeline, frame, state, declared, told)
     with session(place.services.postgres) as cursor:
         _make_current(cursor, place, pipeline, lease, stream_id, batches, len(declared), state)
@@ -250,10 +253,11 @@ def _in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, Past]:
 
 
 def _refuse_changed(place: Place, pipeline: Pipeline, batches: Iterable[Past]) -> None:
+    landing = place.settings.landing
     recorded = list(chain.from_iterable(past.files for past in batches))
-    found = evidence.look_again(recorded, landing=place.settings.landing)
+    found = evidence.look_again(recorded, landing=landing)
     changes = evidence.changed(recorded, found)
-    read = {one.uri for one in by_source(recorded, pipeline)}
+    read = {one.uri for one in by_source(recorded, pipeline, landing)}
     changes += [f"{one.uri} is of no source any more" for one in recorded if one.uri not in read]
     if changes:
         raise InputsChanged(

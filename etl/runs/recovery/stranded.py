@@ -61,7 +61,7 @@ def _unreadable(pipeline: Pipeline, one: Lost, live: set[str], landing: str) -> 
     if not wanted:
         return None
     taken = takes(pipeline)
-    read = [path for path in wanted if source_of(pipeline, path) is not None and taken(path)]
+    read = [path for path in wanted if source_of(pipeline, path, landing) is not None and taken(path)]
     there = {file.path for file in look([uri_at(path, landing) for path in read], landing=landing)}
     gone = [path for path in wanted if path not in there]
     if not gone:
