@@ -24,7 +24,7 @@ from etl.pipeline.patterns import inferred_format, split_pattern
 from etl.sources.cutoff import BeforeStart
 from etl.sources.evidence import changed, path_of
 from etl.sources.landing import source_of
-from etl.sources.parsing import Records, none_of, read_files, read_stream, union
+from etl.sources.parsing import Records, read_files, read_stream, union
 from etl.sources.schemas import field_of
 from etl.sources.side_inputs.lookups import LookupsChanged, version
 from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
@@ -240,10 +240,12 @@ class Source:
                 if chosen := [uri for uri in some if (uri in known) is damaged]:
                     frame = read_files(self.spark, files, self.fields[files.stream], chosen, broken=damaged)
                     frames[files.stream].append(frame)
-        return {
-            name: union(some) if some else none_of(self.spark, self.fields[name])
-            for name, some in frames.items()
-        }
+        return {name: union(some) if some else self._none_of(name) for name, some in frames.items()}
+
+    def _none_of(self, stream: str | None) -> DataFrame:
+        """Read no file of a stream, as its files are read: a transform may ask for their `_metadata`."""
+        files = next(one for one in self.pipeline.files if one.stream == stream)
+        return read_files(self.spark, files, self.fields[stream], (), broken=False)
 
     def _put_out(self, records: Records, *, counted: bool = True) -> DataFrame:
         good = {name: self._good(name, frame, counted=counted) for name, frame in records.items()}

@@ -312,6 +312,23 @@ def test_what_can_be_read_is_delivered_where_the_declaration_says_so(home: Home)
     assert_other_is_held(home)
 
 
+def test_a_batch_of_misfits_alone_stops_or_is_held_whatever_the_transform_asks_of_its_files(
+    home: Home,
+) -> None:
+    declared = READINGS.replace("*.csv", "*.parquet")
+    home.declare("readings", text=declared.format(more=""))
+    home.write(
+        "readings/other.parquet", parquet({"sensor": 1, "value": 0.5}, sensor=pa.int64(), value=pa.float64())
+    )
+    with pytest.raises(InputsUnreadable, match="sensor is int64, declared int"):
+        home.run("readings")
+    home.declare("readings", text=declared.format(more='unreadable="hold", max_quarantine_share=1.0'))
+    assert home.run("readings").rows_in == 1
+    assert home.ask("SELECT source_path, raw FROM sluice.quarantine") == [
+        (home.uri("readings/other.parquet"), "unreadable file: sensor is int64, declared int")
+    ]
+
+
 def assert_other_is_held(home: Home) -> None:
     assert delivered(home) == {"good.csv": 100}
     [(file, raw, reasons)] = home.ask("SELECT source_path, raw, reasons FROM sluice.quarantine")
