@@ -18,6 +18,7 @@ from rich.text import Text
 
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
+from etl.common.wording import visible
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -96,7 +97,7 @@ def shown(text: object) -> Text:
 
     A control character could command the terminal.
     """
-    return Text("".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(text)))
+    return Text(visible(str(text)))
 
 
 def shown_lines(text: object) -> Text:

@@ -13,6 +13,11 @@ def counted(count: int, one: str, more: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
+def visible(text: str) -> str:
+    """Write a text with each control character as Python escapes it: PostgreSQL takes no NUL, and a terminal obeys."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def left_out(count: int) -> str:
     """Say how many rows Spark's operators left out.
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from etl.common.paths import REQUESTS, filesystem, place
+from etl.common.wording import visible
 from etl.ledger.inputs import Input
 from etl.pipeline import Files, Pipeline
 from etl.pipeline.checks import ddl_columns, ddl_parts
@@ -62,7 +63,7 @@ def _told(uris: Sequence[str], files: Files, schema: str) -> dict[str, str]:
 
     with ThreadPoolExecutor(REQUESTS) as pool:
         told = pool.map(look, uris)
-        return {uri: why for uri, why in zip(uris, told, strict=True) if why is not None}
+        return {uri: visible(why) for uri, why in zip(uris, told, strict=True) if why is not None}
 
 
 def _of_header(store: FileSystem, path: str, files: Files, schema: str) -> str | None:

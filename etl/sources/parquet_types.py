@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from etl.common.paths import REQUESTS, filesystem, place
+from etl.common.wording import visible
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -46,7 +47,7 @@ def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
     store, _ = filesystem(place(uris[0]))
     with ThreadPoolExecutor(REQUESTS) as pool:
         told = pool.map(lambda uri: _misfit(store, place(uri).removeprefix("s3a://"), schema), uris)
-        return {uri: why for uri, why in zip(uris, told, strict=True) if why is not None}
+        return {uri: visible(why) for uri, why in zip(uris, told, strict=True) if why is not None}
 
 
 def _misfit(store: FileSystem, path: str, schema: StructType) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import InputsChanged, ServiceAway
+from etl.common.wording import visible
 from etl.spark.damage import is_away, is_damage
 from etl.spark.java_errors import causes, messages
 
@@ -47,7 +48,8 @@ def reading_fails(uri: str, read: Callable[[], DataFrame]) -> str | None:
 def _said(error: Any) -> str:
     """Return all that the cause of all says, in one line, without what differs each time.
 
-    The file that it names is left out, for it is known; what is longer than LONGEST_REASON is cut.
+    The file that it names is left out, for it is known; what is longer than LONGEST_REASON is cut. Control
+    characters of the file are written out.
     """
     *_, last = messages(error)
-    return " ".join(_OBJECT.sub("", last.partition("CSV file: ")[0]).split())[:LONGEST_REASON]
+    return visible(" ".join(_OBJECT.sub("", last.partition("CSV file: ")[0]).split()))[:LONGEST_REASON]

@@ -312,6 +312,15 @@ def test_what_can_be_read_is_delivered_where_the_declaration_says_so(home: Home)
     assert_other_is_held(home)
 
 
+def test_a_file_in_utf_16_stops_the_batch_and_its_reason_is_recorded(home: Home) -> None:
+    a_good_and_an_other_file(home)
+    home.write("readings/other.csv", "sensor,value\n1,0.5\n".encode("utf-16-le"))
+    with pytest.raises(InputsUnreadable, match=r"s\\x00e\\x00n"):
+        home.run("readings")
+    [(stops,)] = home.ask("SELECT stops FROM sluice.stopped_batch")
+    assert [r"s\x00e\x00n" in stop for stop in stops] == [True]
+
+
 def test_a_batch_of_misfits_alone_stops_or_is_held_whatever_the_transform_asks_of_its_files(
     home: Home,
 ) -> None:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from etl.pipeline import Append, Files, Pipeline
 from etl.sources.evidence import look
 from etl.sources.foretold import foretold
+from etl.sources.unreadable import _said
 
 
 def told(root: Path, files: Files, schema: str) -> dict[str, str]:
@@ -64,3 +65,12 @@ def test_a_parquet_footer_of_other_types(tmp_path: Path) -> None:
         "text.parquet": "id is string, declared integer comment 'a number'",
         "wider.parquet": "id is int64, declared int",
     }
+
+
+def test_a_file_of_null_bytes_has_a_reason_that_can_be_recorded(tmp_path: Path) -> None:
+    """PostgreSQL takes no NUL, neither in a text nor in JSON."""
+    (tmp_path / "wide.csv").write_bytes("a\x1b\n1\n".encode("utf-16-le"))
+    found = told(tmp_path, Files("*.csv"), "a int")
+    assert found == {"wide.csv": r"its CSV header is a\x00\x1b\x00; the schema is a"}
+    header = "CSV header does not conform.\n Header: a\0\x1b\0, b\nCSV file: in/wide.csv"
+    assert _said(ValueError(header)) == r"CSV header does not conform. Header: a\x00\x1b\x00, b"
