@@ -19,7 +19,7 @@ from etl.common.wording import visible
 from etl.ledger.inputs import Input
 from etl.pipeline import Files, Pipeline
 from etl.pipeline.checks import ddl_columns, ddl_parts
-from etl.sources.parquet_types import misfits
+from etl.sources.parquet_types import kept_as, misfits
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -93,12 +93,16 @@ def _of_footer(store: FileSystem, path: str, schema: str) -> str | None:
     """
     try:
         with store.open_input_file(path) as file:
-            found = {one.name.lower(): one.type for one in pq.read_schema(file)}
+            found = {one.name.lower(): kept_as(one.type) for one in pq.read_schema(file)}
     except pa.ArrowInvalid as error:
         return str(error).splitlines()[0]
+    except pa.ArrowNotImplementedError:
+        return None
     for name, declared in ddl_parts(schema):
         kind, there = declared.lower(), found.get(name.lower())
-        if there is not None and _is_text(there) != kind.startswith(("string", "binary", "varchar", "char")):
+        if there is None or pa.types.is_null(there):  # of a column that has no value
+            continue
+        if _is_text(there) != kind.startswith(("string", "binary", "varchar", "char")):
             return f"{name} is {there}, declared {declared}"
     return None
 
@@ -111,6 +115,7 @@ def _is_text(kind: pa.DataType) -> bool:
             pa.types.is_large_string,
             pa.types.is_binary,
             pa.types.is_large_binary,
+            pa.types.is_fixed_size_binary,
         )
     )
 

@@ -75,10 +75,7 @@ def _of_struct(found: Mapping[str, pa.DataType], declared: StructType, within: s
 def _of_type(found: pa.DataType, declared: DataType, name: str) -> str | None:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    if isinstance(found, pa.BaseExtensionType):
-        found = found.storage_type
-    if isinstance(found, pa.DictionaryType):
-        found = found.value_type
+    found = kept_as(found)
     if isinstance(declared, StructType) and pa.types.is_struct(found):
         return _of_struct({one.name.lower(): one.type for one in found.fields}, declared, f"{name}.")
     if isinstance(declared, ArrayType) and isinstance(found, _LISTS):
@@ -88,6 +85,13 @@ def _of_type(found: pa.DataType, declared: DataType, name: str) -> str | None:
         return of_keys or _of_type(found.item_type, declared.valueType, f"{name}.value")
     kind = declared.simpleString()
     return None if _fits(found, kind) else f"{name} is {found}, declared {kind}"
+
+
+def kept_as(found: pa.DataType) -> pa.DataType:
+    """Return the type that a file's values have, without what Arrow alone knows of it: extensions, dictionaries."""
+    if isinstance(found, pa.BaseExtensionType):
+        found = found.storage_type
+    return found.value_type if isinstance(found, pa.DictionaryType) else found
 
 
 def _fits(found: pa.DataType, declared: str) -> bool:

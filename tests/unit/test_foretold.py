@@ -74,3 +74,18 @@ def test_a_file_of_null_bytes_has_a_reason_that_can_be_recorded(tmp_path: Path) 
     assert found == {"wide.csv": r"its CSV header is a\x00\x1b\x00; the schema is a"}
     header = "CSV header does not conform.\n Header: a\0\x1b\0, b\nCSV file: in/wide.csv"
     assert _said(ValueError(header)) == r"CSV header does not conform. Header: a\x00\x1b\x00, b"
+
+
+def test_what_arrow_alone_knows_of_a_column_is_foretold_of_none(tmp_path: Path) -> None:
+    columns = {
+        "dictionary": pa.array(["a", "b"]).dictionary_encode(),
+        "null": pa.nulls(2),
+        "bytes": pa.array([b"ab", b"cd"], pa.binary(2)),
+        "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16, b"b" * 16], pa.binary(16))),
+    }
+    for name, values in columns.items():
+        pq.write_table(pa.table({"s": values}), tmp_path / f"{name}.parquet")
+    assert told(tmp_path, Files("*.parquet"), "s string") == {}
+    found = told(tmp_path, Files("*.parquet"), "s int")
+    assert found["dictionary.parquet"] == "s is string, declared int"
+    assert "null.parquet" not in found
