@@ -18,7 +18,7 @@ _POSTGRES = re.compile(
 _LOCKED = re.compile(r"\bpsycopg2\.errors\.LockNotAvailable[:)] *(.+)")
 _S3 = re.compile(
     r"\bOSError: (.*AWS Error (?:INTERNAL_FAILURE|NETWORK_CONNECTION|REQUEST_TIMEOUT|SERVICE_UNAVAILABLE"
-    r"|SLOW_DOWN|THROTTLING)\b.*)"
+    r"|SLOW_DOWN|THROTTLING|UNKNOWN \(HTTP status 5\d\d\))(?!\w).*)"
     r"|\bbotocore\.exceptions\.(?:Connect|Connection|EndpointConnection|ProxyConnection|Read)\w*Error: (.+)"
     r"|\b(?:SdkClientException|AWSServiceThrottledException|AWSStatus500Exception): (.+)"
 )

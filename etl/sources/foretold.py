@@ -28,7 +28,10 @@ HEADER_BYTES = 1 << 16  # of a CSV file; a longer header is not looked at
 
 
 def foretold(pipeline: Pipeline, inputs: Sequence[Input]) -> dict[str, str]:
-    """Return the files that will not be read, each with the reason; what can't be opened now is not told."""
+    """Return the files that will not be read, each with the reason; what can't be opened is not told.
+
+    Raises ServiceAway where the store of Parquet files did not answer.
+    """
     found: dict[str, str] = {}
     for number, files in enumerate(pipeline.files):
         uris = [one.uri for one in inputs if one.source == number]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
+from etl.common.outages import outages_told
 from etl.common.paths import REQUESTS, filesystem, place
 from etl.common.wording import visible
 
@@ -40,7 +41,8 @@ _LISTS = pa.ListType | pa.LargeListType | pa.FixedSizeListType
 def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
     """Return the files of which a column would be blurred, each with the reason.
 
-    All lie in one store. What can't be opened is Spark's to tell.
+    All lie in one store. What is no Parquet file is Spark's to tell. Raises ServiceAway where the store did not
+    answer: Spark may read the file a moment later.
     """
     if not uris:
         return {}
@@ -52,7 +54,7 @@ def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
 
 def _misfit(store: FileSystem, path: str, schema: StructType) -> str | None:
     try:
-        with store.open_input_file(path) as file:
+        with outages_told(), store.open_input_file(path) as file:
             found = pq.read_schema(file)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
         return None

@@ -9,12 +9,14 @@ import psycopg2
 import psycopg2.extensions
 import pytest
 from botocore.config import Config
+from pyspark.sql.types import StructType
 
 from etl.common.database import session
 from etl.common.errors import ContractBroken, ServiceAway
 from etl.common.outages import outage, outages_told
 from etl.services.process import free_ports
 from etl.sinks.lake.parquet_writer import ObjectStore
+from etl.sources.parquet_types import _misfit
 
 
 @pytest.fixture
@@ -39,6 +41,14 @@ def test_an_s3_that_is_away(nowhere: str) -> None:
     store = ObjectStore(endpoint=nowhere, region="us-east-1").open(connect_seconds=1, request_seconds=1)
     with pytest.raises(ServiceAway, match=r"S3 could not do its part: .*AWS Error"), outages_told():
         store.get_file_info("bucket/key")
+    with pytest.raises(
+        ServiceAway, match="AWS Error"
+    ):  # and not a file that fits, which Spark reads a moment later
+        _misfit(store, "bucket/key.parquet", StructType())
+    of_a_head = OSError(
+        "When reading: AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: no body"
+    )
+    assert isinstance(outage(of_a_head), ServiceAway)
     client = boto3.Session().client(
         "s3", endpoint_url=nowhere, region_name="us-east-1", config=Config(retries={"max_attempts": 0})
     )
@@ -49,6 +59,7 @@ def test_an_s3_that_is_away(nowhere: str) -> None:
 def test_what_tells_of_no_outage_stays_what_it_is(dsn: str) -> None:
     for error in (
         FileNotFoundError("no such file"),
+        OSError("When getting key: AWS Error UNKNOWN (HTTP status 400) during HeadObject operation"),
         OSError("When getting key: AWS Error ACCESS_DENIED during HeadObject operation"),
         ValueError("psycopg2 was not asked"),
     ):
