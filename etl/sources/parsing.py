@@ -43,6 +43,7 @@ _CSV = {
     "escape": '"',
     "multiLine": "false",
 }
+_JSON = {"allowSingleQuotes": "false"}  # JSON has none, and `decimals` looks for none
 _WITH_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 
 
@@ -154,7 +155,7 @@ def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -
 
 def json_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return Spark's JSON parser options: Sluice's own, overridden by the source's."""
-    return {**_COMMON, **options}
+    return {**_COMMON, **_JSON, **options}
 
 
 def only_column(where: str, schema: StructType) -> str:

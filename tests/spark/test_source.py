@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from etl.common.errors import InputsChanged, NeedsPerson, SetupError
 from etl.common.paths import place
-from etl.common.record_columns import RAW, SOURCE_PATH
+from etl.common.record_columns import MALFORMED_COLUMN, RAW, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Append, Files, Lookup, Pipeline
@@ -31,7 +31,7 @@ from etl.sources.files import Source
 from etl.sources.landing import landed
 from etl.sources.open import open_source
 from etl.sources.parquet_types import misfits
-from etl.sources.parsing import MALFORMED, csv_rows, ddl_fields, read_files
+from etl.sources.parsing import csv_rows, ddl_fields, read_files
 from etl.spark.checkpoint.reader import open_checkpoint
 from etl.spark.observation import observed
 from etl.spark.session import SHUFFLES
@@ -224,7 +224,7 @@ def test_a_text_that_looks_like_no_decimal_is_malformed(spark: SparkSession, tmp
     assert [row["dec"] for row in found.rows] == [Decimal("12.50")], "a locale says so"
     values = spark.createDataFrame([(line,) for line in lines], "value string")
     rows = csv_rows(values, ddl_fields("id int, dec decimal(5,2)", ""), {"sep": ";"}).collect()
-    assert [row[MALFORMED] for row in rows if row[MALFORMED]] == lines[1 + len(DECIMALS) :]
+    assert [row[MALFORMED_COLUMN] for row in rows if row[MALFORMED_COLUMN]] == lines[1 + len(DECIMALS) :]
 
 
 def test_json_that_has_no_decimal_is_malformed(spark: SparkSession, tmp_path: Path) -> None:
@@ -238,6 +238,7 @@ def test_json_that_has_no_decimal_is_malformed(spark: SparkSession, tmp_path: Pa
     bad += [
         '{"dec":1e100000000}', '{"dec" : 1E-12345678}', '{"dec":"1\\u002c5"}', '{"by":{"a":"1,5"}}',
         '{"many":[{"d":1},{"d":"1,5"}]}', '{"many":[{"d":-1e-12345678}]}', '{"s":"\\\\","dec":1e-12345678}',
+        "{'dec':'12,50'}", "{'dec':\"1e100000000\"}", '{"dec":\'12,50\'}',
         '{"dec":"1e100000000", cut', '{"\\u0446":"1,5"}', '{"d\\u0065c":"1,5"}',
     ]  # fmt: skip
     write(tmp_path / "in/a.jsonl", "\n".join([*good, *bad]))
@@ -478,7 +479,7 @@ def test_a_column_of_parquet_is_read_as_it_is_or_not_at_all(
             assert set(alone) == set(told), f"{field.name} is told as the others are"
         # What Spark refuses gives no row, instead of failing the job.
         frame = read_files(spark, Files("*.parquet"), schema, set(uris) - set(told), broken=True)
-        rows = frame.drop(MALFORMED).toArrow().to_pylist()
+        rows = frame.drop(MALFORMED_COLUMN).toArrow().to_pylist()
         found[declared] = [uris[row.pop(SOURCE_PATH)] for row in rows]
         for row, name in zip(rows, found[declared], strict=True):
             depths = (
