@@ -34,7 +34,7 @@ def drawn(batches: int) -> dict[str, Callable[[Cursor], Page]]:
         "pipeline, long ago": lambda cursor: pages.pipeline(cursor, "feed", Frame(), before=batches // 2),
         "rule": lambda cursor: pages.rule(cursor, "feed", Frame(), reason=RULE),
         "column": lambda cursor: columns.column(cursor, "feed", Frame(), column="c3"),
-        "run": lambda cursor: pages.dag_run(cursor, "feed", Frame(), run_id="scheduled__99"),
+        "run": lambda cursor: pages.dag_run(cursor, "feed", Frame(), dag="feed", run_id="scheduled__99"),
         "batch": lambda cursor: pages.batch(cursor, "feed", BELOW, delivery=batches),
         "quarantine": lambda cursor: pages.quarantine(cursor, "feed", Frame(), wanted=Wanted()),
         "quarantine, long ago": lambda cursor: pages.quarantine(cursor, "feed", Frame(), wanted=old),

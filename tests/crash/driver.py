@@ -27,7 +27,7 @@ from etl.delivery.correction import Apart
 from etl.delivery.deliver import deliver, deliver_apart
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask, stage
-from etl.delivery.upsert_restore import Staged, stage_log
+from etl.delivery.upsert_restore import StagedChanges, stage_log
 from etl.ledger.quarantine import Chosen, held_rows
 from etl.operations.audit.recount import parquet_rows
 from etl.pipeline import Append, Sink, Upsert, day
@@ -244,7 +244,7 @@ class ArrowLog:
     replaced: Sequence[str]
     lost: bool = False
 
-    def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[Staged]:
+    def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[StagedChanges]:
         assert keys is not None and keys.num_rows, "there are few, and it is not asked for none"
         columns = pa.schema([*task.sieve.columns, pa.field(DELIVERY, pa.int64())])
         rows = [batch for file in files for batch in parquet_rows(self.lake, file, task.sieve.columns)]

@@ -156,14 +156,14 @@ def test_older_history_does_not_cover_what_is_newer_in_an_upsert_sink(home: Home
 def test_what_a_lost_load_had_is_named() -> None:
     inputs = [{"path": "orders/dt=2024-02-26/a.jsonl"}]
     manifest = {"pipeline": "orders", "delivery_id": 7, "kind": "replay", "supersedes": [], "inputs": inputs}
-    told = again(Lost(manifest=manifest, uri=""), {}, set())
+    told = again(Lost(manifest=manifest, uri="", whole=True), {}, set())
     assert "dt=2024-02-26/a.jsonl: `sluice replay orders --interval START END`" in told
 
 
 def test_what_lost_replays_had_replaced_is_named_as_it_is_now() -> None:
     def lost(number: int, kind: str, **more: Any) -> Lost:
         manifest = {"pipeline": "orders", "delivery_id": number, "kind": kind, "inputs": [], "supersedes": []}
-        return Lost(manifest=manifest | more, uri="")
+        return Lost(manifest=manifest | more, uri="", whole=True)
 
     both = {"supersedes": [3, 4, 6], "inputs": [{"path": "old"}, {"path": "new"}]}
     all_lost = [

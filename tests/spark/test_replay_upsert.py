@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.common.errors import NeedsPerson
 from etl.common.steps import Step
-from etl.delivery import spark_change_log, upsert_restore
+from etl.delivery import spark_change_log
 from etl.ledger.quarantine import Chosen as Held
 from etl.ledger.quarantine import held_rows
 from etl.operations.serving.read import catalog_properties
@@ -116,7 +116,7 @@ def levels(home: Home) -> Levels:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The objects of the change log that are read, as they are."""
     found: list[str] = []
-    parquet = upsert_restore.parquet
+    parquet = spark_change_log.parquet
 
     def recorded(spark: Any, uris: Sequence[str], schema: Any) -> Any:
         found.extend(uris)
