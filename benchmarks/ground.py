@@ -21,7 +21,7 @@ from psycopg2.extensions import parse_dsn
 from benchmarks.events import SCHEMA, generate
 from etl import services
 from etl.common.settings import Settings
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.spark.session import start
 
@@ -38,7 +38,7 @@ SUPERUSER = "postgres"
 class Ground:
     """Where a measurement takes place."""
 
-    place: Place
+    place: Workspace
     spark: SparkSession
     events: tuple[Path, ...]
     rows: int
@@ -110,7 +110,7 @@ def prepared(folder: Path, *, rows: int, files: int, jars: Path | None) -> Itera
         as_superuser(found, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
         spark = start(settings, found)
         spark.sparkContext.setLogLevel("ERROR")
-        place = Place(settings=settings, services=found)
+        place = Workspace(settings=settings, services=found)
         yield Ground(place=place, spark=spark, events=tuple(events), rows=rows)
         spark.stop()
     finally:

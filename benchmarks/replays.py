@@ -17,7 +17,7 @@ from benchmarks.__main__ import FOLDER
 from benchmarks.events import DAY
 from benchmarks.ground import Ground, prepared
 from etl.pipeline import Pipeline, load_pipeline
-from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from etl.runs.run import run
 
@@ -60,7 +60,7 @@ class Daily:
         width = dt.timedelta(days=1) / len(self.ground.events)  # of a file; each begins and ends within
         start, edge = DAY + width * (self.days // 2), width / 10
         by_column = replace(self.pipeline, interval="event_time")
-        self._replay(by_column, Chosen(interval=(start + edge, start + width - edge)))
+        self._replay(by_column, Selection(interval=(start + edge, start + width - edge)))
 
     def newest(self) -> None:
         """The newest day, by the interval of its path."""
@@ -77,10 +77,10 @@ class Daily:
 
     def _replace(self, day: int, *, accept_changed: bool = False) -> None:
         start = FIRST + dt.timedelta(days=day)
-        chosen = Chosen(interval=(start, start + dt.timedelta(days=1)))
+        chosen = Selection(interval=(start, start + dt.timedelta(days=1)))
         self._replay(self.pipeline, chosen, accept_changed=accept_changed)
 
-    def _replay(self, pipeline: Pipeline, chosen: Chosen, *, accept_changed: bool = False) -> None:
+    def _replay(self, pipeline: Pipeline, chosen: Selection, *, accept_changed: bool = False) -> None:
         place, spark = self.ground.place, self.ground.spark
         done = replay(
             place,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.delivery import correction
-from etl.delivery.batch import Session, Staged
-from etl.delivery.correction import Apart
+from etl.delivery.batch import DeliveryContext, Staged
+from etl.delivery.correction import Correction
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask, stage
 from etl.ledger import leases, streams
@@ -60,16 +60,16 @@ def start(
     rules: tuple[StageRule, ...] = RULES,
     stream_id: str | None = None,
     first_batch: int = 0,
-) -> Session:
+) -> DeliveryContext:
     """Take the lease and open the sinks, as a run does before its first batch."""
     stream_id = stream_id or str(uuid.uuid4())
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         make_known(cursor, declared)
         lease = leases.take_lease(cursor, declared.name)
         streams.register_stream(
             cursor, declared.name, stream_id, checkpoint="memory", first_batch=first_batch
         )
-    return Session(
+    return DeliveryContext(
         sinks=open_sinks(declared, columns, dsn=dsn, lake=lake),
         lease=lease,
         stream_id=stream_id,
@@ -81,11 +81,11 @@ def start(
     )
 
 
-def start_apart(dsn: str, lake: Lake, declared: Pipeline, change: Apart) -> Session:
+def start_apart(dsn: str, lake: Lake, declared: Pipeline, change: Correction) -> DeliveryContext:
     """Begin a run beside the stream and open the sinks, as a replay and a release do."""
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         lease = correction.begin(cursor, declared.name, change.kind, who=change.who, why=change.why)
-    return Session(
+    return DeliveryContext(
         sinks=open_sinks(declared, oracle.COLUMNS, dsn=dsn, lake=lake),
         lease=lease,
         stream_id=lease.run_id,
@@ -184,7 +184,7 @@ def of(made: oracle.MadeBatch, *, partitions: int = 2) -> ArrowBatch:
     )
 
 
-def reader(run: Session) -> oracle.Reader:
+def reader(run: DeliveryContext) -> oracle.Reader:
     """The oracle's eyes for the run's sinks."""
     store = run.sinks.lake.store
     return oracle.Reader(

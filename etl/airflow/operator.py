@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException
 from etl.airflow.alerts import DROPPED, QUARANTINE, notifiers
 from etl.airflow.links import QualityLink
 from etl.airflow.process import Command, Finished
-from etl.airflow.task_try import AirflowTry
+from etl.airflow.task_try import TaskTry
 from etl.common.wording import left_out
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class SluiceRunOperator(BaseOperator):
 
     @property
     def form(self) -> dict[str, Any]:
-        """Return what the form says, in the terms of AirflowTry."""
+        """Return what the form says, in the terms of TaskTry."""
         names = ("deliveries", "start", "end", "releases", "release", "why")
         texts = {name: getattr(self, name) or None for name in names}
         accepted = ("accept_changed", "accept_unreadable")
@@ -270,14 +270,14 @@ class SluiceTaskOperator(BaseOperator):
             self._command.kill()
 
 
-def asked_by(context: Context, **form: Any) -> AirflowTry:
+def asked_by(context: Context, **form: Any) -> TaskTry:
     """Return who asks, in Airflow's own terms, and what the form says.
 
     Nothing is read out of the text of a run id.
     """
     ti, dag_run = context["ti"], context["dag_run"]
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
-    return AirflowTry(
+    return TaskTry(
         dag_id=ti.dag_id,
         dag_run_id=ti.run_id,
         task_id=ti.task_id,

@@ -10,7 +10,7 @@ from etl.common.errors import SetupError
 
 
 @dataclass(frozen=True, kw_only=True)
-class AirflowTry:
+class TaskTry:
     """One try of one task of one DAG run, in Airflow's own terms."""
 
     dag_id: str
@@ -35,7 +35,7 @@ class AirflowTry:
     who: str | None = None  # the user who triggered it
 
     @classmethod
-    def parse(cls, text: str) -> AirflowTry:
+    def parse(cls, text: str) -> TaskTry:
         """Read the try from JSON, as the operator passes it. Raises SetupError."""
         try:
             return cls(**json.loads(text))

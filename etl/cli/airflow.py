@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import PipelineName, here, load
+from etl.cli.shared import PipelineName, load, open_workspace
 from etl.common.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -63,17 +63,17 @@ def trigger(name: PipelineName) -> None:
     from etl.cli.progress import summary_lines
     from etl.common.errors import SetupError
 
-    place = here()
-    pipeline = load(name, place.settings)
+    workspace = open_workspace()
+    pipeline = load(name, workspace.settings)
     if pipeline.follow:
         raise SetupError(
             f"A run of {name} stays up: it has no end to be followed to",
             remedy=f"`sluice airflow dags unpause {name}` keeps one up; `sluice status {name}` says what it does",
         )
-    found = stack.require_running(place.settings)
+    found = stack.require_running(workspace.settings)
     api = sign_in(found.address, found.login)
     summary = trigger_pipeline(api, name, lambda line: typer.echo(line, err=True))
-    for line in summary_lines(place, pipeline, summary):
+    for line in summary_lines(workspace, pipeline, summary):
         typer.echo(line)
 
 

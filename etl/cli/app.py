@@ -16,7 +16,7 @@ from etl.cli.shared import (
     shown_lines,
 )
 from etl.common.errors import SluiceError, Stopped
-from etl.common.outages import outages_told
+from etl.common.outages import raising_service_errors
 from etl.common.outcome import in_short, without_secrets
 from etl.spark import jvm_log
 from etl.spark.signals import SIGNALS, stop_at_once
@@ -39,7 +39,7 @@ def main() -> NoReturn:
     for number in SIGNALS:
         signal.signal(number, stop_at_once)
     try:
-        with outages_told():
+        with raising_service_errors():
             app(standalone_mode=True)
     except (Exception, Stopped) as error:  # noqa: BLE001 - the last resort of a command line
         sys.exit(_told(error))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from etl.cli.shared import here, out
+from etl.cli.shared import open_workspace, out
 from etl.common.settings import load_settings
 
 
@@ -30,7 +30,7 @@ def land(
         )
     settings = load_settings()
     if settings.landing.startswith("s3a://"):
-        here(settings)
+        open_workspace(settings)
     landed: Landed | LandedFiles
     if dataset in DATASETS:
         chosen = parse_range(days or FIRST_DAYS)

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from etl.cli.shared import AsJson, PipelineName, here, load, out, print_json, shown_lines, who
+from etl.cli.shared import AsJson, PipelineName, load, open_workspace, out, print_json, shown_lines, who
 
 
 def audit(name: PipelineName, as_json: AsJson = False) -> None:
     """Recount both sinks and compare them with each other and with the ledger; exit 1 on a difference."""
     from etl.operations.audit.audit import audit as audit_pipeline
 
-    place = here()
-    report = audit_pipeline(place, load(name, place.settings))
+    workspace = open_workspace()
+    report = audit_pipeline(workspace, load(name, workspace.settings))
     if as_json:
         print_json(report.json())
     else:
@@ -36,10 +36,10 @@ def recover(
     What a transform keeps between batches is made anew where it is lost: all that is in force runs through it once more.
     """
     from etl.common.errors import SetupError
-    from etl.common.wording import counted
+    from etl.common.wording import pluralize
     from etl.pipeline.replayability import run_command
     from etl.runs.recovery.recover import recover as recover_pipeline
-    from etl.runs.recovery.topic_seeds import Accepted
+    from etl.runs.recovery.topic_seeds import AcceptedGaps
 
     if accept_gone != bool(why):
         raise SetupError("--accept-gone and --why go together", remedy="`sluice recover --help`")
@@ -47,14 +47,14 @@ def recover(
     def told(batch: int, of: int) -> None:
         if batch == 1:
             out.print(
-                f"{name}: its state is rebuilt from {counted(of, 'batch', 'batches')}; nothing of them is delivered again"
+                f"{name}: its state is rebuilt from {pluralize(of, 'batch', 'batches')}; nothing of them is delivered again"
             )
         out.print(f"  batch {batch} of {of}")
 
-    place = here()
-    accepted = Accepted(who=who(), why=why) if why else None
-    pipeline = load(name, place.settings)
-    done = recover_pipeline(place, pipeline, told=told, accepted=accepted)
+    workspace = open_workspace()
+    accepted = AcceptedGaps(who=who(), why=why) if why else None
+    pipeline = load(name, workspace.settings)
+    done = recover_pipeline(workspace, pipeline, told=told, accepted=accepted)
     if done.problem is None:
         out.print(f"{name}: nothing to recover; checkpoint and ledger fit together")
         return
@@ -81,7 +81,7 @@ def sweep(
     """Remove what fenced and failed attempts left behind, once it is older than the backup horizon."""
     from etl.operations.maintenance.sweep import sweep as sweep_pipeline
 
-    place = here()
-    report = sweep_pipeline(place, load(name, place.settings), dry_run=dry_run)
+    workspace = open_workspace()
+    report = sweep_pipeline(workspace, load(name, workspace.settings), dry_run=dry_run)
     for line in report.lines():
         out.print(line, markup=False)

@@ -17,17 +17,17 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from etl.common import steps
-from etl.common.database import migrate, session
+from etl.common.database import migrate, transaction
 from etl.common.steps import Step
-from etl.common.wording import counted, left_out
+from etl.common.wording import left_out, pluralize
 from etl.delivery.batch import Receipt
 from etl.ledger import deliveries
 from etl.ledger.quarantine import by_reason
 from etl.pipeline import Pipeline
-from etl.runs.follow import Stay
+from etl.runs.follow import RunControl
 from etl.runs.summary import STOPPED, Summary
-from etl.runs.workspace import Place
-from etl.sources.cutoff import takes
+from etl.runs.workspace import Workspace
+from etl.sources.cutoff import in_stream
 from etl.sources.landing import landed
 
 PHASES = {  # what goes on from a step on
@@ -58,13 +58,13 @@ def line(pipeline: str, receipt: Receipt) -> str:
 
 @contextmanager
 def watching(
-    place: Place, pipeline: Pipeline, console: Console, stay: Stay
+    workspace: Workspace, pipeline: Pipeline, console: Console, stay: RunControl
 ) -> Iterator[Callable[[Receipt], None]]:
     """Yield a function to be told of every batch, which shows it on the terminal or as a line of a log."""
     if not console.is_terminal:
         yield lambda receipt: console.print(line(pipeline.name, receipt), markup=False)
         return
-    watch = _Watch(pipeline, files_left(place, pipeline) if stay.every is None else 0, stay)
+    watch = _Watch(pipeline, files_left(workspace, pipeline) if stay.every is None else 0, stay)
     with Live(watch, console=console, transient=True):
         steps.listen(watch.reached)
         try:
@@ -76,7 +76,7 @@ def watching(
 class _Watch:
     """What a terminal shows: the files done, the phase of the batch, the figures, and held rows by rule."""
 
-    def __init__(self, pipeline: Pipeline, files: int, stay: Stay) -> None:
+    def __init__(self, pipeline: Pipeline, files: int, stay: RunControl) -> None:
         self._stay = stay
         self._bar = Bar(
             SpinnerColumn(),
@@ -120,18 +120,18 @@ class _Watch:
         self._bar.update(self._task, advance=receipt.inputs)
 
 
-def files_left(place: Place, pipeline: Pipeline) -> int:
+def files_left(workspace: Workspace, pipeline: Pipeline) -> int:
     """Count the landed files that the stream takes and no live delivery has yet."""
-    migrate(place.services.postgres)
-    with session(place.services.postgres) as cursor:
+    migrate(workspace.services.postgres)
+    with transaction(workspace.services.postgres) as cursor:
         seen = {one.path for one in deliveries.live_inputs(cursor, pipeline.name)}
-    return sum(map(takes(pipeline), landed(pipeline, place.settings.landing) - seen))
+    return sum(map(in_stream(pipeline), landed(pipeline, workspace.settings.landing) - seen))
 
 
-def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterator[str]:
+def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) -> Iterator[str]:
     """Yield lines that say what a run did, why rows are held, where the rows are, and what to do next."""
     yield from done_lines(pipeline, summary)
-    held = by_reason(place.services.postgres, summary.pipeline)
+    held = by_reason(workspace.services.postgres, summary.pipeline)
     if summary.failed:
         yield "expectations that failed, by batches:"
         yield from (f"  {batches:>9,}  {reason}" for reason, batches in summary.failed.most_common())
@@ -139,7 +139,7 @@ def summary_lines(place: Place, pipeline: Pipeline, summary: Summary) -> Iterato
         yield "rows in quarantine now, of every run, by reason (a row may have several):"
         yield from (f"  {one['rows']:>9,}  {one['reason']}" for one in held)
     sluice = _as_called()
-    yield f"Parquet   {place.lake.table(pipeline.table).location}/data/   listed by `{sluice} files {pipeline.name}`"
+    yield f"Parquet   {workspace.lake.table(pipeline.table).location}/data/   listed by `{sluice} files {pipeline.name}`"
     yield f'next      eval "$({sluice} env)"      starts the services where needed, and lets psql, boto3 and DuckDB in'
     yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
     if held:
@@ -158,7 +158,7 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
             else f"{summary.rows_in:,} rows in"
         )
         yield (
-            f"{summary.pipeline}: {counted(summary.batches, 'batch', 'batches')} in {summary.seconds:.1f} s"
+            f"{summary.pipeline}: {pluralize(summary.batches, 'batch', 'batches')} in {summary.seconds:.1f} s"
             f" ({rate:,.0f} rows/s);"
             f" {rows} = {summary.delivered:,} delivered + {summary.quarantined:,} quarantined"
         )

@@ -14,8 +14,8 @@ from etl.cli.shared import (
     AsJson,
     PipelineName,
     err,
-    here,
     load,
+    open_workspace,
     out,
     print_json,
     print_result,
@@ -28,8 +28,8 @@ from etl.common.number_ranges import MOST
 
 if TYPE_CHECKING:
     from etl.delivery.batch import Receipt
-    from etl.ledger.quarantine import Chosen, HeldRow
-    from etl.runs.workspace import Place
+    from etl.ledger.quarantine import HeldRow, RowSelection
+    from etl.runs.workspace import Workspace
 
 app = typer.Typer(no_args_is_help=True, help="See what was held back, and let it out or give it up.")
 
@@ -56,8 +56,8 @@ def list_rows(
     """Show how many rows are held for which reason, and some of them."""
     from etl.ledger.quarantine import by_reason, held_rows
 
-    place, chosen = _place(name), _chosen(ids, delivery, reason, status, limit)
-    dsn = place.services.postgres
+    workspace, chosen = _workspace(name), _chosen(ids, delivery, reason, status, limit)
+    dsn = workspace.services.postgres
     found, reasons = held_rows(dsn, name, chosen), by_reason(dsn, name, status)
     if as_json:
         print_json({"reasons": reasons, "rows": [one.json() for one in found]})
@@ -95,7 +95,7 @@ def show(
     """Show one row whole."""
     from etl.ledger.quarantine import one_row
 
-    row = one_row(_place(name).services.postgres, name, number)
+    row = one_row(_workspace(name).services.postgres, name, number)
     if as_json:
         print_json(row.json())
         return
@@ -131,7 +131,7 @@ def export(
     from etl.ledger.quarantine import held_rows
 
     result_apart(output is None)
-    found = held_rows(_place(name).services.postgres, name, _chosen(ids, delivery, reason, status))
+    found = held_rows(_workspace(name).services.postgres, name, _chosen(ids, delivery, reason, status))
     lines = "".join(json.dumps(one.export()) + "\n" for one in found)
     if output is None:
         print_result(lines)
@@ -164,21 +164,21 @@ def release(
 ) -> None:
     """Judge held rows again, corrected or not, and deliver those that pass."""
     from etl.ledger.quarantine import read_corrections
-    from etl.runs.follow import Stay, heeded
+    from etl.runs.follow import RunControl, heeded
     from etl.runs.replay.release import GIVEN_UP
     from etl.runs.replay.release import release as release_rows
 
-    place = _place(name)
+    workspace = _workspace(name)
     changes = read_corrections(corrections) if corrections else {}
     if changes and not (ids or delivery or reason or everything):
         ids = list(changes)
-    found = _selected(place, name, ids, delivery, reason, everything=everything, why=why)
+    found = _selected(workspace, name, ids, delivery, reason, everything=everything, why=why)
     if strangers := sorted(changes.keys() - {one.quarantine_id for one in found}):
         raise SetupError(
             f"{corrections} corrects rows that are not to be released: {', '.join(map(str, strangers[:5]))}",
             remedy="name these too, or take them out of the file",
         )
-    pipeline = load(name, place.settings)
+    pipeline = load(name, workspace.settings)
 
     def tell(one: Receipt) -> None:
         to = err if as_json else out  # also where the JSON is to come at the end: a signal may come before it
@@ -187,9 +187,11 @@ def release(
         for why_held, count in one.reasons.items():
             to.print(f"  {count:>9,}  {why_held}", markup=False)
 
-    stay = Stay(beside=GIVEN_UP)
+    stay = RunControl(beside=GIVEN_UP)
     with heeded(stay):
-        receipts = release_rows(place, pipeline, found, changes, who=who(), why=why, progress=tell, stay=stay)
+        receipts = release_rows(
+            workspace, pipeline, found, changes, who=who(), why=why, progress=tell, stay=stay
+        )
     if as_json:
         print_json([one.json() for one in receipts])
 
@@ -206,23 +208,23 @@ def discard(
     """Give held rows up; they stay on record."""
     from etl.ledger.quarantine import discard as discard_rows
 
-    place = _place(name)
-    found = _selected(place, name, ids, delivery, reason, everything=everything, why=why)
+    workspace = _workspace(name)
+    found = _selected(workspace, name, ids, delivery, reason, everything=everything, why=why)
     numbers = [one.quarantine_id for one in found]
-    count = discard_rows(place.services.postgres, name, numbers, who=who(), why=why)
+    count = discard_rows(workspace.services.postgres, name, numbers, who=who(), why=why)
     out.print(
         f"{name}: {count:,} rows discarded; sluice.quarantine keeps them, with who and why", markup=False
     )
 
 
-def _place(name: str) -> Place:
-    place = here()
-    load(name, place.settings)
-    return place
+def _workspace(name: str) -> Workspace:
+    workspace = open_workspace()
+    load(name, workspace.settings)
+    return workspace
 
 
 def _selected(
-    place: Place,
+    workspace: Workspace,
     name: str,
     ids: list[int] | None,
     delivery: int | None,
@@ -245,7 +247,7 @@ def _selected(
             remedy="say --id, --delivery, --reason or --all",
         )
     chosen = _chosen(ids, delivery, reason, None if ids else "held")
-    found = held_rows(place.services.postgres, name, chosen)
+    found = held_rows(workspace.services.postgres, name, chosen)
     require_held(found, name, ids)
     if not found:
         raise SetupError(f"No such row of {name} is held", remedy=f"`sluice quarantine list {name}`")
@@ -258,11 +260,11 @@ def _chosen(
     reason: str | None,
     status: str | None,
     limit: int | None = None,
-) -> Chosen:
-    from etl.ledger.quarantine import Chosen
+) -> RowSelection:
+    from etl.ledger.quarantine import RowSelection
 
     if status is not None and status not in STATES:
         raise SetupError(f"--status {status} is no state", remedy=f"one of {', '.join(STATES)}")
-    return Chosen(
+    return RowSelection(
         ids=tuple(ids) if ids else None, delivery=delivery, reason=reason, status=status, limit=limit
     )

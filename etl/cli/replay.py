@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import AsJson, PipelineName, here, load, print_json, who
+from etl.cli.shared import AsJson, PipelineName, load, open_workspace, print_json, who
 from etl.common.errors import SetupError
 
 if TYPE_CHECKING:
-    from etl.runs.replay.plan import Chosen
+    from etl.runs.replay.plan import Selection
     from etl.runs.replay.replay import Replayed
 
 ONE_WAY = "`sluice replay --help` shows how to say what is to be replayed"
@@ -57,25 +57,25 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Deliver batches again, from the same inputs, in place of what they delivered before."""
-    from etl.runs.follow import Stay, heeded
+    from etl.runs.follow import RunControl, heeded
     from etl.runs.replay.plan import keep_or_drop, plan
     from etl.runs.replay.replay import GIVEN_UP
     from etl.runs.replay.replay import replay as replay_deliveries
 
     chosen = _chosen(deliveries, batches, stream, run, interval)
     kept = keep_or_drop("--releases", releases)
-    place = here()
-    pipeline = load(name, place.settings)
-    planned = plan(place, pipeline, chosen)
+    workspace = open_workspace()
+    pipeline = load(name, workspace.settings)
+    planned = plan(workspace, pipeline, chosen)
     for line in planned.lines():
         typer.echo(line, err=not plan_only or as_json)
     if plan_only:
         if as_json:
             print_json(planned.json())
         return
-    with heeded(Stay(beside=GIVEN_UP)):
+    with heeded(RunControl(beside=GIVEN_UP)):
         done = replay_deliveries(
-            place,
+            workspace,
             pipeline,
             planned,
             who=who(),
@@ -91,11 +91,11 @@ def _say(done: Replayed, *, as_json: bool) -> None:
     if as_json:
         print_json(done.json())
     elif done.receipt is not None:
-        from etl.common.number_ranges import written
+        from etl.common.number_ranges import format_ranges
 
         one, name = done.receipt, done.plan.pipeline
         typer.echo(
-            f"{name}: delivery {one.delivery_id} took the place of {written(done.replaced) or 'none'}:"
+            f"{name}: delivery {one.delivery_id} took the place of {format_ranges(done.replaced) or 'none'}:"
             f" {one.delivered:,} rows delivered (before: {done.plan.rows:,}),"
             f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
         )
@@ -110,11 +110,11 @@ def _chosen(
     stream: str | None,
     run: str | None,
     interval: tuple[str, str] | None,
-) -> Chosen:
-    from etl.common.number_ranges import first_and_last, spans
+) -> Selection:
+    from etl.common.number_ranges import first_and_last, parse_ranges
     from etl.operations.control.decide import is_uuid
     from etl.pipeline.intervals import named_interval
-    from etl.runs.replay.plan import Chosen
+    from etl.runs.replay.plan import Selection
 
     if sum(one is not None for one in (deliveries, batches, run, interval)) != 1:
         raise SetupError(
@@ -128,9 +128,9 @@ def _chosen(
                 f"{option} {value} is not a valid id", remedy="`sluice status PIPELINE --json` shows them"
             )
     if deliveries is not None:
-        return Chosen(deliveries=spans("--deliveries", deliveries))
+        return Selection(deliveries=parse_ranges("--deliveries", deliveries))
     if batches is not None:
-        return Chosen(batches=first_and_last("--batches", batches), stream=stream)
+        return Selection(batches=first_and_last("--batches", batches), stream=stream)
     if interval is not None:
-        return Chosen(interval=named_interval("--interval", *interval))
-    return Chosen(runs=(str(run),))
+        return Selection(interval=named_interval("--interval", *interval))
+    return Selection(runs=(str(run),))

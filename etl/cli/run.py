@@ -13,8 +13,8 @@ from etl.cli.shared import (
     PipelineName,
     duration,
     err,
-    here,
     load,
+    open_workspace,
     out,
     print_json,
     who,
@@ -35,10 +35,10 @@ def stop(
         typer.echo(f"{name}: asked the run on {holder} to stop after the batch in flight", err=True)
 
     limit = duration("--timeout", timeout)
-    place = here()
-    pipeline = load(name, place.settings)
+    workspace = open_workspace()
+    pipeline = load(name, workspace.settings)
     by = f"{who()} on {socket.gethostname()}"
-    ended = stop_run(place.services.postgres, name, who=by, timeout=limit, asked=asked)
+    ended = stop_run(workspace.services.postgres, name, who=by, timeout=limit, asked=asked)
     if ended is None:
         typer.echo(f"{name}: nothing runs")
         return
@@ -86,24 +86,24 @@ def run(
     ] = None,
 ) -> None:
     """Deliver all that has landed, batch by batch, and stop; Ctrl-C or SIGTERM ends it after the batch in flight."""
-    from etl.airflow.command.request import run_asked
-    from etl.airflow.task_try import AirflowTry
+    from etl.airflow.command.request import run_requested
+    from etl.airflow.task_try import TaskTry
     from etl.cli.progress import summary_lines, watching
     from etl.common.errors import SetupError
-    from etl.runs.follow import Stay, heeded
+    from etl.runs.follow import RunControl, heeded
     from etl.runs.summary import Summary
 
     if every and not follow:
         raise SetupError("--every goes with --follow alone", remedy="`sluice run --help`")
-    asked = AirflowTry.parse(airflow) if airflow else None
-    place = here(with_spark_conf(load_settings(), conf or []))
-    pipeline = load(name, place.settings)
+    asked = TaskTry.parse(airflow) if airflow else None
+    workspace = open_workspace(with_spark_conf(load_settings(), conf or []))
+    pipeline = load(name, workspace.settings)
     follow = follow or (pipeline.follow and not pipeline.replayable)
-    stay = Stay(every=(duration("--every", every) if every else pipeline.every) if follow else None)
+    stay = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)
     try:
-        with heeded(stay, told=err.is_terminal), watching(place, pipeline, err, stay) as progress:
+        with heeded(stay, told=err.is_terminal), watching(workspace, pipeline, err, stay) as progress:
             say = partial(err.print, markup=False)
-            summary = run_asked(place, pipeline, asked, progress, say, stay)
+            summary = run_requested(workspace, pipeline, asked, progress, say, stay)
     except SluiceError as error:
         if as_json and isinstance(error.done, Summary):
             print_json(error.done.json())
@@ -111,7 +111,7 @@ def run(
     if as_json:
         print_json(summary.json())
     else:
-        for line in summary_lines(place, pipeline, summary):
+        for line in summary_lines(workspace, pipeline, summary):
             out.print(line, markup=False)
     if stay.heeded and stay.by_signal and not follow:  # there was more to deliver
         raise Stopped(stay.by_signal)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from etl.cli.shared import here, out
+from etl.cli.shared import open_workspace, out
 from etl.common.settings import load_settings
 
 
 def up() -> None:
     """Start the embedded services; they run until `sluice down`."""
-    place = here()
-    out.print(f"PostgreSQL  {_without_secrets(place.services.postgres)}", markup=False)
-    out.print(f"S3          {place.services.lake} at {place.services.s3_endpoint or 'AWS'}", markup=False)
+    workspace = open_workspace()
+    out.print(f"PostgreSQL  {_without_secrets(workspace.services.postgres)}", markup=False)
+    out.print(
+        f"S3          {workspace.services.lake} at {workspace.services.s3_endpoint or 'AWS'}", markup=False
+    )
     out.print('next: `sluice run PIPELINE`; `eval "$(sluice env)"` lets psql, boto3 and DuckDB in')
 
 

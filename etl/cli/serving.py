@@ -10,8 +10,8 @@ import typer
 from etl.cli.shared import (
     AsJson,
     PipelineName,
-    here,
     load,
+    open_workspace,
     print_json,
     print_result,
     result_apart,
@@ -33,14 +33,14 @@ def publish(
     from etl.operations.serving import publish
     from etl.sinks.warehouse.views import Name
 
-    place = here()
-    pipeline, wanted = load(name, place.settings), Name.of(under)
-    dsn = place.services.postgres
+    workspace = open_workspace()
+    pipeline, wanted = load(name, workspace.settings), Name.of(under)
+    dsn = workspace.services.postgres
     if withdraw:
         publish.withdraw(dsn, pipeline.name, wanted)
         typer.echo(f"{wanted}: no longer there; the rows of {name} are in {pipeline.table}")
         return
-    table = place.lake.table(pipeline.table)
+    table = workspace.lake.table(pipeline.table)
     before = publish.publish(dsn, pipeline, table, wanted, who=who(), incomplete=incomplete)
     instead = f", in place of those of {before}" if before not in (None, name) else ""
     typer.echo(f"{wanted}: readers of both sinks see the rows of {name}{instead}")
@@ -52,7 +52,7 @@ def env() -> None:
     """Print shell exports of the settings in force. They include passwords and keys: for `eval` only."""
     from etl.operations.serving.environment import exports
 
-    for name, value in exports(here()).items():
+    for name, value in exports(open_workspace()).items():
         typer.echo(f"export {name}={shlex.quote(value)}")
 
 
@@ -61,8 +61,8 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
     from etl.operations.serving.read import committed_files
 
     result_apart(True)
-    place = here()
-    found = committed_files(place, load(name, place.settings))
+    workspace = open_workspace()
+    found = committed_files(workspace, load(name, workspace.settings))
     if as_json:
         print_json(found.json())
     else:

@@ -22,7 +22,7 @@ from etl.common.wording import visible
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The declared name.")]
@@ -49,11 +49,11 @@ AsJson = Annotated[
 ]
 
 
-def here(settings: Settings | None = None) -> Place:
+def open_workspace(settings: Settings | None = None) -> Workspace:
     """Open the place that the settings (None: those in force) lead to, with its services running."""
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
-    return Place.open(settings)
+    return Workspace.open(settings)
 
 
 def load(name: str, settings: Settings) -> Pipeline:

@@ -16,8 +16,8 @@ from etl.cli.airflow import where
 from etl.cli.shared import (
     AsJson,
     PipelineName,
-    here,
     load,
+    open_workspace,
     out,
     print_json,
     shown,
@@ -25,10 +25,10 @@ from etl.cli.shared import (
 )
 from etl.common.settings import load_settings
 from etl.common.steps import PHASES
-from etl.common.wording import counted, left_out
+from etl.common.wording import left_out, pluralize
 
 if TYPE_CHECKING:
-    from etl.ledger.activity import Progress, Running
+    from etl.ledger.activity import BatchProgress, Running
     from etl.operations.control.status import State
 
 
@@ -40,8 +40,8 @@ def state(
     """Show what the transform keeps between batches: how many keys, and some of them. Nothing is changed."""
     from etl.operations.control.state import read_state
 
-    place = here()
-    found = read_state(place, load(name, place.settings), most=rows)
+    workspace = open_workspace()
+    found = read_state(workspace, load(name, workspace.settings), most=rows)
     if as_json:
         print_json([one.json() for one in found])
         return
@@ -125,7 +125,7 @@ def _runs(state: State) -> Iterator[str]:
 
 
 def _at_work(one: Running) -> str:
-    batches = counted(one.batches, "batch", "batches")
+    batches = pluralize(one.batches, "batch", "batches")
     done = f"; {batches} of {one.records:,} records so far"
     if one.batch is None or one.batch_since is None:
         return done
@@ -141,7 +141,7 @@ def _ended(state: State) -> Iterator[str]:
         yield f"  next: {ended.remedy}"
 
 
-def _show_batches(out: Console, batches: Sequence[Progress]) -> None:
+def _show_batches(out: Console, batches: Sequence[BatchProgress]) -> None:
     out.print()
     out.print(_times(batches))
     out.print()
@@ -152,11 +152,11 @@ def _show_batches(out: Console, batches: Sequence[Progress]) -> None:
         out.print(shown(f"read to  {end}"))
     if (behind := batches[0].behind) is not None:
         out.print(
-            f"behind   {counted(behind, 'record', 'records')} that were there when batch {batches[0].batch_id} was planned"
+            f"behind   {pluralize(behind, 'record', 'records')} that were there when batch {batches[0].batch_id} was planned"
         )
 
 
-def _times(batches: Sequence[Progress]) -> Table:
+def _times(batches: Sequence[BatchProgress]) -> Table:
     """Make the table of how long each batch took and what for, in seconds.
 
     The rest is Spark's planning and its marks.
@@ -173,7 +173,7 @@ def _times(batches: Sequence[Progress]) -> Table:
     return table
 
 
-def _kept(batches: Sequence[Progress]) -> Table:
+def _kept(batches: Sequence[BatchProgress]) -> Table:
     """Make the table of each batch's state, late records, and what the operators left out.
 
     State is what the transform kept after the batch; late records came behind its watermark.
@@ -214,16 +214,18 @@ def status(
     from etl.operations.control.status import states
     from etl.pipeline import load_pipelines
 
-    place = here()
-    found = states(place, name)
+    workspace = open_workspace()
+    found = states(workspace, name)
     if as_json:
         print_json([state.json() for state in found])
     else:
         show(out, found)
-        if airflow := where(place.settings):
+        if airflow := where(workspace.settings):
             out.print(airflow, markup=False)
     if name is None:
-        load_pipelines(place.settings.pipelines)  # a declaration that is not right is told after the others
+        load_pipelines(
+            workspace.settings.pipelines
+        )  # a declaration that is not right is told after the others
 
 
 def decide(
@@ -245,10 +247,16 @@ def decide(
 
     if quarantine_all == accept:
         raise SetupError("Say one of --quarantine-all and --accept", remedy="`sluice decide --help`")
-    place = here()
+    workspace = open_workspace()
     action = "accept" if accept else "quarantine-all"
     decided = record_decision(
-        place, load(name, place.settings), batch=batch, stream=stream, action=action, who=who(), why=why
+        workspace,
+        load(name, workspace.settings),
+        batch=batch,
+        stream=stream,
+        action=action,
+        who=who(),
+        why=why,
     )
     out.print(decided, markup=False)
 

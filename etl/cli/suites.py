@@ -15,8 +15,8 @@ from rich.text import Text
 from etl.cli.shared import (
     AsJson,
     PipelineName,
-    here,
     load,
+    open_workspace,
     print_json,
     print_result,
     result_apart,
@@ -39,8 +39,8 @@ def train(name: PipelineName, as_json: AsJson = False) -> None:
     """
     from etl.operations.models.train import train as train_pipeline
 
-    place = here()
-    found = train_pipeline(place, load(name, place.settings), who=who())
+    workspace = open_workspace()
+    found = train_pipeline(workspace, load(name, workspace.settings), who=who())
     if as_json:
         print_json([one.json() for one in found])
         return
@@ -99,8 +99,8 @@ def try_(
     """
     from etl.operations.suites.try_out import try_out
 
-    place = here()
-    found = try_out(place, load(name, place.settings), files, most=rows)
+    workspace = open_workspace()
+    found = try_out(workspace, load(name, workspace.settings), files, most=rows)
     if as_json:
         print_json(found.json())
     else:
@@ -162,8 +162,8 @@ def whatif(
     """Show what a changed suite would have made of the last batches; nothing is delivered or held by it."""
     from etl.operations.suites.what_if import what_if
 
-    place = here()
-    found = what_if(place, load(name, place.settings), suite, last=last)
+    workspace = open_workspace()
+    found = what_if(workspace, load(name, workspace.settings), suite, last=last)
     if as_json:
         print_json(found.json())
         return
@@ -186,8 +186,8 @@ def suggest(
     if output is not None and output.exists() and not force:
         raise exists(output)
     result_apart(output is None)
-    place = here()
-    found = draw(place, load(name, place.settings), last=last)
+    workspace = open_workspace()
+    found = draw(workspace, load(name, workspace.settings), last=last)
     if output is None:
         print_result(found.text)
         return
@@ -215,9 +215,9 @@ def columns(
         raise SetupError(f"--by {by} is not known", remedy="--by all, month, day or batch")
     first = moment("--since", since) if since else None
     end = moment("--until", until) if until else None
-    place = here()
-    pipeline = load(name, place.settings)
-    found = spans(place.services.postgres, pipeline, since=first, until=end, by=cast("By", by))
+    workspace = open_workspace()
+    pipeline = load(name, workspace.settings)
+    found = spans(workspace.services.postgres, pipeline, since=first, until=end, by=cast("By", by))
     if as_json:
         print_json([span.json() for span in found])
         return
@@ -259,7 +259,7 @@ def docs(
     """Build Great Expectations' Data Docs of the last batches: static pages with nothing in them that runs."""
     from etl.operations.suites.data_docs import build_docs
 
-    place = here()
-    folder = output or Path(place.settings.home) / "docs" / name
-    found = build_docs(place, load(name, place.settings), folder, last=last)
+    workspace = open_workspace()
+    folder = output or Path(workspace.settings.home) / "docs" / name
+    found = build_docs(workspace, load(name, workspace.settings), folder, last=last)
     typer.echo(f"{len(found):,} batches in {folder / 'index.html'}")

@@ -51,7 +51,7 @@ def cancel_statements() -> None:
 
 
 @contextmanager
-def transaction(connection: Connection) -> Iterator[Cursor]:
+def transaction_on(connection: Connection) -> Iterator[Cursor]:
     """Run one READ COMMITTED transaction with our timeouts and in UTC, whatever the server's zone.
 
     All of it is done, or nothing. An error inside rolls back and goes on upwards: caught within, PostgreSQL
@@ -92,17 +92,17 @@ def _refused(error: psycopg2.Error) -> SetupError:
 
 
 @contextmanager
-def session(dsn: str) -> Iterator[Cursor]:
+def transaction(dsn: str) -> Iterator[Cursor]:
     """Open a connection of its own, run one transaction on it, and close it."""
     connection = connect(dsn)
     try:
-        with transaction(connection) as cursor:
+        with transaction_on(connection) as cursor:
             yield cursor
     finally:
         connection.close()
 
 
-def run(cursor: Cursor, room: str, name: str, values: Mapping[str, Any] | None = None) -> Cursor:
+def execute(cursor: Cursor, room: str, name: str, values: Mapping[str, Any] | None = None) -> Cursor:
     """Execute the statement `name` of `sql/<room>.sql`."""
     cursor.execute(statement(room, name), values or {})
     return cursor

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from etl.common.errors import SetupError
 
-Span = tuple[int, int]  # the first number and the last
+NumberRange = tuple[int, int]  # the first number and the last
 MOST = 2**63 - 1  # PostgreSQL's greatest number
 
 
-def first_and_last(what: str, text: str) -> Span:
+def first_and_last(what: str, text: str) -> NumberRange:
     """Read `A..B` or `A`, which a person wrote for `what`. Raises SetupError where it is neither."""
     found = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
     if found is None:
@@ -22,14 +22,14 @@ def first_and_last(what: str, text: str) -> Span:
     return first, last
 
 
-def spans(what: str, text: str) -> tuple[Span, ...]:
+def parse_ranges(what: str, text: str) -> tuple[NumberRange, ...]:
     """Read several of `A..B` or `A`, with commas between. Raises SetupError where one is neither."""
     return tuple(first_and_last(what, one) for one in text.split(","))
 
 
-def written(numbers: Iterable[int]) -> str:
-    """Write exactly these numbers as `spans` reads them, such as `4..7,9`."""
-    found: list[Span] = []
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Write exactly these numbers as `parse_ranges` reads them, such as `4..7,9`."""
+    found: list[NumberRange] = []
     for number in sorted(numbers):
         if found and found[-1][1] == number - 1:
             found[-1] = found[-1][0], number

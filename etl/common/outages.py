@@ -24,7 +24,7 @@ _S3 = re.compile(
 )
 
 
-def outage(error: BaseException) -> SluiceError | None:
+def service_error(error: BaseException) -> SluiceError | None:
     """Return what `error` tells of a service, as ServiceAway or Busy; None where it tells of none."""
     kind = type(error)
     text = f"{kind.__module__}.{kind.__qualname__}: {error}\n{getattr(error, 'java_exception', None) or ''}"
@@ -46,13 +46,13 @@ def outage(error: BaseException) -> SluiceError | None:
 
 
 @contextmanager
-def outages_told() -> Iterator[None]:
+def raising_service_errors() -> Iterator[None]:
     """Raise an error within that tells of an outage as ServiceAway or Busy; any other goes on as it is."""
     try:
         yield
     except SluiceError:
         raise
     except Exception as error:
-        if (away := outage(error)) is not None:
+        if (away := service_error(error)) is not None:
             raise away from error
         raise

@@ -23,7 +23,7 @@ _SECRETS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class RunOutcome:
     """What became of a run."""
 
     outcome: str  # done, or the name of the error that ended it
@@ -31,7 +31,7 @@ class Ending:
     remedy: str | None = None  # the next step that it named
 
     @classmethod
-    def by(cls, error: BaseException | None) -> Ending:
+    def by(cls, error: BaseException | None) -> RunOutcome:
         """Make the ending that `error` led to; None means that the run came to its own end."""
         if error is None:
             return cls(outcome="done")

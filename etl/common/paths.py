@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from pyarrow import fs
 
 from etl.common.errors import SetupError
-from etl.common.wording import some
+from etl.common.wording import first_few
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -27,7 +27,7 @@ REQUESTS = 16  # to S3 at a time
 _UNQUOTED = "/:@!$&'()*+,;=~-._"
 
 
-def place(uri: str) -> str:
+def to_path(uri: str) -> str:
     """Return the place that a URI, decoded, or a local path means: `/absolute/path` or `s3a://bucket/key`.
 
     Raises SetupError for a URI of another scheme.
@@ -41,7 +41,7 @@ def place(uri: str) -> str:
     return os.path.abspath(uri)  # noqa: PTH100 - resolve() would follow links, which Spark does not
 
 
-def uri_of(place: str) -> str:
+def to_uri(place: str) -> str:
     """Return the URI of a place, percent-encoded as java.net.URI does it.
 
     Beyond ASCII that encodes spaces and control characters alone.
@@ -67,7 +67,7 @@ def require_utf8(paths: Iterable[str]) -> None:
     """Raise SetupError when Java can't name one of the paths."""
     if unnamed := [shown(path) for path in paths if not is_utf8(path)]:
         raise SetupError(
-            f"Java can't read a file whose name is no UTF-8: {some(unnamed)}", remedy="rename it"
+            f"Java can't read a file whose name is no UTF-8: {first_few(unnamed)}", remedy="rename it"
         )
 
 
@@ -84,14 +84,14 @@ def spark_path(folder: str | Path) -> str:
     return f"file://{folder}"
 
 
-def landing_place(landing: str) -> str:
+def landing_path(landing: str) -> str:
     """Return the landing as a place without a trailing slash; here percent signs mean themselves.
 
-    That differs from `place`.
+    That differs from `to_path`.
     """
     if landing.startswith("s3a://"):
         return landing.rstrip("/")
-    return place(landing).rstrip("/") or "/"
+    return to_path(landing).rstrip("/") or "/"
 
 
 def s3_client() -> S3Client:
@@ -125,7 +125,7 @@ def _client(environment: tuple[tuple[str, str], ...]) -> S3Client:  # noqa: ARG0
 
 
 def filesystem(place: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system that opens `place`, and the path in its terms.
+    """Return the file system that opens `to_path`, and the path in its terms.
 
     S3's endpoint and region are those of the AWS chain.
     """

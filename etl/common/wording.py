@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def counted(count: int, one: str, more: str | None = None) -> str:
+def pluralize(count: int, one: str, more: str | None = None) -> str:
     """Write the count with its noun in the right number: `1 batch`, `2 batches`.
 
     `more` is `one` with an s, if not given.
@@ -28,6 +28,6 @@ def left_out(count: int) -> str:
     return f"{count:,} {rows} came behind the watermark and {are} in neither sink"
 
 
-def some(items: Sequence[str], most: int = 5) -> str:
+def first_few(items: Sequence[str], most: int = 5) -> str:
     """Join the first `most` items into one sentence, and tell how many more there are."""
     return "; ".join(items[:most]) + (f"; and {len(items) - most:,} more" if len(items) > most else "")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from etl.common.steps import Listener
-from etl.delivery.correction import Apart
+from etl.delivery.correction import Correction
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
@@ -50,7 +50,7 @@ class ChangeLog(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
+class DeliveryContext:
     """What stays the same for all batches of one run."""
 
     sinks: Sinks
@@ -63,7 +63,7 @@ class Session:
     words: int  # of flags
     rules: tuple[StageRule, ...]
     lookups: Mapping[str, Any] = field(default_factory=dict)  # name -> evidence of its files, or of its model
-    apart: Apart | None = None  # beside the stream; None: the stream's next batch
+    apart: Correction | None = None  # beside the stream; None: the stream's next batch
     tells: bool = True  # the lake's marker of each commit
     change_log: ChangeLog | None = None  # of an upsert sink, for a replay
     on_step: Listener | None = None  # carried to the executors

@@ -16,11 +16,11 @@ from typing import Any
 import psycopg2
 import pyarrow as pa
 
-from etl.common.database import TIMEOUTS, Cursor, connect, is_lost, session, transaction
+from etl.common.database import TIMEOUTS, Cursor, connect, is_lost, transaction, transaction_on
 from etl.common.errors import Busy, CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway
 from etl.common.steps import Step, reached
 from etl.delivery import correction
-from etl.delivery.batch import Batch, Receipt, Session, Staged
+from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
 from etl.delivery.ledger_entry import (
     Entry,
     insert_delivery,
@@ -30,7 +30,7 @@ from etl.delivery.ledger_entry import (
     report_text,
 )
 from etl.delivery.stage import StageTask
-from etl.delivery.upsert_restore import Uncovered
+from etl.delivery.upsert_restore import UpsertRestore
 from etl.ledger import attempts, deliveries, leases, pipelines
 from etl.ledger.offsets import insert_ranges, next_ranges
 from etl.ledger.stops import Decision
@@ -53,14 +53,14 @@ RECONNECT_SECONDS = 60
 class Commit:
     """All that the transaction writes, but for the pointers."""
 
-    run: Session
+    run: DeliveryContext
     batch: Batch
     task: StageTask
     staged: Staged
     verdict: Verdict
     report: str
     entry: Entry
-    uncovered: Uncovered | None  # what comes back into force where an upsert sink is replayed
+    uncovered: UpsertRestore | None  # what comes back into force where an upsert sink is replayed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class _Moved(Exception):
 
 
 def commit(
-    run: Session,
+    run: DeliveryContext,
     batch: Batch,
     task: StageTask,
     staged: Staged,
@@ -140,10 +140,10 @@ def commit(
     )
 
 
-def _uncovered(run: Session, task: StageTask, staged: Staged) -> Uncovered | None:
+def _uncovered(run: DeliveryContext, task: StageTask, staged: Staged) -> UpsertRestore | None:
     if run.change_log is None or run.apart is None:
         return None
-    found = Uncovered(
+    found = UpsertRestore(
         dsn=run.sinks.dsn,
         pipeline=run.lease.pipeline,
         warehouse=run.sinks.warehouse,
@@ -160,7 +160,7 @@ def _uncovered(run: Session, task: StageTask, staged: Staged) -> Uncovered | Non
 def _transact(it: Commit, drafts: Drafts) -> None:
     connection = connect(it.run.sinks.dsn)
     try:
-        with transaction(connection) as cursor:
+        with transaction_on(connection) as cursor:
             _write(cursor, it, drafts)
     except psycopg2.errors.LockNotAvailable as error:
         raise ServiceAway(
@@ -209,7 +209,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
         pipelines.delivers_by_replace(cursor, entry.pipeline)
     reached(Step.DELIVERY_INSERTED)
     if it.run.apart is not None:
-        correction.take_place(
+        correction.supersede(
             cursor, it.run.sinks.pipeline.sink, it.run.apart, entry.pipeline, entry.delivery_id
         )
     # After a replay that has lost its place has said why; before rows are moved for a rollback, while others wait.
@@ -227,7 +227,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     if it.uncovered and it.uncovered.has_grown(cursor):  # by what the table has until the next line
         raise _Moved
     if it.run.apart is not None:
-        correction.remove_rows(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline)
+        correction.delete_superseded_rows(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline)
     if it.uncovered:
         it.uncovered.put_back(cursor)
     _merge(cursor, it)
@@ -247,7 +247,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     reached(Step.POINTER_SWAPPED)
 
 
-def _lock(cursor: Cursor, run: Session, entry: Entry) -> None:
+def _lock(cursor: Cursor, run: DeliveryContext, entry: Entry) -> None:
     if run.apart is None:
         leases.lock_for_commit(cursor, run.lease, entry.stream_id, entry.batch_id)
     else:
@@ -272,7 +272,7 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
     deadline = time.monotonic() + RECONNECT_SECONDS
     while True:
         try:
-            with session(it.run.sinks.dsn) as cursor:
+            with transaction(it.run.sinks.dsn) as cursor:
                 pipelines.lock(cursor, it.entry.pipeline)
                 return deliveries.is_delivered(cursor, it.entry.delivery_id)
         except (Busy, ServiceAway, psycopg2.Error):  # a standby that takes over may be read-only yet
@@ -285,9 +285,9 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
             time.sleep(0.5)
 
 
-def _basis(run: Session) -> Basis:
+def _basis(run: DeliveryContext) -> Basis:
     table, quarantine, pipeline = run.sinks.table, run.sinks.quarantine, run.lease.pipeline
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         newest = deliveries.newest(cursor, pipeline)
         data, held = table.pointer(cursor) or "", quarantine.pointer(cursor) or ""
     if newest is not None:
@@ -366,7 +366,7 @@ def _draft(it: Commit, basis: Basis) -> Drafts:
 
 
 def _entry(
-    run: Session, batch: Batch, task: StageTask, staged: Staged, counts: Counts, previous: int | None
+    run: DeliveryContext, batch: Batch, task: StageTask, staged: Staged, counts: Counts, previous: int | None
 ) -> Entry:
     delivered = sum(report.delivered for report in staged.all)
     quarantined = sum(report.quarantined for report in staged.all)

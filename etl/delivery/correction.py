@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from psycopg2.extras import Json
 
-from etl.common.database import Cursor, run
+from etl.common.database import Cursor, execute
 from etl.common.errors import Fenced, NeedsPerson
 from etl.common.statements import statement
 from etl.ledger import leases, pipelines
@@ -29,7 +29,7 @@ HeldText = tuple[int, str | None, str | None, str | None]  # number, row, raw, s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Apart:
+class Correction:
     """What a delivery beside the stream changes besides adding its rows."""
 
     kind: Kind
@@ -53,31 +53,31 @@ def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | Non
     pipelines.lock(cursor, pipeline)
     leases.fence_dead_beside(cursor, pipeline)
     values |= {"holder": leases.holder(), "kind": kind, "who": who, "why": why, "plan": plan and Json(plan)}
-    run(cursor, "apart", "begin", values)
+    execute(cursor, "apart", "begin", values)
     return Lease(pipeline=pipeline, run_id=values["run"])
 
 
 def lock_for_commit(cursor: Cursor, lease: Lease, delivery_id: int) -> None:
     """Lock the pipeline's row and make sure that this attempt may still be committed, or raise Fenced."""
     pipelines.lock_staged(cursor, lease.pipeline)
-    if run(cursor, "apart", "is_open", {"delivery": delivery_id, "run": lease.run_id}).fetchone() is None:
+    if execute(cursor, "apart", "is_open", {"delivery": delivery_id, "run": lease.run_id}).fetchone() is None:
         raise Fenced.beside(lease.pipeline, delivery_id)
 
 
-def require_in_force(cursor: Cursor, apart: Apart, pipeline: str) -> None:
+def require_in_force(cursor: Cursor, apart: Correction, pipeline: str) -> None:
     """Require that what is to be replaced or released is still in force; raise NeedsPerson where it is not.
 
     Call it before anything is staged.
     """
     if apart.supersedes:
-        live = run(cursor, "apart", "live", {"deliveries": list(apart.supersedes)}).rowcount
+        live = execute(cursor, "apart", "live", {"deliveries": list(apart.supersedes)}).rowcount
         _require(live, apart.supersedes, "live", pipeline)
     if apart.rows:
-        held = run(cursor, "apart", "held", {"rows": list(apart.rows)}).rowcount
+        held = execute(cursor, "apart", "held", {"rows": list(apart.rows)}).rowcount
         _require(held, apart.rows, "held", pipeline)
 
 
-def take_place(cursor: Cursor, sink: Sink, apart: Apart, pipeline: str, delivery_id: int) -> None:
+def supersede(cursor: Cursor, sink: Sink, apart: Correction, pipeline: str, delivery_id: int) -> None:
     """Take out of force what this delivery replaces or releases; raise NeedsPerson unless all can be.
 
     The replaced rows are still in the warehouse.
@@ -85,20 +85,20 @@ def take_place(cursor: Cursor, sink: Sink, apart: Apart, pipeline: str, delivery
     values = {"pipeline": pipeline, "delivery": delivery_id}
     if apart.supersedes:
         old = {**values, "deliveries": list(apart.supersedes)}
-        _require(run(cursor, "apart", "supersede", old).rowcount, apart.supersedes, "live", pipeline)
+        _require(execute(cursor, "apart", "supersede", old).rowcount, apart.supersedes, "live", pipeline)
         if isinstance(sink, Replace):
             _require_newest(cursor, apart, pipeline, old)
         _refuse_released_since(cursor, apart, pipeline, old)
-        run(cursor, "apart", "supersede_inputs", old)
-        run(cursor, "apart", "supersede_ranges", old)
-        run(cursor, "apart", "supersede_held", old)
+        execute(cursor, "apart", "supersede_inputs", old)
+        execute(cursor, "apart", "supersede_ranges", old)
+        execute(cursor, "apart", "supersede_held", old)
     if apart.released_from is not None:
         held = {**values, "origin": apart.released_from, "rows": list(apart.rows)}
         held |= {"who": apart.who, "why": apart.why}
-        _require(run(cursor, "apart", "release", held).rowcount, apart.rows, "held", pipeline)
+        _require(execute(cursor, "apart", "release", held).rowcount, apart.rows, "held", pipeline)
 
 
-def remove_rows(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: str) -> None:
+def delete_superseded_rows(cursor: Cursor, warehouse: Warehouse, apart: Correction, pipeline: str) -> None:
     """Remove the replaced deliveries' rows from the warehouse; raise NeedsPerson unless as many as planned.
 
     In an upsert sink there may be fewer, for newer rows of their keys cover them; with `as_found` any number.
@@ -118,12 +118,12 @@ def remove_rows(cursor: Cursor, warehouse: Warehouse, apart: Apart, pipeline: st
         )
 
 
-def _require_newest(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[str, Any]) -> None:
+def _require_newest(cursor: Cursor, apart: Correction, pipeline: str, old: Mapping[str, Any]) -> None:
     """Raise NeedsPerson where a replay of a replace sink does not replace the newest delivery.
 
     That one alone is in force: what is older must not take its place.
     """
-    [newest] = run(cursor, "apart", "newest_before", old).fetchone() or (None,)
+    [newest] = execute(cursor, "apart", "newest_before", old).fetchone() or (None,)
     if newest not in apart.supersedes:
         raise NeedsPerson(
             f"{pipeline}, not replayed: delivery {newest} took the place of all before it while the replay was under"
@@ -132,12 +132,12 @@ def _require_newest(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[st
         )
 
 
-def _refuse_released_since(cursor: Cursor, apart: Apart, pipeline: str, old: Mapping[str, Any]) -> None:
+def _refuse_released_since(cursor: Cursor, apart: Correction, pipeline: str, old: Mapping[str, Any]) -> None:
     """Raise NeedsPerson where rows to be replaced were released after the plan was made.
 
     Such a row would be held, and could be released, a second time.
     """
-    run(cursor, "apart", "released_since", {**old, "kept": list(apart.kept)})
+    execute(cursor, "apart", "released_since", {**old, "kept": list(apart.kept)})
     if numbers := [str(number) for (number,) in cursor.fetchall()]:
         raise NeedsPerson(
             f"{pipeline}, not replayed: rows that these batches had held were released, by deliveries"
@@ -146,15 +146,15 @@ def _refuse_released_since(cursor: Cursor, apart: Apart, pipeline: str, old: Map
         )
 
 
-def keep_releases(cursor: Cursor, apart: Apart, pipeline: str, delivery_id: int) -> None:
+def keep_releases(cursor: Cursor, apart: Correction, pipeline: str, delivery_id: int) -> None:
     """Keep released what was released from the replaced deliveries, held no second time.
 
     Raises NeedsPerson where it can't: a released row that today's suite does not hold would be there twice.
     """
     values = {"delivery": delivery_id, "kept": list(apart.kept), "deliveries": list(apart.supersedes)}
-    released = run(cursor, "apart", "released_rows", values).fetchall()
+    released = execute(cursor, "apart", "released_rows", values).fetchall()
     with cursor.connection.cursor("held_by") as held:  # a named one, which brings them bit by bit
-        pairs = _held_again(released, run(held, "apart", "held_by", values))
+        pairs = _held_again(released, execute(held, "apart", "held_by", values))
     if len(pairs) < len(released):
         raise NeedsPerson(
             f"{pipeline}, not replayed: of {len(released)} rows that had been released from these batches, the replay"
@@ -163,8 +163,8 @@ def keep_releases(cursor: Cursor, apart: Apart, pipeline: str, delivery_id: int)
             remedy="the same again with --releases drop; in Airflow, drop in the form",
         )
     numbers = {"again": [again for again, _ in pairs], "released": [before for _, before in pairs]}
-    run(cursor, "apart", "keep_releases", numbers)
-    _require(run(cursor, "apart", "follow", values).rowcount, apart.kept, "live", pipeline)
+    execute(cursor, "apart", "keep_releases", numbers)
+    _require(execute(cursor, "apart", "follow", values).rowcount, apart.kept, "live", pipeline)
 
 
 def _held_again(released: Sequence[HeldText], held: Iterable[HeldText]) -> list[tuple[int, int]]:

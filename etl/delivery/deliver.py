@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import psycopg2
 
-from etl.common.database import Cursor, session
+from etl.common.database import Cursor, transaction
 from etl.common.errors import (
     CommitUnknown,
     ContractBroken,
@@ -29,12 +29,12 @@ from etl.common.errors import (
     StagingLost,
 )
 from etl.common.steps import Step, phases_ms, reached
-from etl.common.wording import some
+from etl.common.wording import first_few
 from etl.delivery import correction
-from etl.delivery.batch import Batch, Receipt, Session, Staged
+from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
 from etl.delivery.ledger_entry import report_text
-from etl.delivery.row_filter import Hold, Sieve
+from etl.delivery.row_filter import HoldPolicy, RowFilter
 from etl.delivery.ruling import Ruling, beyond, changed_since, seen_of
 from etl.delivery.stage import StageTask
 from etl.ledger import attempts, deliveries, leases, stops
@@ -51,10 +51,10 @@ log = logging.getLogger("sluice")
 STAGINGS = 2  # a batch whose staging tables PostgreSQL emptied is staged once more
 
 
-def deliver(run: Session, batch: Batch) -> Receipt:
+def deliver(run: DeliveryContext, batch: Batch) -> Receipt:
     """Deliver `batch` exactly once, or raise with nothing of it visible in either sink."""
     started = time.monotonic()
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         done = deliveries.delivery_of_batch(cursor, run.stream_id, batch.batch_id)
         if done is not None:
             return _delivered_before(cursor, run, batch, done)
@@ -66,16 +66,16 @@ def deliver(run: Session, batch: Batch) -> Receipt:
     return _attempt_twice(run, batch, Ruling.of(run.rules, decision), started)
 
 
-def deliver_apart(run: Session, batch: Batch) -> Receipt:
+def deliver_apart(run: DeliveryContext, batch: Batch) -> Receipt:
     """Deliver a replay or a release and take out of force what it names; or raise with nothing changed."""
     assert run.apart is not None
     started = time.monotonic()
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         correction.require_in_force(cursor, run.apart, run.lease.pipeline)
     return _attempt_twice(run, batch, Ruling.of(run.rules, None), started)
 
 
-def _attempt_twice(run: Session, batch: Batch, ruling: Ruling, started: float) -> Receipt:
+def _attempt_twice(run: DeliveryContext, batch: Batch, ruling: Ruling, started: float) -> Receipt:
     for staging in range(STAGINGS):
         try:
             receipt = _attempt(run, batch, ruling)
@@ -89,7 +89,7 @@ def _attempt_twice(run: Session, batch: Batch, ruling: Ruling, started: float) -
     raise AssertionError("the loop returns or raises")
 
 
-def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: int) -> Receipt:
+def _delivered_before(cursor: Cursor, run: DeliveryContext, batch: Batch, delivery_id: int) -> Receipt:
     """Return the receipt of a batch that was delivered before: Spark, which wrote no commit mark, asks again.
 
     Raises Fenced where the lease is another's, InputsChanged where the checkpoint gives the batch other
@@ -104,22 +104,22 @@ def _delivered_before(cursor: Cursor, run: Session, batch: Batch, delivery_id: i
         raise InputsChanged(
             f"Batch {batch.batch_id} of {run.lease.pipeline} was delivered (delivery {delivery_id}) from"
             f" {len(recorded)} files, or ranges of offsets; the checkpoint now gives it {len(now)}. They differ in"
-            f" {some(sorted(now ^ recorded))}",
+            f" {first_few(sorted(now ^ recorded))}",
             remedy=f"`sluice recover {run.lease.pipeline}`",
         )
     return Receipt(batch_id=batch.batch_id, delivery_id=delivery_id, delivered_before=True)
 
 
-def _is_fenced(run: Session) -> bool:
+def _is_fenced(run: DeliveryContext) -> bool:
     """Tell whether the lease is known to be another's; False where PostgreSQL can't be asked."""
     try:
-        with session(run.sinks.dsn) as cursor:
+        with transaction(run.sinks.dsn) as cursor:
             return not leases.heartbeat(cursor, run.lease)
     except (SluiceError, psycopg2.Error):
         return False
 
 
-def _attempt(run: Session, batch: Batch, ruling: Ruling) -> Receipt:
+def _attempt(run: DeliveryContext, batch: Batch, ruling: Ruling) -> Receipt:
     task = _open_attempt(run, batch, ruling.hold)
     try:
         staged = _staged(run, batch, task)
@@ -143,7 +143,7 @@ def _attempt(run: Session, batch: Batch, ruling: Ruling) -> Receipt:
     return _attempt(run, batch, again)
 
 
-def _staged(run: Session, batch: Batch, task: StageTask) -> Staged:
+def _staged(run: DeliveryContext, batch: Batch, task: StageTask) -> Staged:
     try:
         return batch.stage(task)
     except InputsUnreadable as error:  # of a transform that keeps state: there is nothing to be judged
@@ -162,9 +162,9 @@ def _judged(batch: Batch, counts: Counts, staged: Staged) -> Verdict:
     return replace(verdict, stops=(*staged.stops, *verdict.stops))
 
 
-def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
+def _open_attempt(run: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:
     """Reserve the delivery's number and make its staging tables, before anything is written elsewhere."""
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         keep_numbers_unique(cursor, run.sinks.lake)
         number = attempts.open_attempt(cursor, run.lease, run.stream_id, batch.batch_id)
         task = stage_task(cursor, run, batch.batch_id, number, hold)
@@ -172,7 +172,9 @@ def _open_attempt(run: Session, batch: Batch, hold: Hold) -> StageTask:
     return task
 
 
-def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, hold: Hold) -> StageTask:
+def stage_task(
+    cursor: Cursor, run: DeliveryContext, batch_id: int, delivery_id: int, hold: HoldPolicy
+) -> StageTask:
     """Return what executors must know of an attempt; make its staging tables in the caller's transaction."""
     sinks = run.sinks
     tables = staging_tables(sinks.dsn, delivery_id, run.lease.run_id, log=run.change_log is not None)
@@ -188,7 +190,7 @@ def stage_task(cursor: Cursor, run: Session, batch_id: int, delivery_id: int, ho
         delivery_id=delivery_id,
         stream_id=run.stream_id,
         batch_id=batch_id,
-        sieve=Sieve.of(sinks.pipeline.sink, sinks.columns, run.words, run.rules, hold),
+        sieve=RowFilter.of(sinks.pipeline.sink, sinks.columns, run.words, run.rules, hold),
         data=data,
         quarantine=quarantine,
         store=sinks.lake.store,
@@ -205,7 +207,9 @@ def staging_tables(dsn: str, delivery_id: int, run_id: str, *, log: bool) -> Sta
     )
 
 
-def _decided(run: Session, batch: Batch, ruling: Ruling, verdict: Verdict, seen: Seen) -> Ruling | None:
+def _decided(
+    run: DeliveryContext, batch: Batch, ruling: Ruling, verdict: Verdict, seen: Seen
+) -> Ruling | None:
     """Return None to commit what is staged, or a Ruling to stage the batch again by.
 
     Raises ContractBroken, or InputsUnreadable.
@@ -233,9 +237,9 @@ def _decided(run: Session, batch: Batch, ruling: Ruling, verdict: Verdict, seen:
     return None
 
 
-def _lapse(run: Session, batch: Batch, decision: Decision, changes: Sequence[str]) -> Ruling:
+def _lapse(run: DeliveryContext, batch: Batch, decision: Decision, changes: Sequence[str]) -> Ruling:
     """Forget a decision that does not cover what the batch now is, and go by the suite alone."""
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
         deliveries.undecide(cursor, run.stream_id, batch.batch_id)
     lapsed = f"{decision.who}'s decision {decision.action} no longer holds: {'; '.join(changes)}"
@@ -244,7 +248,7 @@ def _lapse(run: Session, batch: Batch, decision: Decision, changes: Sequence[str
 
 
 def _stop(
-    run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str
+    run: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str
 ) -> ContractBroken | InputsUnreadable:
     pipeline = run.lease.pipeline
     if any(UNREADABLE_STOP in stop for stop in verdict.stops):
@@ -270,18 +274,20 @@ def _stop(
     )
 
 
-def _unreadable(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> InputsUnreadable:
+def _unreadable(
+    run: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str
+) -> InputsUnreadable:
     _refuse_changed(run, batch)  # such as a file that is still being written
     pipeline = run.lease.pipeline
     if run.apart is not None:
         return InputsUnreadable(
             f"The {run.apart.kind} of {pipeline} changed nothing, for not all of its inputs can be read: "
-            + some(verdict.stops),
+            + first_few(verdict.stops),
             remedy="put whole files in their place, or the schema back as it was, then the same again",
             stops=verdict.stops,
         )
     _record_stop(run, batch, verdict, seen, lapsed)
-    told = [some(verdict.stops), *([lapsed] if lapsed else [])]
+    told = [first_few(verdict.stops), *([lapsed] if lapsed else [])]
     return InputsUnreadable(
         f"Batch {batch.batch_id} of {pipeline}, not delivered, for not all of it can be read: {'; '.join(told)}"
         "\n  evidence: the whole report is in sluice.stopped_batch",
@@ -293,8 +299,8 @@ def _unreadable(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed
     )
 
 
-def _record_stop(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> None:
-    with session(run.sinks.dsn) as cursor:
+def _record_stop(run: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> None:
+    with transaction(run.sinks.dsn) as cursor:
         # A run that was fenced stops nothing: its stream may be one of the past.
         leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
         stops.record_stop(
@@ -309,31 +315,31 @@ def _record_stop(run: Session, batch: Batch, verdict: Verdict, seen: Seen, lapse
         )
 
 
-def _refuse_changed(run: Session, batch: Batch) -> None:
+def _refuse_changed(run: DeliveryContext, batch: Batch) -> None:
     changes = batch.changed()
     if changes and run.apart is not None:
         raise InputsChanged(
             f"The {run.apart.kind} of {run.lease.pipeline} changed nothing: its inputs are not as they were when it was"
-            f" planned: {some(changes)}",
+            f" planned: {first_few(changes)}",
             remedy=f"{run.again}, which asks whether to take them as they are",
         )
     if changes:
         raise InputsChanged(
             f"Batch {batch.batch_id} of {run.lease.pipeline}, not delivered: its inputs are not as they were"
-            f" listed: {some(changes)}",
+            f" listed: {first_few(changes)}",
             remedy="put the files back as they were and land new content under new names; then run again."
             f" To take them as they are now: `sluice recover {run.lease.pipeline}`",
         )
 
 
-def _give_up(run: Session, task: StageTask, outcome: str) -> None:
+def _give_up(run: DeliveryContext, task: StageTask, outcome: str) -> None:
     """Close an attempt that will not be committed; its objects are the sweeper's."""
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         attempts.close_attempt(cursor, task.delivery_id, outcome)
         drop_idle_staging(cursor, task.tables.names)
 
 
-def _give_up_after(run: Session, task: StageTask, error: Exception) -> None:
+def _give_up_after(run: DeliveryContext, task: StageTask, error: Exception) -> None:
     """Close an attempt that `error` ended, and never hide that error.
 
     What can't be closed now, the next run fences; a note on `error` says so.

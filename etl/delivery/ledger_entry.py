@@ -13,7 +13,7 @@ from typing import Any
 import psycopg2
 from psycopg2.extras import Json, execute_values
 
-from etl.common.database import Cursor, constraint_of, run
+from etl.common.database import Cursor, constraint_of, execute
 from etl.common.errors import InputsChanged
 from etl.common.statements import statement
 from etl.ledger.inputs import Input
@@ -66,7 +66,7 @@ def insert_delivery(cursor: Cursor, entry: Entry) -> None:
         "run": entry.run_id,
         "lookups": Json(entry.lookups),
     }
-    run(cursor, "ledger", "insert_delivery", values)
+    execute(cursor, "ledger", "insert_delivery", values)
 
 
 def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None:
@@ -118,7 +118,7 @@ def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: s
     if columns:
         execute_values(cursor, statement("ledger", "insert_column_metrics"), columns)
     values = {"delivery": delivery_id, "success": verdict.success, "report": report}
-    run(cursor, "ledger", "insert_quality", values)
+    execute(cursor, "ledger", "insert_quality", values)
 
 
 def _column_metrics(delivery_id: int, number: int, one: ColumnMetrics) -> tuple[Any, ...]:

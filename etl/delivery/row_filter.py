@@ -19,33 +19,33 @@ from etl.sinks.warehouse.staging import plain_values
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hold:
+class HoldPolicy:
     """Which rows go to quarantine."""
 
     rules: tuple[StageRule, ...]  # a row that breaks one of these is held
     whole: str | None = None  # hold every row, for this reason
 
     @classmethod
-    def by(cls, rules: Iterable[StageRule]) -> Hold:
+    def by(cls, rules: Iterable[StageRule]) -> HoldPolicy:
         """Return what to hold as the suite says, nobody having decided otherwise."""
         return cls(rules=tuple(rule for rule in rules if rule.quarantines))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sieve:
+class RowFilter:
     """What tells the rows to deliver from those to hold."""
 
     columns: pa.Schema  # the transform's output in the common types
     words: int  # how many int64 columns of flags follow the columns
     sampled: tuple[StageRule, ...]  # rules whose failing values are reported
-    hold: Hold
+    hold: HoldPolicy
     keys: tuple[str, ...]  # of an upsert sink: a row without one of them is held
     partitioned_by: str | None  # the column that partitions the lake
 
     @classmethod
     def of(
-        cls, sink: Sink, columns: pa.Schema, words: int, rules: tuple[StageRule, ...], hold: Hold
-    ) -> Sieve:
+        cls, sink: Sink, columns: pa.Schema, words: int, rules: tuple[StageRule, ...], hold: HoldPolicy
+    ) -> RowFilter:
         """Make the sieve of rows that go to the sink and are judged by these rules."""
         return cls(
             columns=columns,
@@ -74,13 +74,13 @@ class TaskReport:
     quarantine_checksum: int = 0
 
     @classmethod
-    def of(cls, sieve: Sieve, *, partition: int, number: int) -> TaskReport:
+    def of(cls, sieve: RowFilter, *, partition: int, number: int) -> TaskReport:
         """Return a report of no rows yet."""
         words = tuple(Counter[int]() for _ in range(sieve.words))
         return cls(partition=partition, task=number, histograms=words)
 
 
-def conform(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+def cast_to(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     """Return the batch's own columns in the common types."""
     return pa.RecordBatch.from_arrays(
         [
@@ -91,8 +91,8 @@ def conform(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def sift(
-    sieve: Sieve, batch: pa.RecordBatch, rows: pa.RecordBatch, report: TaskReport
+def split_rows(
+    sieve: RowFilter, batch: pa.RecordBatch, rows: pa.RecordBatch, report: TaskReport
 ) -> tuple[pa.Array | None, list[list[str]]]:
     """Tell which rows are held (None: none is), and the reasons of each held row, in order.
 
@@ -130,7 +130,7 @@ def _hits(rule: StageRule, words: list[pa.Array]) -> pa.Array | None:
     return hit if hit.true_count else None
 
 
-def _take_samples(sieve: Sieve, rows: pa.RecordBatch, words: list[pa.Array], report: TaskReport) -> None:
+def _take_samples(sieve: RowFilter, rows: pa.RecordBatch, words: list[pa.Array], report: TaskReport) -> None:
     for rule in sieve.sampled:
         taken = report.samples.setdefault(rule.number, [])
         if len(taken) < SAMPLES_PER_RULE and (hit := _hits(rule, words)) is not None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from etl.delivery.batch import Session
-from etl.delivery.row_filter import Hold
+from etl.delivery.batch import DeliveryContext
+from etl.delivery.row_filter import HoldPolicy
 from etl.ledger.stops import SHARE_STOP, Decision, Seen
 from etl.quality.verdict import Counts, StageRule, Verdict
 
@@ -19,7 +19,7 @@ from etl.quality.verdict import Counts, StageRule, Verdict
 class Ruling:
     """By whose word an attempt holds rows back, the suite's or a person's."""
 
-    hold: Hold
+    hold: HoldPolicy
     decision: Decision | None = None  # that holds
     lapsed: str = ""  # whose decision no longer holds, and why
 
@@ -29,14 +29,14 @@ class Ruling:
 
         Of an accepted batch, only those are held that break a rule which it kept when it stopped.
         """
-        hold = Hold.by(rules)
+        hold = HoldPolicy.by(rules)
         if decision and decision.seen and decision.action == "accept":
             kept = tuple(rule for rule in hold.rules if rule.reason not in decision.seen.broken)
             hold = replace(hold, rules=kept)
         return cls(hold=hold, decision=decision)
 
 
-def seen_of(run: Session, counts: Counts, verdict: Verdict) -> Seen:
+def seen_of(run: DeliveryContext, counts: Counts, verdict: Verdict) -> Seen:
     """Return what a decision on this batch would be about."""
     broken = {rule.reason: counts.count(rule.broken) for rule in run.rules if rule.quarantines}
     return Seen(
@@ -47,7 +47,7 @@ def seen_of(run: Session, counts: Counts, verdict: Verdict) -> Seen:
     )
 
 
-def changed_since(decision: Decision, run: Session) -> list[str]:
+def changed_since(decision: Decision, run: DeliveryContext) -> list[str]:
     """Name what the batch would be judged by, or made with, that is not as it was when it stopped."""
     then = decision.seen
     if then is None:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from etl.common.errors import InputsChanged, InputsDoubled, InputsUnreadable, SetupError
-from etl.common.outages import outage
+from etl.common.outages import service_error
 from etl.common.record_columns import MALFORMED_REASON, RAW, SOURCE_PATH, WHY
 from etl.common.settings import Settings
-from etl.common.wording import counted as in_words
-from etl.common.wording import left_out, some
+from etl.common.wording import first_few, left_out
+from etl.common.wording import pluralize as in_words
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import UNREADABLE_RAW, StageTask, stage
@@ -24,7 +24,7 @@ from etl.pipeline import Pipeline
 from etl.quality.rules import Rules
 from etl.quality.verdict import Counts, Verdict
 from etl.sources import evidence
-from etl.sources.cutoff import takes
+from etl.sources.cutoff import in_stream
 from etl.spark.checkpoint.format import About
 from etl.spark.frames import parquet
 from etl.spark.state_plan import dropped
@@ -76,7 +76,7 @@ class SparkBatch:
         Raises InputsDoubled for a file that two patterns match.
         """
         source, output = source.of_batch(frame)
-        taken, landing = takes(rules.pipeline), settings.landing
+        taken, landing = in_stream(rules.pipeline), settings.landing
         logged = [file for file in checkpoint.inputs(batch_id) if taken(evidence.path_of(file.uri, landing))]
         _refuse_doubled(logged, rules.pipeline)
         found = evidence.look_again(logged, landing=landing)
@@ -148,7 +148,7 @@ class SparkBatch:
         from etl.quality.blame import require_evaluable
         from etl.spark.java_errors import causes
 
-        if (away := outage(error)) is not None:
+        if (away := service_error(error)) is not None:
             raise away from error
         if self.ranges and any("org.apache.kafka." in one or "KAFKA" in one for one in causes(error)):
             raise error
@@ -218,7 +218,7 @@ class SparkBatch:
             stops = _sentences(unreadable)
             raise InputsUnreadable(
                 f"Batch {self.batch_id} of {name}, not delivered: {STATE_STOP}, and not all of these can be read:"
-                f" {some(stops)}",
+                f" {first_few(stops)}",
                 remedy=f"put whole files in their place, then `sluice recover {name}` and `sluice run {name}`",
                 stops=[*stops, STATE_STOP],
             )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from etl.common.database import run, session
+from etl.common.database import execute, transaction
 from etl.common.errors import NeedsPerson
-from etl.common.number_ranges import written
+from etl.common.number_ranges import format_ranges
 from etl.delivery.batch import StagedChanges
 from etl.delivery.stage import StageTask
 from etl.delivery.upsert_restore import stage_log
@@ -46,7 +46,7 @@ class LakeLog:
 
         may_have = files
         if keys is not None:
-            with session(task.tables.dsn) as cursor:
+            with transaction(task.tables.dsn) as cursor:
                 pointer = self.sinks.table.pointer(cursor)
             may_have = candidates(self.sinks.table, pointer or "", files, keys)
         if not may_have:
@@ -80,15 +80,16 @@ class LakeLog:
         name, gone = self.sinks.pipeline.name, self.sinks.lake.gone(files)
         if not gone:
             return
-        with session(task.tables.dsn) as cursor:
-            run(cursor, "uncovered", "deliveries", {"pipeline": name, "paths": gone})
+        with transaction(task.tables.dsn) as cursor:
+            execute(cursor, "uncovered", "deliveries", {"pipeline": name, "paths": gone})
             named = {*self.supersedes, *(number for (number,) in cursor.fetchall())}
-            run(cursor, "replay", "by_rows", {"deliveries": sorted(named)})
+            execute(cursor, "replay", "by_rows", {"deliveries": sorted(named)})
             origins = {number for (number,) in cursor.fetchall()}
         drop = "" if named <= origins else " --releases drop"  # else some are releases
         raise NeedsPerson(
             f"{name}, not replayed: what some keys had before can't be told, for {len(gone)} of the objects that"
             f" may have it are gone from S3, such as {', '.join(gone[:3])}",
-            remedy=f"put them back, or `sluice replay {name} --deliveries {written(origins)} --accept-changed{drop}` reads"
+            remedy="put them back, or"
+            f" `sluice replay {name} --deliveries {format_ranges(origins)} --accept-changed{drop}` reads"
             " their inputs again",
         )

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from etl.common import steps
 from etl.common.record_columns import RAW, REASONS, SOURCE_PATH
 from etl.common.steps import Step
-from etl.delivery.row_filter import Sieve, TaskReport, conform, sift
+from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import IDENTITY
 from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, ObjectWriter
@@ -34,7 +34,7 @@ class StageTask:
     delivery_id: int
     stream_id: str
     batch_id: int
-    sieve: Sieve
+    sieve: RowFilter
     data: FileSpec
     quarantine: FileSpec
     store: ObjectStore
@@ -80,8 +80,8 @@ def _delivered(
         name for name in task.quarantine.schema.names if name in names
     ]  # the file's, which audit reads
     for batch in batches:
-        rows = conform(batch, sieve.columns)
-        held, reasons = sift(sieve, batch, rows, report)
+        rows = cast_to(batch, sieve.columns)
+        held, reasons = split_rows(sieve, batch, rows, report)
         if held is not None:
             bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons)
             report.quarantined += bad.num_rows

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from psycopg2 import sql
 
-from etl.common.database import Cursor, run, session
+from etl.common.database import Cursor, execute, transaction
 from etl.common.statements import statement
 from etl.delivery.batch import ChangeLog, StagedChanges
-from etl.delivery.row_filter import conform
+from etl.delivery.row_filter import cast_to
 from etl.delivery.stage import StageTask
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
 from etl.sinks.warehouse.table import NOTED, Warehouse
@@ -31,7 +31,7 @@ LISTED = 10_000  # keys; of more the log is asked by what was replaced, which Sp
 
 
 @dataclass(kw_only=True)
-class Uncovered:
+class UpsertRestore:
     """What is staged of the change log for one replay."""
 
     dsn: str = field(repr=False)
@@ -52,7 +52,7 @@ class Uncovered:
         """
         if self.as_found and not self.log.lost and not self.tasks:
             self._stage_replaced()
-        with session(self.dsn) as cursor:
+        with transaction(self.dsn) as cursor:
             if self.has_grown(cursor) and not self.log.lost:
                 self.deliveries.clear()
             keys = None if self.log.lost else self._keys(cursor)
@@ -66,7 +66,7 @@ class Uncovered:
 
         That is of no use, and not done, where nothing else could come back.
         """
-        with session(self.dsn) as cursor:
+        with transaction(self.dsn) as cursor:
             _, files = self._missing(cursor)
         if files:
             self.tasks += self.log.stage(self.task, self.log.replaced, None)
@@ -74,9 +74,9 @@ class Uncovered:
     def _missing(self, cursor: Cursor) -> tuple[set[int], list[str]]:
         """Return the deliveries that stay in force, and the objects of those that are not staged yet."""
         values = {"pipeline": self.pipeline, "replaced": list(self.replaced)}
-        live = {number for (number,) in run(cursor, "uncovered", "live", values)}
+        live = {number for (number,) in execute(cursor, "uncovered", "live", values)}
         values["deliveries"] = sorted(live - self.deliveries)
-        return live, [path for (path,) in run(cursor, "uncovered", "files", values)]
+        return live, [path for (path,) in execute(cursor, "uncovered", "files", values)]
 
     def has_grown(self, cursor: Cursor) -> bool:
         """Note every key that needs its change log and was not asked for; return True if there are some.
@@ -130,7 +130,7 @@ def stage_log(
         nonlocal count
         for batch in batches:
             count += batch.num_rows
-            yield conform(batch, columns)
+            yield cast_to(batch, columns)
 
     assert tables.log is not None
     with StagingWriter(replace(tables, data=tables.log), number) as staging:

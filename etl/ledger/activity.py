@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etl.common.database import Cursor, row, rows, run
+from etl.common.database import Cursor, execute, row, rows
 from etl.ledger import leases
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -95,7 +95,7 @@ class Ran:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress(Ran):
+class BatchProgress(Ran):
     """All that Spark reported of a batch."""
 
     stream_id: str
@@ -107,7 +107,7 @@ class Progress(Ran):
 
 def running(cursor: Cursor, pipeline: str) -> list[Running]:
     """Return up to 20 of the pipeline's runs that have not ended, oldest first, of the stream or beside it."""
-    found = rows(run(cursor, "watch", "running", {"pipeline": pipeline, "silence": leases.SILENCE}))
+    found = rows(execute(cursor, "watch", "running", {"pipeline": pipeline, "silence": leases.SILENCE}))
     return [_running(one) for one in found]
 
 
@@ -131,18 +131,19 @@ def _running(found: Mapping[str, Any]) -> Running:
 
 def last_ended(cursor: Cursor, pipeline: str) -> Ended | None:
     """Return how the pipeline's last ended run of the stream came out; None where none has ended yet."""
-    found = row(run(cursor, "ledger", "last_run", {"pipeline": pipeline, "run": NOBODY}))
+    found = row(execute(cursor, "ledger", "last_run", {"pipeline": pipeline, "run": NOBODY}))
     return None if found is None else Ended(**found)
 
 
-def newest(cursor: Cursor, pipeline: str, *, most: int) -> list[Progress]:
+def newest(cursor: Cursor, pipeline: str, *, most: int) -> list[BatchProgress]:
     """Return the current stream's last `most` batches that Spark reported, newest first."""
     values = {"pipeline": pipeline, "limit": most}
-    return [Progress(**found) for found in rows(run(cursor, "watch", "newest", values))]
+    return [BatchProgress(**found) for found in rows(execute(cursor, "watch", "newest", values))]
 
 
 def latest(cursor: Cursor, pipeline: str, *, most: int) -> list[Run]:
     """Return the pipeline's last `most` runs, newest first, those of earlier streams among them."""
     return [
-        Run(**one) for one in rows(run(cursor, "watch", "latest_runs", {"pipeline": pipeline, "limit": most}))
+        Run(**one)
+        for one in rows(execute(cursor, "watch", "latest_runs", {"pipeline": pipeline, "limit": most}))
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from etl.common.database import Cursor, rows, run
+from etl.common.database import Cursor, execute, rows
 from etl.common.errors import Busy
 from etl.ledger.deliveries import KnownAttempt
 from etl.ledger.leases import Lease, key_of
@@ -15,7 +15,7 @@ def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) ->
     PostgreSQL does not know.
     """
     values = {**key_of(lease), "stream": stream_id, "batch": batch_id}
-    number = run(cursor, "ledger", "open_attempt", values).fetchone()
+    number = execute(cursor, "ledger", "open_attempt", values).fetchone()
     assert number is not None
     return int(number[0])
 
@@ -28,7 +28,7 @@ def adopt_attempt(
     Raises Busy if the number was given out meanwhile.
     """
     values = {**key_of(lease), "delivery": delivery_id, "stream": stream_id, "batch": batch_id, "was": was}
-    if run(cursor, "ledger", "adopt_attempt", values).rowcount != 1:
+    if execute(cursor, "ledger", "adopt_attempt", values).rowcount != 1:
         raise Busy(
             f"Delivery {delivery_id} of {lease.pipeline} was lost, and its number was given to another run just now",
             remedy=f"`sluice recover {lease.pipeline}` again",
@@ -40,14 +40,14 @@ def known_attempts(cursor: Cursor, pipeline: str, deliveries: Sequence[int]) -> 
 
     Leaves out those that an interrupted recover put back and did not deliver.
     """
-    run(cursor, "ledger", "known_attempts", {"pipeline": pipeline, "deliveries": list(deliveries)})
+    execute(cursor, "ledger", "known_attempts", {"pipeline": pipeline, "deliveries": list(deliveries)})
     return {one.pop("delivery_id"): KnownAttempt(**one) for one in rows(cursor)}
 
 
 def skip_numbers(cursor: Cursor, number: int) -> None:
     """Never give out a delivery id up to `number` again: a restored sequence starts over."""
-    run(cursor, "ledger", "skip_numbers", {"number": number})
+    execute(cursor, "ledger", "skip_numbers", {"number": number})
 
 
 def close_attempt(cursor: Cursor, delivery_id: int, outcome: str) -> None:
-    run(cursor, "ledger", "close_attempt", {"delivery": delivery_id, "outcome": outcome})
+    execute(cursor, "ledger", "close_attempt", {"delivery": delivery_id, "outcome": outcome})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from etl.common.database import Cursor, row, rows, run
+from etl.common.database import Cursor, execute, row, rows
 from etl.ledger.inputs import Input
 
 
@@ -35,22 +35,22 @@ def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | Non
 
     Each is its number, watermark (None: not known) and time; both times are in ms.
     """
-    return run(cursor, "ledger", "batches_in_force", {"pipeline": pipeline}).fetchall()
+    return execute(cursor, "ledger", "batches_in_force", {"pipeline": pipeline}).fetchall()
 
 
 def live_deliveries(cursor: Cursor, pipeline: str) -> set[int]:
     """Return the ids of the pipeline's deliveries whose place no later one has taken."""
-    return {number for (number,) in run(cursor, "ledger", "live_deliveries", {"pipeline": pipeline})}
+    return {number for (number,) in execute(cursor, "ledger", "live_deliveries", {"pipeline": pipeline})}
 
 
 def holding(cursor: Cursor, pipeline: str) -> set[int]:
     """Return the ids of the pipeline's deliveries that still have rows held."""
-    return {number for (number,) in run(cursor, "ledger", "holding", {"pipeline": pipeline})}
+    return {number for (number,) in execute(cursor, "ledger", "holding", {"pipeline": pipeline})}
 
 
 def unknown_streams(cursor: Cursor, streams: Sequence[str]) -> list[str]:
     """Return those of `streams` that PostgreSQL does not know."""
-    run(cursor, "ledger", "known_streams", {"streams": list(streams)})
+    execute(cursor, "ledger", "known_streams", {"streams": list(streams)})
     known = {stream for (stream,) in cursor.fetchall()}
     return [one for one in streams if one not in known]
 
@@ -75,42 +75,44 @@ def know_stream(
         "first_batch": first_batch,
         "state": list(state),
     }
-    run(cursor, "ledger", "know_stream", values)
+    execute(cursor, "ledger", "know_stream", values)
 
 
 def delivery_of_batch(cursor: Cursor, stream_id: str, batch_id: int) -> int | None:
     """Return the id of the batch's delivery, or None where it is not delivered yet."""
-    found = row(run(cursor, "ledger", "delivery_of_batch", {"stream": stream_id, "batch": batch_id}))
+    found = row(execute(cursor, "ledger", "delivery_of_batch", {"stream": stream_id, "batch": batch_id}))
     return None if found is None else int(found["delivery_id"])
 
 
 def is_delivered(cursor: Cursor, delivery_id: int) -> bool:
-    return run(cursor, "ledger", "delivery_exists", {"delivery": delivery_id}).fetchone() is not None
+    return execute(cursor, "ledger", "delivery_exists", {"delivery": delivery_id}).fetchone() is not None
 
 
 def last_delivery(cursor: Cursor, pipeline: str) -> int | None:
-    found = run(cursor, "ledger", "last_delivery", {"pipeline": pipeline}).fetchone()
+    found = execute(cursor, "ledger", "last_delivery", {"pipeline": pipeline}).fetchone()
     return None if found is None else int(found[0])
 
 
 def newest(cursor: Cursor, pipeline: str) -> Newest | None:
     """Return the pipeline's newest delivery; None before the first."""
-    found = row(run(cursor, "ledger", "newest", {"pipeline": pipeline}))
+    found = row(execute(cursor, "ledger", "newest", {"pipeline": pipeline}))
     return None if found is None else Newest(**found)
 
 
 def inputs_of(cursor: Cursor, delivery_id: int) -> list[Input]:
     return [
         Input(**found)
-        for found in rows(run(cursor, "ledger", "inputs_of_delivery", {"delivery": delivery_id}))
+        for found in rows(execute(cursor, "ledger", "inputs_of_delivery", {"delivery": delivery_id}))
     ]
 
 
 def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
     """Return every input that is in a live delivery: what a new checkpoint must not read again."""
-    return [Input(**found) for found in rows(run(cursor, "ledger", "live_inputs", {"pipeline": pipeline}))]
+    return [
+        Input(**found) for found in rows(execute(cursor, "ledger", "live_inputs", {"pipeline": pipeline}))
+    ]
 
 
 def undecide(cursor: Cursor, stream_id: str, batch_id: int) -> None:
     """Forget the decision on a stopped batch, which stays stopped."""
-    run(cursor, "ledger", "undecide", {"stream": stream_id, "batch": batch_id})
+    execute(cursor, "ledger", "undecide", {"stream": stream_id, "batch": batch_id})

@@ -50,12 +50,12 @@ class Stop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class Diagnosis:
     state: str
     next: str  # a command; "-" while it runs
 
 
-def standing(
+def diagnose(
     pipeline: str,
     *,
     holder: str | None,
@@ -63,7 +63,7 @@ def standing(
     outcome: str | None,
     silent: str | None = None,
     anew: str | None = None,
-) -> Standing:
+) -> Diagnosis:
     """Return the pipeline's state and the command that comes next.
 
     `holder`: who runs it now; `silent`: whose run was killed or cut off and is not taken over yet; `outcome`:
@@ -72,20 +72,20 @@ def standing(
     """
     run = anew or f"sluice run {pipeline}"
     if holder is not None:
-        return Standing(state=f"running ({holder})", next="-")
+        return Diagnosis(state=f"running ({holder})", next="-")
     if stop is not None and stop.decision:
         state = f"batch {stop.batch_id} stopped, decided: {stop.decision}"
-        return Standing(state=state, next=run)
+        return Diagnosis(state=state, next=run)
     if stop is not None:
         state = f"batch {stop.batch_id} stopped: {'; '.join(stop.stops)}"
-        return Standing(state=state, next=anew or stop.next(pipeline))
+        return Diagnosis(state=state, next=anew or stop.next(pipeline))
     if silent is not None:
-        return Standing(state=f"killed or cut off ({silent})", next=run)
+        return Diagnosis(state=f"killed or cut off ({silent})", next=run)
     if outcome is None:
-        return Standing(state="new", next=run)
+        return Diagnosis(state="new", next=run)
     if outcome == "done":
-        return Standing(state="idle", next=run)
+        return Diagnosis(state="idle", next=run)
     if outcome == "stopped":
-        return Standing(state="idle, stopped on request", next=run)
+        return Diagnosis(state="idle, stopped on request", next=run)
     recover = f"sluice recover {pipeline}"
-    return Standing(state=f"last run: {outcome}", next=recover if outcome in RECOVERED_FROM else run)
+    return Diagnosis(state=f"last run: {outcome}", next=recover if outcome in RECOVERED_FROM else run)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import psutil
 
-from etl.common.database import Cursor, row, rows, run
+from etl.common.database import Cursor, execute, row, rows
 from etl.common.errors import Busy, Fenced, LedgerBehind
-from etl.common.outcome import Ending
+from etl.common.outcome import RunOutcome
 from etl.ledger.pipelines import lock, lock_staged
 from etl.ledger.streams import stream_state
 
@@ -40,16 +40,16 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
     """
     values = {"pipeline": pipeline, "silence": SILENCE, "run": str(uuid.uuid4()), "holder": holder()}
     lock(cursor, pipeline)
-    held = row(run(cursor, "ledger", "lease", values))
+    held = row(execute(cursor, "ledger", "lease", values))
     if held and held["fresh"] and not is_dead(held["holder"]):
         raise Busy(
             f"Pipeline {pipeline} is run by {held['holder']}, seen within the last {SILENCE}",
             remedy="wait for that run to end, or stop it; then run again",
         )
-    run(cursor, "ledger", "insert_run", values)
-    run(cursor, "ledger", "take_lease", values)
-    run(cursor, "ledger", "close_dead_runs", values)
-    run(cursor, "ledger", "fence_attempts", values)
+    execute(cursor, "ledger", "insert_run", values)
+    execute(cursor, "ledger", "take_lease", values)
+    execute(cursor, "ledger", "close_dead_runs", values)
+    execute(cursor, "ledger", "fence_attempts", values)
     fence_dead_beside(cursor, pipeline)
     return Lease(pipeline=pipeline, run_id=values["run"])
 
@@ -57,10 +57,10 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
 def fence_dead_beside(cursor: Cursor, pipeline: str) -> None:
     """End the runs beside the stream whose processes died, and fence their attempts; the caller holds the row's lock."""
     values: dict[str, object] = {"pipeline": pipeline, "silence": SILENCE}
-    others = rows(run(cursor, "apart", "others", values))
+    others = rows(execute(cursor, "apart", "others", values))
     dead = [one["run_id"] for one in others if not one["fresh"] or is_dead(one["holder"])]
-    run(cursor, "apart", "end_dead", {"dead": dead})
-    run(cursor, "apart", "fence", values)
+    execute(cursor, "apart", "end_dead", {"dead": dead})
+    execute(cursor, "apart", "fence", values)
 
 
 def is_dead(lease_holder: str) -> bool:
@@ -79,23 +79,23 @@ def heartbeat(cursor: Cursor, lease: Lease) -> bool:
 
     That is when its lease was taken away or, beside the stream, when it was ended.
     """
-    return run(cursor, "ledger", "heartbeat", key_of(lease)).rowcount == 1
+    return execute(cursor, "ledger", "heartbeat", key_of(lease)).rowcount == 1
 
 
 def stop_asked(cursor: Cursor, lease: Lease) -> str | None:
     """Return who asked this run to stop after the batch in flight; None if nobody did."""
-    found = run(cursor, "ledger", "stop_asked", key_of(lease)).fetchone()
+    found = execute(cursor, "ledger", "stop_asked", key_of(lease)).fetchone()
     return None if found is None else str(found[0])
 
 
-def end_run(cursor: Cursor, lease: Lease, ending: Ending) -> None:
+def end_run(cursor: Cursor, lease: Lease, ending: RunOutcome) -> None:
     """Record how the run ended: at once, whoever holds the lock of the pipeline's row."""
-    run(cursor, "ledger", "end_run", {**key_of(lease), **vars(ending)})
+    execute(cursor, "ledger", "end_run", {**key_of(lease), **vars(ending)})
 
 
 def give_lease_back(cursor: Cursor, lease: Lease) -> None:
     """Give the lease back if this run still has it. Waits until an open commit of the pipeline has ended."""
-    run(cursor, "ledger", "give_lease_back", key_of(lease))
+    execute(cursor, "ledger", "give_lease_back", key_of(lease))
 
 
 def key_of(lease: Lease) -> dict[str, object]:
@@ -104,7 +104,7 @@ def key_of(lease: Lease) -> dict[str, object]:
 
 def run_on_stream(cursor: Cursor, lease: Lease, stream_id: str) -> None:
     """Record which stream the run works on."""
-    run(cursor, "ledger", "run_on_stream", {**key_of(lease), "stream": stream_id})
+    execute(cursor, "ledger", "run_on_stream", {**key_of(lease), "stream": stream_id})
 
 
 def keep_state(cursor: Cursor, lease: Lease, stream_id: str, state: Sequence[str]) -> bool:
@@ -113,7 +113,7 @@ def keep_state(cursor: Cursor, lease: Lease, stream_id: str, state: Sequence[str
     Returns False where nothing was recorded: the lease is another's now, or the stream has delivered.
     """
     values = {**key_of(lease), "stream": stream_id, "state": list(state)}
-    return run(cursor, "ledger", "keep_state", values).rowcount == 1
+    return execute(cursor, "ledger", "keep_state", values).rowcount == 1
 
 
 def pending_outcomes(cursor: Cursor, lease: Lease) -> set[str]:
@@ -121,7 +121,7 @@ def pending_outcomes(cursor: Cursor, lease: Lease) -> set[str]:
 
     A recover that broke off settled nothing, so what came before it is still pending.
     """
-    return {outcome for (outcome,) in run(cursor, "ledger", "pending_outcomes", key_of(lease))}
+    return {outcome for (outcome,) in execute(cursor, "ledger", "pending_outcomes", key_of(lease))}
 
 
 def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from psycopg2.extras import execute_values
 
-from etl.common.database import Cursor, rows, run
+from etl.common.database import Cursor, execute, rows
 from etl.common.errors import InputsChanged
 from etl.common.statements import statement
 
@@ -42,11 +42,11 @@ class Range:
         return f"kafka://{self.topic}/{self.partition}/{self.start}-{self.end}"
 
     @property
-    def where(self) -> Partition:
-        return Partition(self.topic_id, self.partition)
+    def where(self) -> TopicPartition:
+        return TopicPartition(self.topic_id, self.partition)
 
 
-class Partition(NamedTuple):
+class TopicPartition(NamedTuple):
     """A partition, whatever its topic is called."""
 
     topic_id: str
@@ -99,19 +99,21 @@ def insert_ranges(cursor: Cursor, pipeline: str, delivery_id: int, ranges: Seque
         execute_values(cursor, statement("ranges", "insert"), values)
 
 
-def _reached_of(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> dict[Partition, int | None]:
+def _reached_of(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> dict[TopicPartition, int | None]:
     values = {
         "pipeline": pipeline,
         "topic_ids": [one.topic_id for one in ranges],
         "partitions": [one.partition for one in ranges],
     }
-    found = run(cursor, "ranges", "reached_of", values).fetchall()
-    return {Partition(topic_id, partition): reached for topic_id, partition, reached in found}
+    found = execute(cursor, "ranges", "reached_of", values).fetchall()
+    return {TopicPartition(topic_id, partition): reached for topic_id, partition, reached in found}
 
 
 def ranges_of(cursor: Cursor, deliveries: Sequence[int]) -> list[Range]:
     """Return the ranges that these deliveries read, as recorded; those of a partition in their order."""
-    return [Range(**one) for one in rows(run(cursor, "ranges", "of_deliveries", {"deliveries": deliveries}))]
+    return [
+        Range(**one) for one in rows(execute(cursor, "ranges", "of_deliveries", {"deliveries": deliveries}))
+    ]
 
 
 def joined(ranges: Sequence[Range]) -> list[Range]:
@@ -128,7 +130,7 @@ def joined(ranges: Sequence[Range]) -> list[Range]:
     return found
 
 
-def in_turns(ranges: Iterable[T], where: Callable[[T], Hashable]) -> list[list[T]]:
+def one_range_per_partition(ranges: Iterable[T], where: Callable[[T], Hashable]) -> list[list[T]]:
     """Group items into turns, each with at most one of a partition: Spark reads no more of it at a time.
 
     Items keep their order.
@@ -149,7 +151,7 @@ def reached(cursor: Cursor, pipeline: str) -> list[Reached]:
 
     That is where it has read to, or where an accepted gap ends.
     """
-    return [Reached(**found) for found in rows(run(cursor, "ranges", "reached", {"pipeline": pipeline}))]
+    return [Reached(**found) for found in rows(execute(cursor, "ranges", "reached", {"pipeline": pipeline}))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,11 +186,11 @@ def accept_skipped(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> No
 
 def accepted_ends(cursor: Cursor, pipeline: str) -> dict[tuple[str, int, int], int]:
     """Return where accepted gaps end, by topic id, partition and start; leaves out deleted topics."""
-    run(cursor, "ranges", "accepted_ends", {"pipeline": pipeline})
+    execute(cursor, "ranges", "accepted_ends", {"pipeline": pipeline})
     return {(topic_id, partition, start): end for topic_id, partition, start, end in cursor.fetchall()}
 
 
 def accept(cursor: Cursor, pipeline: str, gaps: Sequence[Gap], *, who: str, why: str) -> None:
     """Record that records in these gaps were lost, and who accepted it: later ranges start behind them."""
     for gap in gaps:
-        run(cursor, "ranges", "accept_gap", {**vars(gap), "pipeline": pipeline, "who": who, "why": why})
+        execute(cursor, "ranges", "accept_gap", {**vars(gap), "pipeline": pipeline, "who": who, "why": why})

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg2
 
-from etl.common.database import TIMEOUTS, Cursor, constraint_of, row, run
+from etl.common.database import TIMEOUTS, Cursor, constraint_of, execute, row
 from etl.common.errors import Busy, TableRefused
 from etl.ledger.deliveries import last_delivery
 
@@ -25,7 +25,7 @@ def register(
     if known and {**wanted, "anew": anew}.items() <= known.items():
         return  # without a lock: the upsert would wait for a commit under way
     try:
-        run(cursor, "ledger", "register_pipeline", values)
+        execute(cursor, "ledger", "register_pipeline", values)
     except psycopg2.IntegrityError as error:
         if constraint_of(error) != "one_table_one_pipeline":
             raise
@@ -43,7 +43,7 @@ def require_sink(
 
     Raises TableRefused where it has delivered to another table, or by replace and now does in another way.
     """
-    known = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
+    known = row(execute(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
     if known is None or last_delivery(cursor, pipeline) is None:
         return known
     if known["replaces"] and not replaces:
@@ -66,7 +66,7 @@ def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
 
     The caller holds the row's lock.
     """
-    run(cursor, "ledger", "delivers_by_replace", {"pipeline": pipeline})
+    execute(cursor, "ledger", "delivers_by_replace", {"pipeline": pipeline})
 
 
 def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
@@ -75,7 +75,7 @@ def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
     Raises Busy where that takes longer than lock_timeout.
     """
     try:
-        return row(run(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline}))
+        return row(execute(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline}))
     except psycopg2.errors.LockNotAvailable as error:
         raise Busy(
             f"A commit of pipeline {pipeline} is under way, for longer than lock_timeout",
@@ -88,7 +88,7 @@ def lock_staged(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
 
     A shorter wait would give up what this run has staged for another run's commit. Raises Busy.
     """
-    run(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["transaction_timeout"]})
+    execute(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["transaction_timeout"]})
     found = lock(cursor, pipeline)
-    run(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["lock_timeout"]})
+    execute(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["lock_timeout"]})
     return found

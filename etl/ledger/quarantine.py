@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import migrate, rows, run, session
+from etl.common.database import execute, migrate, rows, transaction
 from etl.common.errors import NeedsPerson, SetupError
 from etl.common.number_ranges import MOST
 
@@ -23,7 +23,7 @@ HELD = "held"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class RowSelection:
     """Which rows of the quarantine a command means; a field that is None leaves none out."""
 
     ids: tuple[int, ...] | None = None
@@ -77,12 +77,12 @@ class HeldRow:
         return {**asdict(self), "row": self.values}
 
 
-def held_rows(dsn: str, pipeline: str, chosen: Chosen) -> list[HeldRow]:
+def held_rows(dsn: str, pipeline: str, chosen: RowSelection) -> list[HeldRow]:
     """Return the chosen rows of the quarantine, in the order in which they were held."""
     migrate(dsn)
     values = {**asdict(chosen), "pipeline": pipeline, "ids": None if chosen.ids is None else [*chosen.ids]}
-    with session(dsn) as cursor:
-        return [HeldRow(**one) for one in rows(run(cursor, "quarantine", "chosen", values))]
+    with transaction(dsn) as cursor:
+        return [HeldRow(**one) for one in rows(execute(cursor, "quarantine", "chosen", values))]
 
 
 def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[dict[str, Any]]:
@@ -91,13 +91,13 @@ def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[dict[str, Any
     A row with two reasons counts under both.
     """
     migrate(dsn)
-    with session(dsn) as cursor:
-        return rows(run(cursor, "quarantine", "by_reason", {"pipeline": pipeline, "status": status}))
+    with transaction(dsn) as cursor:
+        return rows(execute(cursor, "quarantine", "by_reason", {"pipeline": pipeline, "status": status}))
 
 
 def one_row(dsn: str, pipeline: str, number: int) -> HeldRow:
     """Return the row with this number, whatever its state; raise SetupError where there is none."""
-    found = held_rows(dsn, pipeline, Chosen(ids=(number,), status=None))
+    found = held_rows(dsn, pipeline, RowSelection(ids=(number,), status=None))
     if not found:
         raise _unknown(pipeline, [number])
     return found[0]
@@ -130,8 +130,8 @@ def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) 
     Raises NeedsPerson where some are no longer held.
     """
     values = {"pipeline": pipeline, "ids": list(ids), "who": who, "why": why}
-    with session(dsn) as cursor:
-        count = run(cursor, "quarantine", "discard", values).rowcount
+    with transaction(dsn) as cursor:
+        count = execute(cursor, "quarantine", "discard", values).rowcount
         if count != len(ids):
             raise NeedsPerson(
                 f"{len(ids) - count} of these {len(ids)} rows of {pipeline} are no longer held: somebody was"

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg2.extras import Json
 
-from etl.common.database import Cursor, row, run
+from etl.common.database import Cursor, execute, row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Decision:
 
 def forget_stops_from(cursor: Cursor, stream_id: str, batch_id: int) -> None:
     """Forget what stopped this batch of the stream and those after it, and what was decided on them."""
-    run(cursor, "ledger", "forget_stops_from", {"stream": stream_id, "batch": batch_id})
+    execute(cursor, "ledger", "forget_stops_from", {"stream": stream_id, "batch": batch_id})
 
 
 def record_stop(
@@ -54,11 +54,11 @@ def record_stop(
         "broken": Json(seen.broken),
         "lapsed": lapsed or None,
     }
-    run(cursor, "ledger", "record_stop", values)
+    execute(cursor, "ledger", "record_stop", values)
 
 
 def decision(cursor: Cursor, stream_id: str, batch_id: int) -> Decision | None:
-    found = row(run(cursor, "ledger", "decision", {"stream": stream_id, "batch": batch_id}))
+    found = row(execute(cursor, "ledger", "decision", {"stream": stream_id, "batch": batch_id}))
     if found is None:
         return None
     kept = {name: found[name] for name in ("suite_digest", "lookups", "share", "broken")}

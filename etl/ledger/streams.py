@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psycopg2.extras import Json
 
-from etl.common.database import Cursor, row, run
+from etl.common.database import Cursor, execute, row
 from etl.pipeline.state_fingerprint import COMPUTING, MODE
 
 
@@ -64,24 +64,24 @@ def register_stream(
         "first_batch": first_batch,
         "state": list(state),
     }
-    run(cursor, "ledger", "register_stream", values)
-    run(cursor, "ledger", "forget_stops", values)
+    execute(cursor, "ledger", "register_stream", values)
+    execute(cursor, "ledger", "forget_stops", values)
 
 
 def note_topics(cursor: Cursor, stream_id: str, topics: Mapping[str, str]) -> dict[str, str]:
     """Record the ids of topics that the stream has not seen yet; return each topic's id at its first look."""
-    found = run(
+    found = execute(
         cursor, "ledger", "note_topics", {"stream": stream_id, "topics": Json(dict(topics))}
     ).fetchone()
     return dict(found[0]) if found else {}
 
 
 def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:
-    found = row(run(cursor, "ledger", "stream_row", {"stream": stream_id}))
+    found = row(execute(cursor, "ledger", "stream_row", {"stream": stream_id}))
     return None if found is None else StreamState(**found)
 
 
 def current_stream(cursor: Cursor, pipeline: str) -> StreamState | None:
     """Return the stream that the pipeline last ran on, or None before its first run."""
-    found = row(run(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
+    found = row(execute(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
     return stream_state(cursor, found["current_stream"]) if found and found["current_stream"] else None

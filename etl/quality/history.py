@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
-from etl.common.database import migrate, rows, run, session
+from etl.common.database import execute, migrate, rows, transaction
 from etl.quality.metrics import RANKS, SKETCHES, ColumnMetrics, PastBatch, merged
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def past_batches(dsn: str, pipeline: Pipeline, last: int) -> list[PastBatch]:
     """Return the stream's last live batches, newest first: what a rule across batches compares with."""
     if not last:
         return []
-    with session(dsn) as cursor:
-        found = rows(run(cursor, "metrics", "past_batches", {"pipeline": pipeline.name, "last": last}))
+    with transaction(dsn) as cursor:
+        found = rows(execute(cursor, "metrics", "past_batches", {"pipeline": pipeline.name, "last": last}))
     return [_past(list(lines)) for _, lines in groupby(found, lambda line: line["delivery_id"])]
 
 
@@ -75,8 +75,8 @@ def spans(
     """
     migrate(dsn)
     values = {"pipeline": pipeline.name, "since": since, "until": until}
-    with session(dsn) as cursor:
-        found = rows(run(cursor, "metrics", "of_batches", values))
+    with transaction(dsn) as cursor:
+        found = rows(execute(cursor, "metrics", "of_batches", values))
     cut = _STARTS[by]
     return [
         _span(start, list(lines)) for start, lines in groupby(found, lambda line: cut(line["committed_at"]))

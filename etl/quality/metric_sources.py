@@ -12,7 +12,7 @@ from etl.quality.verdict import SAMPLES_PER_RULE, Counts
 Shape = Literal["value", "tuple", "dict"]
 
 
-class Source(Protocol):
+class MetricSource(Protocol):
     def value(self, counts: Counts) -> Any:
         """Return the metric's value, as GX itself would have computed it.
 
@@ -90,7 +90,7 @@ class Derived:
     """A metric that GX computes from other metrics alone."""
 
     provider: Callable[..., Any]
-    inputs: Mapping[str, Source]
+    inputs: Mapping[str, MetricSource]
 
     def value(self, counts: Counts) -> Any:
         return self.provider(metrics={name: source.value(counts) for name, source in self.inputs.items()})

@@ -22,11 +22,11 @@ from etl.quality.metric_sources import (
     Flagged,
     Known,
     Latest,
+    MetricSource,
     Observed,
     Rows,
     Sampled,
     Shape,
-    Source,
 )
 from etl.quality.suite import DeclaredRule
 from etl.quality.trend_rules import LATEST, MEAN, Across
@@ -59,7 +59,7 @@ class NotInThePass(Exception):
 class RulePlan:
     """Where each metric of one expectation comes from."""
 
-    sources: Mapping[Any, Source]  # GX's metric id -> source
+    sources: Mapping[Any, MetricSource]  # GX's metric id -> source
     broken: int | None  # the flag of the rows that break the rule; None: a rule about the table
 
     @property
@@ -181,7 +181,7 @@ class Planner:
 
     def plan(self, rule: DeclaredRule) -> RulePlan:
         """Find the sources of every metric that the rule's expectation asks for."""
-        sources: dict[Any, Source] = {}
+        sources: dict[Any, MetricSource] = {}
         broken: int | None = None
         for metric in self.needed(rule):
             source = self.source(metric, rule)
@@ -194,7 +194,7 @@ class Planner:
     def is_of_rule(metric_name: str, rule: DeclaredRule) -> bool:
         return metric_name == f"{getattr(rule.expectation, 'map_metric', None)}.unexpected_count"
 
-    def source(self, metric: Any, rule: DeclaredRule) -> Source:
+    def source(self, metric: Any, rule: DeclaredRule) -> MetricSource:
         name: str = metric.metric_name
         base, _, suffix = name.rpartition(".")
         if name in SCHEMA_METRICS:

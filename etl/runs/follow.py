@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from etl.common import steps
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import Fenced, SetupError
 from etl.ledger import leases
 from etl.ledger.leases import Lease
@@ -35,7 +35,7 @@ class StopAsked(Exception):
 
 
 @dataclass(kw_only=True)
-class Stay:
+class RunControl:
     """How long a run stays up, and what it has been told since. Set from several threads, each field whole."""
 
     every: timedelta | None = None  # how often it looks for more; None: it ends when all is read
@@ -80,7 +80,7 @@ class Stay:
         It asks the ledger as well: the heartbeat alone would let short batches pass.
         """
         if self.asked_by is None:
-            with session(dsn) as cursor:
+            with transaction(dsn) as cursor:
                 self.ask(leases.stop_asked(cursor, lease))
         if self.asked_by is not None:
             self.heeded = True
@@ -95,7 +95,7 @@ class Stay:
             raise Fenced.of(pipeline)
 
 
-def require_follow(pipeline: Pipeline, stay: Stay) -> None:
+def require_follow(pipeline: Pipeline, stay: RunControl) -> None:
     """Raise SetupError for a run that is to end, of a source that has no end: Spark's availableNow takes nothing of it."""
     if not pipeline.replayable and stay.every is None:
         raise SetupError(
@@ -106,7 +106,7 @@ def require_follow(pipeline: Pipeline, stay: Stay) -> None:
 
 
 @contextmanager
-def heeded(stay: Stay, *, told: bool = False) -> Iterator[None]:
+def heeded(stay: RunControl, *, told: bool = False) -> Iterator[None]:
     """Let the first signal end a run after the batch in flight, and a second one at once.
 
     What is delivered beside the stream is given up by the first signal, unless its commit is under way. With

@@ -10,16 +10,16 @@ from typing import Any
 
 import psycopg2
 
-from etl.common.database import Cursor, cancel_statements, migrate, session
+from etl.common.database import Cursor, cancel_statements, migrate, transaction
 from etl.common.errors import SluiceError, Stopped
-from etl.common.outages import outages_told
-from etl.common.outcome import Ending
+from etl.common.outages import raising_service_errors
+from etl.common.outcome import RunOutcome
 from etl.common.steps import Step, reached
 from etl.ledger import leases, pipelines
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline, Replace
 from etl.pipeline.replayability import run_command
-from etl.runs.follow import Stay
+from etl.runs.follow import RunControl
 from etl.runs.summary import STOPPED
 from etl.sinks.warehouse.table import drop_staging_left, staging_left
 
@@ -29,7 +29,7 @@ log = logging.getLogger("sluice")
 def claim(dsn: str, pipeline: Pipeline) -> Lease:
     """Make the pipeline known to an up-to-date ledger and take its lease, or raise Busy."""
     migrate(dsn)
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         make_known(cursor, pipeline)
         lease = leases.take_lease(cursor, pipeline.name)
     reached(Step.LEASE_TAKEN)
@@ -57,19 +57,19 @@ def _sink(pipeline: Pipeline) -> dict[str, Any]:
 
 @contextmanager
 def leased(
-    dsn: str, lease: Lease, stay: Stay | None = None, began: Callable[[str], None] = lambda _: None
+    dsn: str, lease: Lease, stay: RunControl | None = None, began: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
     """Keep the lease's heartbeat going, and give the lease back with the outcome.
 
     What the runs before left in staging is removed first. `stay` is told when the run is asked to stop;
     `began` is told the run's id, before anything else: should that fail, the lease is given back as well.
     """
-    stop, stay = threading.Event(), stay or Stay()
+    stop, stay = threading.Event(), stay or RunControl()
 
     def beat() -> None:
         while not stop.wait(leases.HEARTBEAT_SECONDS):
             try:
-                with session(dsn) as cursor:
+                with transaction(dsn) as cursor:
                     if not leases.heartbeat(cursor, lease):
                         log.warning("this run of %s was given up: it was silent for too long", lease.pipeline)
                         stay.lost = True
@@ -80,18 +80,18 @@ def leased(
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
-    ending = Ending.by(None)
+    ending = RunOutcome.by(None)
     stopped: Stopped | None = None
     try:
-        with outages_told():
+        with raising_service_errors():
             began(lease.run_id)
             drop_left(dsn, lease.pipeline)
             yield
         if stay.heeded:
-            ending = Ending(outcome=STOPPED)
+            ending = RunOutcome(outcome=STOPPED)
     except BaseException as error:
         stopped = Stopped.behind(error)
-        ending = Ending.by(stopped or error)
+        ending = RunOutcome.by(stopped or error)
         if stopped is not None:
             raise stopped from None
         raise
@@ -103,11 +103,11 @@ def leased(
         _end(dsn, lease, ending)
 
 
-def _end(dsn: str, lease: Lease, ending: Ending) -> None:
+def _end(dsn: str, lease: Lease, ending: RunOutcome) -> None:
     try:
-        with session(dsn) as cursor:
+        with transaction(dsn) as cursor:
             leases.end_run(cursor, lease, ending)
-        with session(dsn) as cursor:
+        with transaction(dsn) as cursor:
             leases.give_lease_back(cursor, lease)
     except (SluiceError, psycopg2.Error) as error:
         log.warning("the lease of %s could not be given back, it will lapse: %s", lease.pipeline, error)
@@ -116,7 +116,7 @@ def _end(dsn: str, lease: Lease, ending: Ending) -> None:
 def drop_left(dsn: str, pipeline: str) -> None:
     """Remove the staging tables of attempts that can't commit any more; one that is still written to stays."""
     try:
-        with session(dsn) as cursor:
+        with transaction(dsn) as cursor:
             left = staging_left(cursor, pipeline)
         busy = drop_staging_left(dsn, left)
     except (SluiceError, psycopg2.Error) as error:  # such as a table of another role

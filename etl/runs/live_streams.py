@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import LedgerBehind
 from etl.ledger import streams
 from etl.ledger.streams import StreamState
@@ -36,7 +36,7 @@ def new_stream(dsn: str, checkpoints: Checkpoints) -> str:
     """
     stream_id = str(uuid.uuid4())
     know_streams(dsn, checkpoints)
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         uri = checkpoints.of(stream_id).uri
         streams.register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=uri, first_batch=0)
     checkpoints.of(stream_id).create(stream_id)
@@ -50,7 +50,7 @@ def went_back(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
     """
     if problem := unknown_streams(dsn, checkpoints):
         return problem
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         known = streams.current_stream(cursor, checkpoints.pipeline)
     if known and (ahead := _ahead(known, checkpoints.of(known.stream_id))):
         remedy = f"`sluice recover {checkpoints.pipeline}`, which puts back what the lake still has"

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg2
 from psycopg2.extras import Json
 
-from etl.common.database import constraint_of, migrate, row, run, session
+from etl.common.database import constraint_of, execute, migrate, row, transaction
 from etl.common.errors import Busy, NeedsPerson, ServiceAway, SetupError
 from etl.pipeline import Pipeline
 from etl.sinks.lake.table import Lake
@@ -25,7 +25,7 @@ FOLDER = "_models"  # on the lake, where no table can be: their names begin with
 
 
 @dataclass(frozen=True, kw_only=True)
-class Models:
+class ModelRegistry:
     """The versions of all pipelines' models."""
 
     dsn: str
@@ -33,8 +33,8 @@ class Models:
 
     def current(self, pipeline: str, name: str) -> Version | None:
         """Return the version of the model that is in force, or None if it was not trained yet."""
-        with session(self.dsn) as cursor:
-            found = row(run(cursor, "models", "current", {"pipeline": pipeline, "name": name}))
+        with transaction(self.dsn) as cursor:
+            found = row(execute(cursor, "models", "current", {"pipeline": pipeline, "name": name}))
         return None if found is None else Version(pipeline=pipeline, name=name, **found)
 
     def required(self, pipeline: str, name: str) -> Version:
@@ -97,8 +97,8 @@ class Models:
         self.lake.write_text(f"{folder}/report.json", json.dumps(report, indent=2))
         known = {"location": location, "bytes": len(content), "digest": digest, "report": Json(report)}
         try:
-            with session(self.dsn) as cursor:
-                run(cursor, "models", "add", {**report, **known, "made_by": who})
+            with transaction(self.dsn) as cursor:
+                execute(cursor, "models", "add", {**report, **known, "made_by": who})
         except psycopg2.IntegrityError as error:
             if constraint_of(error) is None:
                 raise

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl.common.steps import Listener
-from etl.delivery.batch import Session
-from etl.delivery.correction import Apart
+from etl.delivery.batch import DeliveryContext
+from etl.delivery.correction import Correction
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
@@ -21,11 +21,11 @@ from etl.sources.open import open_source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class OpenedPipeline:
     """What every run of a pipeline works with."""
 
     pipeline: Pipeline
@@ -35,11 +35,11 @@ class Opened:
     state: tuple[str, ...]  # its operators that keep state between batches
     sinks: Sinks
 
-    def session(self, lease: Lease, stream: StreamState, on_step: Listener | None) -> Session:
+    def session(self, lease: Lease, stream: StreamState, on_step: Listener | None) -> DeliveryContext:
         """Return the delivery session of a run of the stream."""
         return self._session(lease, stream.stream_id, stream.first_batch, stream.checkpoint, None, on_step)
 
-    def session_apart(self, lease: Lease, apart: Apart, on_step: Listener | None) -> Session:
+    def session_apart(self, lease: Lease, apart: Correction, on_step: Listener | None) -> DeliveryContext:
         """Return the delivery session of a run beside the stream, whose own stream has the run's id."""
         return self._session(lease, lease.run_id, 0, None, apart, on_step)
 
@@ -49,11 +49,11 @@ class Opened:
         stream_id: str,
         first_batch: int,
         checkpoint: str | None,
-        apart: Apart | None,
+        apart: Correction | None,
         on_step: Listener | None,
-    ) -> Session:
+    ) -> DeliveryContext:
         versions = self.source.lookup_versions
-        return Session(
+        return DeliveryContext(
             sinks=self.sinks,
             lease=lease,
             stream_id=stream_id,
@@ -70,17 +70,24 @@ class Opened:
 
 
 def open_pipeline(
-    place: Place, pipeline: Pipeline, spark: SparkSession, *, beside: bool = False, fills: bool = False
-) -> Opened:
+    workspace: Workspace,
+    pipeline: Pipeline,
+    spark: SparkSession,
+    *,
+    beside: bool = False,
+    fills: bool = False,
+) -> OpenedPipeline:
     """Check folders, lookups, models, suite and tables, and open them; no input is read yet.
 
     With `beside`, for a run beside the stream, the frame is never run. A table or column that is gone is
     refused, unless this `fills` it.
     """
-    source = open_source(spark, pipeline, place.settings, models=place.models, stream=not beside)
+    source = open_source(spark, pipeline, workspace.settings, models=workspace.models, stream=not beside)
     frame = source.shape() if beside else source.streamed
     state = kept(pipeline, frame)
-    rules = compile_rules(pipeline, frame, place.settings)
+    rules = compile_rules(pipeline, frame, workspace.settings)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
-    sinks = open_sinks(pipeline, columns, dsn=place.services.postgres, lake=place.lake, fills=fills)
-    return Opened(pipeline=pipeline, source=source, frame=frame, rules=rules, state=state, sinks=sinks)
+    sinks = open_sinks(pipeline, columns, dsn=workspace.services.postgres, lake=workspace.lake, fills=fills)
+    return OpenedPipeline(
+        pipeline=pipeline, source=source, frame=frame, rules=rules, state=state, sinks=sinks
+    )

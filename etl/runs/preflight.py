@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import (
     CheckpointDamaged,
     CheckpointLost,
@@ -22,13 +22,13 @@ from etl.common.errors import (
     SluiceError,
     StateChanged,
 )
-from etl.common.wording import some
+from etl.common.wording import first_few
 from etl.ledger import deliveries, leases, offsets, pipelines
 from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState, current_stream, register_stream, stream_state
 from etl.pipeline import Pipeline
-from etl.sources.cutoff import left_out, takes
+from etl.sources.cutoff import before_start, in_stream
 from etl.sources.evidence import look, path_of, uri_at
 from etl.sources.landing import landed, source_of
 from etl.spark.checkpoint.folder import Checkpoints
@@ -41,15 +41,15 @@ def ready_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing
 
     Raises CheckpointLost, CheckpointDamaged, LedgerBehind or LedgerAhead, having changed nothing.
     """
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         known = current_stream(cursor, checkpoints.pipeline)
     if known is None:
         _refuse_unknown(checkpoints)
-        return _first_stream(dsn, checkpoints, left_out(pipeline, landing))
+        return _first_stream(dsn, checkpoints, before_start(pipeline, landing))
     checkpoint = checkpoints.of(known.stream_id)
     if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
         # a run was killed between registering its stream and this
-        checkpoint.create(known.stream_id, left_out(pipeline, landing))
+        checkpoint.create(known.stream_id, before_start(pipeline, landing))
         return known.stream_id
     if problem := mismatch(dsn, known, checkpoint, pipeline, landing):
         raise problem
@@ -64,7 +64,7 @@ def _first_stream(dsn: str, checkpoints: Checkpoints, history: Sequence[Input]) 
     """
     stream_id = str(uuid.uuid4())
     checkpoint = checkpoints.of(stream_id)
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=0)
     checkpoint.create(stream_id, history)
     return stream_id
@@ -79,11 +79,11 @@ def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landin
     """
     stream_id = str(uuid.uuid4())
     checkpoint = checkpoints.of(stream_id)
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         pipelines.lock(cursor, checkpoints.pipeline)
         register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1)
         seen = deliveries.live_inputs(cursor, checkpoints.pipeline)
-    history = left_out(pipeline, landing, live={one.path for one in seen})
+    history = before_start(pipeline, landing, live={one.path for one in seen})
     behind = [replace(one, uri=uri_at(one.path, landing)) for one in by_source(seen, pipeline, landing)]
     checkpoint.seed([*behind, *history], stream_id=stream_id)
     return stream_id, len(seen)
@@ -103,7 +103,7 @@ def _refuse_unknown(checkpoints: Checkpoints) -> None:
     if present := checkpoints.present():
         raise LedgerBehind(
             f"The ledger has never seen pipeline {checkpoints.pipeline} run, but there are checkpoints of its streams"
-            f" {some(present)}: PostgreSQL went back in time, or it is another one",
+            f" {first_few(present)}: PostgreSQL went back in time, or it is another one",
             remedy=f"put the right SLUICE_POSTGRES in place, or `sluice recover {checkpoints.pipeline}`",
         )
 
@@ -111,13 +111,13 @@ def _refuse_unknown(checkpoints: Checkpoints) -> None:
 def unknown_streams(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
     """Return LedgerBehind where PostgreSQL lost a stream, else None: each has its row before its folder is made."""
     streams = list(filter(_is_stream, checkpoints.present()))
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         unknown = deliveries.unknown_streams(cursor, streams)
     if not unknown:
         return None
     return LedgerBehind(
         f"There are checkpoints of streams of {checkpoints.pipeline} that the ledger does not know:"
-        f" {some(unknown)}: PostgreSQL went back in time, or it is another one",
+        f" {first_few(unknown)}: PostgreSQL went back in time, or it is another one",
         remedy=f"`sluice recover {checkpoints.pipeline}`, which puts back what the lake still has",
     )
 
@@ -128,7 +128,7 @@ def know_streams(dsn: str, checkpoints: Checkpoints) -> None:
     Their folders then no longer say that the ledger lost them.
     """
     streams = list(filter(_is_stream, checkpoints.present()))
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         for one in deliveries.unknown_streams(cursor, streams):
             deliveries.know_stream(cursor, checkpoints.pipeline, one, checkpoint=checkpoints.of(one).uri)
 
@@ -167,7 +167,7 @@ def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[st
             f"The transform of {known.pipeline} keeps other state than its checkpoint holds, which is {before}; now it"
             f" is {now}",
         )
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         if not leases.keep_state(cursor, lease, known.stream_id, state):
             raise Fenced.of(known.pipeline)
 
@@ -190,9 +190,9 @@ def unfit(dsn: str, known: StreamState, checkpoint: Checkpoint) -> SluiceError |
             remedy=remedy,
         )
     if damage := checkpoint.damage() + _state_damage(known, checkpoint):
-        return CheckpointDamaged(f"{where} lacks what Spark needs: {some(damage)}", remedy=remedy)
+        return CheckpointDamaged(f"{where} lacks what Spark needs: {first_few(damage)}", remedy=remedy)
     if checkpoint.stream_id != known.stream_id:
-        with session(dsn) as cursor:
+        with transaction(dsn) as cursor:
             other = stream_state(cursor, checkpoint.stream_id) if checkpoint.stream_id else None
         owner = f"of pipeline {other.pipeline}" if other else "that the ledger does not know"
         return CheckpointLost(
@@ -218,20 +218,20 @@ def _undelivered(
         return None
     if isinstance(checkpoint, TopicCheckpoint):
         return _elsewhere(dsn, known, checkpoint, delivered)
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         live = {one.path: one.uri for one in deliveries.live_inputs(cursor, known.pipeline)}
     behind = {path_of(file.uri, landing): file.uri for file in checkpoint.read_until(delivered)}
-    lost = sorted(filter(takes(pipeline), behind.keys() - live.keys()))
+    lost = sorted(filter(in_stream(pipeline), behind.keys() - live.keys()))
     if not lost:
         return None
     if {behind[path] for path in lost} <= {*live.values()}:
         return CheckpointDamaged(
-            f"The landing is now {landing}, and {len(lost)} files were delivered from elsewhere: {some(lost)}",
+            f"The landing is now {landing}, and {len(lost)} files were delivered from elsewhere: {first_few(lost)}",
             remedy=f"set SLUICE_LANDING back; or, where they were moved there too, `sluice recover {known.pipeline}`",
         )
     return CheckpointDamaged(
         f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(lost)} files as read that no delivery has:"
-        f" {some(lost)}",
+        f" {first_few(lost)}",
         remedy=f"`sluice recover {known.pipeline}`",
     )
 
@@ -243,7 +243,7 @@ def _elsewhere(
 
     Records between where the two are would be lost, or come twice, without a word.
     """
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         ledger_at = {
             (one.topic, one.partition): one.reached for one in offsets.reached(cursor, known.pipeline)
         }
@@ -262,7 +262,7 @@ def _elsewhere(
     if not wrong:
         return None
     return CheckpointDamaged(
-        f"Checkpoint {checkpoint.uri} of {known.pipeline} is elsewhere than what was delivered: {some(wrong)}",
+        f"Checkpoint {checkpoint.uri} of {known.pipeline} is elsewhere than what was delivered: {first_few(wrong)}",
         remedy=f"`sluice recover {known.pipeline}`",
     )
 
@@ -307,7 +307,7 @@ def nothing_new(
 
 def awaited_files(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> set[str]:
     """Return the paths of the landed files that the stream takes and that are in no batch that Spark has planned."""
-    return _unplanned(checkpoint, set(filter(takes(pipeline), landed(pipeline, landing))), landing)
+    return _unplanned(checkpoint, set(filter(in_stream(pipeline), landed(pipeline, landing))), landing)
 
 
 def passed_over(checkpoint: Checkpoint, awaited: AbstractSet[str], landing: str) -> list[str]:

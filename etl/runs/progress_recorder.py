@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg2.extras import Json
 
-from etl.common.database import run, session
+from etl.common.database import execute, transaction
 from etl.delivery.batch import Receipt
 from etl.ledger.leases import Lease
 
@@ -42,7 +42,7 @@ def kept_batches(horizon: timedelta) -> int:
     return max(LEAST_KEPT, int(horizon.total_seconds() // 60))
 
 
-class Watch:
+class ProgressRecorder:
     """The keeper of one query's progress; `keep` is how many batches of its stream stay in the ledger."""
 
     def __init__(self, dsn: str, lease: Lease, stream_id: str, *, keep: int) -> None:
@@ -99,12 +99,12 @@ class Watch:
         if not batches:
             return
         oldest = batches[-1]["batchId"] - self._keep
-        with session(self._dsn) as cursor:
-            run(cursor, "watch", "begin")
+        with transaction(self._dsn) as cursor:
+            execute(cursor, "watch", "begin")
             for one in batches:
                 phases = self._phases.get(one["batchId"], {})
-                run(cursor, "watch", "insert_progress", self._of | _row(one, phases))
-            run(cursor, "watch", "forget_progress", self._of | {"batch": oldest})
+                execute(cursor, "watch", "insert_progress", self._of | _row(one, phases))
+            execute(cursor, "watch", "forget_progress", self._of | {"batch": oldest})
         for one in batches:
             self._phases.pop(one["batchId"], None)
 

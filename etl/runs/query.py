@@ -16,7 +16,7 @@ from etl.common.errors import (
     SluiceError,
     StateChanged,
 )
-from etl.runs.follow import Stay
+from etl.runs.follow import RunControl
 from etl.spark import jvm_log
 from etl.spark.damage import STORAGE_AWAY
 from etl.spark.java_errors import causes, messages
@@ -53,7 +53,7 @@ def to_its_end(
     writer: DataStreamWriter,
     pipeline: str,
     failure: Sequence[BaseException] = (),
-    stay: Stay | None = None,
+    stay: RunControl | None = None,
     *,
     kafka: str | None = None,
     once: bool = False,
@@ -72,7 +72,7 @@ def to_its_end(
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
 
-    stay = stay or Stay()
+    stay = stay or RunControl()
     query = _started(writer, pipeline, stay, once=once)
     try:
         with watched(query):
@@ -98,7 +98,7 @@ def to_its_end(
 def _await(
     query: StreamingQuery,
     pipeline: str,
-    stay: Stay,
+    stay: RunControl,
     settled: Callable[[], bool],
     exhausted: Callable[[], bool],
     caught_up: Callable[[], None],
@@ -139,7 +139,7 @@ def _found_nothing(status: Mapping[str, Any]) -> bool:
     return not status["isDataAvailable"] and str(status["message"]).startswith("Waiting")
 
 
-def _started(writer: DataStreamWriter, pipeline: str, stay: Stay, *, once: bool) -> StreamingQuery:
+def _started(writer: DataStreamWriter, pipeline: str, stay: RunControl, *, once: bool) -> StreamingQuery:
     from pyspark.errors import AnalysisException
 
     if once:
@@ -198,7 +198,7 @@ def _refuse_other_schema(pipeline: str, errors: Sequence[BaseException]) -> None
                 ) from error
 
 
-def _refuse_unreached(pipeline: str, error: BaseException, stay: Stay) -> None:
+def _refuse_unreached(pipeline: str, error: BaseException, stay: RunControl) -> None:
     """Raise ServiceAway where Spark could not reach what it connects to by itself, such as a socket's server."""
     if told := next((one for one in causes(error) if one.startswith(_UNREACHED)), None):
         raise ServiceAway(

@@ -12,23 +12,23 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import SluiceError
-from etl.common.outages import outages_told
+from etl.common.outages import raising_service_errors
 from etl.common.steps import Listener
 from etl.delivery.batch import Receipt
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
 from etl.pipeline.replayability import promise
-from etl.runs.follow import Stay, require_follow
+from etl.runs.follow import RunControl, require_follow
 from etl.runs.heartbeat import claim, leased
 from etl.runs.live_streams import begun_stream
 from etl.runs.preflight import awaited_files, ready_stream, unknown_streams
 from etl.runs.spark_session import a_session
 from etl.runs.stream import StreamRun
 from etl.runs.summary import STOPPED, Progress, Summary
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
 from etl.sinks.lake.bucket import ensure_bucket
 
@@ -40,40 +40,40 @@ log = logging.getLogger("sluice")
 
 
 def run(
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
     *,
     progress: Progress = lambda _: None,
     spark: SparkSession | None = None,
     on_step: Listener | None = None,
     began: Callable[[str], None] = lambda _: None,
-    stay: Stay | None = None,
+    stay: RunControl | None = None,
 ) -> Summary:
     """Deliver all that has landed. `spark` is used as it is and left running; None starts one of our own.
 
     `began` is told the run's id, once it has the lease. `stay` says whether the run stays up for what lands later.
     """
-    dsn, started, stay = place.services.postgres, time.monotonic(), stay or Stay()
+    dsn, started, stay = workspace.services.postgres, time.monotonic(), stay or RunControl()
     require_follow(pipeline, stay)
-    ensure_bucket(place.services.lake, place.lake.store)
+    ensure_bucket(workspace.services.lake, workspace.lake.store)
     lease = claim(dsn, pipeline)
     with leased(dsn, lease, stay, began):
-        return _deliver_all(place, pipeline, lease, started, progress, spark, on_step, stay)
+        return _deliver_all(workspace, pipeline, lease, started, progress, spark, on_step, stay)
 
 
 def _deliver_all(
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
     lease: Lease,
     started: float,
     progress: Progress,
     spark: SparkSession | None,
     on_step: Listener | None,
-    stay: Stay,
+    stay: RunControl,
 ) -> Summary:
-    dsn = place.services.postgres
-    stream_id = _stream_of_run(place, pipeline)
-    with session(dsn) as cursor:
+    dsn = workspace.services.postgres
+    stream_id = _stream_of_run(workspace, pipeline)
+    with transaction(dsn) as cursor:
         leases.run_on_stream(cursor, lease, stream_id)
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
 
@@ -82,19 +82,21 @@ def _deliver_all(
         progress(receipt)
 
     stream = StreamRun(
-        place=place,
+        workspace=workspace,
         pipeline=pipeline,
         lease=lease,
         stream_id=stream_id,
         received=received,
         on_step=on_step,
         stay=stay,
-        awaited=awaited_files(pipeline, place.checkpoints(pipeline).of(stream_id), place.settings.landing),
+        awaited=awaited_files(
+            pipeline, workspace.checkpoints(pipeline).of(stream_id), workspace.settings.landing
+        ),
     )
     if stay.every is None and stream.nothing_new():
         return _ended(summary, started)
     try:
-        with outages_told(), a_session(place, spark) as found:
+        with raising_service_errors(), a_session(workspace, spark) as found:
             stream.to_its_end(found)
             stream.require_read()
     except SluiceError as error:
@@ -107,28 +109,28 @@ def _deliver_all(
     return _ended(summary, started)
 
 
-def _stream_of_run(place: Place, pipeline: Pipeline) -> str:
+def _stream_of_run(workspace: Workspace, pipeline: Pipeline) -> str:
     """Return the id of the stream to go on with; raise where checkpoint and ledger do not fit together.
 
     Where what was read can't be read again, it is a new stream, and a warning says what that means.
     """
-    dsn, checkpoints = place.services.postgres, place.checkpoints(pipeline)
-    refuse_lost(place, pipeline)
+    dsn, checkpoints = workspace.services.postgres, workspace.checkpoints(pipeline)
+    refuse_lost(workspace, pipeline)
     if pipeline.replayable:
         if problem := unknown_streams(dsn, checkpoints):
             raise problem
-        return ready_stream(dsn, checkpoints, pipeline, place.settings.landing)
+        return ready_stream(dsn, checkpoints, pipeline, workspace.settings.landing)
     stream_id = begun_stream(dsn, checkpoints)
     log.warning("%s. This run begins stream %s", promise(pipeline), stream_id)
     return stream_id
 
 
-def refuse_lost(place: Place, pipeline: Pipeline) -> None:
+def refuse_lost(workspace: Workspace, pipeline: Pipeline) -> None:
     """Raise LedgerBehind where the lake has a delivery that PostgreSQL has lost.
 
     What comes next would be built on less.
     """
-    if problem := marker.went_back(place.services.postgres, place.lake, pipeline):
+    if problem := marker.went_back(workspace.services.postgres, workspace.lake, pipeline):
         raise problem
 
 

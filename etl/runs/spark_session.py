@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ log = logging.getLogger("sluice")
 
 
 @contextmanager
-def a_session(place: Place, given: SparkSession | None) -> Iterator[SparkSession]:
+def a_session(workspace: Workspace, given: SparkSession | None) -> Iterator[SparkSession]:
     """Yield the given session and leave it running, or start one and stop it at the end."""
     if given is not None:
         yield given
@@ -36,7 +36,7 @@ def a_session(place: Place, given: SparkSession | None) -> Iterator[SparkSession
     time.tzset()
     suites = threading.Thread(target=registered, name="suites", daemon=True)
     suites.start()
-    spark = start(place.settings, place.services)
+    spark = start(workspace.settings, workspace.services)
     try:
         suites.join()
         yield spark

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from etl.common.errors import SetupError
 from etl.pipeline import Append, Pipeline, Replace, Upsert
 from etl.pipeline.state_fingerprint import MODE
-from etl.sources.cutoff import BeforeStart
+from etl.sources.cutoff import StartCutoff
 from etl.spark.session import SHUFFLES
 from etl.spark.state_plan import AGGREGATE, numbers_of, operators_of, streaming_nodes
 
@@ -102,7 +102,7 @@ def tell_of_pinned(pipeline: str, checkpoint: Checkpoint, spark: SparkSession) -
 
 def tell_of_history(pipeline: Pipeline) -> None:
     """Warn that what `start` leaves out of a stream that keeps state stays out: no replay may load it afterwards."""
-    if before := BeforeStart.of(pipeline):
+    if before := StartCutoff.of(pipeline):
         log.warning(
             "%s keeps state, so no replay will load the files of before its start, %s: to have them in it, declare an"
             " earlier start now, or later make all of it anew (docs/state.md)",

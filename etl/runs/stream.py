@@ -10,28 +10,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import FilesUnread, RecordsMissing, SluiceError
 from etl.common.paths import shown
 from etl.common.steps import Listener
-from etl.common.wording import counted, some
+from etl.common.wording import first_few, pluralize
 from etl.delivery.batch import Receipt
 from etl.delivery.deliver import deliver
 from etl.ledger import offsets, streams
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
-from etl.runs.follow import Stay, StopAsked
+from etl.runs.follow import RunControl, StopAsked
 from etl.runs.preflight import nothing_new, passed_over, require_same, require_state
-from etl.runs.progress_recorder import Watch, kept_batches
+from etl.runs.progress_recorder import ProgressRecorder, kept_batches
 from etl.sources.landing import is_listed_by_log, source_of
 from etl.spark.checkpoint.reader import Checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from etl.runs.opened import Opened
-    from etl.runs.workspace import Place
+    from etl.runs.opened import OpenedPipeline
+    from etl.runs.workspace import Workspace
 
 log = logging.getLogger("sluice")
 
@@ -42,13 +42,13 @@ OnBatch = Callable[["DataFrame", int], None]
 class StreamRun:
     """A run that has the lease, and its stream."""
 
-    place: Place
+    workspace: Workspace
     pipeline: Pipeline
     lease: Lease
     stream_id: str
     received: Callable[[Receipt], None]  # told of every batch
     on_step: Listener | None
-    stay: Stay
+    stay: RunControl
     awaited: AbstractSet[str]  # the paths of files that had landed before it began, and are to be read
 
     def nothing_new(self) -> bool:
@@ -66,7 +66,7 @@ class StreamRun:
             raise unread
 
     def _unread(self) -> FilesUnread | None:
-        landing, name = self.place.settings.landing, self.pipeline.name
+        landing, name = self.workspace.settings.landing, self.pipeline.name
         left = passed_over(self._checkpoint(), self.awaited, landing)
         by_log = [
             n for n, files in enumerate(self.pipeline.files) if left and is_listed_by_log(files, landing)
@@ -76,13 +76,13 @@ class StreamRun:
             log.warning(
                 "%s: Spark reads what the log _spark_metadata names there, and not %s",
                 name,
-                some([shown(path) for path in beside]),
+                first_few([shown(path) for path in beside]),
             )
         if not (lost := [shown(path) for path in left if path not in beside]):
             return None
         return FilesUnread(
-            f"{counted(len(lost), 'file')} below {landing} had landed before this run of {name} began, and Spark has"
-            f" passed over {'it' if len(lost) == 1 else 'them'}: {some(lost)}",
+            f"{pluralize(len(lost), 'file')} below {landing} had landed before this run of {name} began, and Spark has"
+            f" passed over {'it' if len(lost) == 1 else 'them'}: {first_few(lost)}",
             remedy=f"land each anew under another name, in UTF-8 and without control characters, then `sluice run {name}`",
         )
 
@@ -106,10 +106,10 @@ class StreamRun:
         from etl.runs.opened import open_pipeline
         from etl.runs.query import to_its_end
         from etl.runs.stateful import output_mode, tell_of_history, tell_of_pinned
-        from etl.sources.side_inputs.lookups import LookupsChanged
+        from etl.sources.side_inputs.lookups import SideInputsChanged
         from etl.spark.state_plan import its_batches
 
-        opened = open_pipeline(self.place, self.pipeline, spark)
+        opened = open_pipeline(self.workspace, self.pipeline, spark)
         stream = self._stream()
         require_state(self._dsn, self.lease, stream, opened.state)
         self._require_readable(opened)
@@ -120,8 +120,8 @@ class StreamRun:
                 tell_of_history(self.pipeline)
             if stream.closes and checkpoint.owes:
                 checkpoint.plan_owed(time_ms=int(time.time() * 1000))
-        keep = kept_batches(self.place.settings.backup_horizon)
-        watch = Watch(self._dsn, self.lease, self.stream_id, keep=keep)
+        keep = kept_batches(self.workspace.settings.backup_horizon)
+        watch = ProgressRecorder(self._dsn, self.lease, self.stream_id, keep=keep)
         failure: list[BaseException] = []
         on_batch = _keeping(failure, self._on_batch(opened, stream, watch))
         writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
@@ -143,14 +143,14 @@ class StreamRun:
         except RecordsMissing:
             self._require_readable(opened)  # tells what is gone
             raise
-        except LookupsChanged as changed:
+        except SideInputsChanged as changed:
             log.info("batch not begun: %s", changed)
             return False
         except StopAsked as asked:
             log.info("batch not begun: %s", asked)
         return True
 
-    def _on_batch(self, opened: Opened, stream: StreamState, watch: Watch) -> OnBatch:
+    def _on_batch(self, opened: OpenedPipeline, stream: StreamState, watch: ProgressRecorder) -> OnBatch:
         """Return the function that Spark's foreachBatch calls."""
         from etl.delivery.spark_batch import SparkBatch
         from etl.quality.history import past_batches
@@ -169,7 +169,7 @@ class StreamRun:
             if now.source.tells_late:
                 set_watermark(now.source.spark, checkpoint.watermark_of(number - 1))
             micro = SparkBatch.of(
-                found, number, checkpoint, now.source, rules, self.place.settings, state=now.state
+                found, number, checkpoint, now.source, rules, self.workspace.settings, state=now.state
             )
             receipt = deliver(now.session(self.lease, stream, self.on_step), micro)
             if receipt.delivered_before:
@@ -179,57 +179,57 @@ class StreamRun:
 
         return batch
 
-    def _exhausted(self, opened: Opened) -> bool:
+    def _exhausted(self, opened: OpenedPipeline) -> bool:
         """Tell whether nothing more can come.
 
         It is False until the first batch has its mark: before, Spark may not have connected yet.
         """
         return opened.source.exhausted() and bool(self._checkpoint().commits)
 
-    def _with_lookups(self, opened: Opened) -> Opened:
-        """Return `opened` if its lookups and models are as they were; else raise LookupsChanged, for a new query.
+    def _with_lookups(self, opened: OpenedPipeline) -> OpenedPipeline:
+        """Return `opened` if its lookups and models are as they were; else raise SideInputsChanged, for a new query.
 
         A query over what can't be read again is not made anew: its transform is applied within the batch, so
         the pipeline is opened again and returned.
         """
         from etl.runs.opened import open_pipeline
-        from etl.sources.side_inputs.lookups import LookupsChanged
+        from etl.sources.side_inputs.lookups import SideInputsChanged
 
         try:
             opened.source.require_lookups()
-        except LookupsChanged:
+        except SideInputsChanged:
             if self.pipeline.replayable:
                 raise
             log.info("%s goes on with its lookups and models as they are now", self.pipeline.name)
-            return open_pipeline(self.place, self.pipeline, opened.source.spark, beside=True)
+            return open_pipeline(self.workspace, self.pipeline, opened.source.spark, beside=True)
         return opened
 
     @property
     def _dsn(self) -> str:
-        return self.place.services.postgres
+        return self.workspace.services.postgres
 
     def _checkpoint(self) -> Checkpoint:
         """Open the stream's checkpoint anew at each call: Spark writes to it all the time."""
-        return self.place.checkpoints(self.pipeline).of(self.stream_id)
+        return self.workspace.checkpoints(self.pipeline).of(self.stream_id)
 
     def _stream(self) -> StreamState:
-        with session(self._dsn) as cursor:
+        with transaction(self._dsn) as cursor:
             found = streams.stream_state(cursor, self.stream_id)
         assert found is not None
         return found
 
-    def _require_readable(self, opened: Opened) -> None:
+    def _require_readable(self, opened: OpenedPipeline) -> None:
         """Raise where Kafka no longer has what comes next, or Spark could not go on with the checkpoint.
 
         Files that are gone are told by the batch that reads them.
         """
-        from etl.sources.kafka.source import TopicSource
+        from etl.sources.kafka.source import KafkaSource
 
         if not self.pipeline.topics:
             return
         source, checkpoint, batch_id = opened.source, self._checkpoint(), self._stream().next_batch
-        assert isinstance(source, TopicSource)
-        with session(self._dsn) as cursor:
+        assert isinstance(source, KafkaSource)
+        with transaction(self._dsn) as cursor:
             reached = offsets.reached(cursor, self.pipeline.name)
             noted = streams.note_topics(cursor, self.stream_id, source.topic_ids)
         known = source.known(checkpoint, batch_id, reached, noted)

@@ -10,7 +10,7 @@ from pyarrow import fs
 from etl.common.paths import filesystem
 from etl.common.settings import Settings, load_settings
 from etl.pipeline import Pipeline
-from etl.runs.model_registry import Models
+from etl.runs.model_registry import ModelRegistry
 from etl.services import Services
 from etl.sinks.lake.parquet_writer import ObjectStore
 from etl.sinks.lake.table import Lake
@@ -20,14 +20,14 @@ from etl.spark.checkpoint.topics import TopicCheckpoint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Workspace:
     """Where a pipeline runs: the settings, and the services that they lead to."""
 
     settings: Settings
     services: Services
 
     @classmethod
-    def open(cls, settings: Settings | None = None) -> Place:
+    def open(cls, settings: Settings | None = None) -> Workspace:
         """Start what the settings (None: those in force) embed, and put its credentials where the AWS chain finds them."""
         from etl import services
 
@@ -42,8 +42,8 @@ class Place:
         return Lake(self.services.lake, store)
 
     @property
-    def models(self) -> Models:
-        return Models(dsn=self.services.postgres, lake=self.lake)
+    def models(self) -> ModelRegistry:
+        return ModelRegistry(dsn=self.services.postgres, lake=self.lake)
 
     def checkpoints(self, pipeline: Pipeline) -> Checkpoints:
         """Return the pipeline's checkpoints: one folder for each stream, below `checkpoints`/<pipeline>."""

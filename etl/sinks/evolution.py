@@ -17,7 +17,7 @@ WIDER = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class SchemaDifference:
     """How a table differs from what is to be delivered to it, by columns."""
 
     added: tuple[str, ...]
@@ -30,7 +30,7 @@ class Difference:
 
 def difference(
     found: Mapping[str, Kind], wanted: Mapping[str, Kind], words: Callable[[pa.DataType], str]
-) -> Difference:
+) -> SchemaDifference:
     """Compare the columns `found` with those that are `wanted`; `words` writes a type as the sink does."""
 
     def said(kind: Kind) -> str:
@@ -42,7 +42,7 @@ def difference(
         for name in changed
         if not is_wider(found[name], wanted[name])
     ]
-    return Difference(
+    return SchemaDifference(
         added=tuple(name for name in wanted if name not in found),
         widened=tuple(name for name in changed if is_wider(found[name], wanted[name])),
         others=(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from etl.common.database import Cursor, session
+from etl.common.database import Cursor, transaction
 from etl.common.errors import (
     TableRefused,
 )
@@ -54,12 +54,12 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, 
         table=lake.table(pipeline.table),
         quarantine=lake.table(pipeline.quarantine_table),
     )
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         if not fills:
             _refuse_lost(cursor, sinks)
         sinks.warehouse.open(cursor)
     # The one before may hold the table for its index, and this one writes to S3.
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         sinks.table.create(cursor, columns, pipeline.sink.partition_by)
         sinks.quarantine.create(cursor, quarantine_columns(columns), None)
     return sinks

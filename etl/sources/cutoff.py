@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from etl.common.paths import is_utf8, landing_place, require_utf8
+from etl.common.paths import is_utf8, landing_path, require_utf8
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
 from etl.pipeline.intervals import PathTemplate, is_template, moment_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeforeStart:
+class StartCutoff:
     """What is left out, by a declared `start` and an `interval` that is a part of paths."""
 
     template: PathTemplate
@@ -51,7 +51,7 @@ class BeforeStart:
 
         decoded = F.try_url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))  # it takes a plus for a blank
         place = F.regexp_replace(decoded, "^file:/+", "/")
-        root = landing_place(landing).rstrip("/") + "/"
+        root = landing_path(landing).rstrip("/") + "/"
         below = F.when(place.startswith(root), F.substr(place, F.lit(len(root) + 1))).otherwise(place)
         return F.coalesce(self._begin(below) < F.lit(self.start), F.lit(False))
 
@@ -74,13 +74,13 @@ class BeforeStart:
         return begin + days
 
 
-def takes(pipeline: Pipeline) -> Callable[[str], bool]:
+def in_stream(pipeline: Pipeline) -> Callable[[str], bool]:
     """Return a function that tells of a landed file, by its path, whether the stream takes it."""
-    before = BeforeStart.of(pipeline)
+    before = StartCutoff.of(pipeline)
     return lambda path: before is None or not before.has(path)
 
 
-def left_out(
+def before_start(
     pipeline: Pipeline,
     landing: str,
     interval: tuple[dt.datetime, dt.datetime] | None = None,
@@ -91,7 +91,7 @@ def left_out(
     Those whose paths are `live` are not among them. Of an interval, it raises SetupError for a name that is
     no UTF-8.
     """
-    before = BeforeStart.of(pipeline)
+    before = StartCutoff.of(pipeline)
     if before is None:
         return []
     found: dict[int, list[str]] = {}

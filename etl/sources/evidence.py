@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from etl.common.errors import ServiceAway, SetupError
-from etl.common.paths import REQUESTS, landing_place, place, s3_client, uri_of
+from etl.common.paths import REQUESTS, landing_path, s3_client, to_path, to_uri
 from etl.ledger.inputs import Input
 
 if TYPE_CHECKING:
@@ -32,23 +32,23 @@ class Listed(Protocol):
 
 def path_of(uri: str, landing: str) -> str:
     """Return the identity of the file at `uri`: its path below `landing` when it lies there, else its place."""
-    return identity(place(uri), landing)
+    return identity(to_path(uri), landing)
 
 
 def identity(place: str, landing: str) -> str:
     """Return the identity of the file at a place: its path below `landing` when it lies there, else the place."""
-    return place.removeprefix(landing_place(landing).rstrip("/") + "/")
+    return place.removeprefix(landing_path(landing).rstrip("/") + "/")
 
 
 def place_at(path: str, landing: str) -> str:
     """Return the place of the file of this identity, below the landing as it is now."""
     outside = path.startswith(("/", "s3a://"))
-    return path if outside else f"{landing_place(landing).rstrip('/')}/{path}"
+    return path if outside else f"{landing_path(landing).rstrip('/')}/{path}"
 
 
 def uri_at(path: str, landing: str) -> str:
     """Return the URI of the file of this identity, below the landing as it is now."""
-    return uri_of(place_at(path, landing))
+    return to_uri(place_at(path, landing))
 
 
 def look(uris: Iterable[str], *, landing: str, source: int = 0) -> list[Input]:
@@ -57,7 +57,7 @@ def look(uris: Iterable[str], *, landing: str, source: int = 0) -> list[Input]:
     Raises ServiceAway when S3 doesn't answer: a file that can't be looked at is not a file that is gone.
     Raises SetupError when it may not be read.
     """
-    named = [uri if "://" in uri else uri_of(place(uri)) for uri in uris]
+    named = [uri if "://" in uri else to_uri(to_path(uri)) for uri in uris]
     client = s3_client() if any(uri.startswith("s3a://") for uri in named) else None
     with ThreadPoolExecutor(REQUESTS) as pool:
         seen = pool.map(lambda uri: _look(uri, landing, source, client), named)
@@ -79,7 +79,7 @@ def _look(uri: str, landing: str, source: int, client: S3Client | None) -> Input
     if client is not None and uri.startswith("s3a://"):
         return _look_s3(uri, landing, source, client)
     try:
-        seen = Path(place(uri)).stat()
+        seen = Path(to_path(uri)).stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     return Input(
@@ -95,7 +95,7 @@ def _look(uri: str, landing: str, source: int, client: S3Client | None) -> Input
 def _look_s3(uri: str, landing: str, source: int, client: S3Client) -> Input | None:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    bucket, _, key = place(uri).removeprefix("s3a://").partition("/")
+    bucket, _, key = to_path(uri).removeprefix("s3a://").partition("/")
     try:
         seen = client.head_object(Bucket=bucket, Key=key)
     except ClientError as error:

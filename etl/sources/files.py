@@ -21,12 +21,12 @@ from etl.common.record_columns import MALFORMED_COLUMN, MALFORMED_REASON, RAW, S
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
 from etl.pipeline.patterns import inferred_format, split_pattern
-from etl.sources.cutoff import BeforeStart
+from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import changed, path_of
 from etl.sources.landing import source_of
 from etl.sources.parsing import Records, read_files, read_stream, union
 from etl.sources.schemas import field_of
-from etl.sources.side_inputs.lookups import LookupsChanged, version
+from etl.sources.side_inputs.lookups import SideInputsChanged, version
 from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
 from etl.sources.unreadable import reading_fails
 from etl.spark.frames import NESTED, output, quoted
@@ -190,7 +190,7 @@ class Source:
         return found
 
     def require_lookups(self) -> None:
-        """Raise LookupsChanged unless lookups and models are as this source has read them.
+        """Raise SideInputsChanged unless lookups and models are as this source has read them.
 
         They are compared by every lookup's files, and every model's version.
         """
@@ -199,7 +199,7 @@ class Source:
             now |= {name: (self.models.required(self.pipeline.name, name).input,) for name in self.scorers}
         for name, seen in now.items():
             if changes := changed(self.lookup_versions[name], seen):
-                raise LookupsChanged(f"{name!r}: {'; '.join(changes)}")
+                raise SideInputsChanged(f"{name!r}: {'; '.join(changes)}")
 
     def counting_none(self, frame: DataFrame) -> DataFrame:
         """Observe a frame that this source did not read as if it had, with no malformed record."""
@@ -224,7 +224,7 @@ class Source:
         """Leave out the records of files whose interval is before the pipeline's `start`."""
         from pyspark.sql import functions as F
 
-        before = BeforeStart.of(self.pipeline)
+        before = StartCutoff.of(self.pipeline)
         return frame.where(~before.column(F.col(SOURCE_PATH), self.landing)) if before else frame
 
     def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:

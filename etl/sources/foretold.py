@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from etl.common.paths import REQUESTS, filesystem, place
+from etl.common.paths import REQUESTS, filesystem, to_path
 from etl.common.wording import visible
 from etl.ledger.inputs import Input
 from etl.pipeline import Files, Pipeline
@@ -47,10 +47,10 @@ def foretold(pipeline: Pipeline, inputs: Sequence[Input]) -> dict[str, str]:
 def _told(uris: Sequence[str], files: Files, schema: str) -> dict[str, str]:
     if not uris:
         return {}
-    store, _ = filesystem(place(uris[0]))
+    store, _ = filesystem(to_path(uris[0]))
 
     def look(uri: str) -> str | None:
-        path = place(uri).removeprefix("s3a://")
+        path = to_path(uri).removeprefix("s3a://")
         try:
             return (
                 _of_footer(store, path, schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyarrow import fs
 
 from etl.common.errors import ServiceAway, SetupError
-from etl.common.paths import filesystem, is_utf8, landing_place
+from etl.common.paths import filesystem, is_utf8, landing_path
 from etl.pipeline import Files, Lookup, Pipeline
 from etl.pipeline.patterns import Pattern, fits, is_glob, is_hidden, split_pattern
 from etl.sources.evidence import identity, place_at
@@ -45,7 +45,7 @@ def files_there(pattern: str, landing: str) -> set[str]:
 
     Those that Spark passes over for names with _ or a dot are left out.
     """
-    root = "" if _is_absolute(pattern) else landing_place(landing).rstrip("/") + "/"
+    root = "" if _is_absolute(pattern) else landing_path(landing).rstrip("/") + "/"
     prefix = "s3a://" if (root or pattern).startswith("s3a://") else ""
     fixed = split_pattern(pattern).folder if is_glob(pattern) else pattern
     store, place = filesystem(root + fixed)
@@ -105,7 +105,7 @@ def listed_path(files: Files | Lookup, landing: str, where: str) -> str:
 
 def _below_landing(pattern: Pattern, landing: str) -> tuple[str, str]:
     """Return (the fixed folder, the path to list) of a pattern, both absolute."""
-    root = landing_place(landing)
+    root = landing_path(landing)
     if _is_absolute(pattern.path):
         return pattern.folder or "/", pattern.path
     # The landing's own name is no glob, so what could be one in it is escaped.

@@ -57,6 +57,6 @@ def open_source(
     if not pipeline.topics:
         return source
     from etl.sources.kafka.cluster import open_cluster
-    from etl.sources.kafka.source import TopicSource
+    from etl.sources.kafka.source import KafkaSource
 
-    return TopicSource(**vars(source), cluster=open_cluster(spark, settings, pipeline.name))
+    return KafkaSource(**vars(source), cluster=open_cluster(spark, settings, pipeline.name))

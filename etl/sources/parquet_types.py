@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from etl.common.outages import outages_told
-from etl.common.paths import REQUESTS, filesystem, place
+from etl.common.outages import raising_service_errors
+from etl.common.paths import REQUESTS, filesystem, to_path
 from etl.common.wording import visible
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
     """
     if not uris:
         return {}
-    store, _ = filesystem(place(uris[0]))
+    store, _ = filesystem(to_path(uris[0]))
     with ThreadPoolExecutor(REQUESTS) as pool:
-        told = pool.map(lambda uri: _misfit(store, place(uri).removeprefix("s3a://"), schema), uris)
+        told = pool.map(lambda uri: _misfit(store, to_path(uri).removeprefix("s3a://"), schema), uris)
         return {uri: visible(why) for uri, why in zip(uris, told, strict=True) if why is not None}
 
 
 def _misfit(store: FileSystem, path: str, schema: StructType) -> str | None:
     try:
-        with outages_told(), store.open_input_file(path) as file:
+        with raising_service_errors(), store.open_input_file(path) as file:
             found = pq.read_schema(file)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
         return None

@@ -18,7 +18,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, cast
 
 from etl.common.errors import SetupError
-from etl.common.paths import place
+from etl.common.paths import to_path
 from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
 from etl.pipeline import Files, Lookup
 from etl.sources.decimals import decimal_of, has_no_decimal, no_decimal, spelled
@@ -108,7 +108,7 @@ def read_files(
     # Names are taken as they are: a file may be called like a glob.
     options = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
     options["ignoreCorruptFiles"] = str(broken).lower()
-    return _rows(spark.read.options(**options), files, schema, [place(uri) for uri in uris])
+    return _rows(spark.read.options(**options), files, schema, [to_path(uri) for uri in uris])
 
 
 def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | list[str]) -> DataFrame:

@@ -21,7 +21,7 @@ from etl import services
 from etl.airflow.api import Api, sign_in
 from etl.airflow.command.trigger import trigger
 from etl.common.settings import load_settings
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from tests.compose.conftest import variables_of
 from tests.compose.native import HOST, Native
 from tests.conftest import FOREIGN
@@ -74,7 +74,7 @@ def _started(made_env: Path) -> Iterator[Set]:
             monkeypatch.setenv(name, value)
         try:
             native.up()
-            home = S3Home(root=root, place=Place(settings=settings, services=found), spark=None)
+            home = S3Home(root=root, place=Workspace(settings=settings, services=found), spark=None)
             home.judge(*RULES)
             home.write("reference/shops.csv", SHOPS)
             yield Set(native=native, home=home, login=login)

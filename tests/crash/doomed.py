@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from etl.airflow.command.tries import recorded
-from etl.airflow.task_try import AirflowTry
+from etl.airflow.task_try import TaskTry
 from etl.common import steps
-from etl.common.database import session
-from etl.common.outcome import Ending
+from etl.common.database import transaction
+from etl.common.outcome import RunOutcome
 from etl.common.steps import Listener, Step, reached
 from etl.delivery.batch import Receipt
-from etl.delivery.correction import Apart
+from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_apart
 from etl.ledger import leases
 from etl.services import Services
@@ -41,8 +41,8 @@ class Order:
     lake: Lake
     batch: ArrowBatch
     stream_id: str
-    change: Apart | None = None  # beside the stream
-    asked: AirflowTry | None = None  # None: by a person, with a command
+    change: Correction | None = None  # beside the stream
+    asked: TaskTry | None = None  # None: by a person, with a command
 
 
 def done(order: Order, on_step: Listener | None = None) -> Receipt:
@@ -63,8 +63,8 @@ def done(order: Order, on_step: Listener | None = None) -> Receipt:
             return deliver(run, order.batch) if order.change is None else deliver_apart(run, order.batch)
         finally:
             steps.listen(None)
-            with session(order.dsn) as cursor:
-                leases.end_run(cursor, run.lease, Ending(outcome="done"))
+            with transaction(order.dsn) as cursor:
+                leases.end_run(cursor, run.lease, RunOutcome(outcome="done"))
                 leases.give_lease_back(cursor, run.lease)
 
 

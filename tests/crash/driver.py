@@ -23,12 +23,12 @@ import pyarrow as pa
 from etl.common import steps
 from etl.common.errors import SluiceError
 from etl.common.steps import Step, reached
-from etl.delivery.correction import Apart
+from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_apart
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask, stage
 from etl.delivery.upsert_restore import StagedChanges, stage_log
-from etl.ledger.quarantine import Chosen, held_rows
+from etl.ledger.quarantine import RowSelection, held_rows
 from etl.operations.audit.recount import parquet_rows
 from etl.pipeline import Append, Sink, Upsert, day
 from etl.runs.heartbeat import drop_left
@@ -205,7 +205,7 @@ def replay(case: Case, lake: Lake, workers: Workers) -> None:
     files = oracle.ask(
         case.dsn, "SELECT kind, path FROM sluice.delivery_file WHERE delivery_id = ANY(%s)", [numbers]
     )
-    change = Apart(
+    change = Correction(
         kind="replay",
         supersedes=tuple(numbers),
         removed=sum(count for _, count in old),
@@ -220,7 +220,7 @@ def release(case: Case, lake: Lake, workers: Workers) -> None:
     """Let the nameless rows of batch 1 out of quarantine, under a name."""
     nameless = [
         one
-        for one in held_rows(case.dsn, PIPELINE, Chosen(reason=oracle.UNNAMED))
+        for one in held_rows(case.dsn, PIPELINE, RowSelection(reason=oracle.UNNAMED))
         if one.batch_id == 1 and one.reasons == [oracle.UNNAMED]
     ]
     if not nameless:
@@ -228,7 +228,7 @@ def release(case: Case, lake: Lake, workers: Workers) -> None:
     values = [{**(one.values or {}), "name": oracle.MENDED} for one in nameless]
     ids = tuple(one.quarantine_id for one in nameless)
     rows = typed(values, oracle.COLUMNS, ids).append_column("_flags0", pa.array([0] * len(ids), pa.int64()))
-    change = Apart(
+    change = Correction(
         kind="release", files={}, released_from=nameless[0].delivery_id, rows=ids, who="tests", why="mended"
     )
     halves = rows.slice(0, len(ids) // 2), rows.slice(len(ids) // 2)
@@ -253,7 +253,7 @@ class ArrowLog:
         return [stage_log(task.tables, columns, iter(batches), partition=0, number=next(TASKS))]
 
 
-def _deliver_apart(case: Case, lake: Lake, workers: Workers, change: Apart, batch: ArrowBatch) -> None:
+def _deliver_apart(case: Case, lake: Lake, workers: Workers, change: Correction, batch: ArrowBatch) -> None:
     run = start_apart(case.dsn, lake, pipeline(PIPELINE, SINKS[case.sink]), change)
     if case.sink == "upsert":
         run = replace(run, change_log=ArrowLog(lake=lake, replaced=sorted(change.files["data"])))

@@ -26,7 +26,7 @@ from etl.pipeline import Pipeline, load_pipeline
 from etl.runs.run import run
 from etl.runs.spark_session import a_session
 from etl.runs.summary import Summary
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from tests import oracle
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class StopTogether:
     stopped: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, place: Place, pipeline: Pipeline, spark: SparkSession) -> Summary:
+    def run(self, place: Workspace, pipeline: Pipeline, spark: SparkSession) -> Summary:
         self.slots.acquire()
         return run(place, pipeline, spark=spark)
 
@@ -83,7 +83,7 @@ def main() -> None:
     settings = load_settings()
     found = services.up(settings)
     os.environ.update(found.environment)
-    place = Place(settings=settings, services=found)
+    place = Workspace(settings=settings, services=found)
     pipelines = [load_pipeline(name, settings.pipelines) for name in names]
     stop = StopTogether(
         deliveries=int(deliveries), pipelines=len(names), folder=folder, dsn=place.services.postgres

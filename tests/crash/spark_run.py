@@ -18,11 +18,11 @@ from etl.common import steps
 from etl.common.settings import load_settings
 from etl.common.steps import Step
 from etl.pipeline import load_pipeline
-from etl.runs.follow import Stay
-from etl.runs.replay.plan import Chosen, plan
+from etl.runs.follow import RunControl
+from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from etl.runs.run import run
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 
 
 @dataclass(kw_only=True)
@@ -50,13 +50,13 @@ def main() -> None:
     settings = load_settings()
     found = services.up(settings)
     os.environ.update(found.environment)
-    place = Place(settings=settings, services=found)
+    place = Workspace(settings=settings, services=found)
     stop = StopAt(step=step, folder=folder, passes=int(passes))
     steps.listen(stop)
     pipeline = load_pipeline(name, settings.pipelines)
-    stay = Stay(every=timedelta(seconds=1) if how == "follow" else None)
+    stay = RunControl(every=timedelta(seconds=1) if how == "follow" else None)
     if how == "replay":
-        planned = plan(place, pipeline, Chosen(deliveries=((1, sys.maxsize),)))
+        planned = plan(place, pipeline, Selection(deliveries=((1, sys.maxsize),)))
         replay(place, pipeline, planned, who="tests", on_step=stop)
     else:
         run(place, pipeline, on_step=stop, stay=stay)

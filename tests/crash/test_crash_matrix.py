@@ -21,7 +21,7 @@ import pytest
 from etl.common.settings import Settings
 from etl.common.steps import Step
 from etl.operations.audit.audit import audit
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.services.process import have_ended
 from tests import oracle
@@ -233,7 +233,7 @@ def assert_clean(case: Case) -> None:
         s3_region=case.region,
         environment={},
     )
-    place = Place(settings=Settings(home=Path(case.folder)), services=services)
+    place = Workspace(settings=Settings(home=Path(case.folder)), services=services)
     report = audit(place, pipeline(PIPELINE, SINKS[case.sink]))
     assert report.clean, list(report.lines())
 

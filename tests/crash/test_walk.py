@@ -21,18 +21,18 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from etl.airflow.command.request import meant
-from etl.airflow.task_try import AirflowTry
+from etl.airflow.task_try import TaskTry
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
 from etl.common.steps import Listener, Step
-from etl.delivery.correction import Apart
-from etl.ledger.quarantine import Chosen as Rows
+from etl.delivery.correction import Correction
 from etl.ledger.quarantine import HeldRow, held_rows
+from etl.ledger.quarantine import RowSelection as Rows
 from etl.operations.audit.audit import audit
 from etl.pipeline import Pipeline
-from etl.runs.replay.plan import Chosen, Plan, plan
+from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.release import typed
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.sinks.lake.table import Lake
 from tests import oracle
@@ -56,7 +56,7 @@ class _Stopped(Exception):
 class DagRun:
     """What Airflow asks for, and what became of it."""
 
-    asked: AirflowTry  # its newest try
+    asked: TaskTry  # its newest try
     succeeded: bool = False  # ever
     delivered: set[int] = field(default_factory=set)
 
@@ -81,7 +81,7 @@ class Walk:
     """What was done, and what both sinks must hold after it."""
 
     chance: random.Random
-    place: Place
+    place: Workspace
     declared: Pipeline
     lake: Lake
     made: list[MadeBatch]
@@ -218,7 +218,7 @@ class Walk:
         return self.chance.choice((batch, batch, *beside))()
 
     def _dag_run(self, run_type: str, **form: str) -> DagRun:
-        asked = AirflowTry(
+        asked = TaskTry(
             dag_id=self.declared.name,
             dag_run_id=f"run {len(self.dag_runs)}",
             task_id="run",
@@ -251,7 +251,7 @@ class Walk:
         order = self._order(of(made), None, dag_run)
         return Act(words=f"run {made.batch_id}", order=order, settle=settle, dag_run=dag_run)
 
-    def _order(self, batch: ArrowBatch, change: Apart | None, dag_run: DagRun | None) -> Order:
+    def _order(self, batch: ArrowBatch, change: Correction | None, dag_run: DagRun | None) -> Order:
         asked = dag_run.asked if dag_run else None
         return Order(
             dsn=self.dsn, lake=self.lake, batch=batch, stream_id=self.stream, change=change, asked=asked
@@ -266,7 +266,7 @@ class Walk:
         last = number + self.chance.randrange(4)
         return self._asked(self._dag_run("manual", deliveries=f"{number}..{last}"))
 
-    def _replay(self, dag_run: DagRun, chosen: Chosen) -> Act | None:
+    def _replay(self, dag_run: DagRun, chosen: Selection) -> Act | None:
         """Now and then by a transform that drops rows, or all of them."""
         try:
             planned = plan(self.place, self.declared, chosen)
@@ -308,7 +308,7 @@ class Walk:
         start = dt.datetime(2013, 1, 1, self.chance.randrange(24), tzinfo=dt.UTC)
         return start, start + dt.timedelta(hours=self.chance.randrange(1, 5))
 
-    def _require_named(self, interval: tuple[dt.datetime, dt.datetime], planned: Plan) -> None:
+    def _require_named(self, interval: tuple[dt.datetime, dt.datetime], planned: ReplayPlan) -> None:
         """Every delivery with a row in it, delivered or held; what was released is still held on the lake."""
         first, end = (moment.timestamp() * 1e6 for moment in interval)
         within = {
@@ -341,7 +341,7 @@ class Walk:
         table = typed(values, oracle.COLUMNS, ids).append_column(
             "_flags0", pa.array([0] * len(ids), pa.int64())
         )
-        change = Apart(kind="release", files={}, released_from=origin, rows=ids, who="walk", why="")
+        change = Correction(kind="release", files={}, released_from=origin, rows=ids, who="walk", why="")
         batch = ArrowBatch(batch_id=0, parts=[table.to_batches()], files=())
 
         def settle(number: int) -> None:
@@ -415,7 +415,7 @@ def walked(
 ) -> Sequence[str]:
     """Walk, and return what was done; fails at the first step after which anything is not as it must be."""
     declared = replace(pipeline(PIPELINE), interval="at")
-    place = Place(
+    place = Workspace(
         settings=Settings(home=home, landing=str(home)),
         services=replace(services, postgres=dsn, lake=lake.root),
     )

@@ -23,7 +23,7 @@ from etl.airflow.local import installation
 from etl.airflow.local.environment import environment
 from etl.airflow.local.stack import stop, up
 from etl.common.settings import Settings
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.services.process import tail
 from tests.conftest import JARS
@@ -190,7 +190,7 @@ def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> It
     found = services.up(settings)
     for name, value in found.environment.items():  # this store's credentials, not the session's
         monkeypatch.setenv(name, value)
-    home = Home(root=root, place=Place(settings=settings, services=found), spark=None)
+    home = Home(root=root, place=Workspace(settings=settings, services=found), spark=None)
     home.write("reference/shops.csv", SHOPS)
     home.declare(text=WATCHED)
     home.judge(*RULES)

@@ -6,7 +6,7 @@ import pytest
 
 from etl.common.errors import NeedsPerson
 from etl.runs.recovery.recover import recover
-from etl.runs.recovery.topic_seeds import Accepted
+from etl.runs.recovery.topic_seeds import AcceptedGaps
 from tests.kafka.topics import NAME, Topics, assert_holds, declare, orders, ranges
 from tests.spark.followed import following
 from tests.spark.runs import Home
@@ -50,7 +50,7 @@ def test_a_topic_that_is_made_anew_between_two_batches_ends_it_and_none_of_the_o
         error = up.error()
     assert isinstance(error, NeedsPerson), error
     assert_holds(home, topics.sent[:10])
-    yes = Accepted(who="ann", why="it was made anew")
+    yes = AcceptedGaps(who="ann", why="it was made anew")
     recover(home.place, home.pipeline(), accepted=yes, spark=home.spark)
     assert home.run().records == 30
     assert_holds(home, [*topics.sent[:10], *after])

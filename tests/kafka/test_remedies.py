@@ -18,14 +18,14 @@ from etl.common.errors import (
 from etl.common.steps import Step
 from etl.operations.suites.try_out import try_out
 from etl.runs.recovery.recover import recover
-from etl.runs.recovery.topic_seeds import Accepted
+from etl.runs.recovery.topic_seeds import AcceptedGaps
 from tests.kafka.topics import NEGATIVE, Topics, assert_holds, changed, declare, orders, ranges
 from tests.spark.runs import Home, once_at, rule
 
-YES = Accepted(who="ann", why="retention was too short")
+YES = AcceptedGaps(who="ann", why="retention was too short")
 
 
-def mend(home: Home, accepted: Accepted | None = None) -> object:
+def mend(home: Home, accepted: AcceptedGaps | None = None) -> object:
     return recover(home.place, home.pipeline(), accepted=accepted, spark=home.spark)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from etl.common.errors import InputsChanged, OffsetsGone, RecordsMissing, StateChanged
 from etl.common.steps import Step
-from etl.runs.replay.plan import Chosen, Plan, plan
+from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.replay import Replayed, replay
 from tests.kafka.topics import NEGATIVE, Topics, assert_holds, declare, orders
 from tests.spark.runs import Home, once_at, rule
@@ -25,12 +25,12 @@ def three_batches(home: Home, topics: Topics) -> str:
     return topic
 
 
-def planned(home: Home, *deliveries: int) -> Plan:
-    chosen = Chosen(deliveries=tuple((one, one) for one in deliveries))
+def planned(home: Home, *deliveries: int) -> ReplayPlan:
+    chosen = Selection(deliveries=tuple((one, one) for one in deliveries))
     return plan(home.place, home.pipeline(), chosen, spark=home.spark)
 
 
-def replayed(home: Home, found: Plan, **how: object) -> Replayed:
+def replayed(home: Home, found: ReplayPlan, **how: object) -> Replayed:
     return replay(home.place, home.pipeline(), found, who="test", spark=home.spark, **how)  # type: ignore[arg-type]
 
 
@@ -142,7 +142,7 @@ def test_what_ages_out_while_a_replay_begins_is_told_and_nothing_is_changed(
 def test_what_a_run_delivered_is_replayed_by_its_id(home: Home, topics: Topics, three_batches: str) -> None:
     topics.send(three_batches, orders(30, 5))
     run = home.run().run
-    found = plan(home.place, home.pipeline(), Chosen(runs=(run,)), spark=home.spark)
+    found = plan(home.place, home.pipeline(), Selection(runs=(run,)), spark=home.spark)
     assert found.numbers == [4]
     done = replayed(home, found)
     assert done.receipt is not None and done.receipt.rows_in == 5

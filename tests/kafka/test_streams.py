@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from etl.common import database
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import (
     CheckpointDamaged,
     CheckpointLost,
@@ -25,7 +25,7 @@ from etl.common.errors import (
 )
 from etl.common.steps import Step
 from etl.runs.recovery.recover import recover
-from etl.runs.recovery.topic_seeds import Accepted
+from etl.runs.recovery.topic_seeds import AcceptedGaps
 from etl.services import Services
 from etl.sinks.lake.marker import marker_of
 from etl.spark.checkpoint.topics import TopicCheckpoint
@@ -157,7 +157,7 @@ def test_state_goes_on_behind_what_aged_out_unread_once_a_person_accepts_it(
         with pytest.raises(OffsetsGone, match=f"{seen}/0 from 2 up to 2"):
             refused()
 
-    yes = Accepted(who="tests", why="the weekend")
+    yes = AcceptedGaps(who="tests", why="the weekend")
     with monkeypatch.context() as broken:
         broken.setattr(TopicCheckpoint, "move_on", full)
         with pytest.raises(OSError, match="disk"):
@@ -171,7 +171,7 @@ def test_state_goes_on_behind_what_aged_out_unread_once_a_person_accepts_it(
     topics.send(clicks, [at("e", 35)])
     with pytest.raises(OffsetsGone, match=f"{seen}/0 from 3 up to 3"):
         home.recover(NAME)
-    also = Accepted(who="tests", why="and monday")
+    also = AcceptedGaps(who="tests", why="and monday")
     assert recover(home.place, home.pipeline(), accepted=also, spark=home.spark).stream == stream
     assert home.ask(gaps) == [(2, 3, "the weekend"), (3, 4, "and monday")]
     home.run()
@@ -208,7 +208,7 @@ def test_a_decision_on_a_batch_is_not_applied_to_the_records_that_are_read_in_it
     topics.age(seen, 1, before=1)
     with pytest.raises(OffsetsGone, match=f"{seen}/0 from 1 up to 1; {seen}/1 from 0 up to 0"):
         home.run()
-    yes = Accepted(who="tests", why="the weekend")
+    yes = AcceptedGaps(who="tests", why="the weekend")
     assert recover(home.place, home.pipeline(), accepted=yes, spark=home.spark).stream == stream
     with pytest.raises(ContractBroken):
         home.run()
@@ -246,7 +246,7 @@ def test_a_topic_that_is_declared_later_joins_a_stream_with_state_at_its_oldest_
     topics.age(third, 0, before=1)  # the run had found it, so it is lost
     with pytest.raises(OffsetsGone, match=f"{third}/0 from 0 up to 0"):
         home.recover(NAME)
-    yes = Accepted(who="ann", why="retention was too short")
+    yes = AcceptedGaps(who="ann", why="retention was too short")
     assert recover(home.place, home.pipeline(), accepted=yes, spark=home.spark).stream == stream
     home.run()
     assert home.ask("SELECT ad FROM warehouse.orders") == [("b",), ("b",)]
@@ -345,7 +345,7 @@ def test_a_gap_whose_acceptance_a_restored_database_lost_is_on_record_again(
     topics.age(topic, 0, before=8)
     with pytest.raises(OffsetsGone):
         home.run()
-    recover(home.place, home.pipeline(), accepted=Accepted(who="ann", why="late"), spark=home.spark)
+    recover(home.place, home.pipeline(), accepted=AcceptedGaps(who="ann", why="late"), spark=home.spark)
     assert home.run().records == 2
     backup.restore()
     with pytest.raises(LedgerBehind):
@@ -373,8 +373,8 @@ def test_a_lost_delivery_of_topics_whose_number_is_taken_is_not_told_as_unread(
     table = home.place.lake.table("warehouse.orders")
     home.reader().store.delete_file(marker_of(table).removeprefix("s3://"))  # as of an older version
     backup.restore()
-    with session(home.place.services.postgres) as cursor:
-        database.run(cursor, "ledger", "keep_server")  # likewise: it looked at no object
+    with transaction(home.place.services.postgres) as cursor:
+        database.execute(cursor, "ledger", "keep_server")  # likewise: it looked at no object
     home.run("other")
     with pytest.raises(
         NeedsPerson, match=r"Delivery 2 of orders was lost, .*deliveries/2-.*\.json and the objects"

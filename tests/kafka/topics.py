@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from etl.common.settings import Settings
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from tests import oracle
 from tests.oracle import Row, Rows
 from tests.spark.runs import MALFORMED, Home
@@ -241,7 +241,7 @@ def declare(home: Home, *topics: str, max_offsets: int | None = 20) -> None:
 def changed(home: Home, **changes: object) -> Home:
     """The same place with other settings."""
     settings = Settings.model_validate(home.place.settings.model_dump() | changes)
-    return replace(home, place=Place(settings=settings, services=home.place.services))
+    return replace(home, place=Workspace(settings=settings, services=home.place.services))
 
 
 def assert_holds(home: Home, sent: Sequence[Sent]) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from etl.common import steps
-from etl.delivery.batch import Session
+from etl.delivery.batch import DeliveryContext
 from etl.sinks.lake.table import Lake
 from tests import oracle
 from tests.arrow_batches import start
@@ -19,7 +19,7 @@ def made() -> list[oracle.MadeBatch]:
 
 
 @pytest.fixture
-def run(dsn: str, lake: Lake) -> Session:
+def run(dsn: str, lake: Lake) -> DeliveryContext:
     return start(dsn, lake, EVENTS)
 
 

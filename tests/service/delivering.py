@@ -9,17 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from etl.common.database import Cursor, session
-from etl.common.outcome import Ending
+from etl.common.database import Cursor, transaction
+from etl.common.outcome import RunOutcome
 from etl.common.settings import Settings
 from etl.common.steps import Listener, listen
-from etl.delivery.batch import Receipt, Session
+from etl.delivery.batch import DeliveryContext, Receipt
 from etl.delivery.deliver import deliver
 from etl.ledger import leases
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline, Sink
 from etl.quality.verdict import StageRule
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.sinks.lake.table import Lake, LakeTable
 from etl.sources.evidence import look
@@ -41,10 +41,10 @@ class LandedBatch(arrow_batches.ArrowBatch):
 
 @dataclass(kw_only=True)
 class Delivering:
-    place: Place
+    place: Workspace
     pipeline: Pipeline
     columns: pa.Schema
-    session: Session
+    session: DeliveryContext
     batch_id: int = 0
     on_step: Listener | None = None
 
@@ -62,7 +62,9 @@ class Delivering:
     ) -> Delivering:
         (home / "landing").mkdir(parents=True)
         here = replace(services, postgres=dsn, lake=lake.root)
-        place = Place(settings=Settings(home=home, landing=str(home / "landing"), **settings), services=here)
+        place = Workspace(
+            settings=Settings(home=home, landing=str(home / "landing"), **settings), services=here
+        )
         pipeline = arrow_batches.pipeline(name)
         pipeline = replace(pipeline, sink=sink or pipeline.sink)
         run = arrow_batches.start(dsn, place.lake, pipeline, columns=columns, rules=(RULE,))
@@ -86,8 +88,8 @@ class Delivering:
 
     def restart(self) -> None:
         """What a new process does after the old one died: it takes the lease, and fences what was open."""
-        with session(self.dsn) as cursor:
-            leases.end_run(cursor, self.session.lease, Ending(outcome="died"))
+        with transaction(self.dsn) as cursor:
+            leases.end_run(cursor, self.session.lease, RunOutcome(outcome="died"))
             leases.give_lease_back(cursor, self.session.lease)
         self.session = arrow_batches.start(
             self.dsn,
@@ -126,7 +128,7 @@ class Delivering:
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """One statement in a transaction of its own; `{t}` is the pipeline's table."""
-        with session(self.dsn) as cursor:
+        with transaction(self.dsn) as cursor:
             cursor.execute(statement.replace("{t}", self.pipeline.table), values or None)
             return cursor.fetchall() if cursor.description else []
 
@@ -134,5 +136,5 @@ class Delivering:
         def both(cursor: Cursor) -> tuple[str, str]:
             return self.table.pointer(cursor) or "", self.quarantine.pointer(cursor) or ""
 
-        with session(self.dsn) as cursor:
+        with transaction(self.dsn) as cursor:
             return both(cursor)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from etl.common import steps
 from etl.common.steps import Step
-from etl.delivery.batch import Session
+from etl.delivery.batch import DeliveryContext
 from etl.runs.heartbeat import drop_left
 from tests import oracle
 from tests.arrow_batches import ArrowBatch, here, pipeline, reader, start
@@ -15,7 +15,7 @@ from tests.arrow_batches import ArrowBatch, here, pipeline, reader, start
 EVENTS = pipeline("events")
 
 
-def at(run: Session, step: Step, action: Callable[[], None]) -> Session:
+def at(run: DeliveryContext, step: Step, action: Callable[[], None]) -> DeliveryContext:
     """The run, doing `action` when it first comes to `step`."""
     todo = [action]
 
@@ -27,7 +27,7 @@ def at(run: Session, step: Step, action: Callable[[], None]) -> Session:
     return replace(run, on_step=listener)
 
 
-def silence(run: Session) -> None:
+def silence(run: DeliveryContext) -> None:
     """As if its holder, on another host, had not been seen for an hour."""
     oracle.ask(
         run.sinks.dsn, "UPDATE sluice.run SET holder = 'elsewhere/1', seen_at = now() - interval '1 hour'"
@@ -43,7 +43,7 @@ def waits_for_a_lock(dsn: str) -> bool:
     return bool(oracle.ask(dsn, query))
 
 
-def rob(run: Session, *, clean_up: bool = True) -> Session:
+def rob(run: DeliveryContext, *, clean_up: bool = True) -> DeliveryContext:
     """Another run takes the lease, as after a long silence, and drops what the fenced attempts staged."""
     silence(run)
     other = start(run.sinks.dsn, run.sinks.lake, run.sinks.pipeline, stream_id=run.stream_id)
@@ -52,9 +52,9 @@ def rob(run: Session, *, clean_up: bool = True) -> Session:
     return other
 
 
-def rob_while_staging(run: Session, batch: ArrowBatch) -> list[Session]:
+def rob_while_staging(run: DeliveryContext, batch: ArrowBatch) -> list[DeliveryContext]:
     """Rob the run once the first task of the batch is through; who did it is in the list then."""
-    robbers: list[Session] = []
+    robbers: list[DeliveryContext] = []
 
     def first_task_then_robbed(*task: object) -> object:
         report = here(*task)  # type: ignore[arg-type]
@@ -66,19 +66,19 @@ def rob_while_staging(run: Session, batch: ArrowBatch) -> list[Session]:
     return robbers
 
 
-def staged_left(run: Session) -> list[str]:
+def staged_left(run: DeliveryContext) -> list[str]:
     query = "SELECT relname FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace AND relkind = 'r' ORDER BY 1"
     return [str(name) for (name,) in oracle.ask(run.sinks.dsn, query)]
 
 
-def assert_nothing_visible(run: Session) -> None:
+def assert_nothing_visible(run: DeliveryContext) -> None:
     assert reader(run).difference(oracle.expected([])) == ""
     assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.delivery") == []
     assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.attempt WHERE closed_at IS NULL") == []
     assert staged_left(run) == []
 
 
-def assert_delivered(run: Session, made: list[oracle.MadeBatch]) -> None:
+def assert_delivered(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
     assert reader(run).difference(oracle.expected(made)) == ""
     assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.attempt WHERE closed_at IS NULL") == []
     assert staged_left(run) == []

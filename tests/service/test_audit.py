@@ -20,7 +20,7 @@ from psycopg2 import sql
 
 from etl.common.database import TIMEOUTS, connect
 from etl.common.errors import Busy, NeedsPerson
-from etl.common.outages import outages_told
+from etl.common.outages import raising_service_errors
 from etl.common.steps import Step
 from etl.operations.audit import audit as audit_module
 from etl.operations.audit.audit import AuditReport, audit
@@ -439,6 +439,9 @@ def test_a_table_that_is_being_written_anew_is_told_as_busy(
     monkeypatch.setitem(TIMEOUTS, "lock_timeout", "100ms")
     with psycopg2.connect(delivered.dsn) as other, other.cursor() as cursor:
         cursor.execute(f"LOCK TABLE {delivered.pipeline.table} IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(Busy, match="lock was held for longer than lock_timeout"), outages_told():
+        with (
+            pytest.raises(Busy, match="lock was held for longer than lock_timeout"),
+            raising_service_errors(),
+        ):
             seen(delivered)
     assert seen(delivered).clean

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import InputsChanged, ServiceAway, TableRefused
 from etl.common.steps import Step
 from etl.operations.audit.audit import audit
@@ -176,7 +176,7 @@ def test_files_whose_columns_have_other_ids_than_the_table_gave_since_are_not_ad
             written = events.table.files(base, other, stream_id="x", batch_id=0).schema
             properties, run = {"sluice.delivery": "99"}, events.session.lease.run_id
             draft = events.table.draft(base, [], written=written, properties=properties, run_id=run)
-            with session(events.dsn) as cursor:
+            with transaction(events.dsn) as cursor:
                 assert events.table.swap(cursor, draft)
 
     events.on_step = meanwhile

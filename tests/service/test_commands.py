@@ -24,9 +24,9 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from etl.common.database import migrate, session
+from etl.common.database import migrate, transaction
 from etl.common.errors import SetupError
-from etl.common.outcome import Ending
+from etl.common.outcome import RunOutcome
 from etl.common.settings import Settings
 from etl.ledger import leases
 from etl.operations.audit.audit import audit
@@ -147,8 +147,8 @@ def delivered(services: Services, dsn: str, lake: Lake, home: Path) -> Deliverin
     events = Delivering.start(services, dsn, lake, home, COLUMNS, Append(partition_by=day("at")))
     events.deliver(rows(60), bad=range(6))
     events.deliver(rows(30, start=60))
-    with session(dsn) as cursor:
-        leases.end_run(cursor, events.session.lease, Ending(outcome="done"))
+    with transaction(dsn) as cursor:
+        leases.end_run(cursor, events.session.lease, RunOutcome(outcome="done"))
         leases.give_lease_back(cursor, events.session.lease)
     return events
 
@@ -202,7 +202,7 @@ def role(services: Services) -> Iterator[str]:
     name, secret = f"{AWKWARD} {uuid.uuid4().hex[:8]}", f"{AWKWARD} %20"
     owner = superuser(services.postgres)
     create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(name), sql.Literal(secret))
-    with session(owner) as cursor:
+    with transaction(owner) as cursor:
         cursor.execute(create)
     try:
         with new_database(services.postgres) as dsn:
@@ -210,7 +210,7 @@ def role(services: Services) -> Iterator[str]:
             server = {key: known[key] for key in ("host", "port", "dbname")}
             yield make_dsn(**server, user=name, password=secret)
     finally:
-        with session(owner) as cursor:
+        with transaction(owner) as cursor:
             cursor.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
 
 
@@ -228,7 +228,7 @@ def grant(services: Services, role: str, folder: Path) -> None:
     """What a DBA does with the script of `sluice doctor --rights`."""
     printed = Shell.at(folder).sluice("doctor", "--rights", SLUICE_POSTGRES=role)
     assert printed.code == 0, printed.said
-    with session(superuser(services.postgres, dbname=parse_dsn(role)["dbname"])) as cursor:
+    with transaction(superuser(services.postgres, dbname=parse_dsn(role)["dbname"])) as cursor:
         cursor.execute(printed.out)
 
 
@@ -507,7 +507,7 @@ def test_a_signal_stops_a_command_that_waits_for_another(
 def test_an_audit_that_is_stopped_gives_no_verdict(events: Delivering, shell: Shell) -> None:
     waiting = "SELECT 1 FROM pg_locks WHERE relation = 'warehouse.events'::regclass AND NOT granted"
     with ExitStack() as held:
-        held.enter_context(session(events.dsn)).execute("LOCK TABLE warehouse.events")
+        held.enter_context(transaction(events.dsn)).execute("LOCK TABLE warehouse.events")
         process = shell.start("sluice", "audit", "events")
         await_condition(lambda: oracle.ask(events.dsn, waiting), process)
         process.send_signal(signal.SIGTERM)

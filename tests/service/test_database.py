@@ -14,7 +14,7 @@ import pytest
 from psycopg2.extensions import make_dsn
 
 from etl.common import database
-from etl.common.database import connect, constraint_of, is_lost, migrate, session, transaction
+from etl.common.database import connect, constraint_of, is_lost, migrate, transaction, transaction_on
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.statements import SQL_FOLDER
 from etl.services import Services
@@ -64,11 +64,11 @@ def test_every_table_and_column_is_documented(dsn: str) -> None:
 
 
 def test_a_transaction_is_whole_or_nothing(dsn: str) -> None:
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         cursor.execute("CREATE TABLE one (id int)")
 
     def fails_after_its_first_row() -> None:
-        with session(dsn) as cursor:
+        with transaction(dsn) as cursor:
             cursor.execute("INSERT INTO one VALUES (1)")
             raise ZeroDivisionError
 
@@ -79,7 +79,7 @@ def test_a_transaction_is_whole_or_nothing(dsn: str) -> None:
 
 def test_a_transaction_has_its_own_timeouts_and_zone_and_leaves_none(dsn: str) -> None:
     connection = connect(make_dsn(dsn, options="-c timezone=Europe/Berlin"))
-    with transaction(connection) as cursor:
+    with transaction_on(connection) as cursor:
         for name, value in database.TIMEOUTS.items():
             cursor.execute("SELECT current_setting(%s)::interval = %s::interval", (name, value))
             assert cursor.fetchone() == (True,)
@@ -96,7 +96,7 @@ def test_a_transaction_has_its_own_timeouts_and_zone_and_leaves_none(dsn: str) -
 
 
 def test_a_server_that_is_away_is_told_so(dsn: str) -> None:
-    with pytest.raises(ServiceAway) as away, session(make_dsn(dsn, port=1)):
+    with pytest.raises(ServiceAway) as away, transaction(make_dsn(dsn, port=1)):
         raise AssertionError("there is no server")
     assert away.value.exit_code == 75
     assert "password" not in str(away.value)
@@ -124,13 +124,13 @@ def test_a_lost_connection_is_told_from_an_error(dsn: str) -> None:
 
 
 def test_a_unique_violation_names_its_constraint(dsn: str) -> None:
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         cursor.execute(
             "CREATE TABLE one (id int CONSTRAINT only_one UNIQUE CONSTRAINT positive CHECK (id > 0))"
         )
         cursor.execute("INSERT INTO one VALUES (1)")
     for value, name in ((1, "only_one"), (-1, None)):
-        with pytest.raises(psycopg2.IntegrityError) as refused, session(dsn) as cursor:
+        with pytest.raises(psycopg2.IntegrityError) as refused, transaction(dsn) as cursor:
             cursor.execute("INSERT INTO one VALUES (%s)", (value,))
         assert constraint_of(refused.value) == name
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from etl.common import database
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import ContractBroken
-from etl.delivery.batch import Receipt, Session
+from etl.delivery.batch import DeliveryContext, Receipt
 from etl.delivery.deliver import deliver
 from etl.ledger.stops import SHARE_STOP
 from etl.quality.verdict import Counts, Verdict
@@ -27,7 +27,7 @@ OTHER_SHOPS = {"shops": [{"path": "reference/shops.csv", "size": 7, "mtime_ms": 
 
 
 @pytest.fixture
-def run(run: Session) -> Session:
+def run(run: DeliveryContext) -> DeliveryContext:
     return replace(run, lookups=SHOPS)
 
 
@@ -57,24 +57,24 @@ def judged(counts: Counts) -> Verdict:
     )
 
 
-def stops(run: Session, broken: Mapping[str, Sequence[int]]) -> str:
+def stops(run: DeliveryContext, broken: Mapping[str, Sequence[int]]) -> str:
     with pytest.raises(ContractBroken) as stop:
         deliver(run, batch(broken))
     assert oracle.ask(run.sinks.dsn, "SELECT count(*) FROM warehouse.events") == [(0,)]
     return stop.value.seen
 
 
-def decide(run: Session, action: str) -> None:
+def decide(run: DeliveryContext, action: str) -> None:
     values = {"pipeline": "events", "stream": run.stream_id, "batch": 0, "who": "Ada", "why": "so"}
-    with session(run.sinks.dsn) as cursor:
-        assert database.run(cursor, "ledger", "decide", values | {"decision": action}).rowcount == 1
+    with transaction(run.sinks.dsn) as cursor:
+        assert database.execute(cursor, "ledger", "decide", values | {"decision": action}).rowcount == 1
 
 
-def decision(run: Session) -> list[tuple[Any, ...]]:
+def decision(run: DeliveryContext) -> list[tuple[Any, ...]]:
     return oracle.ask(run.sinks.dsn, "SELECT decision, lapsed FROM sluice.stopped_batch")
 
 
-def held(run: Session, receipt: Receipt) -> list[int]:
+def held(run: DeliveryContext, receipt: Receipt) -> list[int]:
     """The rows in quarantine; all others are in the table."""
     query = "SELECT (row::jsonb->>'id')::int FROM sluice.quarantine ORDER BY 1"
     rows = [number for (number,) in oracle.ask(run.sinks.dsn, query)]
@@ -84,7 +84,7 @@ def held(run: Session, receipt: Receipt) -> list[int]:
 
 @pytest.mark.parametrize(("action", "left"), [("quarantine-all", [3, 4, 5]), ("accept", [])])
 def test_what_is_as_it_was_when_it_was_decided_on_goes_through(
-    run: Session, action: str, left: list[int]
+    run: DeliveryContext, action: str, left: list[int]
 ) -> None:
     assert "7.50%" in stops(run, {NEGATIVE: [3, 4, 5]})
     decide(run, action)
@@ -93,7 +93,7 @@ def test_what_is_as_it_was_when_it_was_decided_on_goes_through(
 
 
 @pytest.mark.parametrize("action", ["quarantine-all", "accept"])
-def test_no_decision_covers_more_rows_than_it_was_on(run: Session, action: str) -> None:
+def test_no_decision_covers_more_rows_than_it_was_on(run: DeliveryContext, action: str) -> None:
     stops(run, {NEGATIVE: [3, 4, 5]})
     decide(run, action)
     seen = stops(run, {NEGATIVE: range(1, ROWS)})
@@ -114,7 +114,7 @@ def test_no_decision_covers_more_rows_than_it_was_on(run: Session, action: str) 
     ],
 )
 def test_no_decision_outlives_the_suite_and_the_lookups_that_it_was_made_with(
-    run: Session, action: str, change: dict[str, Any], told: str
+    run: DeliveryContext, action: str, change: dict[str, Any], told: str
 ) -> None:
     stops(run, {NEGATIVE: [3, 4, 5]})
     decide(run, action)
@@ -128,7 +128,7 @@ def test_no_decision_outlives_the_suite_and_the_lookups_that_it_was_made_with(
     assert decision(run) == [(action, lapsed)]
 
 
-def test_a_model_that_was_trained_since_is_named_as_one(run: Session) -> None:
+def test_a_model_that_was_trained_since_is_named_as_one(run: DeliveryContext) -> None:
     with_model = replace(run.sinks.pipeline, models={"scorer": object()})  # type: ignore[dict-item]
     run = replace(
         run, sinks=replace(run.sinks, pipeline=with_model), lookups={"scorer": [{"path": "version 1"}]}
@@ -139,7 +139,7 @@ def test_a_model_that_was_trained_since_is_named_as_one(run: Session) -> None:
     assert "the model scorer has changed since" in stops(after, {NEGATIVE: [3, 4, 5]})
 
 
-def test_an_accepted_batch_lets_no_rule_pass_that_broke_nothing_then(run: Session) -> None:
+def test_an_accepted_batch_lets_no_rule_pass_that_broke_nothing_then(run: DeliveryContext) -> None:
     stops(run, {NEGATIVE: [3, 4, 5]})
     decide(run, "accept")
     receipt = deliver(run, batch({NEGATIVE: [3, 4, 5], UNNAMED: [5, 6], ODD: [1, 7]}))
@@ -147,7 +147,7 @@ def test_an_accepted_batch_lets_no_rule_pass_that_broke_nothing_then(run: Sessio
     assert dict(receipt.reasons) == {UNNAMED: 2}
 
 
-def test_an_accepted_batch_stops_where_others_of_its_rules_hold_too_much(run: Session) -> None:
+def test_an_accepted_batch_stops_where_others_of_its_rules_hold_too_much(run: DeliveryContext) -> None:
     stops(run, {NEGATIVE: [3, 4, 5]})
     decide(run, "accept")
     seen = stops(run, {NEGATIVE: [3, 4, 5], UNNAMED: range(20, 40)})
@@ -156,7 +156,7 @@ def test_an_accepted_batch_stops_where_others_of_its_rules_hold_too_much(run: Se
     )  # all that the suite holds, and not what is beside the accepted rows alone
 
 
-def test_a_suite_that_was_mended_needs_no_decision_any_more(run: Session) -> None:
+def test_a_suite_that_was_mended_needs_no_decision_any_more(run: DeliveryContext) -> None:
     stops(run, {NEGATIVE: [3, 4, 5]})
     decide(run, "accept")
     receipt = deliver(replace(run, suite_digest="mended"), batch({NEGATIVE: [3]}))
@@ -164,7 +164,7 @@ def test_a_suite_that_was_mended_needs_no_decision_any_more(run: Session) -> Non
     assert oracle.ask(run.sinks.dsn, "SELECT state FROM sluice.quality") == [("held",)]
 
 
-def test_a_stop_of_before_evidence_was_kept_is_told_once_more(run: Session) -> None:
+def test_a_stop_of_before_evidence_was_kept_is_told_once_more(run: DeliveryContext) -> None:
     stops(run, {NEGATIVE: [3, 4, 5]})
     oracle.ask(
         run.sinks.dsn,

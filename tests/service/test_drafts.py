@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import NeedsPerson
 from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append, Replace, Sink
@@ -64,12 +64,12 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def now(events: Delivering) -> Table:
-    with session(events.dsn) as cursor:
+    with transaction(events.dsn) as cursor:
         return events.table.at(events.table.pointer(cursor) or "")
 
 
 def take_out(events: Delivering, deliveries: list[int], uris: frozenset[str]) -> None:
-    with session(events.dsn) as cursor:
+    with transaction(events.dsn) as cursor:
         base = events.table.pointer(cursor) or ""
         draft = events.table.draft(
             base,

@@ -13,7 +13,7 @@ import pytest
 from psycopg2.extensions import make_dsn
 
 from etl.common import database
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import (
     Busy,
     ContractBroken,
@@ -23,9 +23,9 @@ from etl.common.errors import (
     ServiceAway,
     TableRefused,
 )
-from etl.common.outcome import Ending
+from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
-from etl.delivery.batch import Receipt, Session
+from etl.delivery.batch import DeliveryContext, Receipt
 from etl.delivery.deliver import deliver
 from etl.ledger import deliveries, leases, pipelines, streams
 from etl.pipeline import Append
@@ -50,32 +50,32 @@ from tests.service.events_run import (
 # Two runs at once
 
 
-def test_a_living_holder_is_not_robbed(run: Session) -> None:
+def test_a_living_holder_is_not_robbed(run: DeliveryContext) -> None:
     with pytest.raises(Busy) as refused:
         start(run.sinks.dsn, run.sinks.lake, EVENTS)
     assert refused.value.exit_code == 75
 
 
-def test_a_holder_on_another_host_is_robbed_only_when_it_is_silent(run: Session) -> None:
+def test_a_holder_on_another_host_is_robbed_only_when_it_is_silent(run: DeliveryContext) -> None:
     oracle.ask(run.sinks.dsn, "UPDATE sluice.run SET holder = 'elsewhere/1'")
     with pytest.raises(Busy):
         start(run.sinks.dsn, run.sinks.lake, EVENTS)
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         assert leases.heartbeat(cursor, run.lease)
     silence(run)
     assert start(run.sinks.dsn, run.sinks.lake, EVENTS).lease.run_id != run.lease.run_id
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         assert not leases.heartbeat(cursor, run.lease)
 
 
-def test_of_many_that_start_at_once_one_gets_the_lease(run: Session) -> None:
-    with session(run.sinks.dsn) as cursor:
-        leases.end_run(cursor, run.lease, Ending(outcome="done"))
+def test_of_many_that_start_at_once_one_gets_the_lease(run: DeliveryContext) -> None:
+    with transaction(run.sinks.dsn) as cursor:
+        leases.end_run(cursor, run.lease, RunOutcome(outcome="done"))
         leases.give_lease_back(cursor, run.lease)
 
     def take(_: int) -> str:
         try:
-            with session(run.sinks.dsn) as cursor:
+            with transaction(run.sinks.dsn) as cursor:
                 leases.take_lease(cursor, "events")
         except Busy:
             return "busy"
@@ -85,7 +85,7 @@ def test_of_many_that_start_at_once_one_gets_the_lease(run: Session) -> None:
         assert Counter(pool.map(take, range(6))) == {"taken": 1, "busy": 5}
 
 
-def test_a_run_whose_id_could_not_be_told_gives_its_lease_back(run: Session) -> None:
+def test_a_run_whose_id_could_not_be_told_gives_its_lease_back(run: DeliveryContext) -> None:
     def away(_: str) -> None:
         raise ServiceAway("PostgreSQL does not answer", remedy="again")
 
@@ -95,7 +95,9 @@ def test_a_run_whose_id_could_not_be_told_gives_its_lease_back(run: Session) -> 
     start(run.sinks.dsn, run.sinks.lake, EVENTS)  # which would be Busy
 
 
-def test_a_run_that_is_robbed_while_it_stages_is_fenced(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_a_run_that_is_robbed_while_it_stages_is_fenced(
+    run: DeliveryContext, made: list[oracle.MadeBatch]
+) -> None:
     batch = of(made[0])
     robbers = rob_while_staging(run, batch)
     with pytest.raises(Fenced) as fenced:
@@ -108,9 +110,9 @@ def test_a_run_that_is_robbed_while_it_stages_is_fenced(run: Session, made: list
 
 @pytest.mark.parametrize("step", [Step.STAGED, Step.JUDGED, Step.MANIFEST_WRITTEN, Step.POINTER_DRAFTED])
 def test_a_run_that_is_robbed_before_its_commit_is_fenced(
-    run: Session, made: list[oracle.MadeBatch], step: Step
+    run: DeliveryContext, made: list[oracle.MadeBatch], step: Step
 ) -> None:
-    robbers: list[Session] = []
+    robbers: list[DeliveryContext] = []
     with pytest.raises(Fenced):
         deliver(at(run, step, lambda: robbers.append(rob(run, clean_up=False))), of(made[0]))
     assert_nothing_visible(run)
@@ -118,7 +120,7 @@ def test_a_run_that_is_robbed_before_its_commit_is_fenced(
     assert_delivered(run, made[:1])
 
 
-def test_a_robber_waits_for_the_commit_under_way(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_a_robber_waits_for_the_commit_under_way(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
     merged, go_on = threading.Event(), threading.Event()
 
     def pause() -> None:
@@ -135,7 +137,7 @@ def test_a_robber_waits_for_the_commit_under_way(run: Session, made: list[oracle
         go_on.set()
         assert delivery.result().batch_id == 0
         robber = robbery.result()
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         assert deliveries.delivery_of_batch(cursor, robber.stream_id, 0) is not None
     with pytest.raises(Fenced):
         deliver(run, of(made[1]))
@@ -143,26 +145,28 @@ def test_a_robber_waits_for_the_commit_under_way(run: Session, made: list[oracle
     assert_delivered(run, made[:2])
 
 
-def test_who_waits_too_long_for_a_commit_is_told_so(run: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_too_long_for_a_commit_is_told_so(
+    run: DeliveryContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(database.TIMEOUTS, "lock_timeout", "50ms")
-    with session(run.sinks.dsn) as holding:
+    with transaction(run.sinks.dsn) as holding:
         pipelines.lock(holding, "events")
         with pytest.raises(Busy):
             start(run.sinks.dsn, run.sinks.lake, EVENTS)
 
 
 def test_a_run_begins_while_another_writes_to_its_table(
-    run: Session, monkeypatch: pytest.MonkeyPatch
+    run: DeliveryContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(database.TIMEOUTS, "lock_timeout", "50ms")
-    with session(run.sinks.dsn) as replaying:
+    with transaction(run.sinks.dsn) as replaying:
         replaying.execute("LOCK TABLE warehouse.events IN ROW EXCLUSIVE MODE")
         sinks = run.sinks
         open_sinks(sinks.pipeline, sinks.columns, dsn=sinks.dsn, lake=sinks.lake)
 
 
 def test_a_zombie_is_fenced_even_when_it_asks_for_a_delivered_batch(
-    run: Session, made: list[oracle.MadeBatch]
+    run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     deliver(run, of(made[0]))
     rob(run)
@@ -170,20 +174,22 @@ def test_a_zombie_is_fenced_even_when_it_asks_for_a_delivered_batch(
         deliver(run, of(made[0]))
 
 
-def test_only_the_current_stream_commits(run: Session, dsn: str, made: list[oracle.MadeBatch]) -> None:
+def test_only_the_current_stream_commits(
+    run: DeliveryContext, dsn: str, made: list[oracle.MadeBatch]
+) -> None:
     other = "00000000-0000-4000-8000-000000000000"
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         streams.register_stream(cursor, "events", other, checkpoint="another", first_batch=0)
     with pytest.raises(Fenced):
         deliver(run, of(made[0]))
     assert_nothing_visible(run)
 
 
-def test_a_stream_that_is_made_anew_is_known_before_it_is_current(run: Session, dsn: str) -> None:
+def test_a_stream_that_is_made_anew_is_known_before_it_is_current(run: DeliveryContext, dsn: str) -> None:
     """Its folder would look like a lost ledger's; what it begins with holds once it is the current one."""
     other = "00000000-0000-4000-8000-000000000000"
     begins: dict[str, Any] = {"checkpoint": "another", "first_batch": 7, "state": ["keys"]}
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         deliveries.know_stream(cursor, "events", other, **begins)
         assert deliveries.unknown_streams(cursor, [other]) == []
         before = streams.current_stream(cursor, "events")
@@ -194,19 +200,19 @@ def test_a_stream_that_is_made_anew_is_known_before_it_is_current(run: Session, 
     assert (now.stream_id, now.first_batch, now.state) == (other, 7, ["keys"])
 
 
-def test_a_batch_before_its_time_is_refused(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_a_batch_before_its_time_is_refused(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
     with pytest.raises(LedgerBehind):
         deliver(run, of(made[1]))
     assert_nothing_visible(run)
 
 
-def test_a_pointer_that_moved_is_drafted_again(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_a_pointer_that_moved_is_drafted_again(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
     deliver(run, of(made[0]))
     table = run.sinks.table
 
     def maintain() -> None:
         """Somebody else's maintenance of the table."""
-        with session(run.sinks.dsn) as cursor:
+        with transaction(run.sinks.dsn) as cursor:
             base = table.pointer(cursor)
             assert base is not None
             other = table.at(base)
@@ -219,7 +225,7 @@ def test_a_pointer_that_moved_is_drafted_again(run: Session, made: list[oracle.M
             )
 
     deliver(at(run, Step.POINTER_DRAFTED, maintain), of(made[1]))
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         assert table.load(table.pointer(cursor) or "").properties["by"] == "somebody else"
     assert_delivered(run, made[:2])
 
@@ -227,14 +233,16 @@ def test_a_pointer_that_moved_is_drafted_again(run: Session, made: list[oracle.M
 # Inputs
 
 
-def test_a_delivered_batch_is_not_delivered_again(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_a_delivered_batch_is_not_delivered_again(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
     first = deliver(run, of(made[0]))
     again = deliver(run, of(made[0]))
     assert (again.delivered_before, again.delivery_id) == (True, first.delivery_id)
     assert_delivered(run, made[:1])
 
 
-def test_the_same_batch_with_other_inputs_is_refused(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_the_same_batch_with_other_inputs_is_refused(
+    run: DeliveryContext, made: list[oracle.MadeBatch]
+) -> None:
     deliver(run, of(made[0]))
     with pytest.raises(InputsChanged, match=r"events/0-1\.jsonl; events/else\.jsonl"):
         deliver(run, replace(of(made[0]), paths=("events/0-0.jsonl", "events/else.jsonl")))
@@ -242,7 +250,7 @@ def test_the_same_batch_with_other_inputs_is_refused(run: Session, made: list[or
 
 
 def test_an_input_is_delivered_once_whatever_batch_it_comes_in(
-    run: Session, made: list[oracle.MadeBatch]
+    run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     deliver(run, of(made[0]))
     with pytest.raises(InputsChanged, match=r"events/0-0\.jsonl") as refused:
@@ -254,16 +262,16 @@ def test_an_input_is_delivered_once_whatever_batch_it_comes_in(
 
 
 def test_an_input_that_changed_while_it_was_staged_stops_the_batch(
-    run: Session, made: list[oracle.MadeBatch]
+    run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     with pytest.raises(InputsChanged, match="has 3 bytes"):
         deliver(run, replace(of(made[0]), changes=["events/0-0.jsonl has 3 bytes and had 1"]))
     assert_nothing_visible(run)
 
 
-def test_inputs_are_recorded_with_their_evidence(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_inputs_are_recorded_with_their_evidence(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
     receipt = deliver(run, of(made[0]))
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         assert deliveries.inputs_of(cursor, receipt.delivery_id) == [file(path) for path in made[0].paths]
         assert deliveries.live_inputs(cursor, "events") == [file(path) for path in made[0].paths]
 
@@ -271,7 +279,7 @@ def test_inputs_are_recorded_with_their_evidence(run: Session, made: list[oracle
 # A broken contract
 
 
-def stopped(run: Session, batch: oracle.MadeBatch, *, table_rule: bool) -> None:
+def stopped(run: DeliveryContext, batch: oracle.MadeBatch, *, table_rule: bool) -> None:
     """The batch breaks its contract, and nothing of it is seen."""
     with pytest.raises(ContractBroken) as stop:
         deliver(run, replace(of(batch), judged=broken(oracle.NEGATIVE, table_rule=table_rule)))
@@ -283,7 +291,7 @@ def stopped(run: Session, batch: oracle.MadeBatch, *, table_rule: bool) -> None:
     assert (stops, attempt) == ([f"{oracle.NEGATIVE}: failed"], "stopped")
 
 
-def decide(run: Session, action: str) -> None:
+def decide(run: DeliveryContext, action: str) -> None:
     values = {
         "pipeline": "events",
         "stream": run.stream_id,
@@ -292,17 +300,17 @@ def decide(run: Session, action: str) -> None:
         "who": "me",
         "why": "so",
     }
-    with session(run.sinks.dsn) as cursor:
-        assert database.run(cursor, "ledger", "decide", values).rowcount == 1
+    with transaction(run.sinks.dsn) as cursor:
+        assert database.execute(cursor, "ledger", "decide", values).rowcount == 1
 
 
-def deliver_decided(run: Session, batch: oracle.MadeBatch, *, table_rule: bool) -> Receipt:
+def deliver_decided(run: DeliveryContext, batch: oracle.MadeBatch, *, table_rule: bool) -> Receipt:
     return deliver(run, replace(of(batch), judged=broken(oracle.NEGATIVE, table_rule=table_rule)))
 
 
 @pytest.mark.parametrize("table_rule", [False, True])
 def test_an_accepted_batch_is_delivered_but_for_what_no_sink_holds(
-    run: Session, made: list[oracle.MadeBatch], table_rule: bool
+    run: DeliveryContext, made: list[oracle.MadeBatch], table_rule: bool
 ) -> None:
     stopped(run, made[0], table_rule=table_rule)
     decide(run, "accept")
@@ -316,7 +324,7 @@ def test_an_accepted_batch_is_delivered_but_for_what_no_sink_holds(
 
 
 def test_quarantine_all_of_a_rule_about_rows_holds_the_failing_rows(
-    run: Session, made: list[oracle.MadeBatch]
+    run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     stopped(run, made[0], table_rule=False)
     decide(run, "quarantine-all")
@@ -325,7 +333,7 @@ def test_quarantine_all_of_a_rule_about_rows_holds_the_failing_rows(
 
 
 def test_quarantine_all_of_a_table_rule_holds_the_whole_batch(
-    run: Session, made: list[oracle.MadeBatch]
+    run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     stopped(run, made[0], table_rule=True)
     decide(run, "quarantine-all")
@@ -337,7 +345,7 @@ def test_quarantine_all_of_a_table_rule_holds_the_whole_batch(
     assert reader(run).in_postgres() == reader(run).on_lake() == made[1].delivered
 
 
-def test_an_error_of_the_judge_leaves_nothing(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_an_error_of_the_judge_leaves_nothing(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
     def fails(counts: Counts) -> Verdict:
         raise ZeroDivisionError(counts.rows)
 
@@ -388,11 +396,11 @@ def test_a_table_is_refused_with_all_that_is_wrong_with_it(dsn: str, lake: Lake)
 
 @pytest.mark.parametrize("unlogged", ["warehouse.events", "warehouse.events_all"])
 def test_a_table_that_a_crash_empties_is_refused(
-    run: Session, made: list[oracle.MadeBatch], unlogged: str
+    run: DeliveryContext, made: list[oracle.MadeBatch], unlogged: str
 ) -> None:
     dsn = run.sinks.dsn
-    with session(dsn) as cursor:
-        leases.end_run(cursor, run.lease, Ending(outcome="done"))
+    with transaction(dsn) as cursor:
+        leases.end_run(cursor, run.lease, RunOutcome(outcome="done"))
         leases.give_lease_back(cursor, run.lease)
         cursor.execute("CREATE UNLOGGED TABLE warehouse.events_all (LIKE warehouse.events)")
         if unlogged == "warehouse.events":
@@ -414,12 +422,14 @@ def test_a_view_is_refused(dsn: str, lake: Lake) -> None:
         start(dsn, lake, EVENTS)
 
 
-def test_a_table_belongs_to_one_pipeline(run: Session) -> None:
+def test_a_table_belongs_to_one_pipeline(run: DeliveryContext) -> None:
     with pytest.raises(TableRefused, match="belongs to another pipeline"):
         start(run.sinks.dsn, run.sinks.lake, pipeline("others", Append(table="warehouse.events")))
 
 
-def test_a_pipeline_keeps_the_table_that_it_delivered_to(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_a_pipeline_keeps_the_table_that_it_delivered_to(
+    run: DeliveryContext, made: list[oracle.MadeBatch]
+) -> None:
     deliver(run, of(made[0]))
     with pytest.raises(TableRefused, match=r"has delivered to warehouse\.events"):
         start(run.sinks.dsn, run.sinks.lake, pipeline("events", Append(table="warehouse.others")))
@@ -428,7 +438,7 @@ def test_a_pipeline_keeps_the_table_that_it_delivered_to(run: Session, made: lis
 # Tasks that lose
 
 
-def test_a_speculative_duplicate_counts_nowhere(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_a_speculative_duplicate_counts_nowhere(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
     batch = of(made[0])
 
     def twice(*task: object) -> object:
@@ -442,7 +452,7 @@ def test_a_speculative_duplicate_counts_nowhere(run: Session, made: list[oracle.
 
 
 def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
-    run: Session, made: list[oracle.MadeBatch]
+    run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     batch = of(made[0])
     losing: list[psycopg2.extensions.connection] = []
@@ -471,12 +481,12 @@ def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
 
 
 def test_what_another_role_left_in_staging_stops_no_run(
-    run: Session, made: list[oracle.MadeBatch], caplog: pytest.LogCaptureFixture
+    run: DeliveryContext, made: list[oracle.MadeBatch], caplog: pytest.LogCaptureFixture
 ) -> None:
     batch = of(made[0])
     deliver(run, batch)
     left = batch.staged[0].tables.data
-    with session(make_dsn(run.sinks.dsn, user="postgres")) as superuser:
+    with transaction(make_dsn(run.sinks.dsn, user="postgres")) as superuser:
         superuser.execute(f"ALTER SCHEMA sluice_stage OWNER TO postgres; CREATE TABLE sluice_stage.{left} ()")
         superuser.execute("GRANT USAGE, CREATE ON SCHEMA sluice_stage TO PUBLIC")
     drop_left(run.sinks.dsn, "events")
@@ -484,7 +494,7 @@ def test_what_another_role_left_in_staging_stops_no_run(
     assert "could not be dropped" in caplog.text
 
 
-def test_an_empty_batch_is_a_delivery(run: Session) -> None:
+def test_an_empty_batch_is_a_delivery(run: DeliveryContext) -> None:
     receipt = deliver(run, ArrowBatch(batch_id=0, parts=[[], []], paths=()))
     assert (receipt.delivered, receipt.quarantined, receipt.files) == (0, 0, 0)
     assert_delivered(run, [])

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from etl.common import database
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import LedgerBehind, NeedsPerson
-from etl.common.outcome import Ending
+from etl.common.outcome import RunOutcome
 from etl.common.steps import Step, listen
 from etl.delivery import correction
-from etl.delivery.correction import Apart
+from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_apart
 from etl.ledger import leases
 from etl.operations.audit.audit import audit
@@ -71,8 +71,8 @@ def begun(services: Services, dsn: str, lake: Lake, folder: Path, name: str) -> 
 
 
 def end(events: Delivering) -> None:
-    with session(events.dsn) as cursor:
-        leases.end_run(cursor, events.session.lease, Ending(outcome="died"))
+    with transaction(events.dsn) as cursor:
+        leases.end_run(cursor, events.session.lease, RunOutcome(outcome="died"))
         leases.give_lease_back(cursor, events.session.lease)
 
 
@@ -98,8 +98,8 @@ def remove(events: Delivering, part: str) -> None:
 
 def give_out_unseen(events: Delivering) -> None:
     """Let the next number be given out without a look at the lake, as an older version did."""
-    with session(events.dsn) as cursor:
-        database.run(cursor, "ledger", "keep_server")
+    with transaction(events.dsn) as cursor:
+        database.execute(cursor, "ledger", "keep_server")
 
 
 def test_lost_deliveries_behind_a_number_that_another_pipeline_was_given_are_named(
@@ -226,9 +226,9 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
 ) -> None:
     """A replay reserves its number, and commits when the stream has delivered under higher ones."""
     backup.take()
-    with session(events.dsn) as cursor:
+    with transaction(events.dsn) as cursor:
         lease = correction.begin(cursor, "events", "replay", who="tests", why="again")
-    change = Apart(kind="replay", files={}, who="tests", why="again")
+    change = Correction(kind="replay", files={}, who="tests", why="again")
     beside = replace(events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, apart=change)
     higher: list[int] = []
 

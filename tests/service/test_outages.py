@@ -13,7 +13,7 @@ from etl.common import database
 from etl.common.errors import CommitUnknown, LedgerBehind, ServiceAway
 from etl.common.steps import Step
 from etl.delivery import commit
-from etl.delivery.batch import Session
+from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from etl.services import Services, postgres
 from etl.sinks.lake.table import Lake
@@ -26,13 +26,13 @@ from tests.stores import clone, database_name, new_database
 # The connection breaks
 
 
-def through(run: Session, dsn: str) -> Session:
+def through(run: DeliveryContext, dsn: str) -> DeliveryContext:
     """The same run, whose driver reaches PostgreSQL by another way."""
     return replace(run, sinks=replace(run.sinks, dsn=dsn))
 
 
 def test_a_cut_before_the_server_has_the_commit_is_no_commit(
-    run: Session, made: list[oracle.MadeBatch]
+    run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     with proxy.before(run.sinks.dsn) as cutter:
         far = through(run, cutter.dsn(run.sinks.dsn))
@@ -44,7 +44,9 @@ def test_a_cut_before_the_server_has_the_commit_is_no_commit(
     assert_delivered(run, made[:1])
 
 
-def test_a_cut_that_swallows_the_answer_is_a_commit(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_a_cut_that_swallows_the_answer_is_a_commit(
+    run: DeliveryContext, made: list[oracle.MadeBatch]
+) -> None:
     with proxy.before(run.sinks.dsn) as cutter:
         far = through(run, cutter.dsn(run.sinks.dsn))
         receipt = deliver(at(far, Step.POINTER_SWAPPED, lambda: setattr(cutter, "cut", "after")), of(made[0]))
@@ -55,7 +57,7 @@ def test_a_cut_that_swallows_the_answer_is_a_commit(run: Session, made: list[ora
 
 @pytest.mark.parametrize("cut", ["before", "after"])
 def test_an_outcome_that_cannot_be_known_is_not_guessed(
-    run: Session, made: list[oracle.MadeBatch], cut: str, monkeypatch: pytest.MonkeyPatch
+    run: DeliveryContext, made: list[oracle.MadeBatch], cut: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit, "RECONNECT_SECONDS", 0)
     with proxy.before(run.sinks.dsn) as cutter:
@@ -76,7 +78,7 @@ def test_an_outcome_that_cannot_be_known_is_not_guessed(
 
 
 def test_while_the_locks_are_held_s3_is_not_asked(
-    run: Session, services: Services, made: list[oracle.MadeBatch]
+    run: DeliveryContext, services: Services, made: list[oracle.MadeBatch]
 ) -> None:
     server = s3_server(services)
     told: list[Step] = []
@@ -111,7 +113,7 @@ def s3_server(services: Services) -> psutil.Process:
 
 @pytest.mark.parametrize("table", ["data", "quarantine"])
 def test_a_batch_whose_staged_rows_were_lost_is_staged_again(
-    run: Session, made: list[oracle.MadeBatch], table: str
+    run: DeliveryContext, made: list[oracle.MadeBatch], table: str
 ) -> None:
     batch = of(made[0])
 
@@ -164,7 +166,7 @@ def kill_server(server: postgres.Postgres) -> None:
 
 
 def test_a_restored_postgres_is_noticed_by_a_living_driver(
-    run: Session, dsn: str, services: Services, made: list[oracle.MadeBatch]
+    run: DeliveryContext, dsn: str, services: Services, made: list[oracle.MadeBatch]
 ) -> None:
     deliver(run, of(made[0]))
     name = database_name(dsn)

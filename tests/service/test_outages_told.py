@@ -11,9 +11,9 @@ import pytest
 from botocore.config import Config
 from pyspark.sql.types import StructType
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import ContractBroken, ServiceAway
-from etl.common.outages import outage, outages_told
+from etl.common.outages import raising_service_errors, service_error
 from etl.services.process import free_ports
 from etl.sinks.lake.parquet_writer import ObjectStore
 from etl.sources.parquet_types import _misfit
@@ -29,17 +29,27 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_postgresql_that_is_away_or_ends_the_connection(dsn: str) -> None:
     unreached = psycopg2.extensions.make_dsn(dsn, host="127.0.0.1", port=free_ports(1)[0])
-    with pytest.raises(ServiceAway, match=r"PostgreSQL could not do its part: .*refused"), outages_told():
+    with (
+        pytest.raises(ServiceAway, match=r"PostgreSQL could not do its part: .*refused"),
+        raising_service_errors(),
+    ):
         psycopg2.connect(unreached)
-    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor, session(dsn) as other:
+    with (
+        closing(psycopg2.connect(dsn)) as connection,
+        connection.cursor() as cursor,
+        transaction(dsn) as other,
+    ):
         other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
-        with pytest.raises(ServiceAway, match=r"(terminating|closed the) connection"), outages_told():
+        with (
+            pytest.raises(ServiceAway, match=r"(terminating|closed the) connection"),
+            raising_service_errors(),
+        ):
             cursor.execute("SELECT 1")
 
 
 def test_an_s3_that_is_away(nowhere: str) -> None:
     store = ObjectStore(endpoint=nowhere, region="us-east-1").open(connect_seconds=1, request_seconds=1)
-    with pytest.raises(ServiceAway, match=r"S3 could not do its part: .*AWS Error"), outages_told():
+    with pytest.raises(ServiceAway, match=r"S3 could not do its part: .*AWS Error"), raising_service_errors():
         store.get_file_info("bucket/key")
     with pytest.raises(
         ServiceAway, match="AWS Error"
@@ -48,11 +58,14 @@ def test_an_s3_that_is_away(nowhere: str) -> None:
     of_a_head = OSError(
         "When reading: AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: no body"
     )
-    assert isinstance(outage(of_a_head), ServiceAway)
+    assert isinstance(service_error(of_a_head), ServiceAway)
     client = boto3.Session().client(
         "s3", endpoint_url=nowhere, region_name="us-east-1", config=Config(retries={"max_attempts": 0})
     )
-    with pytest.raises(ServiceAway, match="S3 could not do its part: Could not connect"), outages_told():
+    with (
+        pytest.raises(ServiceAway, match="S3 could not do its part: Could not connect"),
+        raising_service_errors(),
+    ):
         client.list_buckets()
 
 
@@ -63,10 +76,10 @@ def test_what_tells_of_no_outage_stays_what_it_is(dsn: str) -> None:
         OSError("When getting key: AWS Error ACCESS_DENIED during HeadObject operation"),
         ValueError("psycopg2 was not asked"),
     ):
-        assert outage(error) is None
-    with pytest.raises(psycopg2.errors.UndefinedTable), outages_told(), session(dsn) as cursor:
+        assert service_error(error) is None
+    with pytest.raises(psycopg2.errors.UndefinedTable), raising_service_errors(), transaction(dsn) as cursor:
         cursor.execute("SELECT * FROM no_such_table")
     told = ContractBroken("psycopg2.OperationalError: as a sample", remedy="decide")
-    with pytest.raises(ContractBroken) as found, outages_told():
+    with pytest.raises(ContractBroken) as found, raising_service_errors():
         raise told
     assert found.value is told

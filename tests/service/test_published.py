@@ -15,7 +15,7 @@ from psycopg2.extensions import make_dsn
 from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.common import database
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import Busy, InputsChanged, SetupError, TableRefused
 from etl.common.steps import Step
 from etl.operations.maintenance.sweep import sweep_lake
@@ -147,7 +147,7 @@ UNION ALL SELECT 'column of ' || grantee || ': ' || column_name, privilege_type 
 
 
 def by_superuser(events: Delivering, *statements: str) -> None:
-    with session(make_dsn(events.dsn, user="postgres")) as cursor:
+    with transaction(make_dsn(events.dsn, user="postgres")) as cursor:
         for one in statements:
             cursor.execute(one)
 
@@ -227,7 +227,7 @@ def test_a_commit_that_adds_a_column_waits_for_readers_in_the_order_that_they_lo
     old.restart()
     row = pa.table([[4], ["w"], ["new"]], schema=old.columns)
     delivering = threading.Thread(target=old.deliver, args=(row,))
-    with session(old.dsn) as reader:
+    with transaction(old.dsn) as reader:
         reader.execute(f"COMMENT ON VIEW {second} IS 'read'")  # locks the view alone, as a SELECT does first
         delivering.start()
         waits = f"SELECT 1 FROM pg_locks WHERE NOT granted AND relation = '{second}'::regclass"
@@ -302,7 +302,7 @@ def test_a_long_reader_of_the_view_is_told_and_keeps_what_it_reads(
 ) -> None:
     show(old)
     monkeypatch.setitem(database.TIMEOUTS, "lock_timeout", "50ms")
-    with session(old.dsn) as reader:
+    with transaction(old.dsn) as reader:
         reader.execute("SELECT a FROM reports.numbers")
         with pytest.raises(Busy, match=r"View reports.numbers was read, .*\(50ms\)\. Nothing was changed"):
             show(new)
@@ -354,5 +354,5 @@ def test_a_published_table_is_swept_like_any_other(old: Delivering) -> None:
     show(old)
     sweep_lake(old.dsn, old.place.lake, old.pipeline, horizon=dt.timedelta(0))
     assert seen(old, "a") == ([(1,), (2,), (3,)],) * 2
-    with session(old.dsn) as cursor:
+    with transaction(old.dsn) as cursor:
         assert old.table.pointer(cursor) is not None

@@ -22,8 +22,8 @@ from etl.common.settings import Settings
 from etl.common.steps import Step
 from etl.operations.audit.audit import audit
 from etl.operations.serving.read import (
+    CommittedState,
     Delivered,
-    Moment,
     catalog_properties,
     committed_files,
     delivered,
@@ -106,7 +106,7 @@ def test_what_is_asked_for_and_not_there_is_refused(events: Delivering) -> None:
             chosen(later, **asked)
 
 
-def chosen(now: Moment, **asked: Any) -> set[int]:
+def chosen(now: CommittedState, **asked: Any) -> set[int]:
     return wanted_deliveries(now, "events", **asked)
 
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg2.extensions import make_dsn
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import TableRefused
-from etl.delivery.batch import Receipt, Session
+from etl.delivery.batch import DeliveryContext, Receipt
 from etl.delivery.deliver import deliver
 from etl.pipeline import Append, Replace, Upsert
 from etl.quality.verdict import StageRule
@@ -107,7 +107,7 @@ def everything() -> pa.RecordBatch:
     return batch_of(ALL, list(range(longest + 1)), *nulls)
 
 
-def delivered(run: Session, number: int, *batches: pa.RecordBatch) -> Receipt:
+def delivered(run: DeliveryContext, number: int, *batches: pa.RecordBatch) -> Receipt:
     return deliver(run, ArrowBatch(batch_id=number, parts=[list(batches)]))
 
 
@@ -115,7 +115,7 @@ def rows(batch: pa.RecordBatch) -> oracle.Rows:
     return Counter(oracle.rows_of(batch.drop_columns(["_flags0"])))
 
 
-def checksums(run: Session) -> tuple[int, int, int]:
+def checksums(run: DeliveryContext) -> tuple[int, int, int]:
     """Of the ledger, and counted anew from what each sink holds."""
     [(recorded,)] = oracle.ask(run.sinks.dsn, "SELECT coalesce(sum(checksum), 0) FROM sluice.delivery")
     eyes, columns = reader(run), run.sinks.columns
@@ -303,15 +303,15 @@ KEYED = pa.schema([("key", pa.string()), ("part", pa.int32()), ("at", pa.int64()
 
 
 @pytest.fixture
-def keyed(dsn: str, lake: Lake) -> Session:
+def keyed(dsn: str, lake: Lake) -> DeliveryContext:
     return start(dsn, lake, pipeline("keyed", Upsert(keys=("key", "part"), newest="at")), columns=KEYED)
 
 
-def keys(run: Session) -> dict[Any, Any]:
+def keys(run: DeliveryContext) -> dict[Any, Any]:
     return {row[:2]: row[3] for row in reader(run).in_postgres()}
 
 
-def test_the_newest_row_of_a_key_wins_and_the_later_of_equals(keyed: Session) -> None:
+def test_the_newest_row_of_a_key_wins_and_the_later_of_equals(keyed: DeliveryContext) -> None:
     delivered(
         keyed, 0, batch_of(KEYED, ["a", "b", "c", "d"], [1] * 4, [5, 5, None, 5], ["a0", "b0", "c0", "d0"])
     )
@@ -322,14 +322,14 @@ def test_the_newest_row_of_a_key_wins_and_the_later_of_equals(keyed: Session) ->
     assert reader(keyed).on_lake().total() == 8, "the lake keeps every change"
 
 
-def test_of_a_key_that_comes_twice_in_a_batch_the_newest_wins(keyed: Session) -> None:
+def test_of_a_key_that_comes_twice_in_a_batch_the_newest_wins(keyed: DeliveryContext) -> None:
     delivered(
         keyed, 0, batch_of(KEYED, ["a"] * 4, [1, 1, 1, 2], [3, 9, None, 1], ["old", "new", "never", "other"])
     )
     assert keys(keyed) == {("a", 1): "new", ("a", 2): "other"}
 
 
-def test_a_row_without_its_key_is_quarantined(keyed: Session) -> None:
+def test_a_row_without_its_key_is_quarantined(keyed: DeliveryContext) -> None:
     receipt = delivered(keyed, 0, batch_of(KEYED, [None, "a", "k" * 1001], [1, None, 1], [1] * 3, ["x"] * 3))
     assert receipt.delivered == 0
     assert receipt.reasons == {"null_key(key)": 1, "null_key(part)": 1, "postgres_key_length(key)": 1}
@@ -387,7 +387,7 @@ def test_staged_rows_of_an_upsert_are_compared_by_the_tables_collations(dsn: str
     )
     run = start(dsn, lake, pipeline("keyed", Upsert(keys=("key",), newest="at")), columns=columns)
     tables = StagingTables(dsn=dsn, data="d9_x", quarantine="d9_x_quarantine", log="d9_x_log")
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
     found = {
         table: oracle.ask(

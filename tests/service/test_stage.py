@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl.delivery.batch import Session
+from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from etl.sinks.lake.table import Lake
 from tests import oracle
@@ -19,7 +19,7 @@ SELECT pipeline, delivery_id, stream_id, batch_id, reasons, raw, row FROM sluice
 
 
 @pytest.fixture
-def delivered(dsn: str, lake: Lake) -> tuple[Session, list[oracle.MadeBatch]]:
+def delivered(dsn: str, lake: Lake) -> tuple[DeliveryContext, list[oracle.MadeBatch]]:
     """Three batches, delivered."""
     run = start(dsn, lake, pipeline("events"))
     made = oracle.make(seed=1, batches=3)
@@ -28,7 +28,9 @@ def delivered(dsn: str, lake: Lake) -> tuple[Session, list[oracle.MadeBatch]]:
     return run, made
 
 
-def test_both_sinks_hold_what_the_oracle_says(delivered: tuple[Session, list[oracle.MadeBatch]]) -> None:
+def test_both_sinks_hold_what_the_oracle_says(
+    delivered: tuple[DeliveryContext, list[oracle.MadeBatch]],
+) -> None:
     run, made = delivered
     assert reader(run).difference(oracle.expected(made)) == ""
 
@@ -43,7 +45,7 @@ def test_both_sinks_hold_what_the_oracle_says(delivered: tuple[Session, list[ora
     ids=["duplicate", "loss", "changed value"],
 )
 def test_the_oracle_sees_one_fault_in_postgres(
-    delivered: tuple[Session, list[oracle.MadeBatch]], fault: str
+    delivered: tuple[DeliveryContext, list[oracle.MadeBatch]], fault: str
 ) -> None:
     run, made = delivered
     oracle.ask(run.sinks.dsn, fault)
@@ -57,7 +59,7 @@ def test_the_oracle_sees_one_fault_in_postgres(
     ("table", "told"), [("events", "Parquet: "), ("events_quarantine", "quarantine on the lake: ")]
 )
 def test_the_oracle_sees_one_fault_in_parquet(
-    delivered: tuple[Session, list[oracle.MadeBatch]], table: str, told: str, fault: str
+    delivered: tuple[DeliveryContext, list[oracle.MadeBatch]], table: str, told: str, fault: str
 ) -> None:
     run, made = delivered
     eyes = reader(run)
@@ -88,7 +90,7 @@ def test_the_oracle_sees_one_fault_in_parquet(
     ids=["duplicate", "loss", "another reason"],
 )
 def test_the_oracle_sees_one_fault_in_quarantine(
-    delivered: tuple[Session, list[oracle.MadeBatch]], fault: str
+    delivered: tuple[DeliveryContext, list[oracle.MadeBatch]], fault: str
 ) -> None:
     run, made = delivered
     oracle.ask(run.sinks.dsn, fault)

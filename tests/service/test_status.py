@@ -17,9 +17,9 @@ from psycopg2.extras import Json
 from rich.console import Console
 
 from etl.cli import status
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import ServiceAway
-from etl.common.outcome import LONGEST, Ending
+from etl.common.outcome import LONGEST, RunOutcome
 from etl.ledger import attempts, leases, streams
 from etl.operations.control.status import State, states
 from etl.operations.maintenance.sweep import sweep
@@ -98,7 +98,7 @@ def test_what_was_left_out_behind_the_watermark_is_told_of_every_pipeline(events
 
 
 def test_a_run_is_told_with_its_host_its_process_and_the_batch_at_work(events: Delivering) -> None:
-    with session(events.dsn) as cursor:
+    with transaction(events.dsn) as cursor:
         attempts.open_attempt(cursor, events.session.lease, events.session.stream_id, 1)
     found = state(events)
     [run] = found.running
@@ -122,9 +122,9 @@ def test_a_run_whose_process_is_dead_is_told_as_killed_before_its_silence_is_lon
     assert found.state == f"killed or cut off ({socket.gethostname()}/{died.pid})"
     assert found.next == "sluice run events"
     assert f"process {died.pid}, and was killed or cut off: last seen " in said(events)
-    with session(events.dsn) as cursor:
+    with transaction(events.dsn) as cursor:
         taken = leases.take_lease(cursor, "events")
-        leases.end_run(cursor, taken, Ending(outcome="done"))
+        leases.end_run(cursor, taken, RunOutcome(outcome="done"))
         leases.give_lease_back(cursor, taken)
     [(message,)] = events.execute("SELECT message FROM sluice.run WHERE outcome = 'lost its lease'")
     assert message.startswith("It was killed or cut off, and last seen at 20")
@@ -166,7 +166,7 @@ def test_what_ended_the_last_run_is_kept_and_told_until_a_run_ends_well(events: 
     ],
 )
 def test_no_secret_of_an_error_is_kept_and_not_more_than_fits(error: Exception, kept: str) -> None:
-    ending = Ending.by(error)
+    ending = RunOutcome.by(error)
     assert (ending.outcome, ending.message) == (type(error).__name__, kept)
     assert "hush" not in str(ending)
 
@@ -210,15 +210,15 @@ def test_a_batch_without_state_or_phases_is_told_too(events: Delivering) -> None
 def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran(events: Delivering) -> None:
     tell(events, 0, triggered_at=dt.datetime.now(dt.UTC) - dt.timedelta(days=30))
     tell(events, 1, triggered_at=dt.datetime.now(dt.UTC))
-    with session(events.dsn) as cursor:
-        leases.end_run(cursor, events.session.lease, Ending(outcome="done"))
+    with transaction(events.dsn) as cursor:
+        leases.end_run(cursor, events.session.lease, RunOutcome(outcome="done"))
         leases.give_lease_back(cursor, events.session.lease)
     other = "00000000-0000-0000-0000-000000000001"
 
     def kept() -> list[tuple[Any, ...]]:
         return events.execute("SELECT batch_id FROM sluice.batch_progress ORDER BY batch_id")
 
-    with session(events.dsn) as cursor:
+    with transaction(events.dsn) as cursor:
         streams.register_stream(cursor, "events", other, checkpoint="/none", first_batch=0)
     assert sweep(events.place, events.pipeline, dry_run=True).progress == 1
     assert kept() == [(0,), (1,)]

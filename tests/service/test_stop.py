@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import Busy
-from etl.common.outcome import Ending
-from etl.delivery.batch import Session
+from etl.common.outcome import RunOutcome
+from etl.delivery.batch import DeliveryContext
 from etl.ledger import leases
 from etl.operations.control.stop import Ended, stop
-from etl.runs.follow import Stay, StopAsked
+from etl.runs.follow import RunControl, StopAsked
 from tests import oracle
 from tests.arrow_batches import start
 from tests.service.events_run import EVENTS, silence, waits_for_a_lock
@@ -27,39 +27,39 @@ def asked_by(dsn: str) -> list[str | None]:
     return [one for (one,) in oracle.ask(dsn, "SELECT stop_asked_by FROM sluice.run ORDER BY started_at")]
 
 
-def test_a_run_in_its_batch_stays_asked_when_nobody_waits_any_longer(run: Session) -> None:
+def test_a_run_in_its_batch_stays_asked_when_nobody_waits_any_longer(run: DeliveryContext) -> None:
     dsn, told = run.sinks.dsn, list[str]()
     with pytest.raises(Busy, match="still in its batch after 1 s"):
         stop(dsn, NAME, who="me", timeout=SOON, asked=told.append)
     with pytest.raises(Busy):
         stop(dsn, NAME, who="another", timeout=SOON)
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         assert leases.stop_asked(cursor, run.lease) == "me", "who asked first"
-        leases.end_run(cursor, run.lease, Ending(outcome="stopped"))
+        leases.end_run(cursor, run.lease, RunOutcome(outcome="stopped"))
         leases.give_lease_back(cursor, run.lease)
     assert told == [leases.holder()]
     assert stop(dsn, NAME, who="me", timeout=SOON) is None
 
 
-def test_a_run_that_is_silent_is_not_waited_for(run: Session) -> None:
+def test_a_run_that_is_silent_is_not_waited_for(run: DeliveryContext) -> None:
     silence(run)
     ended = stop(run.sinks.dsn, NAME, who="me", timeout=SOON)
     assert ended == Ended(holder="elsewhere/1", outcome="died")
 
 
-def test_the_next_run_is_not_asked(run: Session) -> None:
+def test_the_next_run_is_not_asked(run: DeliveryContext) -> None:
     silence(run)
     stop(run.sinks.dsn, NAME, who="me", timeout=SOON)
     following = start(run.sinks.dsn, run.sinks.lake, EVENTS)
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         assert leases.stop_asked(cursor, following.lease) is None
     assert asked_by(run.sinks.dsn) == ["me", None]
 
 
-def test_a_signal_is_heeded_that_comes_while_the_ledger_is_asked(run: Session) -> None:
-    dsn, stay = run.sinks.dsn, Stay(every=SOON)
+def test_a_signal_is_heeded_that_comes_while_the_ledger_is_asked(run: DeliveryContext) -> None:
+    dsn, stay = run.sinks.dsn, RunControl(every=SOON)
     with ThreadPoolExecutor() as pool:
-        with session(dsn) as holding:
+        with transaction(dsn) as holding:
             holding.execute("LOCK TABLE sluice.run IN ACCESS EXCLUSIVE MODE")
             asking = pool.submit(stay.refuse_next, dsn, run.lease)
             until(lambda: waits_for_a_lock(dsn), "question of the ledger", patience=60)

@@ -10,7 +10,7 @@ import pytest
 
 from etl.airflow.command import tries
 from etl.airflow.command.tries import Untold
-from etl.airflow.task_try import AirflowTry
+from etl.airflow.task_try import TaskTry
 from etl.common.errors import ServiceAway
 from etl.pipeline import Append
 from etl.services import Services
@@ -22,10 +22,8 @@ COLUMNS = pa.schema([("id", pa.int64())])
 ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
 
 
-def asked(run: str, dag: str = "events") -> AirflowTry:
-    return AirflowTry(
-        dag_id=dag, dag_run_id=run, task_id="run", try_number=1, run_type="manual", clear_number=0
-    )
+def asked(run: str, dag: str = "events") -> TaskTry:
+    return TaskTry(dag_id=dag, dag_run_id=run, task_id="run", try_number=1, run_type="manual", clear_number=0)
 
 
 def told(events: Delivering, run: str, attempt: int = 1, dag: str = "events") -> Untold:
@@ -145,5 +143,5 @@ def test_a_clear_after_a_clear_that_failed_still_names_what_had_succeeded(events
     assert tries.runs_before_clear(events.dsn, replace(cleared(1), dag_run_id="other")) == ()
 
 
-def cleared(times: int) -> AirflowTry:
+def cleared(times: int) -> TaskTry:
     return replace(asked("r"), clear_number=times, try_number=1 + times)

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 from etl.common import database
-from etl.common.database import connect, session
+from etl.common.database import connect, transaction
 from etl.common.errors import CommitTooLong, Fenced
-from etl.common.outcome import Ending
+from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
-from etl.delivery.batch import Session
-from etl.delivery.correction import Apart
+from etl.delivery.batch import DeliveryContext
+from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_apart
 from etl.ledger import leases, pipelines
 from etl.operations.maintenance.sweep import sweep_lake
@@ -38,7 +38,7 @@ class KilledError(Exception):
     pass
 
 
-def replay_of(run: Session, made: oracle.MadeBatch) -> Session:
+def replay_of(run: DeliveryContext, made: oracle.MadeBatch) -> DeliveryContext:
     """A replay of a batch that is delivered first."""
     done = deliver(run, of(made))
     found = oracle.ask(
@@ -46,7 +46,7 @@ def replay_of(run: Session, made: oracle.MadeBatch) -> Session:
         "SELECT kind, array_agg(path) FROM sluice.delivery_file WHERE delivery_id = %s GROUP BY kind",
         (done.delivery_id,),
     )
-    change = Apart(
+    change = Correction(
         kind="replay",
         supersedes=(done.delivery_id,),
         removed=done.delivered,
@@ -58,7 +58,7 @@ def replay_of(run: Session, made: oracle.MadeBatch) -> Session:
 
 
 def test_each_delivery_names_the_one_before_it_though_that_moved_no_pointer(
-    run: Session, made: list[oracle.MadeBatch]
+    run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     """A restore follows them one by one: two that name the same would hide one from it."""
     replay, empty = replay_of(run, made[0]), replace(made[1], rows=(), malformed=())
@@ -71,7 +71,7 @@ def test_each_delivery_names_the_one_before_it_though_that_moved_no_pointer(
 
 
 def test_a_commit_that_takes_too_long_says_how_to_deliver_less_at_once(
-    run: Session, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
+    run: DeliveryContext, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver(run, of(made[0]))
     with monkeypatch.context() as patch, closing(connect(run.sinks.dsn)) as other, other.cursor() as cursor:
@@ -90,7 +90,7 @@ def test_a_commit_that_takes_too_long_says_how_to_deliver_less_at_once(
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_what_is_staged_waits_for_the_commit_of_another(
-    run: Session, made: list[oracle.MadeBatch], apart: bool, monkeypatch: pytest.MonkeyPatch
+    run: DeliveryContext, made: list[oracle.MadeBatch], apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However much longer than lock_timeout that takes."""
     monkeypatch.setitem(database.TIMEOUTS, "lock_timeout", "50ms")
@@ -117,17 +117,17 @@ def waited_for(dsn: str) -> None:
         threading.Event().wait(0.02)
 
 
-def test_how_a_run_ended_is_on_record_while_another_commits(run: Session) -> None:
-    with session(run.sinks.dsn) as cursor:
+def test_how_a_run_ended_is_on_record_while_another_commits(run: DeliveryContext) -> None:
+    with transaction(run.sinks.dsn) as cursor:
         pipelines.lock(cursor, "events")
-        with session(run.sinks.dsn) as ending:
-            leases.end_run(ending, run.lease, Ending(outcome="InputsChanged"))
+        with transaction(run.sinks.dsn) as ending:
+            leases.end_run(ending, run.lease, RunOutcome(outcome="InputsChanged"))
         assert oracle.ask(run.sinks.dsn, "SELECT outcome FROM sluice.run") == [("InputsChanged",)]
 
 
-def test_a_fenced_run_stops_nothing(run: Session, made: list[oracle.MadeBatch]) -> None:
+def test_a_fenced_run_stops_nothing(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
     """Its stream may be one that nobody can decide about any more."""
-    later: list[Session] = []
+    later: list[DeliveryContext] = []
 
     def taken() -> None:
         silence(run)
@@ -142,7 +142,9 @@ def test_a_fenced_run_stops_nothing(run: Session, made: list[oracle.MadeBatch]) 
 
 
 @pytest.mark.parametrize("by", ["the next run", "sweep"])
-def test_what_a_killed_replay_left_is_swept(run: Session, made: list[oracle.MadeBatch], by: str) -> None:
+def test_what_a_killed_replay_left_is_swept(
+    run: DeliveryContext, made: list[oracle.MadeBatch], by: str
+) -> None:
     replay, dsn, lake = replay_of(run, made[0]), run.sinks.dsn, run.sinks.lake
 
     def die() -> None:
@@ -162,7 +164,7 @@ def test_what_a_killed_replay_left_is_swept(run: Session, made: list[oracle.Made
 
 
 def test_a_replay_that_was_given_up_while_it_stages_says_to_run_it_again(
-    run: Session, made: list[oracle.MadeBatch]
+    run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     """What it sees is that its staging tables are gone; nobody took a lease from it."""
     replay, batch = replay_of(run, made[0]), replace(of(made[0]), batch_id=0)
@@ -201,7 +203,7 @@ def test_two_tables_whose_long_names_begin_alike_have_an_index_each(
 
 
 def test_a_roles_time_limit_does_not_end_a_task(
-    services: Services, run: Session, made: list[oracle.MadeBatch]
+    services: Services, run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     name = database_name(run.sinks.dsn)
     administer(services.postgres, f"ALTER DATABASE \"{name}\" SET statement_timeout = '100ms'")
@@ -221,7 +223,7 @@ def test_a_roles_time_limit_does_not_end_a_task(
 
 
 def test_a_database_of_another_isolation_is_used_by_ours(
-    services: Services, run: Session, made: list[oracle.MadeBatch]
+    services: Services, run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
     name = database_name(run.sinks.dsn)
     administer(
@@ -230,6 +232,6 @@ def test_a_database_of_another_isolation_is_used_by_ours(
     with closing(psycopg2.connect(run.sinks.dsn)) as other, other.cursor() as cursor:
         cursor.execute("SHOW transaction_isolation")
         assert cursor.fetchone() == ("repeatable read",)
-    with session(run.sinks.dsn) as cursor:
+    with transaction(run.sinks.dsn) as cursor:
         cursor.execute("SHOW transaction_isolation")
         assert cursor.fetchone() == ("read committed",)

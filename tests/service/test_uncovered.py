@@ -10,8 +10,8 @@ import psycopg2
 import pyarrow as pa
 import pytest
 
-from etl.common.database import session
-from etl.delivery.batch import Session
+from etl.common.database import transaction
+from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from etl.pipeline import Upsert
 from etl.sinks.lake.key_pruning import candidates
@@ -22,7 +22,7 @@ from tests.arrow_batches import ArrowBatch, pipeline, start
 TASK = 7
 
 
-def keyed(dsn: str, lake: Lake, columns: pa.Schema) -> Session:
+def keyed(dsn: str, lake: Lake, columns: pa.Schema) -> DeliveryContext:
     return start(dsn, lake, pipeline("keyed", Upsert(keys=("key",), newest="at")), columns=columns)
 
 
@@ -30,7 +30,7 @@ def rows(columns: pa.Schema, keys: list[Any], at: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"key": keys, "at": at}, columns)
 
 
-def delivered(run: Session, number: int, batch: pa.RecordBatch) -> int:
+def delivered(run: DeliveryContext, number: int, batch: pa.RecordBatch) -> int:
     flagged = batch.append_column("_flags0", pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows))
     return deliver(run, ArrowBatch(batch_id=number, parts=[[flagged]])).delivery_id
 
@@ -59,12 +59,12 @@ def test_a_staged_row_that_is_as_new_as_the_tables_leaves_nothing_to_ask_for(
     staged = rows(columns, names, [values[s] for _, s in pairs])
     tables = StagingTables(dsn=dsn, data="d9_x", quarantine="d9_x_quarantine", log="d9_x_log")
     warehouse = run.sinks.warehouse
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         warehouse.create_staging(cursor, tables)
     with StagingWriter(tables, TASK) as staging:
         staging.copy(iter([staged]))
         staging.commit()
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         asked = warehouse.ask(cursor, tables, [TASK], [number])
         cursor.execute("SELECT key FROM sluice_stage.d9_x_log")
         found = {key for (key,) in cursor.fetchall()}
@@ -81,7 +81,7 @@ def test_a_key_that_somebody_emptied_by_hand_is_asked_for_by_nobody(dsn: str, la
     run = keyed(dsn, lake, columns)
     number = delivered(run, 0, rows(columns, ["a", "b"], [1, 1]))
     tables = StagingTables(dsn=dsn, data="d9_x", quarantine="d9_x_quarantine", log="d9_x_log")
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
         cursor.execute("UPDATE warehouse.keyed SET key = NULL WHERE key = 'a'")
         assert run.sinks.warehouse.ask(cursor, tables, [TASK], [number]) == 1
@@ -103,7 +103,7 @@ def test_versions_are_compared_by_the_tables_collation_as_the_merge_does(dsn: st
     run = keyed(dsn, lake, columns)
     number = delivered(run, 0, rows(columns, ["up", "down"], ["B", "a"]))
     tables = StagingTables(dsn=dsn, data="d9_x", quarantine="d9_x_quarantine", log="d9_x_log")
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
         cursor.execute("INSERT INTO sluice_stage.d9_x VALUES ('up', 'a', 7), ('down', 'B', 7)")
         assert run.sinks.warehouse.ask(cursor, tables, [TASK], [number]) == 1
@@ -132,7 +132,7 @@ def test_no_object_that_has_a_key_is_left_out(
     run = keyed(dsn, lake, columns)
     for number, value in enumerate(values):
         delivered(run, number, rows(columns, [value], [number]))
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         cursor.execute("SELECT path FROM sluice.delivery_file WHERE kind = 'data' ORDER BY delivery_id")
         paths = [path for (path,) in cursor.fetchall()]
         pointer = run.sinks.table.pointer(cursor) or ""

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.common.settings import Settings
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from etl.services import Services
 from tests import oracle
 from tests.spark.backups import Backup
@@ -36,7 +36,7 @@ def shipped(home: Home) -> Home:
     """A place whose pipelines and suites are the repository's own."""
     folders = {"pipelines": (REPOSITORY / "etl" / "pipelines",), "suites": (REPOSITORY / "expectations",)}
     settings = home.place.settings.model_copy(update=folders)
-    return replace(home, place=Place(settings=settings, services=home.place.services))
+    return replace(home, place=Workspace(settings=settings, services=home.place.services))
 
 
 @pytest.fixture

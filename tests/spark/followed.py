@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from etl.runs.follow import Stay
+from etl.runs.follow import RunControl
 from etl.runs.run import run
 from etl.runs.summary import Summary
 from tests.spark.runs import Home
@@ -24,7 +24,7 @@ class Followed:
 
     home: Home
     name: str
-    stay: Stay = field(default_factory=lambda: Stay(every=timedelta(seconds=1)))
+    stay: RunControl = field(default_factory=lambda: RunControl(every=timedelta(seconds=1)))
     results: list[Summary | Exception] = field(default_factory=list)
     thread: threading.Thread | None = None
 

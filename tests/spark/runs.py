@@ -33,7 +33,7 @@ from etl.pipeline import Pipeline, load_pipeline
 from etl.runs.recovery.recover import Recovered, recover
 from etl.runs.run import run
 from etl.runs.summary import Progress, Summary
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from etl.services import Services
 from tests import oracle
 from tests.oracle import Row, Rows
@@ -177,7 +177,7 @@ class Home:
     """One user's place: landing, pipelines and suites in three folders that have nothing in common."""
 
     root: Path
-    place: Place
+    place: Workspace
     spark: SparkSession | None
     columns: pa.Schema = COLUMNS
 
@@ -201,7 +201,7 @@ class Home:
         settings = settings_for(root / "home", pipelines=(mine,), suites=(ours,), **changes)
         home = cls(
             root=root,
-            place=Place(settings=settings, services=replace(services, postgres=dsn, lake=lake)),
+            place=Workspace(settings=settings, services=replace(services, postgres=dsn, lake=lake)),
             spark=spark,
         )
         home.write("reference/shops.csv", SHOPS)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from etl.airflow.command import tries
-from etl.airflow.command.request import run_asked
-from etl.airflow.task_try import AirflowTry
+from etl.airflow.command.request import run_requested
+from etl.airflow.task_try import TaskTry
 from etl.common.errors import InputsChanged, NeedsPerson, SetupError
-from etl.ledger.quarantine import Chosen, held_rows
-from etl.runs.follow import Stay
-from etl.runs.replay.plan import Chosen as PlanChosen
+from etl.ledger.quarantine import RowSelection, held_rows
+from etl.runs.follow import RunControl
+from etl.runs.replay.plan import Selection as PlanChosen
 from etl.runs.replay.plan import plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
@@ -32,16 +32,16 @@ INTERVAL = (
 AGAIN = 'or create the backfill again with that ("Override parameters on existing runs" ticked)'
 
 
-def asked(run_type: str = "manual", **more: Any) -> AirflowTry:
+def asked(run_type: str = "manual", **more: Any) -> TaskTry:
     run = {"dag_id": "orders", "dag_run_id": "r", "task_id": "run", "try_number": 1, "clear_number": 0}
-    return AirflowTry(**{**run, **more}, run_type=run_type)
+    return TaskTry(**{**run, **more}, run_type=run_type)
 
 
-def refused(home: Home, one: AirflowTry, kind: type[Exception]) -> str:
+def refused(home: Home, one: TaskTry, kind: type[Exception]) -> str:
     """What a person is told to do."""
     before = home.history()
     with pytest.raises(kind) as caught:
-        run_asked(home.place, home.pipeline(), one, lambda _: None, lambda _: None, Stay())
+        run_requested(home.place, home.pipeline(), one, lambda _: None, lambda _: None, RunControl())
     assert home.history() == before
     return str(caught.value.remedy)  # type: ignore[attr-defined]
 
@@ -53,7 +53,7 @@ def released_and_changed(home: Home) -> tuple[Landed, int]:
     landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))
     [number] = home.run().deliveries
     home.judge(*RULES[1:])
-    rows = held_rows(home.dsn, "orders", Chosen(delivery=number))
+    rows = held_rows(home.dsn, "orders", RowSelection(delivery=number))
     release(home.place, home.pipeline(), rows, {}, who="ada", why="asked", spark=home.spark)
     os.utime(home.landing / "orders/0.jsonl", (START / 1e6, START / 1e6))
     return landed, number
@@ -94,8 +94,8 @@ def test_a_backfill_with_nothing_to_do_is_on_record_and_tells_what_nobody_has_to
 
     def backfilled() -> Summary:
         say: list[str] = []
-        return run_asked(
-            home.place, home.pipeline(), asked("backfill", **later), lambda _: None, say.append, Stay()
+        return run_requested(
+            home.place, home.pipeline(), asked("backfill", **later), lambda _: None, say.append, RunControl()
         )
 
     assert backfilled().run == ""
@@ -114,16 +114,16 @@ def test_what_a_try_had_done_before_it_died_is_not_done_again_and_is_told_of_by_
     landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))
     [number] = home.run().deliveries
 
-    def tried(run: str, attempt: int, **form: str) -> AirflowTry:
+    def tried(run: str, attempt: int, **form: str) -> TaskTry:
         return asked(dag_id="orders_replays", dag_run_id=run, try_number=attempt, beside=True, **form)
 
-    def died(one: AirflowTry, act: Callable[[Callable[[str], None]], object]) -> None:
+    def died(one: TaskTry, act: Callable[[Callable[[str], None]], object]) -> None:
         with tries.recorded(home.dsn, "orders", one) as became:
             act(became)
             raise KeyboardInterrupt
 
-    def next_one(one: AirflowTry) -> Summary:
-        return run_asked(home.place, home.pipeline(), one, lambda _: None, lambda _: None, Stay())
+    def next_one(one: TaskTry) -> Summary:
+        return run_requested(home.place, home.pipeline(), one, lambda _: None, lambda _: None, RunControl())
 
     how: dict[str, Any] = {"who": "ada", "spark": home.spark}
     planned = plan(home.place, home.pipeline(), PlanChosen(deliveries=((number, number),)), spark=home.spark)
@@ -138,7 +138,7 @@ def test_what_a_try_had_done_before_it_died_is_not_done_again_and_is_told_of_by_
     assert (again.run, again.batches, again.replaced, again.unreported) == (run, 0, [number], [delivery])
 
     home.judge(*RULES[1:])
-    [held] = held_rows(home.dsn, "orders", Chosen(status="held"))
+    [held] = held_rows(home.dsn, "orders", RowSelection(status="held"))
     form = {"release": str(held.quarantine_id), "why": "asked"}
     with pytest.raises(KeyboardInterrupt):
         died(
@@ -170,4 +170,4 @@ def test_a_form_that_makes_no_sense_is_refused(home: Home) -> None:
     home.run()
     for seen, one in wrong.items():
         with pytest.raises(SetupError, match=seen):
-            run_asked(home.place, home.pipeline(), one, lambda _: None, lambda _: None, Stay())
+            run_requested(home.place, home.pipeline(), one, lambda _: None, lambda _: None, RunControl())

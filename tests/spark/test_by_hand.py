@@ -9,7 +9,7 @@ import pytest
 
 from etl.common.errors import InputsChanged, NeedsPerson, TableRefused
 from etl.operations.audit.audit import audit
-from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from tests.spark.runs import Home, Landed, orders
 
@@ -27,7 +27,7 @@ def landed(home: Home) -> Landed:
 def again(home: Home, deliveries: str, *, accept: bool = True) -> None:
     """As `sluice replay --deliveries`, with or without --accept-changed."""
     first, _, last = deliveries.partition("..")
-    chosen = Chosen(deliveries=((int(first), int(last or first)),))
+    chosen = Selection(deliveries=((int(first), int(last or first)),))
     planned = plan(home.place, home.pipeline(), chosen)
     replay(home.place, home.pipeline(), planned, who="test", accept_changed=accept, spark=home.spark)
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.common.errors import CheckpointDamaged
-from etl.common.paths import place
+from etl.common.paths import to_path
 from etl.sources.evidence import look
 from etl.spark.checkpoint.format import About, commit_text
 from etl.spark.checkpoint.reader import Checkpoint, LoggedFile, open_checkpoint
@@ -25,7 +25,7 @@ PATTERNS = ("*.jsonl", "*.txt")
 
 
 def places(files: Iterable[LoggedFile]) -> list[str]:
-    return sorted(place(file.uri) for file in files)
+    return sorted(to_path(file.uri) for file in files)
 
 
 @dataclass(kw_only=True)
@@ -45,7 +45,7 @@ class Stream:
 
     def run(self, *, stop_in: int | None = None) -> None:
         def batch(frame: DataFrame, number: int) -> None:
-            self.read[number] = sorted(place(row.path) for row in frame.select("path").distinct().collect())
+            self.read[number] = sorted(to_path(row.path) for row in frame.select("path").distinct().collect())
             assert (
                 places(open_checkpoint(str(self.checkpoint), sources=len(PATTERNS)).inputs(number))
                 == self.read[number]
@@ -165,7 +165,7 @@ def test_a_source_without_files_can_be_seeded(stream: Stream) -> None:
     seeded = look([str(stream.landing / "1.jsonl")], landing=str(stream.landing), source=0)
     stream.open().seed(seeded, stream_id="8a2d0b8e-0b0c-4a8d-b6c1-2a1b6fb0a002")
     stream.run()
-    assert {n: [place(uri).rpartition("/")[2] for uri in uris] for n, uris in stream.read.items()} == {
+    assert {n: [to_path(uri).rpartition("/")[2] for uri in uris] for n, uris in stream.read.items()} == {
         1: ["1.txt"]
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from etl.operations.suites.what_if import what_if
-from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from tests.spark.runs import DECLARATION, RULES, Home, orders, rule, without_batch
 
@@ -37,7 +37,7 @@ def test_more_and_wider_columns_are_delivered_judged_and_replayed_with_what_came
     before, after = what_if(home.place, home.pipeline(), suite, spark=home.spark).batches
     assert (before.held, after.held) == (20, 6)  # no city was delivered then
 
-    planned = plan(home.place, home.pipeline(), Chosen(deliveries=((first, first),)))
+    planned = plan(home.place, home.pipeline(), Selection(deliveries=((first, first),)))
     replay(home.place, home.pipeline(), planned, who="tester", spark=home.spark)
     eyes = home.reader()
     assert eyes.in_postgres(system=()) == eyes.on_lake(system=()) == landed.delivered

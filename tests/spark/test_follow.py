@@ -19,13 +19,13 @@ import psycopg2
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import Fenced, FilesUnread
-from etl.common.outcome import Ending
+from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
 from etl.ledger import leases
 from etl.operations.control.stop import Ended, stop
-from etl.runs.follow import Stay
+from etl.runs.follow import RunControl
 from tests.spark import runs
 from tests.spark.followed import ME, PATIENCE, Followed
 from tests.spark.runs import NAME, SHOPS, Home, Landed, Order, once_at, orders
@@ -397,7 +397,7 @@ def test_a_run_that_does_not_stay_is_stopped_between_two_batches_too(followed: L
 def test_a_trigger_that_finds_nothing_starts_no_job_of_spark(
     followed: Landing, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    followed.stay = Stay(every=timedelta(seconds=0.2))
+    followed.stay = RunControl(every=timedelta(seconds=0.2))
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 1)
     for day in range(40):  # Spark would list so many by a job
         (followed.home.landing / f"orders/dt={day}").mkdir(parents=True)
@@ -421,12 +421,12 @@ def test_a_run_that_waits_ends_when_another_has_taken_its_lease(followed: Landin
     followed.land()
     followed.wait_for_deliveries(1)
     followed.wait_till_it_waits()
-    with session(followed.home.dsn) as cursor:  # as if it had been silent for long
+    with transaction(followed.home.dsn) as cursor:  # as if it had been silent for long
         cursor.execute("UPDATE sluice.run SET seen_at = now() - interval '1 hour'")
         other = leases.take_lease(cursor, NAME)
     assert isinstance(followed.error(), Fenced)
-    with session(followed.home.dsn) as cursor:
-        leases.end_run(cursor, other, Ending(outcome="done"))
+    with transaction(followed.home.dsn) as cursor:
+        leases.end_run(cursor, other, RunOutcome(outcome="done"))
         leases.give_lease_back(cursor, other)
     followed.land()
     assert followed.home.run().batches == 1

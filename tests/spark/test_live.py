@@ -19,9 +19,9 @@ from etl.operations.control.decide import record_decision
 from etl.operations.control.status import states
 from etl.operations.maintenance.sweep import sweep
 from etl.operations.suites.try_out import try_out
-from etl.runs.follow import Stay
+from etl.runs.follow import RunControl
 from etl.runs.recovery.recover import recover
-from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.plan import Selection, plan
 from etl.runs.run import run
 from etl.runs.summary import Summary
 from tests import oracle
@@ -248,7 +248,7 @@ def test_what_postgresql_lost_is_put_back_before_a_run_begins_anew(
     backup.restore()
     pipeline = home.pipeline("ticks")
     with pytest.raises(LedgerBehind, match="sluice recover ticks"):
-        run(home.place, pipeline, spark=home.spark, stay=Stay(every=timedelta(seconds=1)))
+        run(home.place, pipeline, spark=home.spark, stay=RunControl(every=timedelta(seconds=1)))
     assert recover(home.place, pipeline).put_back
     assert home.reader("ticks").in_postgres(system=()) == whole
     assert recover(home.place, pipeline).problem is None
@@ -259,9 +259,9 @@ def test_what_can_not_be_done_is_refused_with_the_next_command(home: Home, sende
     declare(home, sender.port)
     once = home.sluice("run", NAME)
     assert once.returncode == 2 and f"next: `sluice run {NAME} --follow`" in once.stderr, once.stderr
-    pipeline, stay = home.pipeline(), Stay(every=timedelta(seconds=1))
+    pipeline, stay = home.pipeline(), RunControl(every=timedelta(seconds=1))
     with pytest.raises(SetupError, match="can't be read again, as a replay would"):
-        plan(home.place, pipeline, Chosen(deliveries=((1, 1),)))
+        plan(home.place, pipeline, Selection(deliveries=((1, 1),)))
     with pytest.raises(SetupError, match="can't be read again, as a try would"):
         try_out(home.place, pipeline, [], spark=home.spark)
 

@@ -17,7 +17,7 @@ from etl.operations.suites.data_docs import history
 from etl.operations.suites.what_if import what_if
 from etl.quality.history import past_batches, spans
 from etl.quality.metrics import ColumnMetrics, merged
-from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from tests.spark.runs import DECLARATION, RULES, Home, Landed, Order, orders
 
@@ -60,7 +60,7 @@ def kept(home: Home) -> list[dict[str, ColumnMetrics]]:
 
 
 def replayed(home: Home, delivery: int) -> None:
-    planned = plan(home.place, home.pipeline(), Chosen(deliveries=((delivery, delivery),)))
+    planned = plan(home.place, home.pipeline(), Selection(deliveries=((delivery, delivery),)))
     replay(home.place, home.pipeline(), planned, who="tester", spark=home.spark)
 
 

@@ -21,7 +21,7 @@ from sklearn.ensemble import IsolationForest
 from etl.airflow.pages import pages
 from etl.common.errors import Busy, NeedsPerson, SetupError
 from etl.delivery.batch import Receipt
-from etl.ledger.quarantine import Chosen as Held
+from etl.ledger.quarantine import RowSelection as Held
 from etl.ledger.quarantine import held_rows
 from etl.operations.datasets.generated import generated, told
 from etl.operations.maintenance.sweep import sweep
@@ -30,7 +30,7 @@ from etl.operations.models.train import Trained, _split, train
 from etl.operations.suites.try_out import try_out
 from etl.operations.suites.what_if import put_out
 from etl.pipeline import Model, load_pipeline
-from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
 from etl.runs.run import run
@@ -256,7 +256,7 @@ def test_a_version_trained_between_two_batches_scores_the_next_one(home: Home, m
         assert home.run("scored").delivered == len(files[4])
         assert_scored(home, files[4], 4, 3, forests[3])
     else:
-        planned = plan(home.place, home.pipeline("scored"), Chosen(batches=(0, 0)))
+        planned = plan(home.place, home.pipeline("scored"), Selection(batches=(0, 0)))
         replay(home.place, home.pipeline("scored"), planned, who="a test", spark=home.spark)
         assert_scored(home, files[0], 0, 3, forests[3])
         [(kind, version)] = home.ask(

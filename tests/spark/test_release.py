@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from etl.airflow.command import tries
-from etl.airflow.task_try import AirflowTry
+from etl.airflow.task_try import TaskTry
 from etl.common.errors import ContractBroken, NeedsPerson, SetupError, TableRefused
 from etl.common.steps import Step
 from etl.delivery.batch import Receipt
-from etl.ledger.quarantine import Chosen, discard, held_rows
-from etl.runs.replay.plan import Chosen as Batches
+from etl.ledger.quarantine import RowSelection, discard, held_rows
+from etl.runs.replay.plan import Selection as Batches
 from etl.runs.replay.plan import plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
@@ -36,7 +36,7 @@ def two_batches(home: Home) -> None:
     home.run()
 
 
-def let_out(home: Home, chosen: Chosen, corrections: dict[int, Any] | None = None) -> list[Receipt]:
+def let_out(home: Home, chosen: RowSelection, corrections: dict[int, Any] | None = None) -> list[Receipt]:
     held = held_rows(home.dsn, "orders", chosen)
     return release(
         home.place, home.pipeline(), held, corrections or {}, who="tests", why="looked at", spark=home.spark
@@ -44,7 +44,7 @@ def let_out(home: Home, chosen: Chosen, corrections: dict[int, Any] | None = Non
 
 
 def ids(home: Home, **chosen: Any) -> tuple[int, ...]:
-    return tuple(one.quarantine_id for one in held_rows(home.dsn, "orders", Chosen(**chosen)))
+    return tuple(one.quarantine_id for one in held_rows(home.dsn, "orders", RowSelection(**chosen)))
 
 
 def assert_clean(home: Home) -> None:
@@ -58,7 +58,7 @@ def test_rows_pass_a_changed_suite_and_are_delivered_as_deliveries_that_name_the
     two_batches(home)
     before = home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY 1")
     home.judge(*RULES[1:], rule("table_row_count_to_be_between", "enough rows", "warning", min_value=5))
-    done = let_out(home, Chosen(reason=NEGATIVE))
+    done = let_out(home, RowSelection(reason=NEGATIVE))
     assert [(one.delivered, one.quarantined) for one in done] == [(3, 0), (3, 0)]
     assert home.ask(COUNT) == [(20,)]
     assert home.ask("SELECT released_from FROM sluice.delivery WHERE kind = 'release' ORDER BY 1") == before
@@ -76,7 +76,7 @@ def test_rows_pass_a_changed_suite_and_are_delivered_as_deliveries_that_name_the
 def test_a_second_release_does_nothing(home: Home) -> None:
     two_batches(home)
     home.judge(*RULES[1:])
-    rows = held_rows(home.dsn, "orders", Chosen(reason=NEGATIVE))
+    rows = held_rows(home.dsn, "orders", RowSelection(reason=NEGATIVE))
     options: dict[str, Any] = {"who": "tests", "why": "again", "spark": home.spark}
     release(home.place, home.pipeline(), rows, {}, **options)
     with pytest.raises(NeedsPerson, match="3 of the 3 rows to be released are no longer held"):
@@ -88,7 +88,11 @@ def test_a_second_release_does_nothing(home: Home) -> None:
 def test_an_interval_of_what_a_release_held_once_more_names_the_batch_it_came_of(home: Home) -> None:
     two_batches(home)
     first, second, *_ = ids(home, delivery=1, reason=NEGATIVE)
-    let_out(home, Chosen(ids=(first, second)), {first: {"at": "2021-01-01T00:00:00Z"}, second: {"amount": 1}})
+    let_out(
+        home,
+        RowSelection(ids=(first, second)),
+        {first: {"at": "2021-01-01T00:00:00Z"}, second: {"amount": 1}},
+    )
     year = (dt.datetime(2021, 1, 1, tzinfo=dt.UTC), dt.datetime(2022, 1, 1, tzinfo=dt.UTC))
     said = plan(home.place, replace(home.pipeline(), interval="at"), Batches(interval=year))
     assert (said.numbers, said.besides) == ([1], {"row": 11})
@@ -97,7 +101,7 @@ def test_an_interval_of_what_a_release_held_once_more_names_the_batch_it_came_of
 
 def test_rows_are_corrected_one_by_one_and_what_still_fails_is_held_again(home: Home) -> None:
     two_batches(home)
-    first = held_rows(home.dsn, "orders", Chosen(delivery=1))
+    first = held_rows(home.dsn, "orders", RowSelection(delivery=1))
     negative = [one for one in first if one.row is not None]
     [malformed] = [one for one in first if one.row is None]
     corrections = {
@@ -111,14 +115,14 @@ def test_rows_are_corrected_one_by_one_and_what_still_fails_is_held_again(home: 
             "city": CITIES["B"],
         },
     }
-    [done] = let_out(home, Chosen(delivery=1), corrections)
+    [done] = let_out(home, RowSelection(delivery=1), corrections)
     assert (done.delivered, done.quarantined) == (2, 2)
     assert done.reasons == {NEGATIVE: 2, NO_ID: 1}
     assert home.ask("SELECT amount, city FROM warehouse.orders WHERE id IN (0, 77) ORDER BY id") == [
         (12.5, "Aarhus"),
         (3.0, "Köln"),
     ]
-    again = held_rows(home.dsn, "orders", Chosen(delivery=done.delivery_id))
+    again = held_rows(home.dsn, "orders", RowSelection(delivery=done.delivery_id))
     assert {one.values and one.values["id"] for one in again} == {None, 2}
     assert_clean(home)
 
@@ -127,17 +131,17 @@ def test_nothing_is_changed_when_nothing_would_pass(home: Home) -> None:
     two_batches(home)
     before = home.ask("SELECT * FROM sluice.quarantine ORDER BY 1")
     with pytest.raises(ContractBroken, match=r"would be held again: amount is not negative \(3\)"):
-        let_out(home, Chosen(delivery=1, ids=ids(home, delivery=1, reason=NEGATIVE)))
+        let_out(home, RowSelection(delivery=1, ids=ids(home, delivery=1, reason=NEGATIVE)))
     with pytest.raises(SetupError, match="never became rows"):
-        let_out(home, Chosen(delivery=1))
+        let_out(home, RowSelection(delivery=1))
     number = ids(home, reason=NEGATIVE)[0]
     with pytest.raises(SetupError, match=f"Row {number}: 'soon' is no value of column at"):
-        let_out(home, Chosen(ids=(number,)), {number: {"at": "soon"}})
+        let_out(home, RowSelection(ids=(number,)), {number: {"at": "soon"}})
     for column, other in (("at", 1_700_000_000), ("id", 1.5), ("id", "0x10")):
         with pytest.raises(SetupError, match=f"Row {number}: {other!r} is no value of column {column}"):
-            let_out(home, Chosen(ids=(number,)), {number: {column: other}})
+            let_out(home, RowSelection(ids=(number,)), {number: {column: other}})
     with pytest.raises(SetupError, match="columns that the pipeline has not: prize"):
-        let_out(home, Chosen(ids=(number,)), {number: {"prize": 1}})
+        let_out(home, RowSelection(ids=(number,)), {number: {"prize": 1}})
     assert home.ask("SELECT * FROM sluice.quarantine ORDER BY 1") == before
     assert_clean(home)
 
@@ -146,7 +150,7 @@ def test_one_row_that_does_not_fit_keeps_all_of_them_held(home: Home) -> None:
     """Those of earlier deliveries as well: the file is corrected, and the same command does it."""
     two_batches(home)
     first, second = (ids(home, delivery=number, reason=NEGATIVE)[0] for number in (1, 2))
-    chosen, right = Chosen(ids=(first, second)), {"amount": 1.0}
+    chosen, right = RowSelection(ids=(first, second)), {"amount": 1.0}
     with pytest.raises(SetupError, match=f"Row {second}: 'four' is no value of column amount"):
         let_out(home, chosen, {first: right, second: {"amount": "four"}})
     assert home.ask("SELECT count(*) FROM sluice.delivery") == [(2,)]
@@ -155,7 +159,7 @@ def test_one_row_that_does_not_fit_keeps_all_of_them_held(home: Home) -> None:
     with pytest.raises(
         SetupError, match=f"Row {broken} never was a row, and its correction lacks shop, city"
     ):
-        let_out(home, Chosen(ids=(first, broken)), {first: right, broken: some})
+        let_out(home, RowSelection(ids=(first, broken)), {first: right, broken: some})
     assert home.ask("SELECT count(*) FROM sluice.delivery") == [(2,)]
     done = let_out(home, chosen, {first: right, second: right})
     assert [one.delivered for one in done] == [1, 1]
@@ -167,7 +171,7 @@ def test_rows_are_released_into_the_table_that_has_the_others_or_not_at_all(home
     home.judge(*RULES[1:])
     text = (home.root / "my pipelines" / "orders.py").read_text()
     home.declare(text=text.replace("sink=Append()", 'sink=Append(table="warehouse.elsewhere")'))
-    for refused in (lambda: let_out(home, Chosen(reason=NEGATIVE)), home.assert_clean):
+    for refused in (lambda: let_out(home, RowSelection(reason=NEGATIVE)), home.assert_clean):
         with pytest.raises(
             TableRefused, match=r"delivered to warehouse\.orders; its sink now names warehouse\.elsewhere"
         ):
@@ -181,7 +185,7 @@ def test_where_one_delivery_holds_nothing_that_passes_the_others_rows_are_releas
     two_batches(home)
     first, second = (ids(home, delivery=number, reason=NEGATIVE)[0] for number in (1, 2))
     told: list[Receipt] = []
-    held = held_rows(home.dsn, "orders", Chosen(ids=(first, second)))
+    held = held_rows(home.dsn, "orders", RowSelection(ids=(first, second)))
     options: dict[str, Any] = {
         "who": "tests",
         "why": "corrected",
@@ -204,9 +208,9 @@ def test_a_replay_never_takes_a_release_for_a_batch(home: Home) -> None:
     """Named by its stream or by an interval, it leads to the batch that had held its rows first."""
     two_batches(home)
     first, second = ids(home, delivery=1, reason=NEGATIVE)[:2]
-    [let] = let_out(home, Chosen(ids=(first, second)), {first: {"amount": 1}})
+    [let] = let_out(home, RowSelection(ids=(first, second)), {first: {"amount": 1}})
     held_again = ids(home, delivery=let.delivery_id)[0]
-    let_out(home, Chosen(ids=(held_again,)), {held_again: {"amount": 2.125}})
+    let_out(home, RowSelection(ids=(held_again,)), {held_again: {"amount": 2.125}})
     [(stream,)] = home.ask(
         "SELECT stream_id::text FROM sluice.delivery WHERE delivery_id = %s", let.delivery_id
     )
@@ -230,7 +234,7 @@ def test_a_row_that_is_released_while_its_batch_is_replayed_is_not_held_once_mor
     planned = plan(home.place, home.pipeline(), Batches(deliveries=((1, 1),)))
 
     def let_it_out() -> None:
-        [row] = held_rows(home.dsn, "orders", Chosen(ids=(number,)))
+        [row] = held_rows(home.dsn, "orders", RowSelection(ids=(number,)))
         corrected = {number: {"amount": 5.0}}
         options: dict[str, Any] = {"who": "tests", "why": "corrected", "spark": home.spark}
         release(home.place, home.pipeline(), [row], corrected, **options)
@@ -248,7 +252,7 @@ def test_a_batch_without_rows_names_the_table_as_it_was_at_its_commit(home: Home
     number = ids(home, delivery=1, reason=NEGATIVE)[0]
     home.write("orders/empty.jsonl", "")
     with once_at(
-        Step.POINTER_DRAFTED, lambda: let_out(home, Chosen(ids=(number,)), {number: {"amount": 5.0}})
+        Step.POINTER_DRAFTED, lambda: let_out(home, RowSelection(ids=(number,)), {number: {"amount": 5.0}})
     ):
         home.run()
     newest = "SELECT kind, metadata_location FROM sluice.delivery ORDER BY commit_seq DESC LIMIT 1"
@@ -260,7 +264,7 @@ def test_a_batch_without_rows_names_the_table_as_it_was_at_its_commit(home: Home
 def test_of_two_releases_at_once_one_delivers(home: Home) -> None:
     two_batches(home)
     home.judge(*RULES[1:])
-    rows = held_rows(home.dsn, "orders", Chosen(delivery=1, reason=NEGATIVE))
+    rows = held_rows(home.dsn, "orders", RowSelection(delivery=1, reason=NEGATIVE))
     start, outcomes = threading.Barrier(2), []
 
     def one() -> None:
@@ -283,7 +287,7 @@ def test_of_two_releases_at_once_one_delivers(home: Home) -> None:
 
 def test_a_discarded_row_stays_on_record_and_is_not_released(home: Home) -> None:
     two_batches(home)
-    rows = held_rows(home.dsn, "orders", Chosen(reason=NEGATIVE))
+    rows = held_rows(home.dsn, "orders", RowSelection(reason=NEGATIVE))
     numbers = [one.quarantine_id for one in rows]
     assert discard(home.dsn, "orders", numbers, who="tests", why="a test of the vendor's") == 6
     with pytest.raises(NeedsPerson, match="no longer held"):
@@ -297,7 +301,7 @@ def test_a_discarded_row_stays_on_record_and_is_not_released(home: Home) -> None
 def test_a_replay_says_what_was_released_and_takes_it_along_when_told_to(home: Home) -> None:
     two_batches(home)
     number = ids(home, delivery=1, reason=NEGATIVE)[0]
-    let_out(home, Chosen(ids=(number,)), {number: {"amount": 1}})
+    let_out(home, RowSelection(ids=(number,)), {number: {"amount": 1}})
     said = plan(home.place, home.pipeline(), Batches(batches=(0, 0)))
     assert [one["released_from"] for one in said.releases] == [1]
     with pytest.raises(NeedsPerson, match="1 rows that these batches had held were released since"):
@@ -312,9 +316,9 @@ def test_a_replay_says_what_was_released_and_takes_it_along_when_told_to(home: H
 def test_a_replay_keeps_what_was_released_or_changes_nothing(home: Home) -> None:
     two_batches(home)
     first, second = ids(home, delivery=1, reason=NEGATIVE)[:2]
-    let_out(home, Chosen(ids=(first, second)), {first: {"amount": 1}})
+    let_out(home, RowSelection(ids=(first, second)), {first: {"amount": 1}})
     held_again = ids(home, reason=NEGATIVE)[-1]
-    let_out(home, Chosen(ids=(held_again,)), {held_again: {"amount": 2}})
+    let_out(home, RowSelection(ids=(held_again,)), {held_again: {"amount": 2}})
     said = plan(home.place, home.pipeline(), Batches(batches=(0, 0)))
     assert len(said.releases) == 2, "the second one let out what the first had held again"
     options: dict[str, Any] = {"who": "t", "releases": "keep", "spark": home.spark}
@@ -373,10 +377,10 @@ def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
 def test_another_try_of_an_airflow_run_releases_what_the_first_did_not_come_to(home: Home) -> None:
     two_batches(home)
     home.judge(*RULES[1:])
-    first = AirflowTry(
+    first = TaskTry(
         dag_id="orders", dag_run_id="r", task_id="run", try_number=1, run_type="manual", clear_number=0
     )
-    rows = held_rows(home.dsn, "orders", Chosen(delivery=1, reason=NEGATIVE))
+    rows = held_rows(home.dsn, "orders", RowSelection(delivery=1, reason=NEGATIVE))
     with tries.recorded(home.dsn, "orders", first) as became:
         release(home.place, home.pipeline(), rows, {}, who="ada", why="asked", spark=home.spark, began=became)
     numbers = ",".join(map(str, ids(home, status=None, reason=NEGATIVE)))

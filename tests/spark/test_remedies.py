@@ -22,7 +22,7 @@ from etl.common.errors import (
 )
 from etl.common.steps import Step
 from etl.delivery.batch import Receipt
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from tests import oracle
 from tests.oracle import Rows
 from tests.spark.runs import NEGATIVE, NO_CITY, RULES, UNIQUE, Home, Landed, Order, once_at, orders, rule
@@ -419,7 +419,7 @@ def test_a_landing_that_was_moved_with_its_files(home: Home) -> None:
     home.run()
     there = home.landing.rename(home.root / "elsewhere")
     settings = home.place.settings.model_copy(update={"landing": str(there)})
-    moved = replace(home, place=Place(settings=settings, services=home.place.services))
+    moved = replace(home, place=Workspace(settings=settings, services=home.place.services))
     with pytest.raises(
         CheckpointDamaged, match=r"The landing is now .*elsewhere, and 1 files were delivered from"
     ):

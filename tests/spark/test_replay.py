@@ -17,11 +17,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from etl.common.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
 from etl.common.steps import Step
 from etl.delivery.batch import Receipt
-from etl.ledger.quarantine import Chosen as Rows
+from etl.ledger.quarantine import RowSelection as Rows
 from etl.ledger.quarantine import discard, held_rows
 from etl.operations.maintenance.sweep import sweep
 from etl.operations.serving.read import catalog_properties, moment
-from etl.runs.replay.plan import Chosen, Plan, plan
+from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.replay import Replayed, replay
 from tests.spark.runs import (
     DECLARATION,
@@ -53,11 +53,11 @@ IN_THE_SWAP = (
 )
 
 
-def planned(home: Home, chosen: Chosen) -> Plan:
+def planned(home: Home, chosen: Selection) -> ReplayPlan:
     return plan(home.place, home.pipeline(), chosen)
 
 
-def again(home: Home, chosen: Chosen, **options: Any) -> Replayed:
+def again(home: Home, chosen: Selection, **options: Any) -> Replayed:
     return replay(
         home.place, home.pipeline(), planned(home, chosen), who="tests", spark=home.spark, **options
     )
@@ -77,7 +77,7 @@ def four_batches(home: Home) -> Landed:
 
 def test_batches_are_judged_anew_and_replaced_in_both_sinks_and_nothing_else_is(home: Home) -> None:
     four_batches(home)
-    chosen = Chosen(batches=(1, 2))
+    chosen = Selection(batches=(1, 2))
     others = home.ask("SELECT count(*), sum(id) FROM warehouse.orders WHERE _batch_id IN (0, 3)")
     home.judge(RULES[0], RULES[1], HELD_CITY)
     said = planned(home, chosen)
@@ -86,7 +86,7 @@ def test_batches_are_judged_anew_and_replaced_in_both_sinks_and_nothing_else_is(
     assert any("14 rows of PostgreSQL" in line for line in said.lines())
     one_batch = "as one batch: its share of held rows"
     assert any(one_batch in line for line in said.lines())
-    assert not any(one_batch in line for line in planned(home, Chosen(batches=(1, 1))).lines())
+    assert not any(one_batch in line for line in planned(home, Selection(batches=(1, 1))).lines())
 
     done = again(home, chosen).receipt
     assert done is not None
@@ -103,7 +103,7 @@ def test_batches_are_judged_anew_and_replaced_in_both_sinks_and_nothing_else_is(
 
 def test_the_stream_goes_on_after_its_newest_batch_was_replayed(home: Home) -> None:
     landed = four_batches(home)
-    again(home, Chosen(batches=(2, 3)))
+    again(home, Selection(batches=(2, 3)))
     assert home.run().batches == 0
     landed += home.land("orders/4.jsonl", orders(32, 8))
     assert home.run().batches == 1
@@ -113,8 +113,8 @@ def test_the_stream_goes_on_after_its_newest_batch_was_replayed(home: Home) -> N
 
 def test_a_replay_can_be_replayed_and_follows_what_took_a_batchs_place(home: Home) -> None:
     landed = four_batches(home)
-    first = again(home, Chosen(batches=(0, 1))).receipt
-    second = again(home, Chosen(batches=(0, 0))).receipt
+    first = again(home, Selection(batches=(0, 1))).receipt
+    second = again(home, Selection(batches=(0, 0))).receipt
     assert first is not None
     assert second is not None
     assert second.rows_in == 16, "batch 1 came with it, for one delivery has both"
@@ -132,7 +132,7 @@ def test_zero_rows_can_take_the_place_of_many(home: Home) -> None:
     four_batches(home)
     text = (home.root / "my pipelines" / "orders.py").read_text()
     home.declare(text=text.replace("return df.join(", 'return df.where("id < 8").join('))
-    done = again(home, Chosen(batches=(1, 3))).receipt
+    done = again(home, Selection(batches=(1, 3))).receipt
     assert done is not None
     assert (done.rows_in, done.files) == (0, 0)
     home.assert_one_history()
@@ -148,11 +148,11 @@ def test_a_changed_or_vanished_input_stops_a_replay_until_it_is_accepted(home: H
     gone.unlink()
     before = home.history()
     with pytest.raises(InputsChanged, match=r"2 of the inputs .* orders/2.jsonl is gone") as caught:
-        again(home, Chosen(batches=(1, 2)))
+        again(home, Selection(batches=(1, 2)))
     assert "--accept-changed" in caught.value.remedy
     assert home.history() == before
 
-    again(home, Chosen(batches=(1, 2)), accept_changed=True)
+    again(home, Selection(batches=(1, 2)), accept_changed=True)
     landed.orders = [order for order in landed.orders if not 8 <= (order.id or 0) < 24] + fewer
     home.assert_holds(landed)
     landed += home.land("orders/4.jsonl", orders(32, 8))
@@ -160,7 +160,7 @@ def test_a_changed_or_vanished_input_stops_a_replay_until_it_is_accepted(home: H
     home.assert_holds(landed)
     meanwhile = "The replay of orders changed nothing: its inputs are not as they were when it was planned"
     with once_at(Step.STAGED, changed.touch), pytest.raises(InputsChanged, match=meanwhile) as caught:
-        again(home, Chosen(batches=(0, 2)), accept_changed=True)
+        again(home, Selection(batches=(0, 2)), accept_changed=True)
     assert "the same replay again" in caught.value.remedy
     home.assert_holds(landed)
     home.assert_clean()
@@ -196,7 +196,7 @@ def counts(home: Home) -> Counter[Any]:
 
 
 def test_a_replay_whose_inputs_can_not_all_be_read_takes_no_row_out_of_a_sink(home: Home) -> None:
-    before, history, chosen = drifted(home), home.history(), Chosen(batches=(0, 1))
+    before, history, chosen = drifted(home), home.history(), Selection(batches=(0, 1))
     assert before.total() == 1000
     old = home.uri("g/0.csv")
     said = planned(home, chosen)
@@ -238,28 +238,28 @@ def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
     home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
     base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
     hours = (base + dt.timedelta(hours=7), base + dt.timedelta(hours=9, minutes=30))
-    said = planned(home, Chosen(interval=hours))
+    said = planned(home, Selection(interval=hours))
     assert [one["batch_id"] for one in said.deliveries] == [0, 1]
     assert "  13 rows of these outside of the interval, which come again as well" in "\n".join(said.lines())
-    again(home, Chosen(interval=hours))
+    again(home, Selection(interval=hours))
     home.assert_holds(landed)
     for column in ("shop", "nosuch"):
         home.declare(text=text.replace('suite="orders",', f'suite="orders", interval="{column}",'))
         with pytest.raises(
             SetupError, match=f"interval='{column}', which is no column of warehouse.orders with"
         ):
-            planned(home, Chosen(interval=hours))
+            planned(home, Selection(interval=hours))
     home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
     nowhere = (base - dt.timedelta(days=2), base - dt.timedelta(days=1))
-    nothing = again(home, Chosen(interval=nowhere))
+    nothing = again(home, Selection(interval=nowhere))
     assert nothing.receipt is None
     assert "nothing to do" in next(nothing.plan.lines())
 
 
-def hours(first: float, end: float) -> Chosen:
+def hours(first: float, end: float) -> Selection:
     """The interval of so many hours after the first order."""
     base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
-    return Chosen(interval=(base + dt.timedelta(hours=first), base + dt.timedelta(hours=end)))
+    return Selection(interval=(base + dt.timedelta(hours=first), base + dt.timedelta(hours=end)))
 
 
 def test_an_interval_finds_held_rows_too_and_todays_suite_delivers_them(home: Home) -> None:
@@ -299,7 +299,7 @@ def test_rows_that_todays_transform_moves_over_an_intervals_edges_are_there_once
     home.declare(text=text)
     base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
     interval = (base + dt.timedelta(hours=9), base + dt.timedelta(hours=23))
-    done = again(home, Chosen(interval=interval))
+    done = again(home, Selection(interval=interval))
     assert [one["batch_id"] for one in done.plan.deliveries] == [1, 2]
     assert home.ask(records) == before
     within = "SELECT id FROM warehouse.orders WHERE at >= %s AND at < %s ORDER BY id"
@@ -318,10 +318,10 @@ def test_an_interval_by_paths_names_every_delivery_that_read_such_a_file(home: H
     home.run()
     landed += home.land("orders/dt=2024-02-29/later.jsonl", orders(80, 8))  # left to the stream
     day = (dt.datetime(2024, 2, 29, 6, tzinfo=dt.UTC), dt.datetime(2024, 3, 1, tzinfo=dt.UTC))
-    said = planned(home, Chosen(interval=day))
+    said = planned(home, Selection(interval=day))
     assert [one["batch_id"] for one in said.deliveries] == [1, 3]
     assert said.besides == {"file": 0}
-    again(home, Chosen(interval=day))
+    again(home, Selection(interval=day))
     home.run()
     home.assert_holds(landed)
     home.assert_clean()
@@ -329,7 +329,7 @@ def test_an_interval_by_paths_names_every_delivery_that_read_such_a_file(home: H
 
 def test_of_two_replays_of_one_batch_one_takes_place(home: Home) -> None:
     landed = four_batches(home)
-    said = planned(home, Chosen(batches=(1, 1)))
+    said = planned(home, Selection(batches=(1, 1)))
     pipeline = home.pipeline()
     replay(home.place, pipeline, said, who="one", spark=home.spark)
     before = home.history()
@@ -348,7 +348,7 @@ def test_a_replay_and_the_stream_do_not_disturb_each_other(home: Home) -> None:
     replays: list[Replayed] = []
 
     def meanwhile(receipt: Receipt) -> None:
-        replays.append(again(home, Chosen(batches=(receipt.batch_id - 4, receipt.batch_id - 4))))
+        replays.append(again(home, Selection(batches=(receipt.batch_id - 4, receipt.batch_id - 4))))
 
     done = home.run(progress=meanwhile)
     assert (done.batches, len(replays)) == (2, 2)
@@ -360,7 +360,7 @@ def test_the_stream_may_deliver_while_a_replay_is_staged(home: Home) -> None:
     landed = four_batches(home)
     landed += home.land("orders/4.jsonl", orders(32, 8))
     with once_at(Step.POINTER_DRAFTED, home.run):
-        again(home, Chosen(batches=(0, 3)))
+        again(home, Selection(batches=(0, 3)))
     home.assert_holds(landed)
     home.assert_clean()
     chain = home.ask("SELECT delivery_id, manifest FROM sluice.delivery ORDER BY commit_seq")
@@ -394,9 +394,9 @@ def test_an_error_at_any_step_changes_nothing_and_the_next_try_replaces_all(home
     landed += home.land("orders/1.jsonl", orders(8, 8, negative=[9]))
     home.run()
     with failing_at(step):
-        again(home, Chosen(batches=(0, 1)))
+        again(home, Selection(batches=(0, 1)))
     home.assert_holds(landed)
-    again(home, Chosen(batches=(0, 1)))
+    again(home, Selection(batches=(0, 1)))
     home.assert_holds(landed)
     assert home.ask("SELECT count(*) FROM sluice.delivery WHERE live") == [(1,)]
 
@@ -429,13 +429,13 @@ def three_replaced(home: Home) -> list[int]:
 def test_of_a_replace_sink_the_newest_delivery_alone_can_be_replayed(home: Home) -> None:
     numbers = three_replaced(home)
     replaced_by(home, 9, 10, 11)
-    for older in (Chosen(deliveries=((numbers[0], numbers[0]),)), Chosen(batches=(0, 2))):
+    for older in (Selection(deliveries=((numbers[0], numbers[0]),)), Selection(batches=(0, 2))):
         with pytest.raises(SetupError, match=f"only the newest, delivery {numbers[2]}, is in force"):
             again(home, older)
     assert planned(home, hours(0, 1)).numbers == [], "what it held is no longer in force"
     assert planned(home, hours(0, 9)).numbers == numbers[2:], "of which it held a row"
     home.judge()
-    again(home, Chosen(deliveries=((numbers[2], numbers[2]),)))
+    again(home, Selection(deliveries=((numbers[2], numbers[2]),)))
     replaced_by(home, 8, 9, 10, 11)
     home.land("orders/3.jsonl", orders(12, 4))
     home.run()
@@ -452,7 +452,7 @@ def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_em
     home.land("orders/4.jsonl", orders(20, 4))
     gave_way = "took the place of all before it while the replay was under way"
     with once_at(Step.POINTER_DRAFTED, home.run), pytest.raises(NeedsPerson, match=gave_way):
-        again(home, Chosen(deliveries=((numbers[-1], numbers[-1]),)))
+        again(home, Selection(deliveries=((numbers[-1], numbers[-1]),)))
     replaced_by(home, 20, 21, 22, 23)
 
 
@@ -509,7 +509,7 @@ def test_the_table_of_before_a_replay_stays_readable(home: Home) -> None:
 
     before, snapshot = rows(), newest(home)
     home.judge(RULES[0], RULES[1], HELD_CITY)
-    again(home, Chosen(batches=(1, 2)))
+    again(home, Selection(batches=(1, 2)))
     sweep(home.place, home.pipeline())
     assert rows(snapshot) == before
     assert newest(home) != snapshot

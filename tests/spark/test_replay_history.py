@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from etl.common.errors import CheckpointDamaged, CheckpointLost, InputsChanged
-from etl.common.paths import uri_of
+from etl.common.paths import to_uri
 from etl.common.steps import Step
 from etl.pipeline import Append, Files, Pipeline
-from etl.runs.recovery.lost_deliveries import Lost, again
-from etl.runs.replay.plan import Chosen, Plan, plan
+from etl.runs.recovery.lost_deliveries import LostDelivery, again
+from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.replay import Replayed, replay
-from etl.sources.cutoff import BeforeStart
+from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_of
 from tests.spark.runs import DECLARATION, Home, Landed, once_at, orders
 
@@ -40,9 +40,9 @@ def land(home: Home, day: int, name: str = "a", start: int = 0) -> Landed:
     return home.land(path, orders(first, 8, negative=[first + 1]), ["{broken"])
 
 
-def planned(home: Home, *days: int) -> Plan:
+def planned(home: Home, *days: int) -> ReplayPlan:
     interval = (DAYS[min(days)], DAYS[max(days)] + dt.timedelta(days=1))
-    return plan(home.place, home.pipeline(), Chosen(interval=interval))
+    return plan(home.place, home.pipeline(), Selection(interval=interval))
 
 
 def load(home: Home, *days: int) -> Replayed:
@@ -156,14 +156,14 @@ def test_older_history_does_not_cover_what_is_newer_in_an_upsert_sink(home: Home
 def test_what_a_lost_load_had_is_named() -> None:
     inputs = [{"path": "orders/dt=2024-02-26/a.jsonl"}]
     manifest = {"pipeline": "orders", "delivery_id": 7, "kind": "replay", "supersedes": [], "inputs": inputs}
-    told = again(Lost(manifest=manifest, uri="", whole=True), {}, set())
+    told = again(LostDelivery(manifest=manifest, uri="", whole=True), {}, set())
     assert "dt=2024-02-26/a.jsonl: `sluice replay orders --interval START END`" in told
 
 
 def test_what_lost_replays_had_replaced_is_named_as_it_is_now() -> None:
-    def lost(number: int, kind: str, **more: Any) -> Lost:
+    def lost(number: int, kind: str, **more: Any) -> LostDelivery:
         manifest = {"pipeline": "orders", "delivery_id": number, "kind": kind, "inputs": [], "supersedes": []}
-        return Lost(manifest=manifest | more, uri="", whole=True)
+        return LostDelivery(manifest=manifest | more, uri="", whole=True)
 
     both = {"supersedes": [3, 4, 6], "inputs": [{"path": "old"}, {"path": "new"}]}
     all_lost = [
@@ -209,9 +209,9 @@ def test_spark_leaves_out_exactly_the_files_that_are_not_on_record(
     spark: SparkSession, template: str, landing: str
 ) -> None:
     start = dt.datetime(2024, 2, 28)  # noqa: DTZ001 - in UTC, as a declaration may have it
-    before = BeforeStart.of(_pipeline(template, start))
+    before = StartCutoff.of(_pipeline(template, start))
     assert before is not None
-    uris = [uri_of(path) for path in PATHS]
+    uris = [to_uri(path) for path in PATHS]
     frame = spark.createDataFrame([(uri,) for uri in uris], "uri string")
     found = {row.uri for row in frame.where(before.column(F.col("uri"), landing)).collect()}
     assert found == {uri for uri in uris if before.has(path_of(uri, landing))}

@@ -16,10 +16,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from etl.common.errors import NeedsPerson
 from etl.common.steps import Step
 from etl.delivery import spark_change_log
-from etl.ledger.quarantine import Chosen as Held
+from etl.ledger.quarantine import RowSelection as Held
 from etl.ledger.quarantine import held_rows
 from etl.operations.serving.read import catalog_properties
-from etl.runs.replay.plan import Chosen, Plan, plan
+from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
 from tests import oracle
@@ -65,14 +65,16 @@ class Levels:
         assert self.home.run("levels").batches == 1
         self.live.append((self.newest_delivery, levels))
 
-    def planned(self, first: int, last: int) -> Plan:
-        return plan(self.home.place, self.home.pipeline("levels"), Chosen(deliveries=((first, last),)))
+    def planned(self, first: int, last: int) -> ReplayPlan:
+        return plan(self.home.place, self.home.pipeline("levels"), Selection(deliveries=((first, last),)))
 
     def replay(self, first: int, last: int, levels: Sequence[Level]) -> None:
         """Replay deliveries by their numbers, which now have these levels in the file of the first."""
         self.replay_planned(self.planned(first, last), levels)
 
-    def replay_planned(self, said: Plan, levels: Sequence[Level], *, accept_changed: bool = True) -> None:
+    def replay_planned(
+        self, said: ReplayPlan, levels: Sequence[Level], *, accept_changed: bool = True
+    ) -> None:
         home, pipeline = self.home, self.home.pipeline("levels")
         again = said.change(None, accept_changed=False, who="tests", why="")
         replay(home.place, pipeline, said, who="tests", accept_changed=accept_changed, spark=home.spark)
@@ -256,7 +258,7 @@ def test_a_replay_that_needs_an_object_that_is_gone_names_the_deliveries_to_be_r
     said = plan(
         levels.home.place,
         levels.home.pipeline("levels"),
-        Chosen(deliveries=((first, first), (third, third))),
+        Selection(deliveries=((first, first), (third, third))),
     )
     levels.replay_planned(said, [*brought, level("a", 9), level("c", 9)])
     levels.assert_rebuilt()
@@ -281,7 +283,7 @@ def test_a_release_of_which_the_object_is_gone_is_replayed_by_what_had_held_its_
     with pytest.raises(NeedsPerson) as refused:
         levels.replay(last, last, [])
     assert f"--deliveries {first},{last} --accept-changed --releases drop" in refused.value.remedy
-    said = plan(home.place, pipeline, Chosen(deliveries=((first, first), (last, last))))
+    said = plan(home.place, pipeline, Selection(deliveries=((first, first), (last, last))))
     replay(home.place, pipeline, said, who="tests", accept_changed=True, releases="drop", spark=home.spark)
     found = home.reader("levels").in_postgres(system=())
     assert found == Rows(one.row[:3] for one in (level("a", 5, -1), level("b", 5), level("c", 9)))
@@ -479,9 +481,9 @@ def test_an_interval_names_deliveries_by_their_changes_whatever_the_table_has_of
     levels.deliver(2, [level("a", 12), level("c", 12)])  # of 5 the table has no row now
     pipeline = replace(levels.home.pipeline("levels"), interval="at")
 
-    def named(first: int, end: int) -> Plan:
+    def named(first: int, end: int) -> ReplayPlan:
         moments = (dt.datetime.fromtimestamp((START + at) / 1e6, dt.UTC) for at in (first, end))
-        return plan(levels.home.place, pipeline, Chosen(interval=(next(moments), next(moments))))
+        return plan(levels.home.place, pipeline, Selection(interval=(next(moments), next(moments))))
 
     batches = [
         [one["batch_id"] for one in named(*span).deliveries] for span in ((5, 9), (9, 12), (6, 9), (12, 13))

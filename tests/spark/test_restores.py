@@ -15,7 +15,7 @@ from etl.common import steps
 from etl.common.errors import Fenced, LedgerBehind, SluiceError
 from etl.common.steps import Step
 from etl.delivery.batch import Receipt
-from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from tests.spark.backups import Backup
 from tests.spark.runs import Home, Landed, orders
@@ -68,7 +68,7 @@ def test_a_replay_that_the_database_lost_is_named_and_the_batches_around_it_come
     backup.take()
     landed += home.land("orders/b.jsonl", orders(10, 6))
     home.run()
-    chosen = plan(home.place, home.pipeline(), Chosen(batches=(0, 0)))
+    chosen = plan(home.place, home.pipeline(), Selection(batches=(0, 0)))
     replay(home.place, home.pipeline(), chosen, who="tests", spark=home.spark)
     landed += home.land("orders/c.jsonl", orders(20, 6))
     home.run()
@@ -140,7 +140,7 @@ def test_a_database_that_went_back_together_with_the_checkpoint_is_noticed(
     refused = home.sluice("run", "orders")
     assert refused.returncode == 4, refused.stderr
     assert "next: `sluice recover orders`" in refused.stderr
-    chosen = plan(home.place, home.pipeline(), Chosen(batches=(0, 0)))
+    chosen = plan(home.place, home.pipeline(), Selection(batches=(0, 0)))
     with pytest.raises(LedgerBehind):
         replay(home.place, home.pipeline(), chosen, who="tests", spark=home.spark)
     assert len(home.recover().put_back) == 2

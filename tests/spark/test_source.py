@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from etl.common.errors import InputsChanged, NeedsPerson, SetupError
-from etl.common.paths import place
+from etl.common.paths import to_path
 from etl.common.record_columns import MALFORMED_COLUMN, RAW, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.operations.datasets.flights import land_flights, parse_days
@@ -166,7 +166,7 @@ def test_each_csv_line_is_one_row_or_malformed(spark: SparkSession, tmp_path: Pa
     assert sorted(str(row["s"]) for row in found.rows) == sorted(["x", 'a "b", c', "None", "a b"] * 2)
     assert found.counted == [{"rows": 2 * len(GOOD_CSV + BAD_CSV), "malformed": 2 * len(BAD_CSV)}]
     files = {str(tmp_path / "in" / name) for name in ("a.csv", "b.csv.gz")}
-    assert {place(path) for _, path in found.malformed} == files
+    assert {to_path(path) for _, path in found.malformed} == files
 
 
 def test_json_that_is_not_utf_8_is_malformed(spark: SparkSession, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from etl.operations.serving.read import catalog_properties
 from etl.operations.suites.what_if import what_if
 from etl.pipelines.device_alerts import device_alerts
 from etl.quality.rules import suite_path
-from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from etl.spark import state_plan
 from etl.spark.session import SHUFFLES, setting
@@ -411,7 +411,7 @@ def test_no_batch_is_replayed_by_itself(home: Home) -> None:
     land(home, 0, taps.taps(1, 5, seed=8)[0])
     declare(home)
     home.run(NAME)
-    planned = plan(home.place, home.pipeline(NAME), Chosen(deliveries=((1, 1),)))
+    planned = plan(home.place, home.pipeline(NAME), Selection(deliveries=((1, 1),)))
     assert any("refused" in line and "keeps state" in line for line in planned.lines())
     with pytest.raises(SetupError, match="keeps state between batches") as refused:
         replay(home.place, home.pipeline(NAME), planned, who="a test", spark=home.spark)

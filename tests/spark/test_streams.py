@@ -13,7 +13,7 @@ import pytest
 
 from etl.common.errors import CheckpointLost, InputsDoubled, SetupError
 from etl.delivery.batch import Receipt
-from etl.runs.replay.plan import Chosen, plan
+from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from tests.oracle import Rows
 from tests.spark import taps
@@ -227,7 +227,7 @@ def test_a_join_with_an_empty_lookup_still_holds_what_is_malformed(home: Home) -
     home.write(f"{NAME}/001.jsonl", '{"phone": broken\n')
     summary = home.run(NAME)
     assert (summary.batches, summary.delivered, summary.malformed) == (2, 0, 1)
-    planned = plan(home.place, home.pipeline(NAME), Chosen(deliveries=((1, 2),)))
+    planned = plan(home.place, home.pipeline(NAME), Selection(deliveries=((1, 2),)))
     replay(home.place, home.pipeline(NAME), planned, who="a test", spark=home.spark)
     assert home.ask("SELECT kind, delivered, malformed FROM sluice.delivery WHERE live") == [("replay", 0, 1)]
     assert home.ask("SELECT raw FROM sluice.quarantine WHERE status = 'held'") == [('{"phone": broken',)]

@@ -14,7 +14,7 @@ import pytest
 import etl
 from etl.cli.suites import show
 from etl.common.errors import SetupError, TableRefused
-from etl.ledger.quarantine import Chosen, held_rows
+from etl.ledger.quarantine import RowSelection, held_rows
 from etl.operations.suites.try_out import Tried, try_out
 from etl.pipeline import Upsert
 from etl.runs.replay.release import release
@@ -82,7 +82,7 @@ def test_a_text_that_is_not_utf_8_is_shown_as_it_is_held(home: Home) -> None:
     assert said.held_rows == [(["postgres_encoding(line)"], ("br\\xe4ken",))]
     home.columns = pa.schema([("line", pa.string())])
     assert home.run("lines").reasons == {"postgres_encoding(line)": 1}
-    held, lines = held_rows(home.dsn, "lines", Chosen()), home.pipeline("lines")
+    held, lines = held_rows(home.dsn, "lines", RowSelection()), home.pipeline("lines")
     with pytest.raises(SetupError, match="kept with other text than was read: bytes of line are no UTF-8"):
         release(home.place, lines, held, {}, who="tests", why="so", spark=home.spark)
     right = {held[0].quarantine_id: {"line": "bräken"}}

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from etl.common.errors import ContractBroken, SetupError
 from etl.common.settings import Settings
-from etl.ledger.quarantine import Chosen
+from etl.ledger.quarantine import RowSelection
 from etl.ledger.quarantine import held_rows as held_rows_of
 from etl.operations.suites.what_if import BatchChange, WhatIf, what_if
 from etl.runs.replay.release import release
@@ -149,7 +149,7 @@ def assert_crossings(batch: BatchChange, then: dict[int, list[str]], now: dict[i
 
 def test_the_suite_in_force_changes_nothing_and_a_release_is_no_batch(home: Home) -> None:
     deliver_three_batches(home)
-    rows = held_rows_of(home.dsn, "orders", Chosen(reason=NEGATIVE, limit=1))
+    rows = held_rows_of(home.dsn, "orders", RowSelection(reason=NEGATIVE, limit=1))
     corrected = {rows[0].quarantine_id: {"amount": 1.0}}
     release(home.place, home.pipeline(), rows, corrected, who="t", why="t", spark=home.spark)
     streamed = home.ask("SELECT delivery_id FROM sluice.delivery WHERE kind = 'stream' ORDER BY commit_seq")

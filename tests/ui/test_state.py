@@ -13,9 +13,9 @@ import pytest
 from etl.airflow.pages import pages
 from etl.airflow.pages.records import PipelineRow, reading, standings
 from etl.airflow.pages.render import STATES, Frame
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import ContractBroken
-from etl.common.outcome import Ending
+from etl.common.outcome import RunOutcome
 from etl.common.statements import SQL_FOLDER
 from etl.ledger import leases
 from etl.operations.control.decide import record_decision
@@ -125,8 +125,8 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
     critical = failed(Severity.CRITICAL, about_rows=True)
     with pytest.raises(ContractBroken):
         at.deliver(ROWS, (1,), judged=critical)
-    with session(at.dsn) as cursor:
-        leases.end_run(cursor, at.session.lease, Ending(outcome="ContractBroken"))
+    with transaction(at.dsn) as cursor:
+        leases.end_run(cursor, at.session.lease, RunOutcome(outcome="ContractBroken"))
         leases.give_lease_back(cursor, at.session.lease)
     stopped = stands(at)
     assert (stopped.shown, stopped.state, stopped.stop_batch) == ("stopped", "good", 1)
@@ -164,8 +164,8 @@ def test_the_page_of_a_batch_that_stops_once_more_says_why_its_decision_no_longe
 @pytest.mark.parametrize("outcome", ["InputsDoubled", "OffsetsGone", "CommitTooLong"])
 def test_an_end_that_needs_a_new_checkpoint_is_recovered_from(at: Delivering, outcome: str) -> None:
     at.deliver(ROWS)
-    with session(at.dsn) as cursor:
-        leases.end_run(cursor, at.session.lease, Ending(outcome=outcome))
+    with transaction(at.dsn) as cursor:
+        leases.end_run(cursor, at.session.lease, RunOutcome(outcome=outcome))
         leases.give_lease_back(cursor, at.session.lease)
     assert stands(at).standing.next == "sluice recover events"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from etl.common.errors import SetupError
-from etl.common.paths import place, shown, uri_of
+from etl.common.paths import shown, to_path, to_uri
 from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Append, Files, Pipeline
-from etl.sources.cutoff import left_out
+from etl.sources.cutoff import before_start
 from etl.sources.evidence import changed, look, uri_at
 from etl.sources.landing import files_there, source_of
 
@@ -100,7 +100,7 @@ def test_a_changed_input_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/a b/%20/ü+&=.json", "s3a://bucket/a b/{x}[1].json"])
 def test_a_place_and_its_uri_are_two_names_of_one_file(name: str) -> None:
-    assert place(uri_of(name)) == name
+    assert to_path(to_uri(name)) == name
 
 
 # By `new URI("file", "", "/l/" + name, null, null)` of Java 17.
@@ -120,8 +120,8 @@ BY_JAVA = {
 
 @pytest.mark.parametrize("name", BY_JAVA)
 def test_a_name_is_encoded_as_java_encodes_it(name: str) -> None:
-    assert uri_of(f"/l/{name}") == f"file:///l/{BY_JAVA[name]}"
-    assert place(f"file:///l/{BY_JAVA[name]}") == f"/l/{name}"
+    assert to_uri(f"/l/{name}") == f"file:///l/{BY_JAVA[name]}"
+    assert to_path(f"file:///l/{BY_JAVA[name]}") == f"/l/{name}"
 
 
 def put(root: Path, *names: str) -> None:
@@ -187,8 +187,8 @@ def test_a_replay_of_history_refuses_a_name_that_is_no_utf_8_and_a_first_run_nee
         interval="dt={interval:%Y-%m-%d}",
         start=dt.date(2013, 1, 3),
     )
-    assert [one.path for one in left_out(declared, str(tmp_path))] == ["x/dt=2013-01-01/a.csv"]
+    assert [one.path for one in before_start(declared, str(tmp_path))] == ["x/dt=2013-01-01/a.csv"]
     first, second, third = (dt.datetime(2013, 1, day, tzinfo=dt.UTC) for day in (1, 2, 3))
     with pytest.raises(SetupError, match=r"no UTF-8: x/dt=2013-01-01/caf\\xe9\.csv"):
-        left_out(declared, str(tmp_path), (first, second))
-    assert left_out(declared, str(tmp_path), (second, third)) == []
+        before_start(declared, str(tmp_path), (first, second))
+    assert before_start(declared, str(tmp_path), (second, third)) == []

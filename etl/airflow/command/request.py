@@ -22,20 +22,20 @@ import time
 from typing import TYPE_CHECKING
 
 from etl.airflow.command import tries
-from etl.airflow.task_try import AirflowTry
+from etl.airflow.task_try import TaskTry
 from etl.common.errors import SetupError
-from etl.common.number_ranges import spans, written
-from etl.ledger.quarantine import Chosen as Rows
+from etl.common.number_ranges import format_ranges, parse_ranges
+from etl.ledger.quarantine import RowSelection as Rows
 from etl.ledger.quarantine import held_rows, require_held
 from etl.pipeline.dag_names import replays_of
 from etl.pipeline.intervals import named_interval
-from etl.runs.follow import Stay
+from etl.runs.follow import RunControl
 from etl.runs.replay import release, replay
-from etl.runs.replay.plan import Chosen, Plan, keep_or_drop, plan
+from etl.runs.replay.plan import ReplayPlan, Selection, keep_or_drop, plan
 from etl.runs.replay.replay import Remedies
 from etl.runs.run import run as run_stream
 from etl.runs.summary import STOPPED, Progress, Summary
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,29 +52,29 @@ RELEASE = "Release held rows"
 OVERRIDE = "Override parameters on existing runs"
 
 
-def run_asked(
-    place: Place,
+def run_requested(
+    workspace: Workspace,
     pipeline: Pipeline,
-    asked: AirflowTry | None,
+    asked: TaskTry | None,
     progress: Progress,
     say: Callable[[str], None],
-    stay: Stay,
+    stay: RunControl,
 ) -> Summary:
     """Do what the Airflow try asks for.
 
     With None nobody but a person asks, and the stream's next batches are delivered.
     """
     if asked is None:
-        return run_stream(place, pipeline, progress=progress, stay=stay)
-    dsn = place.services.postgres
+        return run_stream(workspace, pipeline, progress=progress, stay=stay)
+    dsn = workspace.services.postgres
     with tries.recorded(
         dsn, pipeline.name, asked, lambda: STOPPED if stay.by_signal else tries.DONE
     ) as became:
         if asked.release:
             stay.beside = release.GIVEN_UP
-            summary = _release(place, pipeline, asked, progress, became, stay)
-        elif (chosen := meant(place, pipeline, asked)) is None:
-            summary = run_stream(place, pipeline, progress=progress, began=became, stay=stay)
+            summary = _release(workspace, pipeline, asked, progress, became, stay)
+        elif (chosen := meant(workspace, pipeline, asked)) is None:
+            summary = run_stream(workspace, pipeline, progress=progress, began=became, stay=stay)
         elif (before := tries.replayed_before(dsn, asked)) is not None:
             say(
                 f"an earlier try of this run has replayed {chosen.words()}: nothing is left to do but to tell of it"
@@ -82,7 +82,7 @@ def run_asked(
             summary = Summary(pipeline=pipeline.name, stream=before, run=before)
         else:
             stay.beside = replay.GIVEN_UP
-            summary = _replay(place, pipeline, asked, chosen, progress, say, became)
+            summary = _replay(workspace, pipeline, asked, chosen, progress, say, became)
         if summary.run or asked.release:  # of a release an earlier try may have done all
             found = tries.untold(dsn, pipeline.name, asked)
             summary.unreported, summary.snapshot_id = found.deliveries, found.snapshot_id
@@ -92,21 +92,21 @@ def run_asked(
 
 
 def _replay(
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
-    asked: AirflowTry,
-    chosen: Chosen,
+    asked: TaskTry,
+    chosen: Selection,
     progress: Progress,
     say: Callable[[str], None],
     became: Became,
 ) -> Summary:
     """Deliver the chosen deliveries again, in their own place; say first what will be replaced."""
     started = time.monotonic()
-    planned = plan(place, pipeline, chosen)
+    planned = plan(workspace, pipeline, chosen)
     for line in planned.lines():
         say(line)
     done = replay.replay(
-        place,
+        workspace,
         pipeline,
         planned,
         who=asked.who or WHO,
@@ -125,12 +125,12 @@ def _replay(
     return summary
 
 
-def _in_the_form(pipeline: Pipeline, asked: AirflowTry, chosen: Chosen, planned: Plan) -> Remedies:
+def _in_the_form(pipeline: Pipeline, asked: TaskTry, chosen: Selection, planned: ReplayPlan) -> Remedies:
     """Make the remedies: a new run whose form names the same deliveries.
 
     That works for whatever asked for this run.
     """
-    name, deliveries = planned.pipeline, written(planned.numbers)
+    name, deliveries = planned.pipeline, format_ranges(planned.numbers)
     same, fields = f"--deliveries {deliveries}", f'"{DELIVERIES}" {deliveries}'
     if chosen.interval:  # which has history with it
         start, end = (one.isoformat() for one in chosen.interval)
@@ -158,13 +158,18 @@ def _dag(pipeline: Pipeline) -> str:
 
 
 def _release(
-    place: Place, pipeline: Pipeline, asked: AirflowTry, progress: Progress, became: Became, stay: Stay
+    workspace: Workspace,
+    pipeline: Pipeline,
+    asked: TaskTry,
+    progress: Progress,
+    became: Became,
+    stay: RunControl,
 ) -> Summary:
     """Release the rows that the form names, each once.
 
     Rows that an earlier try of the same run released are done, and are not released again.
     """
-    started, dsn, ids = time.monotonic(), place.services.postgres, _numbers(asked)
+    started, dsn, ids = time.monotonic(), workspace.services.postgres, _numbers(asked)
     summary = Summary(pipeline=pipeline.name, stream="", run="", released=list(ids))
 
     def began(run_id: str) -> None:
@@ -179,7 +184,7 @@ def _release(
     if left:
         who, why = asked.who or WHO, asked.why or _why(asked)
         released = release.release(
-            place, pipeline, left, {}, who=who, why=why, progress=progress, began=began, stay=stay
+            workspace, pipeline, left, {}, who=who, why=why, progress=progress, began=began, stay=stay
         )
         for receipt in released:
             summary.add(receipt)
@@ -187,7 +192,7 @@ def _release(
     return summary
 
 
-def _numbers(asked: AirflowTry) -> tuple[int, ...]:
+def _numbers(asked: TaskTry) -> tuple[int, ...]:
     how = (asked.releases, asked.accept_changed, asked.accept_unreadable)
     if any((asked.deliveries, asked.start, asked.end, *how)):
         raise SetupError(
@@ -200,7 +205,7 @@ def _numbers(asked: AirflowTry) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(one) for one in (asked.release or "").split(",")))
 
 
-def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
+def meant(workspace: Workspace, pipeline: Pipeline, asked: TaskTry) -> Selection | None:
     """Return the deliveries to be replayed, or None where the stream's next batches are asked for.
 
     Raises SetupError where the form contradicts itself or asks for nothing that this DAG does.
@@ -208,10 +213,10 @@ def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
     if asked.deliveries or asked.start or asked.end:
         return _named(asked)
     if asked.run_type == "backfill":
-        return Chosen(interval=_interval(pipeline, asked))
-    runs = tries.runs_before_clear(place.services.postgres, asked) if asked.clear_number else ()
+        return Selection(interval=_interval(pipeline, asked))
+    runs = tries.runs_before_clear(workspace.services.postgres, asked) if asked.clear_number else ()
     if runs:
-        return Chosen(runs=runs)
+        return Selection(runs=runs)
     if asked.releases or asked.accept_changed or asked.accept_unreadable:
         raise SetupError(
             "The form says how to replay, and names nothing that is to be replayed",
@@ -226,19 +231,19 @@ def meant(place: Place, pipeline: Pipeline, asked: AirflowTry) -> Chosen | None:
     return None
 
 
-def _named(asked: AirflowTry) -> Chosen:
+def _named(asked: TaskTry) -> Selection:
     if asked.deliveries and (asked.start or asked.end):
         raise SetupError("The form names deliveries and an interval", remedy="ask for one at a time")
     if asked.deliveries:
-        return Chosen(deliveries=spans("deliveries", asked.deliveries))
+        return Selection(deliveries=parse_ranges("deliveries", asked.deliveries))
     if not (asked.start and asked.end):
         raise SetupError(
             "The form names one end of an interval alone", remedy=f'fill in "{START}" and "{END}"'
         )
-    return Chosen(interval=named_interval("interval", asked.start, asked.end))
+    return Selection(interval=named_interval("interval", asked.start, asked.end))
 
 
-def _interval(pipeline: Pipeline, asked: AirflowTry) -> tuple[dt.datetime, dt.datetime]:
+def _interval(pipeline: Pipeline, asked: TaskTry) -> tuple[dt.datetime, dt.datetime]:
     if asked.interval_start is None or asked.interval_end is None:
         raise SetupError(
             f"The backfill of {pipeline.name} has no interval",
@@ -247,6 +252,6 @@ def _interval(pipeline: Pipeline, asked: AirflowTry) -> tuple[dt.datetime, dt.da
     return dt.datetime.fromisoformat(asked.interval_start), dt.datetime.fromisoformat(asked.interval_end)
 
 
-def _why(asked: AirflowTry) -> str:
+def _why(asked: TaskTry) -> str:
     cleared = f", cleared {asked.clear_number} times" if asked.clear_number else ""
     return f"{asked.run_type} run {asked.dag_run_id} of {asked.dag_id}{cleared}"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import psycopg2
 
-from etl.airflow.task_try import AirflowTry
-from etl.common.database import migrate, rows, run, session
+from etl.airflow.task_try import TaskTry
+from etl.common.database import execute, migrate, rows, transaction
 from etl.common.errors import SluiceError
 from etl.pipeline.dag_names import replays_of
 
@@ -28,7 +28,7 @@ Became = Callable[[str], None]  # told the run's id, once it has the lease
 
 @contextmanager
 def recorded(
-    dsn: str, pipeline: str, asked: AirflowTry, how: Callable[[], str] = lambda: DONE
+    dsn: str, pipeline: str, asked: TaskTry, how: Callable[[], str] = lambda: DONE
 ) -> Iterator[Became]:
     """Keep the record of `asked` around what is done for it; yield a function that notes the run's id.
 
@@ -37,16 +37,16 @@ def recorded(
     """
     values = dataclasses.asdict(asked)
     migrate(dsn)
-    with session(dsn) as cursor:
-        run(cursor, "ledger", "begin_airflow_try", {**values, "pipeline": pipeline})
+    with transaction(dsn) as cursor:
+        execute(cursor, "ledger", "begin_airflow_try", {**values, "pipeline": pipeline})
 
     def became(run_id: str) -> None:
-        with session(dsn) as cursor:
-            run(cursor, "ledger", "airflow_try_runs", {**values, "run": run_id})
+        with transaction(dsn) as cursor:
+            execute(cursor, "ledger", "airflow_try_runs", {**values, "run": run_id})
 
     def end(outcome: str) -> None:
-        with session(dsn) as cursor:
-            run(cursor, "ledger", "end_airflow_try", {**values, "outcome": outcome})
+        with transaction(dsn) as cursor:
+            execute(cursor, "ledger", "end_airflow_try", {**values, "outcome": outcome})
 
     try:
         yield became
@@ -59,28 +59,30 @@ def recorded(
     end(how())  # or it is no success: nobody would know what it told of
 
 
-def runs_before_clear(dsn: str, asked: AirflowTry) -> tuple[str, ...]:
+def runs_before_clear(dsn: str, asked: TaskTry) -> tuple[str, ...]:
     """Return the runs of the same DAG run before it was last cleared, if it ever succeeded; else none."""
-    with session(dsn) as cursor:
-        found = run(cursor, "ledger", "runs_before_clear", dataclasses.asdict(asked)).fetchall()
+    with transaction(dsn) as cursor:
+        found = execute(cursor, "ledger", "runs_before_clear", dataclasses.asdict(asked)).fetchall()
     succeeded = any(outcome == DONE for _, outcome in found)
     return tuple(run_id for run_id, _ in found if run_id) if succeeded else ()
 
 
-def replayed_before(dsn: str, asked: AirflowTry) -> str | None:
+def replayed_before(dsn: str, asked: TaskTry) -> str | None:
     """Return the run by which an earlier try made the asked replay and died before it could say so.
 
     None where there is none.
     """
-    with session(dsn) as cursor:
-        found = run(cursor, "ledger", "replayed_before", dataclasses.asdict(asked)).fetchone()
+    with transaction(dsn) as cursor:
+        found = execute(cursor, "ledger", "replayed_before", dataclasses.asdict(asked)).fetchone()
     return None if found is None else str(found[0])
 
 
-def delivered_by(dsn: str, asked: AirflowTry) -> set[int]:
+def delivered_by(dsn: str, asked: TaskTry) -> set[int]:
     """Return the deliveries of all tries of the same task in the same DAG run."""
-    with session(dsn) as cursor:
-        return {number for (number,) in run(cursor, "ledger", "delivered_by_run", dataclasses.asdict(asked))}
+    with transaction(dsn) as cursor:
+        return {
+            number for (number,) in execute(cursor, "ledger", "delivered_by_run", dataclasses.asdict(asked))
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,7 @@ class Untold:
     snapshot_id: int | None  # the newest of the lake's table
 
 
-def untold(dsn: str, pipeline: str, asked: AirflowTry) -> Untold:
+def untold(dsn: str, pipeline: str, asked: TaskTry) -> Untold:
     """Return what this try is to tell of, its own deliveries included; note how far it tells.
 
     Once it ends well, no other try tells of them. A run that fails in the middle has delivered, and so has a
@@ -103,11 +105,11 @@ def untold(dsn: str, pipeline: str, asked: AirflowTry) -> Untold:
     that end at once would both tell of the same.
     """
     values = {"pipeline": pipeline, "dag_id": asked.dag_id, "replays": replays_of(pipeline)}
-    with session(dsn) as cursor:
-        found = rows(run(cursor, "ledger", "unreported", values))
+    with transaction(dsn) as cursor:
+        found = rows(execute(cursor, "ledger", "unreported", values))
         if found:
             told = {"told_to": found[-1]["commit_seq"]}
-            run(cursor, "ledger", "airflow_try_tells", dataclasses.asdict(asked) | told)
+            execute(cursor, "ledger", "airflow_try_tells", dataclasses.asdict(asked) | told)
     live = [one for one in found if one["live"]]
     snapshots = [one["snapshot_id"] for one in live if one["snapshot_id"] is not None]
     return Untold(

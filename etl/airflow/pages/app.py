@@ -59,7 +59,7 @@ Name = Annotated[str, Path(max_length=250, pattern="^[^\0]*$")]
 Why = Annotated[str, Form(max_length=2_000, pattern="^[^\0]*[^\\s\0][^\0]*$")]
 Note = Annotated[str, Form(max_length=4_000)]
 User = Annotated[BaseUser, Depends(get_user)]
-Place = Annotated[str, Query(pattern="^[0-9]{1,18}-[0-9]{1,18}$")]
+Link = Annotated[str, Query(pattern="^[0-9]{1,18}-[0-9]{1,18}$")]
 
 READS = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 router = APIRouter(dependencies=[READS])
@@ -170,7 +170,7 @@ def quarantine(
     status: Literal["held", "released", "discarded", "superseded", "all"] = "held",
     since: dt.date | Literal[""] = "",
     until: dt.date | Literal[""] = "",
-    before: Place | None = None,
+    before: Link | None = None,
 ) -> HTMLResponse:
     commit, _, row = (before or f"{LAST}-{LAST}").partition("-")
     wanted = Wanted(

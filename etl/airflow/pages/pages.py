@@ -58,7 +58,7 @@ from etl.airflow.pages.rows import content_of
 from etl.airflow.pages.rows import table as table_of
 from etl.airflow.pages.rows import values as values_of
 from etl.airflow.pages.verdicts import broken_first, of_report, verdicts_of
-from etl.common.database import Cursor, run
+from etl.common.database import Cursor, execute
 from etl.ledger import activity
 
 STRIP = 30  # batches of each pipeline in the overview
@@ -332,7 +332,7 @@ def _rules(cursor: Cursor, batches: Sequence[BatchRow]) -> list[RuleRow]:
 
 
 def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    return run(cursor, "pages", name, values).fetchall()
+    return execute(cursor, "pages", name, values).fetchall()
 
 
 def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:

@@ -9,7 +9,7 @@ from etl.airflow.pages.records import LAST, ProgressRow, found
 from etl.airflow.pages.render import PARTS
 from etl.common.database import Cursor
 
-Kept = tuple[str, Sequence[float | None], Callable[[float | None], str]]
+KeptRow = tuple[str, Sequence[float | None], Callable[[float | None], str]]
 
 
 def progress_of(cursor: Cursor, name: str, *, before: int = LAST) -> list[ProgressRow]:
@@ -35,7 +35,7 @@ def progress_charts(old_first: Sequence[ProgressRow]) -> list[charts.Chart]:
         charts.lines("Rows per second", old_first, rates),
         charts.stacked("Time of a batch", old_first, parts, formatting.briefly),
     ]
-    kept: list[Kept] = [
+    kept: list[KeptRow] = [
         ("Rows of state", [one.state_rows for one in old_first], formatting.rounded),
         ("Memory of the state", [one.state_bytes for one in old_first], formatting.sized),
         ("Watermark behind the clock", [one.lag for one in old_first], formatting.seconds),

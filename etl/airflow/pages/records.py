@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from etl.airflow.pages.formatting import ratio
-from etl.common.database import Cursor, connect, rows, run
+from etl.common.database import Cursor, connect, execute, rows
 from etl.ledger.activity import Ran
-from etl.ledger.diagnosis import Standing, Stop, standing
+from etl.ledger.diagnosis import Diagnosis, Stop, diagnose
 from etl.ledger.leases import SILENCE
 
 MOST_COUNTED = 20_000  # held rows of a pipeline; more are "more than"
@@ -73,9 +73,9 @@ class PipelineRow:
         return Stop(batch_id=self.stop_batch, stops=self.stops or (), decision=self.decision, stream=stream)
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> Diagnosis:
         holder, silent = (self.holder, None) if self.running else (None, self.holder)
-        return standing(
+        return diagnose(
             self.pipeline, holder=holder, silent=silent, stop=self.stop, outcome=self.outcome, anew=self.anew
         )
 
@@ -405,7 +405,7 @@ def reading(dsn: str) -> Iterator[Cursor]:
     try:
         connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
         with connection.cursor() as cursor:
-            run(cursor, "pages", "begin")
+            execute(cursor, "pages", "begin")
             yield cursor
     finally:
         connection.close()
@@ -415,17 +415,17 @@ def found(
     cursor: Cursor, name: str, kind: type[Record], values: Mapping[str, Any] | None = None
 ) -> list[Record]:
     """Return the rows of statement `name` as records."""
-    return [kind(**one) for one in rows(run(cursor, "pages", name, values))]
+    return [kind(**one) for one in rows(execute(cursor, "pages", name, values))]
 
 
 def older_than(cursor: Cursor, values: Mapping[str, Any], *, releases: bool) -> int | None:
     """Return `before` of the page after one of `limit` live batches; None where that page had them all."""
-    [(place,)] = run(cursor, "pages", "older", {**values, "releases": releases}).fetchall()
+    [(place,)] = execute(cursor, "pages", "older", {**values, "releases": releases}).fetchall()
     return None if place is None else int(place)
 
 
 def pipeline_names(cursor: Cursor) -> list[str]:
-    return [name for (name,) in run(cursor, "pages", "pipelines").fetchall()]
+    return [name for (name,) in execute(cursor, "pages", "pipelines").fetchall()]
 
 
 def standings(cursor: Cursor, pipelines: Sequence[str]) -> list[PipelineRow]:

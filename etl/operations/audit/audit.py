@@ -19,18 +19,18 @@ import pyarrow as pa
 from psycopg2 import sql
 from pyiceberg.table.metadata import TableMetadata
 
-from etl.common.database import Cursor, migrate, rows, run, session
+from etl.common.database import Cursor, execute, migrate, rows, transaction
 from etl.common.errors import NeedsPerson
-from etl.common.number_ranges import written
+from etl.common.number_ranges import format_ranges
 from etl.common.statements import statement
-from etl.common.wording import counted
+from etl.common.wording import pluralize
 from etl.ledger import streams
 from etl.ledger.deliveries import live_inputs
 from etl.ledger.inputs import Input
 from etl.operations.audit.compare import (
     LAKE,
     TABLE,
-    Difference,
+    AuditDifference,
     LedgerFile,
     compare,
     expected,
@@ -53,7 +53,7 @@ from etl.sinks.warehouse.table import postgres_type
 from etl.sources import evidence
 
 if TYPE_CHECKING:
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 SHOWN = 20  # of a kind, in the lines for people
 
@@ -76,7 +76,7 @@ class AuditReport:
     snapshot_id: int | None
     deliveries: int  # live in the ledger
     rows: Mapping[str, int]  # place -> rows that were read there
-    differences: Sequence[Difference]
+    differences: Sequence[AuditDifference]
     orphans: Sequence[Orphan]
     changed_inputs: Sequence[str]  # delivered files that are no longer as they were
     next: Sequence[str]  # what leads back
@@ -95,7 +95,7 @@ class AuditReport:
         verdict = "clean: both sinks hold what was delivered" if self.clean else "NOT clean"
         found = [
             f"{self.pipeline}: {verdict}",
-            f"  {counted(self.deliveries, 'delivery', 'deliveries')}; rows read: {rows}",
+            f"  {pluralize(self.deliveries, 'delivery', 'deliveries')}; rows read: {rows}",
         ]
         found += _some("differences", [one.what for one in self.differences])
         orphans = [f"{one.uri} ({one.state}, {one.bytes:,} bytes)" for one in self.orphans]
@@ -144,20 +144,20 @@ class _Recounted:
     table_problems: list[str] = field(default_factory=list)
 
 
-def audit(place: Place, pipeline: Pipeline) -> AuditReport:
+def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
     """Compare both sinks with each other and with the ledger."""
     started = time.monotonic()
-    dsn, lake = place.services.postgres, place.lake
+    dsn, lake = workspace.services.postgres, workspace.lake
     migrate(dsn)
     tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
-    with session(dsn) as cursor:
-        run(cursor, "audit", "one_snapshot")
+    with transaction(dsn) as cursor:
+        execute(cursor, "audit", "one_snapshot")
         _keep_table(cursor, pipeline)
         require_sink(cursor, pipeline)
-        run(cursor, "audit", "no_time_limits")
+        execute(cursor, "audit", "no_time_limits")
         said = _delivered(cursor, pipeline, *tables)
-        retained = retained_pointers(cursor, pipeline.name, tables, place.settings.backup_horizon)
-        run(cursor, "sweep", "manifests", {"pipeline": pipeline.name})
+        retained = retained_pointers(cursor, pipeline.name, tables, workspace.settings.backup_horizon)
+        execute(cursor, "sweep", "manifests", {"pipeline": pipeline.name})
         manifests = {uri for (uri,) in cursor.fetchall()}
         listed = _listed(lake, tables)
         with _whole(pipeline):
@@ -175,7 +175,7 @@ def audit(place: Place, pipeline: Pipeline) -> AuditReport:
         rows=_rows_read(found) if found else {},
         differences=differences,
         orphans=_orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held)),
-        changed_inputs=_changed_inputs(landed, place.settings.landing),
+        changed_inputs=_changed_inputs(landed, workspace.settings.landing),
         next=_next(
             pipeline,
             differences,
@@ -201,10 +201,10 @@ def _keep_table(cursor: Cursor, pipeline: Pipeline) -> None:
 
 def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: LakeTable) -> _Delivered:
     values = {"pipeline": pipeline.name}
-    deliveries = rows(run(cursor, "audit", "deliveries", values))
+    deliveries = rows(execute(cursor, "audit", "deliveries", values))
     current = deliveries[-1:] if isinstance(pipeline.sink, Replace) else deliveries
     numbers = {one["delivery_id"] for one in current}
-    files = rows(run(cursor, "audit", "delivered_files", values))
+    files = rows(execute(cursor, "audit", "delivered_files", values))
     pointers = data.pointer(cursor), quarantine.pointer(cursor)
     with _whole(pipeline):
         loaded = [
@@ -288,7 +288,7 @@ def _recount_table(
     """Recount the table; return the recount, and what of the table's columns makes one impossible."""
     target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
     found = Recount(names=[*columns.names, "_beyond"])
-    run(cursor, "warehouse", "table_columns", {"table": target.as_string(cursor)})
+    execute(cursor, "warehouse", "table_columns", {"table": target.as_string(cursor)})
     present = {column["name"]: column["type"] for column in rows(cursor)}
     wanted = {f.name: postgres_type(f.type) for f in columns}
     wanted |= dict(zip(SYSTEM_COLUMNS, ("uuid", "bigint", "bigint"), strict=True))
@@ -308,11 +308,13 @@ def _recount_table(
     return found, problems
 
 
-def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) -> list[Difference]:
+def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) -> list[AuditDifference]:
     delivered = expected(said.deliveries, "delivered", "checksum")
     held = expected(said.held, "quarantined", "quarantine_checksum")
     upsert = isinstance(pipeline.sink, Upsert)
-    differences = [Difference(kind="table", delivery_id=None, what=what) for what in found.table_problems]
+    differences = [
+        AuditDifference(kind="table", delivery_id=None, what=what) for what in found.table_problems
+    ]
     differences += unreadable_differences(found.unreadable, said.files)
     sinks = {LAKE: found.lake} | ({} if upsert or found.table_problems else {TABLE: found.table})
     differences += compare("rows", delivered, sinks)
@@ -324,7 +326,7 @@ def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) ->
 
 
 def _next(
-    pipeline: Pipeline, differences: Sequence[Difference], *, releases: set[int], state: bool
+    pipeline: Pipeline, differences: Sequence[AuditDifference], *, releases: set[int], state: bool
 ) -> list[str]:
     """Name the commands that lead back from these differences; what `releases` delivered is not replayed by itself."""
     name, found = pipeline.name, []
@@ -337,7 +339,8 @@ def _next(
         found.append('docs/state.md, "All of it anew": no batch of a transform that keeps state stands alone')
     elif pipeline.replayable and (again := other - releases):
         found.append(
-            f"`sluice replay {name} --deliveries {written(again)} --accept-changed` delivers these from their inputs again,"
+            f"`sluice replay {name} --deliveries {format_ranges(again)} --accept-changed` delivers these"
+            " from their inputs again,"
             " in the place of whatever both sinks have of them; --plan says what it would do"
         )
     return found
@@ -370,8 +373,8 @@ def _orphans(
         needed |= set(referenced(table, retained))
     left = {uri: owner_of(uri) for uri in listed if uri not in needed}
     numbers = [owner.delivery_id for owner in left.values() if owner]
-    with session(dsn) as cursor:
-        run(cursor, "audit", "attempts", {"deliveries": numbers, "seen": seen})
+    with transaction(dsn) as cursor:
+        execute(cursor, "audit", "attempts", {"deliveries": numbers, "seen": seen})
         attempts = {one["delivery_id"]: one for one in rows(cursor)}
 
     def orphan(uri: str, owner: Owner | None) -> Orphan:

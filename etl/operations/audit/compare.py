@@ -15,7 +15,7 @@ LAKE, TABLE, LEDGER = "lake", "table", "ledger"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class AuditDifference:
     """Something that is not as it was delivered."""
 
     kind: str  # rows, quarantine, latest, file or table
@@ -45,7 +45,7 @@ def expected(deliveries: Iterable[Mapping[str, Any]], count: str, summed: str) -
 
 def compare(
     kind: str, said: Mapping[Identity, Tally], sinks: Mapping[str, Recount], *, said_by: str = LEDGER
-) -> list[Difference]:
+) -> list[AuditDifference]:
     """Return one difference for each delivery on which `said_by` and the sinks do not agree."""
     found = []
     known = {*said}
@@ -62,7 +62,7 @@ def compare(
 
 def _difference(
     kind: str, identity: Identity, seen: Mapping[str, Tally | None], *, unknown_to: str | None
-) -> Difference:
+) -> AuditDifference:
     tallies = {place: tally or NOTHING for place, tally in seen.items()}
     nouns = "quarantined rows" if kind == "quarantine" else "rows"
     where = f"delivery {identity.delivery_id} (stream {identity.stream_id}, batch {identity.batch_id})"
@@ -74,7 +74,7 @@ def _difference(
     else:
         what = f"{where}: {next(iter(tallies.values())).rows:,} {nouns} everywhere, but {_odd(tallies)}"
     figures = {place: {"rows": t.rows, "checksum": str(t.checksum)} for place, t in tallies.items()}
-    return Difference(kind=kind, delivery_id=identity.delivery_id, what=what, seen=figures)
+    return AuditDifference(kind=kind, delivery_id=identity.delivery_id, what=what, seen=figures)
 
 
 def _odd(tallies: Mapping[str, Tally]) -> str:
@@ -88,7 +88,7 @@ def _odd(tallies: Mapping[str, Tally]) -> str:
     return f"values differ: {' and '.join(odd)} against {' and '.join(others)}"
 
 
-def latest_differences(latest: Latest) -> list[Difference]:
+def latest_differences(latest: Latest) -> list[AuditDifference]:
     """Return where the table of an upsert sink is not the latest row of each key in the lake's change log."""
     found = []
     for counted, words in (
@@ -100,13 +100,13 @@ def latest_differences(latest: Latest) -> list[Difference]:
         for delivery, count in sorted(counted.items()):
             what = f"delivery {delivery}: {words.format(f'{count:,}')}"
             seen = {TABLE: {"rows": count}}
-            found.append(Difference(kind="latest", delivery_id=delivery, what=what, seen=seen))
+            found.append(AuditDifference(kind="latest", delivery_id=delivery, what=what, seen=seen))
     return found
 
 
 def file_differences(
     said: Mapping[str, LedgerFile], snapshot: Mapping[str, tuple[int, int]], listed: Mapping[str, int]
-) -> list[Difference]:
+) -> list[AuditDifference]:
     """Compare the ledger's files, the current snapshots' (rows, bytes) and the objects that are there."""
     found = []
     for path in sorted({*said, *snapshot}):
@@ -130,14 +130,16 @@ def file_differences(
             delivery = ledger.delivery_id if ledger else None
             what = f"file {path} of delivery {delivery}: {'; '.join(problems)}"
             seen = {LAKE: {"bytes": size}}
-            found.append(Difference(kind="file", delivery_id=delivery, what=what, seen=seen))
+            found.append(AuditDifference(kind="file", delivery_id=delivery, what=what, seen=seen))
     return found
 
 
-def unreadable_differences(broken: Sequence[Unreadable], said: Mapping[str, LedgerFile]) -> list[Difference]:
+def unreadable_differences(
+    broken: Sequence[Unreadable], said: Mapping[str, LedgerFile]
+) -> list[AuditDifference]:
     """Return a difference for each object that is there and is no whole Parquet file."""
     return [
-        Difference(
+        AuditDifference(
             kind="file",
             delivery_id=said[one.uri].delivery_id if one.uri in said else None,
             what=f"file {one.uri} can't be read: {one.why}",

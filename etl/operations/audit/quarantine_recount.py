@@ -11,7 +11,7 @@ from psycopg2 import sql
 
 from etl.common.database import Cursor
 from etl.common.statements import statement
-from etl.operations.audit.recount import BATCH_ROWS, Recount, Unreadable, conform, read_all
+from etl.operations.audit.recount import BATCH_ROWS, Recount, Unreadable, fill_and_cast, read_all
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.sinks.lake.table import Lake
 from etl.sinks.warehouse.copy_out import copy_rows
@@ -47,7 +47,7 @@ def recount_held_lake(
     def one(uri: str) -> tuple[Recount, Recount]:
         ours, texts = Recount(names=columns.names), Recount(names=TEXTS)
         for batch in _rows(lake, uri):
-            ours.add(conform(batch, wanted))
+            ours.add(fill_and_cast(batch, wanted))
             texts.add(_texts(batch))
         return ours, texts
 

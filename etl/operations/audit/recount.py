@@ -144,10 +144,10 @@ def parquet_rows(lake: Lake, uri: str, columns: pa.Schema) -> Iterator[pa.Record
         present = [name for name in wanted.names if name in file.schema_arrow.names]
         for group in range(file.num_row_groups):  # one by one: pre_buffer holds all that is asked for
             for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=present):
-                yield conform(batch, wanted)
+                yield fill_and_cast(batch, wanted)
 
 
-def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+def fill_and_cast(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """Return `batch` with exactly the columns `wanted`; one that it lacks is null."""
 
     def column(name: str, kind: pa.DataType) -> pa.Array:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import uuid
 
-from etl.common.database import migrate, rows, run, session
+from etl.common.database import execute, migrate, rows, transaction
 from etl.common.errors import SetupError
 from etl.ledger import streams
 from etl.ledger.diagnosis import Stop
 from etl.ledger.stops import STATE_STOP
 from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 
 
 def record_decision(
-    place: Place, pipeline: Pipeline, *, batch: int, stream: str | None, action: str, who: str, why: str
+    workspace: Workspace,
+    pipeline: Pipeline,
+    *,
+    batch: int,
+    stream: str | None,
+    action: str,
+    who: str,
+    why: str,
 ) -> str:
     """Record the decision on a stopped batch, for the next run to act on; returns what it will do."""
     if not why.strip():
@@ -29,15 +36,15 @@ def record_decision(
             f"Pipeline {pipeline.name} reads {pipeline.live.named}: no run can have a stopped batch of it again",
             remedy=f"mend the suite, then `{run_command(pipeline)}`, which begins anew",
         )
-    migrate(place.services.postgres)
-    with session(place.services.postgres) as cursor:
+    migrate(workspace.services.postgres)
+    with transaction(workspace.services.postgres) as cursor:
         known = streams.current_stream(cursor, pipeline.name)
         stream_id = stream or (known.stream_id if known else None)
         values = {"pipeline": pipeline.name, "stream": stream_id, "batch": batch}
         values |= {"decision": action, "who": who, "why": why}
-        found = run(cursor, "ledger", "decide", values).fetchone()
+        found = execute(cursor, "ledger", "decide", values).fetchone()
         if found is None:
-            open_stops = rows(run(cursor, "ledger", "open_stops", values))
+            open_stops = rows(execute(cursor, "ledger", "open_stops", values))
             ids = ", ".join(str(stop["batch_id"]) for stop in open_stops) or "none"
             raise SetupError(
                 f"Batch {batch} of stream {stream_id} of {pipeline.name} is not stopped; stopped are: {ids}",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from psycopg2.extensions import parse_dsn
 
-from etl.common.database import connect, lacks_rights, require_version, run
+from etl.common.database import connect, execute, lacks_rights, require_version
 from etl.common.errors import ServiceAway, SluiceError
 from etl.common.settings import Settings, load_settings
 from etl.common.statements import SQL_FOLDER
@@ -20,7 +20,7 @@ from etl.pipeline import load_pipelines, loadable
 from etl.services import java
 
 if TYPE_CHECKING:
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 ANSWERS_WITHIN = 5  # seconds, of one broker
 
@@ -53,7 +53,7 @@ def _examine() -> Iterator[Finding]:
         return
     yield from remote_warnings(settings[0])
     yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
-    places: list[Place] = []
+    places: list[Workspace] = []
     yield _check("services", lambda: _up(settings[0], places))
     if not places:
         return
@@ -102,33 +102,35 @@ def _read(into: list[Settings]) -> str:
     return f"home {settings.home}, embedded: {' and '.join(embedded) or 'nothing'}"
 
 
-def _up(settings: Settings, into: list[Place]) -> str:
+def _up(settings: Settings, into: list[Workspace]) -> str:
     from etl import services
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
     found = services.up(settings)
     os.environ.update(found.environment)
-    into.append(Place(settings=settings, services=found))
+    into.append(Workspace(settings=settings, services=found))
     return f"lake {found.lake} at {found.s3_endpoint or 'AWS'}"
 
 
-def _postgres(place: Place) -> str:
-    declared = loadable(place.settings.pipelines).values()
+def _postgres(workspace: Workspace) -> str:
+    declared = loadable(workspace.settings.pipelines).values()
     schemas = {"sluice", "sluice_stage", *(one.table_schema for one in declared)}
-    with closing(connect(place.services.postgres)) as connection, connection.cursor() as cursor:
+    with closing(connect(workspace.services.postgres)) as connection, connection.cursor() as cursor:
         require_version(cursor)  # before a session's own settings, of which older servers lack some
         cursor.execute("SELECT current_setting('server_version'), current_user")
         version, user = cursor.fetchone() or ("?", "?")
-        missing = [name for (name,) in run(cursor, "doctor", "closed_schemas", {"schemas": sorted(schemas)})]
+        missing = [
+            name for (name,) in execute(cursor, "doctor", "closed_schemas", {"schemas": sorted(schemas)})
+        ]
     if missing:
         raise lacks_rights(f"{version}, as {user}, who may not create tables in {', '.join(missing)}")
     return f"{version}, as {user}, who may create tables in {', '.join(sorted(schemas))}"
 
 
-def _lake(place: Place) -> str:
+def _lake(workspace: Workspace) -> str:
     from etl.sinks.lake.bucket import ensure_bucket
 
-    return ensure_bucket(place.services.lake)
+    return ensure_bucket(workspace.services.lake)
 
 
 def kafka(brokers: str) -> str:

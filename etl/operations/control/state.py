@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import migrate, session
+from etl.common.database import migrate, transaction
 from etl.common.errors import NeedsPerson, SetupError
 from etl.ledger import streams
 from etl.pipeline import Pipeline
@@ -15,11 +15,11 @@ from etl.pipeline import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class StateStore:
     """One store of one operator's state, as of a batch."""
 
     operator: int
@@ -34,29 +34,29 @@ class Kept:
 
 
 def read_state(
-    place: Place, pipeline: Pipeline, *, most: int = 20, spark: SparkSession | None = None
-) -> list[Kept]:
+    workspace: Workspace, pipeline: Pipeline, *, most: int = 20, spark: SparkSession | None = None
+) -> list[StateStore]:
     """Read every store of the current stream's state after its newest batch, with at most `most` rows of each.
 
     Nothing is changed, and the pipeline may be running. Raises SetupError when its transform keeps none.
     """
     from etl.runs.spark_session import a_session
 
-    migrate(place.services.postgres)
-    with session(place.services.postgres) as cursor:
+    migrate(workspace.services.postgres)
+    with transaction(workspace.services.postgres) as cursor:
         known = streams.current_stream(cursor, pipeline.name)
     if known is None or not known.state:
         raise SetupError(
             f"The transform of {pipeline.name} keeps no state, or never ran",
             remedy=f"`sluice status {pipeline.name}` shows what was delivered",
         )
-    checkpoint = place.checkpoints(pipeline).of(known.stream_id)
+    checkpoint = workspace.checkpoints(pipeline).of(known.stream_id)
     if not checkpoint.commits or not checkpoint.has_state:
         raise NeedsPerson(
             f"Checkpoint {checkpoint.uri} of {pipeline.name} holds no state",
             remedy=f"`sluice run {pipeline.name}`, which goes on or says what is missing",
         )
-    with a_session(place, spark) as found:
+    with a_session(workspace, spark) as found:
         stores = found.read.format("state-metadata").load(checkpoint.uri).collect()
         return [
             _store(found, checkpoint.uri, checkpoint.commits[-1], store, variable, most)
@@ -75,14 +75,16 @@ def _variables(properties: str) -> list[str | None]:
     return [one["stateName"] for one in variables if not one["stateName"].startswith("$")]
 
 
-def _store(spark: SparkSession, uri: str, batch: int, store: Any, variable: str | None, most: int) -> Kept:
+def _store(
+    spark: SparkSession, uri: str, batch: int, store: Any, variable: str | None, most: int
+) -> StateStore:
     reader = spark.read.format("statestore").option("operatorId", store.operatorId).option("batchId", batch)
     reader = reader.option("storeName", store.stateStoreName)
     if variable is not None:
         reader = reader.option("stateVarName", variable)
     frame: DataFrame = reader.load(uri)
     rows = frame.limit(most).collect()
-    return Kept(
+    return StateStore(
         operator=store.operatorId,
         name=store.operatorName,
         store=variable or store.stateStoreName,

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from etl.common.database import Cursor, migrate, row, rows, run, session
+from etl.common.database import Cursor, execute, migrate, row, rows, transaction
 from etl.ledger import activity, streams
-from etl.ledger.activity import Ended, Progress, Run, Running
-from etl.ledger.diagnosis import Standing, Stop, standing
+from etl.ledger.activity import BatchProgress, Ended, Run, Running
+from etl.ledger.diagnosis import Diagnosis, Stop, diagnose
 from etl.pipeline import Pipeline, load_pipeline, loadable
 from etl.pipeline.replayability import promise, run_command
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 
 BATCHES = 10  # of a pipeline that is looked at by itself
 
@@ -36,7 +36,7 @@ class State:
     running: Sequence[Running]  # runs that have not ended: where, since when, how far
     ended: Ended | None  # the last run that has
     promise: str | None = None  # of a pipeline whose source can't be read again: what a run of it keeps to
-    batches: Sequence[Progress] = ()  # newest first, of a pipeline that is looked at by itself
+    batches: Sequence[BatchProgress] = ()  # newest first, of a pipeline that is looked at by itself
     runs: Sequence[Run] = ()  # likewise
 
     def json(self) -> dict[str, Any]:
@@ -54,20 +54,20 @@ class State:
         }
 
 
-def states(place: Place, name: str | None) -> list[State]:
+def states(workspace: Workspace, name: str | None) -> list[State]:
     """Return the state of every pipeline whose declaration is right, or of the one named."""
-    folders = place.settings.pipelines
+    folders = workspace.settings.pipelines
     found = {name: load_pipeline(name, folders)} if name else loadable(folders)
-    dsn = place.services.postgres
+    dsn = workspace.services.postgres
     migrate(dsn)
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         most = BATCHES if name else 0
         return [_state(cursor, pipeline, most) for pipeline in found.values()]
 
 
 def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
     name = pipeline.name
-    totals = row(run(cursor, "ledger", "totals", {"pipeline": name})) or {}
+    totals = row(execute(cursor, "ledger", "totals", {"pipeline": name})) or {}
     known = streams.current_stream(cursor, name)
     now, ended = activity.running(cursor, name), activity.last_ended(cursor, name)
     found = _what(cursor, pipeline, now, ended)
@@ -91,12 +91,12 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
     )
 
 
-def _what(cursor: Cursor, pipeline: Pipeline, now: Sequence[Running], ended: Ended | None) -> Standing:
+def _what(cursor: Cursor, pipeline: Pipeline, now: Sequence[Running], ended: Ended | None) -> Diagnosis:
     name = pipeline.name
     holders = {one.alive: f"{one.host}/{one.pid}" for one in now if one.kind == "stream"}
-    stops = rows(run(cursor, "ledger", "open_stops", {"pipeline": name}))
+    stops = rows(execute(cursor, "ledger", "open_stops", {"pipeline": name}))
     stop = stops[-1] if stops else None
-    return standing(
+    return diagnose(
         name,
         holder=holders.get(True),
         silent=holders.get(False),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from etl.common.database import migrate, row, run, session
+from etl.common.database import execute, migrate, row, transaction
 from etl.common.errors import Busy
 from etl.ledger import leases
 
@@ -32,8 +32,8 @@ def stop(
     its batch.
     """
     migrate(dsn)
-    with session(dsn) as cursor:
-        found = row(run(cursor, "ledger", "ask_to_stop", {"pipeline": pipeline, "who": who}))
+    with transaction(dsn) as cursor:
+        found = row(execute(cursor, "ledger", "ask_to_stop", {"pipeline": pipeline, "who": who}))
     if found is None:
         return None
     asked(found["holder"])
@@ -51,8 +51,8 @@ def stop(
 
 def _outcome(dsn: str, run_id: str, holder: str) -> str | None:
     """Return how the run ended, None while it lives."""
-    with session(dsn) as cursor:
-        found = row(run(cursor, "ledger", "run_ended", {"run": run_id, "silence": leases.SILENCE}))
+    with transaction(dsn) as cursor:
+        found = row(execute(cursor, "ledger", "run_ended", {"run": run_id, "silence": leases.SILENCE}))
     assert found is not None
     if found["outcome"] is not None and not found["holds"]:
         return str(found["outcome"])

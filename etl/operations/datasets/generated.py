@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from etl.common.paths import filesystem, landing_place
+from etl.common.paths import filesystem, landing_path
 from etl.operations.datasets.flights import put
 
 DAY, HOUR, MINUTE = 86_400, 3600, 60  # seconds
@@ -67,7 +67,7 @@ class LandedFiles:
 
 def land_generated(landing: str, dataset: str, days: Iterable[dt.date], *, seed: int) -> LandedFiles:
     """Land every file of these days; they are written in the order in which Spark is to read them."""
-    store, root = filesystem(landing_place(landing))
+    store, root = filesystem(landing_path(landing))
     files = generated(dataset, days, seed=seed)
     written = sum(put(store, f"{root}/{file.path}", file.content) for file in files)
     return LandedFiles(files=len(files), written=written, counts=told(files))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from etl.common.database import Cursor, migrate, rows, run, session
+from etl.common.database import Cursor, execute, migrate, rows, transaction
 from etl.common.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
-from etl.common.wording import counted
+from etl.common.wording import pluralize
 from etl.ledger import deliveries, leases, pipelines, streams
 from etl.ledger.diagnosis import Stop
 from etl.ledger.pointers import CATALOG
@@ -34,7 +34,7 @@ from etl.sinks.warehouse.table import drop_staging_left, staging_left
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 
 AT_ONCE = 1000  # objects in one request
@@ -76,8 +76,8 @@ class SweepReport:
         done = "would remove" if self.dry_run else "removed"
         size = sum(one.bytes for one in self.objects)
         uploads = "unknown" if self.uploads is None else f"{len(self.uploads):,}"
-        objects = f"{counted(len(self.objects), 'object')} ({size:,} bytes)"
-        tables = counted(len(self.staging_tables), "staging table")
+        objects = f"{pluralize(len(self.objects), 'object')} ({size:,} bytes)"
+        tables = pluralize(len(self.staging_tables), "staging table")
         found = [f"{self.pipeline}: {done} {objects}, {uploads} unfinished uploads, {tables}"]
         found += [f"  {one.uri} (delivery {one.delivery_id}, {one.state})" for one in self.objects[:SHOWN]]
         if len(self.objects) > SHOWN:
@@ -110,27 +110,27 @@ class _Decided:
         return found if owner and found and is_of(owner, found) else None
 
 
-def sweep(place: Place, pipeline: Pipeline, *, dry_run: bool = False) -> SweepReport:
+def sweep(workspace: Workspace, pipeline: Pipeline, *, dry_run: bool = False) -> SweepReport:
     """Sweep a pipeline, or raise NeedsPerson while its checkpoint and the ledger do not fit together."""
-    dsn = place.services.postgres
+    dsn = workspace.services.postgres
     migrate(dsn)
 
     def checkpoint(cursor: Cursor) -> SluiceError | None:
-        if lost := marker.went_back(dsn, place.lake, pipeline):
+        if lost := marker.went_back(dsn, workspace.lake, pipeline):
             return lost
         if not pipeline.replayable:
-            return went_back(dsn, place.checkpoints(pipeline))
+            return went_back(dsn, workspace.checkpoints(pipeline))
         known = streams.current_stream(cursor, pipeline.name)
         if known is None:
             return None
-        found = place.checkpoints(pipeline).of(known.stream_id)
+        found = workspace.checkpoints(pipeline).of(known.stream_id)
         if not found.exists and known.last_batch is None and known.first_batch == 0:
             return None
-        return mismatch(dsn, known, found, pipeline, place.settings.landing)
+        return mismatch(dsn, known, found, pipeline, workspace.settings.landing)
 
-    horizon = place.settings.backup_horizon
-    report = sweep_lake(dsn, place.lake, pipeline, horizon=horizon, dry_run=dry_run, check=checkpoint)
-    forgotten = _forget(dsn, pipeline, place.settings.quality_retention, dry_run=dry_run)
+    horizon = workspace.settings.backup_horizon
+    report = sweep_lake(dsn, workspace.lake, pipeline, horizon=horizon, dry_run=dry_run, check=checkpoint)
+    forgotten = _forget(dsn, pipeline, workspace.settings.quality_retention, dry_run=dry_run)
     return replace(
         report, reports=forgotten, progress=_forget_progress(dsn, pipeline, horizon, dry_run=dry_run)
     )
@@ -142,10 +142,10 @@ def _forget_progress(dsn: str, pipeline: Pipeline, horizon: dt.timedelta, *, dry
     Only those older than the horizon are taken. Of the current stream, the run keeps the newest.
     """
     values = {"pipeline": pipeline.name, "horizon": horizon}
-    with session(dsn) as cursor:
-        [(count,)] = run(cursor, "watch", "of_earlier_streams", values).fetchall()
+    with transaction(dsn) as cursor:
+        [(count,)] = execute(cursor, "watch", "of_earlier_streams", values).fetchall()
         if not dry_run:
-            run(cursor, "watch", "forget_earlier_streams", values)
+            execute(cursor, "watch", "forget_earlier_streams", values)
     return int(count)
 
 
@@ -154,11 +154,11 @@ def _forget(dsn: str, pipeline: Pipeline, retention: dt.timedelta | None, *, dry
     if retention is None:
         return 0
     values = {"pipeline": pipeline.name, "retention": retention}
-    with session(dsn) as cursor:
-        [(count,)] = run(cursor, "sweep", "old_reports", values).fetchall()
+    with transaction(dsn) as cursor:
+        [(count,)] = execute(cursor, "sweep", "old_reports", values).fetchall()
         if not dry_run:
-            run(cursor, "sweep", "forget_reports", values)
-            run(cursor, "sweep", "forget_sketches", values)
+            execute(cursor, "sweep", "forget_reports", values)
+            execute(cursor, "sweep", "forget_sketches", values)
     return int(count)
 
 
@@ -179,7 +179,7 @@ def sweep_lake(
     tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
     candidates = [one for table in tables for one in stored(client, table.location)]
     uploads = _uploads(client, tables)
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         decided = _decide(cursor, pipeline, tables, candidates, uploads or [], horizon, check)
         if dry_run:
             cursor.connection.rollback()  # attempts are not fenced for a look
@@ -226,19 +226,19 @@ def _decide(
     owners = [owner_of(uri) for uri in (*(one.uri for one in candidates), *(one.uri for one in uploads))]
     numbers = {owner.delivery_id for owner in owners if owner}
     values = {"pipeline": pipeline.name, "horizon": horizon, "deliveries": sorted(numbers)}
-    attempts = {one["delivery_id"]: one for one in rows(run(cursor, "sweep", "attempts", values))}
+    attempts = {one["delivery_id"]: one for one in rows(execute(cursor, "sweep", "attempts", values))}
     return _Decided(
         attempts=attempts,
         pointers=retained_pointers(cursor, pipeline.name, tables, horizon),
         current=[table.pointer(cursor) for table in tables],
-        manifests=frozenset(uri for (uri,) in run(cursor, "sweep", "manifests", values).fetchall()),
+        manifests=frozenset(uri for (uri,) in execute(cursor, "sweep", "manifests", values).fetchall()),
         staging=staging_left(cursor, pipeline.name),
     )
 
 
 def _refuse(cursor: Cursor, pipeline: Pipeline, tables: Sequence[LakeTable], check: Check | None) -> None:
     name = pipeline.name
-    if stops := rows(run(cursor, "ledger", "open_stops", {"pipeline": name})):
+    if stops := rows(execute(cursor, "ledger", "open_stops", {"pipeline": name})):
         batches = ", ".join(str(stop["batch_id"]) for stop in stops)
         first = Stop(batch_id=stops[0]["batch_id"], stops=stops[0]["stops"], decision=None)
         decide = f"`{first.next(name)}`, then " if pipeline.replayable else ""
@@ -251,7 +251,7 @@ def _refuse(cursor: Cursor, pipeline: Pipeline, tables: Sequence[LakeTable], che
     data, quarantine = (f"{table.location}/" for table in tables)
     names = tuple((table.namespace, table.name) for table in tables)
     values = {"catalog": CATALOG, "tables": names, "data": data, "quarantine": quarantine}
-    if others := [table for (table,) in run(cursor, "sweep", "neighbours", values).fetchall()]:
+    if others := [table for (table,) in execute(cursor, "sweep", "neighbours", values).fetchall()]:
         raise SetupError(
             f"The objects of pipeline {name} share their folder with the Iceberg tables {', '.join(others)}",
             remedy="give each pipeline's table a name of its own",
@@ -303,10 +303,10 @@ def _needed(table: LakeTable, pointers: Sequence[str], current: str | None) -> s
 def _live(dsn: str, pipeline: Pipeline, uris: Sequence[str]) -> set[str]:
     """Return the URIs that are files of live deliveries; what a later delivery replaced is not."""
     live: set[str] = set()
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         last = deliveries.last_delivery(cursor, pipeline.name)
         for some in _parts(uris):
-            run(cursor, "sweep", "delivered_paths", {"pipeline": pipeline.name, "paths": some})
+            execute(cursor, "sweep", "delivered_paths", {"pipeline": pipeline.name, "paths": some})
             for path, kind, delivery in cursor.fetchall():
                 if kind == "quarantine" or not isinstance(pipeline.sink, Replace) or delivery == last:
                     live.add(path)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from etl.common.errors import NeedsPerson, SetupError
 from etl.operations.models.sample import Sample, drawn
-from etl.operations.serving.read import Moment, moment
+from etl.operations.serving.read import CommittedState, moment
 from etl.pipeline import Model, Pipeline, Upsert, load_pipeline
 from etl.pipeline.declaration import described
 from etl.sources.side_inputs import onnx_forest
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from sklearn.ensemble import IsolationForest
 
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 HELD_OUT = 0.2  # of the rows: what the model is judged by and does not learn from
 FEWEST = 100  # rows that a model is fitted to
@@ -58,20 +58,20 @@ class _Rows:
     without: int  # rows that were drawn and lack a value
 
 
-def train(place: Place, pipeline: Pipeline, *, who: str) -> list[Trained]:
+def train(workspace: Workspace, pipeline: Pipeline, *, who: str) -> list[Trained]:
     """Make a version of each of the pipeline's models now, unless the one in force is what would be made."""
     if not pipeline.models:
         seen = f"Pipeline {pipeline.name} declares no models"
         raise SetupError(seen, remedy="docs/cookbook/models.md shows how")
-    return [_train(place, pipeline, name, who) for name in pipeline.models]
+    return [_train(workspace, pipeline, name, who) for name in pipeline.models]
 
 
-def _train(place: Place, pipeline: Pipeline, name: str, who: str) -> Trained:
+def _train(workspace: Workspace, pipeline: Pipeline, name: str, who: str) -> Trained:
     model = pipeline.models[name]
-    on, now, table = _learned_from(place, pipeline, name)
-    current = place.models.current(pipeline.name, name)
+    on, now, table = _learned_from(workspace, pipeline, name)
+    current = workspace.models.current(pipeline.name, name)
     settings = _settings(model)
-    if current and _is_of(place, current, settings, table):
+    if current and _is_of(workspace, current, settings, table):
         return Trained(version=current.version, new=False, location=current.location, report=current.report)
     columns = [*model.features, *([model.label] if model.label else [])]
     sample = drawn(table, columns, most=model.rows, seed=model.seed)
@@ -101,27 +101,29 @@ def _train(place: Place, pipeline: Pipeline, name: str, who: str) -> Trained:
         "held_out": _judged(fitted, content, rows),
         "settings": settings,
     }
-    location = place.models.add(content, report, who=who)
+    location = workspace.models.add(content, report, who=who)
     return Trained(version=version, new=True, location=location, report=report)
 
 
-def _learned_from(place: Place, pipeline: Pipeline, name: str) -> tuple[Pipeline, Moment, Table]:
+def _learned_from(
+    workspace: Workspace, pipeline: Pipeline, name: str
+) -> tuple[Pipeline, CommittedState, Table]:
     """Return the pipeline whose rows the model learns from, and its ledger and table as of now.
 
     Raises SetupError where a model can't learn from it.
     """
     model, what = pipeline.models[name], f"Model {name!r} of pipeline {pipeline.name}"
-    on = load_pipeline(model.trained_on, place.settings.pipelines)
+    on = load_pipeline(model.trained_on, workspace.settings.pipelines)
     if isinstance(on.sink, Upsert):
         raise SetupError(
             f"{what} is trained on {on.name}, an upsert sink: its table on the lake has every change of a row",
             remedy="train it on a pipeline that appends or replaces",
         )
-    now = moment(place, on)
+    now = moment(workspace, on)
     if now.pointer is None or not now.deliveries:
         seen = f"{what} is trained on {on.name}, which has delivered nothing yet"
         raise SetupError(seen, remedy=f"`sluice run {on.name}`, then the same command again")
-    table = place.lake.table(on.table).at(now.pointer)
+    table = workspace.lake.table(on.table).at(now.pointer)
     columns = {field.name: field.type for field in table.schema().as_arrow()}
     wanted = dict.fromkeys(model.features, _is_number)
     if model.label:
@@ -147,12 +149,12 @@ def _settings(model: Model) -> dict[str, Any]:
     return {**described(model), "library": f"scikit-learn {sklearn.__version__}"}
 
 
-def _is_of(place: Place, current: Version, settings: Mapping[str, Any], table: Table) -> bool:
+def _is_of(workspace: Workspace, current: Version, settings: Mapping[str, Any], table: Table) -> bool:
     """Tell whether the current version is what would be made now, and whole."""
     if (current.report["settings"], current.metadata_location) != (settings, table.metadata_location):
         return False
     try:
-        place.models.content(current)
+        workspace.models.content(current)
     except NeedsPerson:
         return False
     return True

@@ -13,7 +13,7 @@ from psycopg2.extensions import parse_dsn
 from etl.common.settings import same_place
 
 if TYPE_CHECKING:
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 
 _LIBPQ = {  # all that libpq takes from the environment; sslpassword and keepalives it does not
@@ -54,28 +54,28 @@ _LIBPQ = {  # all that libpq takes from the environment; sslpassword and keepali
 }
 
 
-def exports(place: Place) -> dict[str, str]:
+def exports(workspace: Workspace) -> dict[str, str]:
     """Return the environment's names and values.
 
     This is the only place that shows secrets, because that is what it is asked for.
     """
     from etl.sinks.lake.catalog import catalog_uri
 
-    dsn = parse_dsn(place.services.postgres)
+    dsn = parse_dsn(workspace.services.postgres)
     found = {_LIBPQ[key]: value for key, value in dsn.items() if key in _LIBPQ}
-    found |= place.services.environment
-    found |= same_place(place.settings)
-    if place.settings.embedded_postgres and shutil.which("psql") is None:
+    found |= workspace.services.environment
+    found |= same_place(workspace.settings)
+    if workspace.settings.embedded_postgres and shutil.which("psql") is None:
         found["PATH"] = f"{psql_folder()}{os.pathsep}{os.environ.get('PATH', '')}"
     found["PYICEBERG_CATALOG__SLUICE__TYPE"] = "sql"
     # without the password: libpq finds it in PGPASSWORD or PGPASSFILE
     found["PYICEBERG_CATALOG__SLUICE__URI"] = catalog_uri(
         {name: value for name, value in dsn.items() if name != "password"}
     )
-    found["PYICEBERG_CATALOG__SLUICE__WAREHOUSE"] = f"{place.services.lake}/warehouse"
-    found["PYICEBERG_CATALOG__SLUICE__S3__REGION"] = place.services.s3_region
-    if place.services.s3_endpoint:
-        found["PYICEBERG_CATALOG__SLUICE__S3__ENDPOINT"] = place.services.s3_endpoint
+    found["PYICEBERG_CATALOG__SLUICE__WAREHOUSE"] = f"{workspace.services.lake}/warehouse"
+    found["PYICEBERG_CATALOG__SLUICE__S3__REGION"] = workspace.services.s3_region
+    if workspace.services.s3_endpoint:
+        found["PYICEBERG_CATALOG__SLUICE__S3__ENDPOINT"] = workspace.services.s3_endpoint
         found["PYICEBERG_CATALOG__SLUICE__S3__FORCE_VIRTUAL_ADDRESSING"] = "false"
     return found
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 import psycopg2
 from psycopg2 import sql
 
-from etl.common.database import TIMEOUTS, Cursor, ensure_schema, migrate, run, session
+from etl.common.database import TIMEOUTS, Cursor, ensure_schema, execute, migrate, transaction
 from etl.common.errors import Busy, SetupError
 from etl.ledger import deliveries, pipelines
 from etl.pipeline import Pipeline
@@ -31,8 +31,8 @@ def publish(
     or, but for `incomplete`, the pipeline has not read all that the one before has.
     """
     migrate(dsn)
-    with _not_waited_for(name), session(dsn) as cursor:
-        run(cursor, "published", "keep_others_out")
+    with _not_waited_for(name), transaction(dsn) as cursor:
+        execute(cursor, "published", "keep_others_out")
         before = pipeline_of(cursor, name)
         for one in sorted({pipeline.name, before or pipeline.name}):  # no commit of either comes between
             pipelines.lock(cursor, one)
@@ -47,8 +47,8 @@ def publish(
         elif not incomplete:
             _require_all_read(cursor, pipeline.name, before, name)
         ensure_schema(cursor, name.schema)
-        run(cursor, "published", "give", {**name.row, "pipeline": pipeline.name, "who": who})
-        run(cursor, "published", "give_pointer", {**name.row, "location": location})
+        execute(cursor, "published", "give", {**name.row, "pipeline": pipeline.name, "who": who})
+        execute(cursor, "published", "give_pointer", {**name.row, "location": location})
         with nullcontext() if before is None else way_out(name):
             make_view(cursor, name, sql.Identifier(pipeline.table_schema, pipeline.table_name))
     return before
@@ -60,14 +60,14 @@ def withdraw(dsn: str, pipeline: str, name: Name) -> None:
     What has the view's name by now, and is no view, is left.
     """
     migrate(dsn)
-    with _not_waited_for(name), session(dsn) as cursor:
-        run(cursor, "published", "keep_others_out")
+    with _not_waited_for(name), transaction(dsn) as cursor:
+        execute(cursor, "published", "keep_others_out")
         pipelines.lock(cursor, pipeline)
         if (seen := pipeline_of(cursor, name)) != pipeline:
             whose = f"shows the rows of {seen}" if seen else "is not published"
             raise SetupError(f"{name} {whose}", remedy="`SELECT * FROM sluice.published` lists all names")
-        run(cursor, "published", "take", name.row)
-        run(cursor, "published", "take_pointer", name.row)
+        execute(cursor, "published", "take", name.row)
+        execute(cursor, "published", "take_pointer", name.row)
         if relation_kind(cursor, name) == "v":
             with way_out(name):
                 drop_view(cursor, name)
@@ -91,12 +91,12 @@ def _not_waited_for(name: Name) -> Iterator[None]:
 
 def pipeline_of(cursor: Cursor, name: Name) -> str | None:
     """Name the pipeline whose rows are seen under the name; None if it is not published."""
-    found = run(cursor, "published", "pipeline_of", name.row).fetchone()
+    found = execute(cursor, "published", "pipeline_of", name.row).fetchone()
     return None if found is None else str(found[0])
 
 
 def _refuse_taken(cursor: Cursor, name: Name) -> None:
-    if taken := [what for (what,) in run(cursor, "published", "taken", name.row).fetchall()]:
+    if taken := [what for (what,) in execute(cursor, "published", "taken", name.row).fetchall()]:
         raise SetupError(
             f"{name} is {' and '.join(taken)} already, and was not published by Sluice",
             remedy="publish under another name, or drop what has this one",
@@ -109,7 +109,7 @@ def _require_all_read(cursor: Cursor, pipeline: str, before: str, name: Name) ->
     Nothing is asked where the two have no file and no partition in common: they read other sources.
     """
     values = {"pipeline": pipeline, "before": before}
-    [(unread, all_of_them, example, common)] = run(cursor, "published", "unread", values)
+    [(unread, all_of_them, example, common)] = execute(cursor, "published", "unread", values)
     if unread and common:
         raise SetupError(
             f"{pipeline} has not read {unread:,} of the {all_of_them:,} files and partitions that {before} has delivered,"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg2.extensions import parse_dsn
 
-from etl.common.database import Cursor, migrate, rows, run, session
+from etl.common.database import Cursor, execute, migrate, rows, transaction
 from etl.common.errors import LedgerBehind, SetupError
 from etl.common.settings import Settings
 from etl.ledger import streams
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
+class CommittedState:
     """The ledger and the pointer as one transaction saw them."""
 
     deliveries: Sequence[Mapping[str, Any]]  # whose rows the table has
@@ -73,32 +73,32 @@ class Moment:
     pointer: str | None
 
 
-def committed_files(place: Place, pipeline: Pipeline) -> CommittedFiles:
+def committed_files(workspace: Workspace, pipeline: Pipeline) -> CommittedFiles:
     """Return exactly the files of live deliveries that the table's current snapshot has."""
-    now = moment(place, pipeline)
-    table = place.lake.table(pipeline.table)
+    now = moment(workspace, pipeline)
+    table = workspace.lake.table(pipeline.table)
     snapshot = table.load(now.pointer).current_snapshot_id if now.pointer else None
     return CommittedFiles(pipeline=pipeline.name, snapshot_id=snapshot, files=now.files)
 
 
-def moment(place: Place, pipeline: Pipeline) -> Moment:
+def moment(workspace: Workspace, pipeline: Pipeline) -> CommittedState:
     """Read the ledger and the pointer of the pipeline's table as they are now, in one transaction."""
-    dsn = place.services.postgres
+    dsn = workspace.services.postgres
     migrate(dsn)
-    with session(dsn) as cursor:
-        run(cursor, "audit", "one_snapshot")
-        deliveries = rows(run(cursor, "audit", "deliveries", {"pipeline": pipeline.name}))
-        replaced = dict(run(cursor, "audit", "replaced", {"pipeline": pipeline.name}).fetchall())
+    with transaction(dsn) as cursor:
+        execute(cursor, "audit", "one_snapshot")
+        deliveries = rows(execute(cursor, "audit", "deliveries", {"pipeline": pipeline.name}))
+        replaced = dict(execute(cursor, "audit", "replaced", {"pipeline": pipeline.name}).fetchall())
         if isinstance(pipeline.sink, Replace):
             earlier, deliveries = deliveries[:-1], deliveries[-1:]
             replaced |= {one["delivery_id"]: deliveries[0]["delivery_id"] for one in earlier}
         stream = streams.current_stream(cursor, pipeline.name)
-        return Moment(
+        return CommittedState(
             deliveries=deliveries,
             replaced=replaced,
             files=_files(cursor, pipeline, {one["delivery_id"] for one in deliveries}),
             current_stream=stream.stream_id if stream else None,
-            pointer=place.lake.table(pipeline.table).pointer(cursor),
+            pointer=workspace.lake.table(pipeline.table).pointer(cursor),
         )
 
 
@@ -110,17 +110,17 @@ def delivered(
     Commits of a pipeline are numbered from 1 without a gap, in the order in which they can be seen: who keeps `to` of
     the last result in the place of `after` leaves nothing out, and reads nothing twice.
     """
-    place, pipeline = _opened(pipeline, settings)
+    workspace, pipeline = _opened(pipeline, settings)
     if isinstance(pipeline.sink, Replace):
         raise SetupError(
             f"Each batch of {pipeline.name} replaces the whole table, so it has nothing that is new beside the rest",
             remedy=f'read all of it: `etl.read(spark, "{pipeline.name}")`',
         )
-    dsn = place.services.postgres
+    dsn = workspace.services.postgres
     migrate(dsn)
-    with session(dsn) as cursor:
-        run(cursor, "audit", "one_snapshot")
-        found = run(cursor, "audit", "newest_commit", {"pipeline": pipeline.name}).fetchone()
+    with transaction(dsn) as cursor:
+        execute(cursor, "audit", "one_snapshot")
+        found = execute(cursor, "audit", "newest_commit", {"pipeline": pipeline.name}).fetchone()
         newest = int(found[0]) if found else 0
         if newest < max(after, to or 0):
             raise LedgerBehind(
@@ -130,8 +130,8 @@ def delivered(
             )
         to = newest if to is None else to
         span = {"pipeline": pipeline.name, "after": after, "to": to}
-        new = run(cursor, "audit", "delivered_between", span).fetchall()
-        old = run(cursor, "audit", "replaced_between", span).fetchall()
+        new = execute(cursor, "audit", "delivered_between", span).fetchall()
+        old = execute(cursor, "audit", "replaced_between", span).fetchall()
     return Delivered(after=after, to=to, deliveries=[one for (one,) in new], replaced=[one for (one,) in old])
 
 
@@ -145,7 +145,7 @@ def _files(cursor: Cursor, pipeline: Pipeline, deliveries: Collection[int]) -> l
             rows=one["rows"],
             bytes=one["bytes"],
         )
-        for one in rows(run(cursor, "audit", "delivered_files", {"pipeline": pipeline.name}))
+        for one in rows(execute(cursor, "audit", "delivered_files", {"pipeline": pipeline.name}))
         if one["kind"] == "data" and one["delivery_id"] in deliveries
     ]
 
@@ -167,8 +167,8 @@ def read(
     those of the delivery that took its place, which is told by an event of its own. `spark` needs S3A and
     credentials of the AWS chain, as a session of Sluice has them.
     """
-    place, pipeline = _opened(pipeline, settings)
-    now = moment(place, pipeline)
+    workspace, pipeline = _opened(pipeline, settings)
+    now = moment(workspace, pipeline)
     if now.pointer is None:
         raise SetupError(f"Pipeline {pipeline.name} has no table yet", remedy=f"`sluice run {pipeline.name}`")
     wanted = wanted_deliveries(
@@ -179,22 +179,22 @@ def read(
         stream=stream,
         skip_replaced=skip_replaced,
     )
-    schema = spark_schema(place.lake.table(pipeline.table).load(now.pointer).schema())
+    schema = spark_schema(workspace.lake.table(pipeline.table).load(now.pointer).schema())
     return parquet(spark, [one.path for one in now.files if one.delivery_id in wanted], schema)
 
 
-def _opened(pipeline: str | Pipeline, settings: Settings | None) -> tuple[Place, Pipeline]:
+def _opened(pipeline: str | Pipeline, settings: Settings | None) -> tuple[Workspace, Pipeline]:
     """Open the place of these settings, and find the pipeline as it is declared there."""
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
-    place = Place.open(settings)
+    workspace = Workspace.open(settings)
     if isinstance(pipeline, str):
-        pipeline = load_pipeline(pipeline, place.settings.pipelines)
-    return place, pipeline
+        pipeline = load_pipeline(pipeline, workspace.settings.pipelines)
+    return workspace, pipeline
 
 
 def wanted_deliveries(
-    now: Moment,
+    now: CommittedState,
     pipeline: str,
     *,
     batches: Iterable[int] | None = None,
@@ -265,10 +265,10 @@ def _spark_type(kind: IcebergType) -> DataType:
     return plain[type(kind)]
 
 
-def catalog_properties(place: Place) -> dict[str, str]:
+def catalog_properties(workspace: Workspace) -> dict[str, str]:
     """Return what pyiceberg's SqlCatalog("sluice", **…) needs; the tables are warehouse.<pipeline>.
 
     pyiceberg does not qualify its own tables, so the URI sets the search path to schema `sluice`.
     """
-    uri = catalog_uri(parse_dsn(place.services.postgres))
-    return {"uri": uri, "init_catalog_tables": "false", **place.lake.properties()}
+    uri = catalog_uri(parse_dsn(workspace.services.postgres))
+    return {"uri": uri, "init_catalog_tables": "false", **workspace.lake.properties()}

@@ -1,6 +1,6 @@
 """Runs on the executors: which stored rows another suite would hold or let through. Nothing is written.
 
-The rows are told apart by the stage's own `sift`, so this can't differ from what a run would do. Like the
+The rows are told apart by the stage's own `split_rows`, so this can't differ from what a run would do. Like the
 stage, this module imports neither pyspark nor pyiceberg.
 """
 
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common.record_columns import REASONS
-from etl.delivery.row_filter import Sieve, TaskReport, conform, sift
+from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
 
 
 @dataclass(kw_only=True)
-class Crossing:
+class SuiteDifference:
     """What one task saw of stored rows."""
 
     report: TaskReport  # as the stage would have reported it
@@ -28,16 +28,18 @@ class Crossing:
     freed_of: Counter[str] = field(default_factory=Counter)  # stored reason -> rows that would be delivered
 
 
-def cross(sieve: Sieve, batches: Iterator[pa.RecordBatch], *, partition: int, number: int) -> Crossing:
+def cross(
+    sieve: RowFilter, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
+) -> SuiteDifference:
     """Sift stored rows, whose `_reasons` say why they were held, and compare. Keeps nothing but counts."""
-    found = Crossing(report=TaskReport.of(sieve, partition=partition, number=number))
+    found = SuiteDifference(report=TaskReport.of(sieve, partition=partition, number=number))
     for batch in batches:
         _cross(sieve, batch, found)
     return found
 
 
-def _cross(sieve: Sieve, batch: pa.RecordBatch, found: Crossing) -> None:
-    held, reasons = sift(sieve, batch, conform(batch, sieve.columns), found.report)
+def _cross(sieve: RowFilter, batch: pa.RecordBatch, found: SuiteDifference) -> None:
+    held, reasons = split_rows(sieve, batch, cast_to(batch, sieve.columns), found.report)
     if held is None:
         held = pa.repeat(False, batch.num_rows)
     stored = batch.column(REASONS)

@@ -16,13 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import row, rows, run, session
+from etl.common.database import execute, row, rows, transaction
 from etl.common.errors import SetupError
 from etl.operations.suites.stored_batches import LAST, StoredBatch, stored_batches
 from etl.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 PAGES = Path(__file__).parent / "data_docs_pages"
 PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 _.:+-")
@@ -41,7 +41,7 @@ _SUITE_LINK = re.compile(r'href="(?:\.\./)+expectations/[^"]*"')  # where GX wou
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class DocsPage:
     """What the history has of a batch."""
 
     batch: StoredBatch
@@ -94,9 +94,9 @@ class Kept:
         }
 
 
-def build_docs(place: Place, pipeline: Pipeline, folder: Path, *, last: int = LAST) -> list[Kept]:
+def build_docs(workspace: Workspace, pipeline: Pipeline, folder: Path, *, last: int = LAST) -> list[DocsPage]:
     """Write a page for each of the last batches and each of their suites, and `index.html`; no other file is touched."""
-    found = history(place, pipeline, last=last)
+    found = history(workspace, pipeline, last=last)
     pages = {"index.html": _index(pipeline, found)}
     for kept in found:
         content = _hidden(_with_plain_conditions(kept.content()))
@@ -113,17 +113,19 @@ def build_docs(place: Place, pipeline: Pipeline, folder: Path, *, last: int = LA
     return found
 
 
-def history(place: Place, pipeline: Pipeline, *, last: int = LAST) -> list[Kept]:
+def history(workspace: Workspace, pipeline: Pipeline, *, last: int = LAST) -> list[DocsPage]:
     """Return those of the last live deliveries whose report is kept, oldest first."""
-    dsn, name = place.services.postgres, pipeline.suite or pipeline.name
+    dsn, name = workspace.services.postgres, pipeline.suite or pipeline.name
     found = []
     for batch in stored_batches(dsn, pipeline, last):
         values = {"delivery": batch.delivery_id}
-        with session(dsn) as cursor:
-            report = row(run(cursor, "stored", "report", values))
-            inputs = [one["path"] for one in rows(run(cursor, "ledger", "inputs_of_delivery", values))]
+        with transaction(dsn) as cursor:
+            report = row(execute(cursor, "stored", "report", values))
+            inputs = [one["path"] for one in rows(execute(cursor, "ledger", "inputs_of_delivery", values))]
         if report is not None:
-            found.append(Kept(batch=batch, suite=name, report=json.loads(report["report"]), inputs=inputs))
+            found.append(
+                DocsPage(batch=batch, suite=name, report=json.loads(report["report"]), inputs=inputs)
+            )
     return found
 
 
@@ -157,7 +159,7 @@ def _suite_page(hidden: Mapping[str, Any]) -> str:
     return _shown(_gx_view().render(renderer.render(suite)))
 
 
-def _index(pipeline: Pipeline, found: Sequence[Kept]) -> str:
+def _index(pipeline: Pipeline, found: Sequence[DocsPage]) -> str:
     from jinja2 import Environment, FileSystemLoader
 
     own = Environment(loader=FileSystemLoader(PAGES), autoescape=True)

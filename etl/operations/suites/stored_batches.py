@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import migrate, row, rows, run, session
+from etl.common.database import execute, migrate, row, rows, transaction
 from etl.common.errors import SetupError
 from etl.common.record_columns import RAW, REASONS
 from etl.pipeline import Pipeline, Replace
@@ -68,8 +68,8 @@ def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[Store
     migrate(dsn)
     if isinstance(pipeline.sink, Replace):
         last = 1
-    with session(dsn) as cursor:
-        found = rows(run(cursor, "stored", "batches", {"pipeline": pipeline.name, "last": last}))
+    with transaction(dsn) as cursor:
+        found = rows(execute(cursor, "stored", "batches", {"pipeline": pipeline.name, "last": last}))
     if not found:
         raise SetupError(
             f"Pipeline {pipeline.name} has no delivered batch yet", remedy=f"`sluice run {pipeline.name}`"
@@ -79,9 +79,9 @@ def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[Store
 
 def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:
     """Return the verdict that the batch was delivered with, in the order of its suite."""
-    with session(dsn) as cursor:
-        rules = rows(run(cursor, "stored", "rules", {"delivery": batch.delivery_id}))
-        report = row(run(cursor, "stored", "report", {"delivery": batch.delivery_id}))
+    with transaction(dsn) as cursor:
+        rules = rows(execute(cursor, "stored", "rules", {"delivery": batch.delivery_id}))
+        report = row(execute(cursor, "stored", "report", {"delivery": batch.delivery_id}))
     results = json.loads(report["report"])["results"] if report else []
     kwargs = dict(enumerate(declared_kwargs(result["expectation_config"]) for result in results))
     return [SaidOfRule(kwargs=kwargs.get(rule.pop("number")), **rule) for rule in rules]

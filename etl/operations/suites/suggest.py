@@ -24,7 +24,7 @@ from etl.quality.verdict import RuleResult
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 NOT_NULL = "expect_column_values_to_not_be_null"
 COUNTS = ("element", "unexpected")
@@ -71,21 +71,21 @@ class Suggestion:
 
 
 def suggest(
-    place: Place, pipeline: Pipeline, *, last: int = LAST, spark: SparkSession | None = None
+    workspace: Workspace, pipeline: Pipeline, *, last: int = LAST, spark: SparkSession | None = None
 ) -> Suggestion:
     """Draw a suite from the last batches; the rows are read twice, to draw it and to judge by it."""
     from etl.quality.rules import compile_rules
     from etl.runs.spark_session import a_session
 
-    batches = stored_batches(place.services.postgres, pipeline, last)
-    with a_session(place, spark) as found:
-        frame = put_out(place, pipeline, found)
+    batches = stored_batches(workspace.services.postgres, pipeline, last)
+    with a_session(workspace, spark) as found:
+        frame = put_out(workspace, pipeline, found)
         columns = profile(_delivered(found, batches, frame))
         drawn = _drawn_from(batches)
         drafts = [draft for column in columns for draft in _drafts(column, drawn)]
         names = [column.name for column in columns]
         drafts.insert(0, _all_columns(names, drawn))
-        rules = compile_rules(pipeline, frame, place.settings, instead=_suite(pipeline, drafts))
+        rules = compile_rules(pipeline, frame, workspace.settings, instead=_suite(pipeline, drafts))
         weighed = list(weigh(found, batches, rules))
     kept = [kept for number, draft in enumerate(drafts) if (kept := _as_judged(number, draft, weighed))]
     rows = columns[0].rows if columns else 0

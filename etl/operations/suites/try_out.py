@@ -26,7 +26,7 @@ from etl.common.errors import SetupError
 from etl.common.record_columns import RAW, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.delivery.batch import Staged
-from etl.delivery.row_filter import Sieve, TaskReport, conform, sift
+from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
 from etl.operations.suites.what_if import sieve_of
 from etl.pipeline import Pipeline, load_pipeline
 from etl.pipeline.replayability import require_files
@@ -43,7 +43,7 @@ from etl.spark.watermark import set_watermark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
     from etl.sources.files import Source
 
 Values = tuple[Any, ...]
@@ -59,13 +59,13 @@ class Seen:
 
 
 def look_through(
-    sieve: Sieve, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
+    sieve: RowFilter, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
 ) -> Seen:
     """Sift the rows as the stage does, on the executors, and keep at most `most` of each kind."""
     seen = Seen(report=TaskReport.of(sieve, partition=partition, number=number))
     for batch in batches:
-        rows = conform(batch, sieve.columns)
-        held, reasons = sift(sieve, batch, rows, seen.report)
+        rows = cast_to(batch, sieve.columns)
+        held, reasons = split_rows(sieve, batch, rows, seen.report)
         if held is None:
             held = pa.repeat(False, batch.num_rows)
         seen.report.quarantined += len(reasons)
@@ -138,15 +138,15 @@ def try_files(
     At most `rows` rows of either fate are kept. `spark`, such as `etl.session()`, is left running; None starts a session
     for this call. Raises SetupError where the pipeline, its suite or a file will not do.
     """
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
-    place = Place.open(settings)
-    pipeline = load_pipeline(name, place.settings.pipelines)
-    return try_out(place, pipeline, [str(file) for file in files], most=rows, spark=spark)
+    workspace = Workspace.open(settings)
+    pipeline = load_pipeline(name, workspace.settings.pipelines)
+    return try_out(workspace, pipeline, [str(file) for file in files], most=rows, spark=spark)
 
 
 def try_out(
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
     files: Sequence[str],
     *,
@@ -160,22 +160,22 @@ def try_out(
     from etl.sources.open import open_source
 
     require_files(pipeline, "a try")
-    uris = _there(files, place.settings.landing)
+    uris = _there(files, workspace.settings.landing)
     with (
-        a_session(place, spark) as found,
+        a_session(workspace, spark) as found,
         tempfile.TemporaryDirectory(prefix="sluice-") as folder,
         contextlib.ExitStack() as after,
     ):
-        opened = open_source(found, pipeline, place.settings, models=place.models, stream=False)
+        opened = open_source(found, pipeline, workspace.settings, models=workspace.models, stream=False)
         source = replace(opened, anywhere=True)
         shape = source.shape()
         state = kept(pipeline, shape)  # or it is refused, as by a run
-        rules = compile_rules(pipeline, shape, place.settings)
+        rules = compile_rules(pipeline, shape, workspace.settings)
         sieve = sieve_of(rules)
         refuse_unfit(pipeline, sieve.columns)
         with _telling_of_files(source, uris):
             if state:
-                frame = _streamed(place, source, state, uris, Path(folder))
+                frame = _streamed(workspace, source, state, uris, Path(folder))
                 after.callback(set_watermark, found, None)
                 set_watermark(found, 0)  # as that stream began: the same records are late
             else:
@@ -207,7 +207,7 @@ def try_out(
 
 def _there(files: Sequence[str], landing: str) -> list[str]:
     """Return the files' URIs; raise SetupError naming every one that is not there, or that Spark would not see."""
-    wanted = {paths.uri_of(paths.place(file)): file for file in files}
+    wanted = {paths.to_uri(paths.to_path(file)): file for file in files}
     found = {one.uri for one in evidence.look(wanted, landing=landing)}
     if missing := [file for uri, file in wanted.items() if uri not in found]:
         raise SetupError(f"No such file: {', '.join(missing)}", remedy="--input takes files, one by one")
@@ -240,14 +240,14 @@ def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
 
 
 def _streamed(
-    place: Place, source: Source, state: Sequence[str], uris: Sequence[str], folder: Path
+    workspace: Workspace, source: Source, state: Sequence[str], uris: Sequence[str], folder: Path
 ) -> DataFrame:
     """Return what a new stream of these files puts out, all its batches together; of complete mode the last."""
-    from etl.runs.recovery.state_rebuild import Past, Planned
+    from etl.runs.recovery.state_rebuild import Planned, RecordedBatch
     from etl.runs.stateful import output_mode
     from etl.spark.state_plan import its_batches
 
-    if not place.settings.spark_master.startswith("local"):
+    if not workspace.settings.spark_master.startswith("local"):
         raise SetupError(
             f"The transform of {source.pipeline.name} keeps state, which would be in a folder of this machine",
             remedy="try it with SLUICE_SPARK_MASTER='local[*]'",
@@ -268,7 +268,7 @@ def _streamed(
     numbered = source.by_source(uris).items()
     files = [one for n, some in numbered for one in evidence.look(some, landing=source.landing, source=n)]
     planned = Planned.of(source.pipeline, frame, frame.writeStream.foreachBatch(keep).outputMode(mode))
-    batch = Past(watermark_ms=0, time_ms=int(time.time() * 1000), files=files)
+    batch = RecordedBatch(watermark_ms=0, time_ms=int(time.time() * 1000), files=files)
     with its_batches(frame):
         planned.run(checkpoint, 0, batch, failure, alone=False)
     written = [paths.spark_path(one) for one in sorted(out.iterdir())]

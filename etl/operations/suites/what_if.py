@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from etl.common.errors import VerdictUnknown
 from etl.delivery.batch import Staged
-from etl.delivery.row_filter import Hold, Sieve, TaskReport
-from etl.operations.suites.crossing import Crossing, cross
+from etl.delivery.row_filter import HoldPolicy, RowFilter, TaskReport
+from etl.operations.suites.crossing import SuiteDifference, cross
 from etl.operations.suites.stored_batches import (
     LAST,
     SaidOfRule,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from etl.quality.rules import Rules
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 Status = Literal["new", "removed", "changed", "same"]
 
@@ -167,7 +167,7 @@ class Weighed:
     batch: StoredBatch
     counts: Counts
     verdict: Verdict
-    crossings: Sequence[Crossing]
+    crossings: Sequence[SuiteDifference]
 
     @property
     def held_by(self) -> Counter[str]:
@@ -181,33 +181,40 @@ class Weighed:
 
 
 def what_if(
-    place: Place, pipeline: Pipeline, suite: Path, *, last: int = LAST, spark: SparkSession | None = None
+    workspace: Workspace,
+    pipeline: Pipeline,
+    suite: Path,
+    *,
+    last: int = LAST,
+    spark: SparkSession | None = None,
 ) -> WhatIf:
     """Judge the last batches by the suite in the file; raise SetupError, which names every mistake of it at once."""
     from etl.quality.rules import compile_rules
     from etl.quality.suite import read_suite
     from etl.runs.spark_session import a_session
 
-    batches = stored_batches(place.services.postgres, pipeline, last)
+    batches = stored_batches(workspace.services.postgres, pipeline, last)
     read_suite(suite)  # a file that is no suite at all is refused before Spark starts
-    with a_session(place, spark) as found:
-        rules = compile_rules(pipeline, put_out(place, pipeline, found), place.settings, instead=suite)
+    with a_session(workspace, spark) as found:
+        rules = compile_rules(
+            pipeline, put_out(workspace, pipeline, found), workspace.settings, instead=suite
+        )
         return WhatIf(
             pipeline=pipeline.name,
             suite=rules.suite.name,
             suite_digest=rules.suite.digest,
             batches=[
-                _change(one, said_of(place.services.postgres, one.batch))
+                _change(one, said_of(workspace.services.postgres, one.batch))
                 for one in weigh(found, batches, rules)
             ],
         )
 
 
-def put_out(place: Place, pipeline: Pipeline, spark: SparkSession) -> DataFrame:
+def put_out(workspace: Workspace, pipeline: Pipeline, spark: SparkSession) -> DataFrame:
     """Return what the transform puts out today, opened as by a run; no input is read."""
     from etl.sources.open import open_source
 
-    return open_source(spark, pipeline, place.settings, models=place.models, stream=False).shape()
+    return open_source(spark, pipeline, workspace.settings, models=workspace.models, stream=False).shape()
 
 
 def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> Iterator[Weighed]:
@@ -216,19 +223,19 @@ def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> 
     return (_weighed(spark, batch, rules, sieve) for batch in batches)
 
 
-def sieve_of(rules: Rules) -> Sieve:
+def sieve_of(rules: Rules) -> RowFilter:
     """Return what a run of the pipeline would tell its rows apart by."""
     columns = common_schema(rules.arrow_schema, pipeline=rules.pipeline.name)
     judged = rules.stage_rules
-    return Sieve.of(rules.pipeline.sink, columns, rules.words, judged, Hold.by(judged))
+    return RowFilter.of(rules.pipeline.sink, columns, rules.words, judged, HoldPolicy.by(judged))
 
 
-def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: Sieve) -> Weighed:
+def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: RowFilter) -> Weighed:
     from etl.spark.tasks import collect, in_tasks
 
     frame = stored_rows(spark, batch, rules.schema)
     job = in_tasks(rules.flagged(frame), partial(cross, sieve))
-    crossings: list[Crossing] = collect(job)
+    crossings: list[SuiteDifference] = collect(job)
     staged = Staged(
         reports=[crossing.report for crossing in crossings],
         malformed=[TaskReport(partition=0, task=0, quarantined=batch.malformed)],

@@ -18,13 +18,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etl.common.database import Cursor, session
+from etl.common.database import Cursor, transaction
 from etl.common.errors import NeedsPerson
-from etl.common.number_ranges import written
-from etl.delivery.batch import Receipt, Session, Staged
+from etl.common.number_ranges import format_ranges
+from etl.delivery.batch import DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
 from etl.delivery.deliver import stage_task
-from etl.delivery.row_filter import Hold, TaskReport
+from etl.delivery.row_filter import HoldPolicy, TaskReport
 from etl.delivery.stage import StageTask
 from etl.ledger import attempts, deliveries, offsets
 from etl.ledger.deliveries import KnownAttempt
@@ -51,7 +51,7 @@ READERS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lost:
+class LostDelivery:
     """A delivery that the lake has and the ledger has not."""
 
     manifest: Manifest
@@ -92,8 +92,8 @@ class Lost:
 class OnLake:
     """What the lake has that the ledger has not delivered."""
 
-    lost: Sequence[Lost]  # can be put back; in the order to commit them
-    left: Sequence[Lost]  # can't be
+    lost: Sequence[LostDelivery]  # can be put back; in the order to commit them
+    left: Sequence[LostDelivery]  # can't be
 
 
 def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | None) -> OnLake:
@@ -104,13 +104,13 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
     """
     named = manifests(lake.table(pipeline.table))
     numbers = [one.delivery_id for one in named]
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         if numbers:
             attempts.skip_numbers(cursor, max(numbers))
         known = attempts.known_attempts(cursor, pipeline.name, numbers)
     unsure = [one.uri for one in named if not _is_delivered(known.get(one.delivery_id), one.run)]
     found = _read(lake, unsure)
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         last = deliveries.last_delivery(cursor, pipeline.name)
     told = {one.manifest["previous"] for one in found}
     marked = newest and (newest.delivery_id, newest.run_id)
@@ -120,7 +120,7 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
     ]
     judged = [_judged(one, known.get(one.delivery_id)) for one in said]
     able = [one for one in judged if one.whole and not one.taken and not one.known]
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         streams = {one.stream_id: one for one in able}
         following = {stream_id: _next_batch(cursor, one) for stream_id, one in streams.items()}
     chain = _chain(able, last, following)
@@ -132,18 +132,18 @@ def _is_delivered(known: KnownAttempt | None, run: str) -> bool:
     return known is not None and known.delivered and known.run_id.startswith(run)
 
 
-def _read(lake: Lake, uris: Sequence[str]) -> list[Lost]:
+def _read(lake: Lake, uris: Sequence[str]) -> list[LostDelivery]:
     """Read the manifests by several requests at once: a database that was emptied lost all of them."""
 
-    def one(uri: str) -> Lost:
+    def one(uri: str) -> LostDelivery:
         manifest = json.loads(lake.read_text(uri))
-        return Lost(manifest=manifest, uri=uri, whole=_is_whole(lake, manifest))
+        return LostDelivery(manifest=manifest, uri=uri, whole=_is_whole(lake, manifest))
 
     with ThreadPoolExecutor(READERS) as readers:
         return list(readers.map(one, uris))
 
 
-def _judged(one: Lost, known: KnownAttempt | None) -> Lost:
+def _judged(one: LostDelivery, known: KnownAttempt | None) -> LostDelivery:
     if known is None:
         return one
     if known.adopted:
@@ -158,22 +158,24 @@ def _is_whole(lake: Lake, manifest: Manifest) -> bool:
     return all(lake.size(file["path"]) == file["bytes"] for file in files)
 
 
-def _next_batch(cursor: Cursor, lost: Lost) -> int:
+def _next_batch(cursor: Cursor, lost: LostDelivery) -> int:
     state = stream_state(cursor, lost.stream_id)
     return int(lost.manifest["first_batch"]) if state is None else state.next_batch
 
 
-def _chain(unknown: Sequence[Lost], last: int | None, next_batch: dict[str, int]) -> list[Lost]:
+def _chain(
+    unknown: Sequence[LostDelivery], last: int | None, next_batch: dict[str, int]
+) -> list[LostDelivery]:
     """Return the lost deliveries that can be put back, in their order, from the ledger's last delivery on.
 
     Of several that follow it, the one that others follow is taken. Each is the next batch of its stream: an
     attempt that was under way when PostgreSQL went back may name the same previous delivery as the batch
     before it.
     """
-    after: dict[int | None, list[Lost]] = {}
+    after: dict[int | None, list[LostDelivery]] = {}
     for one in unknown:
         after.setdefault(one.manifest["previous"], []).append(one)
-    chain: list[Lost] = []
+    chain: list[LostDelivery] = []
     while following := [one for one in after.get(last, ()) if one.batch_id == next_batch[one.stream_id]]:
         chosen = max(following, key=lambda one: (one.delivery_id in after, one.delivery_id))
         chain.append(chosen)
@@ -182,7 +184,7 @@ def _chain(unknown: Sequence[Lost], last: int | None, next_batch: dict[str, int]
     return chain
 
 
-def again(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[str]) -> str:
+def again(one: LostDelivery, lost: Mapping[int, LostDelivery], live: AbstractSet[str]) -> str:
     """Say how to have a lost replay or release again, which can't be put back by itself.
 
     `lost` are all that were lost, by number; `live` the inputs of what is in force now.
@@ -195,7 +197,7 @@ def again(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[str]) -> str:
         )
     told = []
     if old := {found for replaced in one.manifest["supersedes"] for found in _in_force(replaced, lost)}:
-        command = f"`sluice replay {pipeline} --deliveries {written(old)}`"
+        command = f"`sluice replay {pipeline} --deliveries {format_ranges(old)}`"
         told.append(f"what it had replaced is in force again: {command}")
     paths = [found["path"] for found in one.manifest["inputs"] if found["path"] not in live]
     if paths:
@@ -206,7 +208,9 @@ def again(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[str]) -> str:
     return f"replay {number}: {'; '.join(told) or 'it had replaced what is lost as well'}"
 
 
-def is_missed(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[int], holding: AbstractSet[int]) -> bool:
+def is_missed(
+    one: LostDelivery, lost: Mapping[int, LostDelivery], live: AbstractSet[int], holding: AbstractSet[int]
+) -> bool:
     """Tell whether a lost replay or release is missed: what it had changed is live, or held, again as before it."""
     if one.of_the_stream or one.known:
         return False
@@ -214,13 +218,13 @@ def is_missed(one: Lost, lost: Mapping[int, Lost], live: AbstractSet[int], holdi
     return bool(in_force & {found for before in _before(one) for found in _in_force(before, lost)})
 
 
-def _before(one: Lost) -> list[int]:
+def _before(one: LostDelivery) -> list[int]:
     """Return the deliveries that a replay or a release had changed."""
     found = one.manifest["supersedes"] or [one.manifest.get("released_from")]
     return [number for number in found if number is not None]
 
 
-def _in_force(number: int, lost: Mapping[int, Lost]) -> set[int]:
+def _in_force(number: int, lost: Mapping[int, LostDelivery]) -> set[int]:
     """Return what is in force in place of a delivery: itself, or what it had replaced or come from."""
     one = lost.get(number)
     if one is None or one.of_the_stream:
@@ -228,7 +232,7 @@ def _in_force(number: int, lost: Mapping[int, Lost]) -> set[int]:
     return {found for each in _before(one) for found in _in_force(each, lost)}
 
 
-def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost) -> Receipt:
+def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: LostDelivery) -> Receipt:
     """Commit a lost delivery again, under its own number, in both sinks at once, or raise.
 
     HAZARD: the lake's marker stays as it is, for it tells of what is still lost if the next one can't be put
@@ -237,7 +241,7 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
     manifest = lost.manifest
     sinks = open_sinks(pipeline, _columns(dsn, lake, pipeline, manifest), dsn=dsn, lake=lake, fills=True)
     stream_id, batch_id = lost.stream_id, lost.batch_id
-    run = Session(
+    run = DeliveryContext(
         sinks=sinks,
         lease=lease,
         stream_id=stream_id,
@@ -250,7 +254,7 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
         lookups=manifest["lookups"],
         tells=False,
     )
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         register_stream(
             cursor,
             pipeline.name,
@@ -261,7 +265,7 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: Lost)
         )
         attempts.adopt_attempt(cursor, lease, lost.delivery_id, stream_id, batch_id, was=manifest["run_id"])
         offsets.accept_skipped(cursor, pipeline.name, lost.ranges)
-        task = stage_task(cursor, run, batch_id, lost.delivery_id, Hold(rules=()))
+        task = stage_task(cursor, run, batch_id, lost.delivery_id, HoldPolicy(rules=()))
     batch = _LakeBatch(
         batch_id=batch_id,
         inputs=lost.inputs,
@@ -286,7 +290,7 @@ def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: Manifest) -> pa
             schema = pq.read_schema(source)
     else:
         table = lake.table(pipeline.table)
-        with session(dsn) as cursor:
+        with transaction(dsn) as cursor:
             pointer = table.pointer(cursor)
         if pointer is None:
             raise NeedsPerson(
@@ -312,7 +316,7 @@ class _LakeBatch:
     inputs: Sequence[Input]
     ranges: Sequence[Range]
     lake: Lake
-    lost: Lost
+    lost: LostDelivery
 
     def stage(self, task: StageTask) -> Staged:
         report = TaskReport(partition=0, task=0)

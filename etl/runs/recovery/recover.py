@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from etl.common.database import Cursor, session
+from etl.common.database import Cursor, transaction
 from etl.common.errors import NeedsPerson
 from etl.delivery.batch import Receipt
 from etl.ledger import deliveries, leases, offsets, streams
@@ -25,16 +25,16 @@ from etl.runs.preflight import know_streams, mismatch, seeded_stream, unknown_st
 from etl.runs.recovery.lost_deliveries import again, is_missed, lost_deliveries, put_back
 from etl.runs.recovery.state_rebuild import Told, rebuilt_stream, rebuilt_topics
 from etl.runs.recovery.stranded import refuse_stranded
-from etl.runs.recovery.topic_seeds import Accepted, moved_on, seeded_topics
+from etl.runs.recovery.topic_seeds import AcceptedGaps, seeded_topics, skip_gaps
 from etl.runs.spark_session import a_session
-from etl.runs.workspace import Place
+from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
 from etl.spark.checkpoint.reader import Checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from etl.sources.kafka.source import TopicSource
+    from etl.sources.kafka.source import KafkaSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +51,11 @@ class Recovered:
 
 
 def recover(
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
     *,
     told: Told = lambda done, of: None,  # noqa: ARG005
-    accepted: Accepted | None = None,
+    accepted: AcceptedGaps | None = None,
     spark: SparkSession | None = None,
 ) -> Recovered:
     """Make the pipeline ready to run again, or raise having changed nothing that a rerun can't repeat.
@@ -63,40 +63,40 @@ def recover(
     `told` hears of each batch that runs again, where a state has to be made anew; only then, and for a pipeline of
     topics, Spark is started. What Kafka has no longer is left out only when that is `accepted`.
     """
-    dsn = place.services.postgres
+    dsn = workspace.services.postgres
     lease = claim(dsn, pipeline)
     with leased(dsn, lease):
         if pipeline.topics:
-            with a_session(place, spark) as found:
-                return _recover_topics(place, pipeline, lease, told, accepted, found)
-        return _recover(place, pipeline, lease, told, spark)
+            with a_session(workspace, spark) as found:
+                return _recover_topics(workspace, pipeline, lease, told, accepted, found)
+        return _recover(workspace, pipeline, lease, told, spark)
 
 
 def _recover(
-    place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None
+    workspace: Workspace, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None
 ) -> Recovered:
-    problem = _problem(place, pipeline, lease)
+    problem = _problem(workspace, pipeline, lease)
     if problem is None:
         return Recovered(pipeline=pipeline.name, problem=None)
-    mended = _mended(place, pipeline, lease, problem)
-    stream_id, seen = _next_stream(place, pipeline, lease, told, spark)
+    mended = _mended(workspace, pipeline, lease, problem)
+    stream_id, seen = _next_stream(workspace, pipeline, lease, told, spark)
     return replace(mended, stream=stream_id, seen=seen)
 
 
-def _mended(place: Place, pipeline: Pipeline, lease: Lease, problem: str) -> Recovered:
+def _mended(workspace: Workspace, pipeline: Pipeline, lease: Lease, problem: str) -> Recovered:
     """Put back the deliveries that only the lake still had; of replays and releases, say how to have each again."""
-    dsn, table = place.services.postgres, place.lake.table(pipeline.table)
-    found = lost_deliveries(dsn, place.lake, pipeline, marker.read(table))
+    dsn, table = workspace.services.postgres, workspace.lake.table(pipeline.table)
+    found = lost_deliveries(dsn, workspace.lake, pipeline, marker.read(table))
     receipts = tuple(
-        put_back(dsn, place.lake, pipeline, lease, one) for one in found.lost if one.of_the_stream
+        put_back(dsn, workspace.lake, pipeline, lease, one) for one in found.lost if one.of_the_stream
     )
-    refuse_stranded(dsn, pipeline, found.left, place.settings.landing)
-    know_streams(dsn, place.checkpoints(pipeline))
+    refuse_stranded(dsn, pipeline, found.left, workspace.settings.landing)
+    know_streams(dsn, workspace.checkpoints(pipeline))
     marker.settle(dsn, table, pipeline.name)
     mended = Recovered(pipeline=pipeline.name, problem=problem, put_back=receipts)
     everything = [*found.lost, *found.left]
     known = {one.delivery_id: one for one in everything if not one.known}
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         live = {one.path for one in deliveries.live_inputs(cursor, pipeline.name)}
         live_ones, holding = (
             f(cursor, pipeline.name) for f in (deliveries.live_deliveries, deliveries.holding)
@@ -107,30 +107,30 @@ def _mended(place: Place, pipeline: Pipeline, lease: Lease, problem: str) -> Rec
 
 
 def _recover_topics(
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
     lease: Lease,
     told: Told,
-    accepted: Accepted | None,
+    accepted: AcceptedGaps | None,
     spark: SparkSession,
 ) -> Recovered:
     """Recover a pipeline of topics; where it needs a new checkpoint, that begins at the ledger's offsets."""
     from etl.runs.stateful import kept
-    from etl.sources.kafka.source import TopicSource
+    from etl.sources.kafka.source import KafkaSource
     from etl.sources.open import open_source
 
-    dsn = place.services.postgres
-    source = open_source(spark, pipeline, place.settings, models=place.models)
-    assert isinstance(source, TopicSource)
+    dsn = workspace.services.postgres
+    source = open_source(spark, pipeline, workspace.settings, models=workspace.models)
+    assert isinstance(source, KafkaSource)
 
     def found_wrong() -> str | None:
-        return _problem(place, pipeline, lease) or _unreadable(place, pipeline, source)
+        return _problem(workspace, pipeline, lease) or _unreadable(workspace, pipeline, source)
 
     problem = found_wrong()
     if problem is None:
         return Recovered(pipeline=pipeline.name, problem=None)
-    mended = _mended(place, pipeline, lease, problem)
-    with session(dsn) as cursor:
+    mended = _mended(workspace, pipeline, lease, problem)
+    with transaction(dsn) as cursor:
         known = streams.current_stream(cursor, pipeline.name)
     stream = None
     state = kept(pipeline, source.shape()) if known else ()
@@ -138,23 +138,23 @@ def _recover_topics(
         if found_wrong() is None:  # what was put back was all that its checkpoint was ahead by
             return replace(mended, stream=known.stream_id)
         if known.goes_on_as(state):
-            stream = moved_on(dsn, place.checkpoints(pipeline), source, accepted, known)
-        stream = stream or rebuilt_topics(place, pipeline, lease, told, source, accepted, known)
+            stream = skip_gaps(dsn, workspace.checkpoints(pipeline), source, accepted, known)
+        stream = stream or rebuilt_topics(workspace, pipeline, lease, told, source, accepted, known)
     if stream is None:
-        stream = seeded_topics(dsn, place.checkpoints(pipeline), source, accepted, known)
+        stream = seeded_topics(dsn, workspace.checkpoints(pipeline), source, accepted, known)
     gone = tuple(map(str, stream.gone))
     return replace(mended, stream=stream.stream_id, seen=stream.partitions, gone=gone)
 
 
-def _unreadable(place: Place, pipeline: Pipeline, source: TopicSource) -> str | None:
+def _unreadable(workspace: Workspace, pipeline: Pipeline, source: KafkaSource) -> str | None:
     """Say why Spark can't go on, though checkpoint and ledger fit together; return None if it can."""
-    with session(place.services.postgres) as cursor:
+    with transaction(workspace.services.postgres) as cursor:
         known = streams.current_stream(cursor, pipeline.name)
         reached = offsets.reached(cursor, pipeline.name)
         noted = streams.note_topics(cursor, known.stream_id, {}) if known else {}
     if known is None:
         return None
-    checkpoint = place.checkpoints(pipeline).of(known.stream_id)
+    checkpoint = workspace.checkpoints(pipeline).of(known.stream_id)
     try:
         at = source.known(checkpoint, known.next_batch, reached, noted)
         source.require_readable(checkpoint, known.next_batch, at)
@@ -164,33 +164,33 @@ def _unreadable(place: Place, pipeline: Pipeline, source: TopicSource) -> str | 
 
 
 def _next_stream(
-    place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None
+    workspace: Workspace, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None
 ) -> tuple[str, int]:
     """Return the id of the stream to go on with, and how many files its checkpoint counts as read."""
-    dsn = place.services.postgres
+    dsn = workspace.services.postgres
     if not pipeline.replayable:
-        return new_stream(dsn, place.checkpoints(pipeline)), 0
-    with session(dsn) as cursor:
+        return new_stream(dsn, workspace.checkpoints(pipeline)), 0
+    with transaction(dsn) as cursor:
         known = streams.current_stream(cursor, pipeline.name)
         changed = "StateChanged" in leases.pending_outcomes(cursor, lease)
     if (known and known.state) or changed:
-        if known and _problem(place, pipeline, lease) is None:
-            with session(dsn) as cursor:  # what was put back was all that its checkpoint was ahead by
+        if known and _problem(workspace, pipeline, lease) is None:
+            with transaction(dsn) as cursor:  # what was put back was all that its checkpoint was ahead by
                 return known.stream_id, len(deliveries.live_inputs(cursor, pipeline.name))
-        if rebuilt := rebuilt_stream(place, pipeline, lease, told, spark):
+        if rebuilt := rebuilt_stream(workspace, pipeline, lease, told, spark):
             return rebuilt
-    return seeded_stream(dsn, place.checkpoints(pipeline), pipeline, place.settings.landing)
+    return seeded_stream(dsn, workspace.checkpoints(pipeline), pipeline, workspace.settings.landing)
 
 
-def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
-    dsn = place.services.postgres
-    checkpoints = place.checkpoints(pipeline)
-    if lost := marker.went_back(dsn, place.lake, pipeline):
+def _problem(workspace: Workspace, pipeline: Pipeline, lease: Lease) -> str | None:
+    dsn = workspace.services.postgres
+    checkpoints = workspace.checkpoints(pipeline)
+    if lost := marker.went_back(dsn, workspace.lake, pipeline):
         return lost.seen
     if not pipeline.replayable:
         found = went_back(dsn, checkpoints)
         return found.seen if found else None
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         known = streams.current_stream(cursor, pipeline.name)
         pending = _pending(cursor, lease)
     if known is None:
@@ -201,7 +201,7 @@ def _problem(place: Place, pipeline: Pipeline, lease: Lease) -> str | None:
     checkpoint: Checkpoint = checkpoints.of(known.stream_id)
     if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
         return None
-    if misfit := mismatch(dsn, known, checkpoint, pipeline, place.settings.landing):
+    if misfit := mismatch(dsn, known, checkpoint, pipeline, workspace.settings.landing):
         return misfit.seen
     if pending:
         return f"the last run ended with {' and '.join(sorted(pending))}"

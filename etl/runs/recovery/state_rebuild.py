@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import Cursor, session
+from etl.common.database import Cursor, transaction
 from etl.common.errors import Fenced, InputsChanged
 from etl.ledger import deliveries, leases, offsets, pipelines, streams
 from etl.ledger.inputs import Input
@@ -24,7 +24,7 @@ from etl.ledger.offsets import Range
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.runs.preflight import by_source
-from etl.runs.recovery.topic_seeds import Accepted, Seeded, where_to_begin
+from etl.runs.recovery.topic_seeds import AcceptedGaps, Seeded, where_to_begin
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import kept, output_mode
 from etl.sources import evidence
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from etl.runs.workspace import Place
-    from etl.sources.kafka.source import TopicSource
+    from etl.runs.workspace import Workspace
+    from etl.sources.kafka.source import KafkaSource
 
 Told = Callable[[int, int], None]  # batches that ran, of how many
 SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Past:
+class RecordedBatch:
     """What a planned batch is made of."""
 
     watermark_ms: int | None  # that it began with; None: it was made without state
@@ -82,7 +82,7 @@ class Planned:
         self,
         checkpoint: Checkpoint,
         number: int,
-        past: Past,
+        past: RecordedBatch,
         failure: Sequence[BaseException] = (),
         *,
         alone: bool = True,
@@ -107,7 +107,7 @@ class Planned:
 
 
 def rebuilt_stream(
-    place: Place, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None = None
+    workspace: Workspace, pipeline: Pipeline, lease: Lease, told: Told, spark: SparkSession | None = None
 ) -> tuple[str, int] | None:
     """Begin a new current stream whose checkpoint holds the state after all that is in force.
 
@@ -116,32 +116,32 @@ def rebuilt_stream(
     """
     from etl.sources.open import open_source
 
-    with a_session(place, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as empty:
-        source = open_source(found, pipeline, place.settings, models=place.models, stream=False)
+    with a_session(workspace, spark) as found, tempfile.TemporaryDirectory(prefix="sluice-") as empty:
+        source = open_source(found, pipeline, workspace.settings, models=workspace.models, stream=False)
         frame = source.below(empty)
         state = kept(pipeline, frame)
         if not state:
             return None
-        with session(place.services.postgres) as cursor:
+        with transaction(workspace.services.postgres) as cursor:
             batches = _in_force(cursor, pipeline)
-        _refuse_changed(place, pipeline, batches.values())
+        _refuse_changed(workspace, pipeline, batches.values())
         declared = [
-            replace(past, files=by_source(past.files, pipeline, place.settings.landing))
+            replace(past, files=by_source(past.files, pipeline, workspace.settings.landing))
             for past in batches.values()
         ]
-        stream_id = _run_again(place, pipeline, frame, state, declared, told)
-    with session(place.services.postgres) as cursor:
-        _make_current(cursor, place, pipeline, lease, stream_id, batches, len(declared), state)
+        stream_id = _run_again(workspace, pipeline, frame, state, declared, told)
+    with transaction(workspace.services.postgres) as cursor:
+        _make_current(cursor, workspace, pipeline, lease, stream_id, batches, len(declared), state)
     return stream_id, sum(len(past.files) for past in batches.values())
 
 
 def rebuilt_topics(
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
     lease: Lease,
     told: Told,
-    source: TopicSource,
-    accepted: Accepted | None,
+    source: KafkaSource,
+    accepted: AcceptedGaps | None,
     before: StreamState,
 ) -> Seeded | None:
     """Begin a new current stream over topics whose checkpoint holds the state after all that is in force.
@@ -153,43 +153,43 @@ def rebuilt_topics(
     state = kept(pipeline, frame)
     if not state:
         return None
-    checkpoints = place.checkpoints(pipeline)
-    with session(place.services.postgres) as cursor:
+    checkpoints = workspace.checkpoints(pipeline)
+    with transaction(workspace.services.postgres) as cursor:
         batches = _in_force(cursor, pipeline)
     now = source.now()
     _refuse_gone(source, now, batches.values())
     if accepted is None:  # told before the work, and not after it
-        with session(place.services.postgres) as cursor:
+        with transaction(workspace.services.postgres) as cursor:
             where_to_begin(cursor, checkpoints, source, now, accepted, before)
     declared = [one for past in batches.values() for one in _plannable(source, past)]
-    stream_id = _run_again(place, pipeline, frame, state, declared, told)
+    stream_id = _run_again(workspace, pipeline, frame, state, declared, told)
     now = source.now()  # a topic that was made anew meanwhile may have been read under its old offsets
     _refuse_gone(source, now, batches.values())
     checkpoint = checkpoints.of(stream_id)
     assert isinstance(checkpoint, TopicCheckpoint)
-    with session(place.services.postgres) as cursor:
-        _make_current(cursor, place, pipeline, lease, stream_id, batches, len(declared), state)
+    with transaction(workspace.services.postgres) as cursor:
+        _make_current(cursor, workspace, pipeline, lease, stream_id, batches, len(declared), state)
         seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
         checkpoint.begin_at(len(declared), seeds)
     return Seeded.of(stream_id, seeds, gone)
 
 
-def _plannable(source: TopicSource, past: Past) -> list[Past]:
+def _plannable(source: KafkaSource, past: RecordedBatch) -> list[RecordedBatch]:
     """Split a batch into batches that Spark can plan, each with at most one range of a partition.
 
     A replay may have several ranges of one.
     """
     ranges = [replace(one, source=source.number_of[one.topic]) for one in past.ranges]
-    turns = offsets.in_turns(ranges, where=lambda one: one.where)
+    turns = offsets.one_range_per_partition(ranges, where=lambda one: one.where)
     return [replace(past, ranges=some) for some in turns or [[]]]
 
 
 def _run_again(
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
     frame: DataFrame,
     state: Sequence[str],
-    batches: Sequence[Past],
+    batches: Sequence[RecordedBatch],
     told: Told,
 ) -> str:
     """Run the batches again as the first ones of a new stream's checkpoint; return the stream's id.
@@ -197,9 +197,9 @@ def _run_again(
     The stream is made known first, because a folder that the ledger does not know would look like a lost ledger.
     It is not current until all of them ran.
     """
-    checkpoints, stream_id = place.checkpoints(pipeline), str(uuid.uuid4())
+    checkpoints, stream_id = workspace.checkpoints(pipeline), str(uuid.uuid4())
     checkpoint, first = checkpoints.of(stream_id), len(batches)
-    with session(place.services.postgres) as cursor:
+    with transaction(workspace.services.postgres) as cursor:
         deliveries.know_stream(
             cursor, pipeline.name, stream_id, checkpoint=checkpoint.uri, first_batch=first, state=state
         )
@@ -214,11 +214,11 @@ def _run_again(
 
 def _make_current(
     cursor: Cursor,
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
     lease: Lease,
     stream_id: str,
-    batches: Mapping[int, Past],
+    batches: Mapping[int, RecordedBatch],
     first: int,
     state: Sequence[str],
 ) -> None:
@@ -235,14 +235,14 @@ def _make_current(
             f"Another run delivered into {lease.pipeline} while its state was made anew; nothing was changed",
             remedy=f"`sluice recover {lease.pipeline}` again",
         )
-    uri = place.checkpoints(pipeline).of(stream_id).uri
+    uri = workspace.checkpoints(pipeline).of(stream_id).uri
     streams.register_stream(cursor, pipeline.name, stream_id, checkpoint=uri, first_batch=first, state=state)
 
 
-def _in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, Past]:
+def _in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, RecordedBatch]:
     """Return the batches in force by the number of their delivery, in the order of the commits."""
     return {
-        number: Past(
+        number: RecordedBatch(
             watermark_ms=mark,
             time_ms=time,
             files=deliveries.inputs_of(cursor, number),
@@ -252,8 +252,8 @@ def _in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, Past]:
     }
 
 
-def _refuse_changed(place: Place, pipeline: Pipeline, batches: Iterable[Past]) -> None:
-    landing = place.settings.landing
+def _refuse_changed(workspace: Workspace, pipeline: Pipeline, batches: Iterable[RecordedBatch]) -> None:
+    landing = workspace.settings.landing
     recorded = list(chain.from_iterable(past.files for past in batches))
     found = evidence.look_again(recorded, landing=landing)
     changes = evidence.changed(recorded, found)
@@ -267,7 +267,7 @@ def _refuse_changed(place: Place, pipeline: Pipeline, batches: Iterable[Past]) -
         )
 
 
-def _refuse_gone(source: TopicSource, now: Mapping[str, Topic], batches: Iterable[Past]) -> None:
+def _refuse_gone(source: KafkaSource, now: Mapping[str, Topic], batches: Iterable[RecordedBatch]) -> None:
     name, read = source.pipeline.name, list(chain.from_iterable(past.ranges for past in batches))
     _, lacking = still_there(now, read)
     lacking += [f"{one} is compacted, and what compaction took is not told" for one in source.compacted()]

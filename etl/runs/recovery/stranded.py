@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import NeedsPerson
-from etl.common.wording import counted, some
+from etl.common.wording import first_few, pluralize
 from etl.ledger import deliveries, offsets
-from etl.ledger.offsets import Partition
+from etl.ledger.offsets import TopicPartition
 from etl.pipeline import Pipeline
-from etl.runs.recovery.lost_deliveries import Lost
-from etl.sources.cutoff import takes
+from etl.runs.recovery.lost_deliveries import LostDelivery
+from etl.sources.cutoff import in_stream
 from etl.sources.evidence import look, uri_at
 from etl.sources.landing import source_of
 
 
-def refuse_stranded(dsn: str, pipeline: Pipeline, left: Sequence[Lost], landing: str) -> None:
+def refuse_stranded(dsn: str, pipeline: Pipeline, left: Sequence[LostDelivery], landing: str) -> None:
     """Raise NeedsPerson where the rows of a lost delivery are in neither sink and what it had read can't be read again."""
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         live = {one.path for one in deliveries.live_inputs(cursor, pipeline.name)}
         reached = {
-            Partition(at.topic_id, at.partition): at.reached for at in offsets.reached(cursor, pipeline.name)
+            TopicPartition(at.topic_id, at.partition): at.reached
+            for at in offsets.reached(cursor, pipeline.name)
         }
     stream = sorted((one for one in left if one.of_the_stream), key=lambda one: one.delivery_id)
     found = [
@@ -39,7 +40,7 @@ def refuse_stranded(dsn: str, pipeline: Pipeline, left: Sequence[Lost], landing:
     ]
     if found:
         raise NeedsPerson(
-            some(found),
+            first_few(found),
             remedy=f"{_way_on(pipeline)}, then `sluice recover {pipeline.name}` again; or restore PostgreSQL to a moment"
             " after these deliveries; or take the rows from the objects, remove these manifests, and"
             f" `sluice recover {pipeline.name}`",
@@ -52,7 +53,7 @@ def _way_on(pipeline: Pipeline) -> str:
     return "bring the objects that are gone back from another version of the bucket"
 
 
-def _unreadable(pipeline: Pipeline, one: Lost, live: set[str], landing: str) -> str | None:
+def _unreadable(pipeline: Pipeline, one: LostDelivery, live: set[str], landing: str) -> str | None:
     """Say which files of a lost delivery no delivery in force has and no run will find; None if there are none.
 
     Files of an attempt that was never committed count as well.
@@ -60,20 +61,20 @@ def _unreadable(pipeline: Pipeline, one: Lost, live: set[str], landing: str) -> 
     wanted = [file.path for file in one.inputs if file.path not in live]
     if not wanted:
         return None
-    taken = takes(pipeline)
+    taken = in_stream(pipeline)
     read = [path for path in wanted if source_of(pipeline, path, landing) is not None and taken(path)]
     there = {file.path for file in look([uri_at(path, landing) for path in read], landing=landing)}
     gone = [path for path in wanted if path not in there]
     if not gone:
         return None
-    files = f"{len(gone):,} of its {counted(len(one.inputs), 'input file')}"
+    files = f"{len(gone):,} of its {pluralize(len(one.inputs), 'input file')}"
     return (
         f"{_lost(pipeline, one)}, and no run will find {files}, such as {gone[0]}: only {one.uri} and"
         f" {_objects(one)}"
     )
 
 
-def _unread(pipeline: Pipeline, one: Lost, reached: dict[Partition, int]) -> str | None:
+def _unread(pipeline: Pipeline, one: LostDelivery, reached: dict[TopicPartition, int]) -> str | None:
     """Say that what a whole delivery had read of topics would be taken for unread; None if the ledger is past it."""
     if one.known or not one.whole:
         return None
@@ -85,7 +86,7 @@ def _unread(pipeline: Pipeline, one: Lost, reached: dict[Partition, int]) -> str
     )
 
 
-def _passed(pipeline: Pipeline, one: Lost) -> str | None:
+def _passed(pipeline: Pipeline, one: LostDelivery) -> str | None:
     """Say that a delivery had rows of a source that can't be read again; None if it had not.
 
     Nobody knows whether one whose number was taken was ever committed: it counts where it is whole.
@@ -95,7 +96,7 @@ def _passed(pipeline: Pipeline, one: Lost) -> str | None:
     return f"{_lost(pipeline, one)}: only {one.uri} and {_objects(one)}"
 
 
-def _lost(pipeline: Pipeline, one: Lost) -> str:
+def _lost(pipeline: Pipeline, one: LostDelivery) -> str:
     name = f"Delivery {one.delivery_id} of {pipeline.name}"
     if one.known:
         return f"{name} was never committed, as far as is known"
@@ -109,7 +110,7 @@ def _lost(pipeline: Pipeline, one: Lost) -> str:
     return f"{name} was lost, it can't be put back because {why}"
 
 
-def _objects(one: Lost) -> str:
+def _objects(one: LostDelivery) -> str:
     return (
         "the objects it names have its rows"
         if one.whole

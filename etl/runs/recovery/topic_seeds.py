@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etl.common.database import Cursor, session
+from etl.common.database import Cursor, transaction
 from etl.common.errors import CheckpointDamaged
 from etl.ledger import offsets, pipelines, stops, streams
 from etl.ledger.offsets import Gap, Reached
@@ -18,18 +18,18 @@ from etl.spark.checkpoint.folder import Checkpoints
 from etl.spark.checkpoint.topics import Offsets, TopicCheckpoint
 
 if TYPE_CHECKING:
-    from etl.sources.kafka.source import TopicSource
+    from etl.sources.kafka.source import KafkaSource
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accepted:
+class AcceptedGaps:
     """A person's word that what Kafka has no longer is lost."""
 
     who: str
     why: str
 
 
-DECLARED_SINCE = Accepted(who="recover", why="gone before the topic was declared")
+DECLARED_SINCE = AcceptedGaps(who="recover", why="gone before the topic was declared")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,8 @@ class Seeded:
 def seeded_topics(
     dsn: str,
     checkpoints: Checkpoints,
-    source: TopicSource,
-    accepted: Accepted | None,
+    source: KafkaSource,
+    accepted: AcceptedGaps | None,
     before: StreamState | None,
 ) -> Seeded:
     """Begin a new current stream that reads on from what was delivered; raises OffsetsGone as `where_to_begin` does.
@@ -60,7 +60,7 @@ def seeded_topics(
     stream_id, now = str(uuid.uuid4()), source.now()
     checkpoint = checkpoints.of(stream_id)
     assert isinstance(checkpoint, TopicCheckpoint)
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         pipelines.lock(cursor, checkpoints.pipeline)
         seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
         streams.register_stream(
@@ -70,11 +70,11 @@ def seeded_topics(
     return Seeded.of(stream_id, seeds, gone)
 
 
-def moved_on(
+def skip_gaps(
     dsn: str,
     checkpoints: Checkpoints,
-    source: TopicSource,
-    accepted: Accepted | None,
+    source: KafkaSource,
+    accepted: AcceptedGaps | None,
     known: StreamState,
 ) -> Seeded | None:
     """Move the stream's checkpoint past what aged out before it was read; its state stays as it is.
@@ -96,7 +96,7 @@ def moved_on(
     except CheckpointDamaged:
         return None
     now = source.now()
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         pipelines.lock(cursor, checkpoints.pipeline)
         at = _known(cursor, checkpoints, source, known)
         new = now.keys() - {one.topic for one in at}  # begin with the oldest record that is there
@@ -122,7 +122,7 @@ def moved_on(
 def _behind_gaps(
     cursor: Cursor,
     checkpoints: Checkpoints,
-    source: TopicSource,
+    source: KafkaSource,
     now: Mapping[str, Topic],
     starts: Sequence[Offsets],
 ) -> list[Offsets]:
@@ -153,9 +153,9 @@ def _behind_gaps(
 def where_to_begin(
     cursor: Cursor,
     checkpoints: Checkpoints,
-    source: TopicSource,
+    source: KafkaSource,
     now: Mapping[str, Topic],
-    accepted: Accepted | None,
+    accepted: AcceptedGaps | None,
     before: StreamState | None,
 ) -> tuple[list[Offsets], Sequence[Gap]]:
     """Return the offsets that follow all that was delivered, and what was accepted as gone.
@@ -171,12 +171,12 @@ def where_to_begin(
     return source.seeds(now, offsets.reached(cursor, checkpoints.pipeline)), gone
 
 
-def _accept(cursor: Cursor, checkpoints: Checkpoints, gone: Sequence[Gap], accepted: Accepted) -> None:
+def _accept(cursor: Cursor, checkpoints: Checkpoints, gone: Sequence[Gap], accepted: AcceptedGaps) -> None:
     offsets.accept(cursor, checkpoints.pipeline, gone, who=accepted.who, why=accepted.why)
 
 
 def _known(
-    cursor: Cursor, checkpoints: Checkpoints, source: TopicSource, before: StreamState | None
+    cursor: Cursor, checkpoints: Checkpoints, source: KafkaSource, before: StreamState | None
 ) -> Sequence[Reached]:
     """Return where the pipeline is, by the ledger and, if it says, by the checkpoint of the stream before."""
     reached = offsets.reached(cursor, checkpoints.pipeline)

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from etl.common.database import Cursor, migrate, rows, run, session
+from etl.common.database import Cursor, execute, migrate, rows, transaction
 from etl.common.errors import SetupError
-from etl.common.number_ranges import Span, written
-from etl.common.wording import counted
-from etl.delivery.correction import Apart
+from etl.common.number_ranges import NumberRange, format_ranges
+from etl.common.wording import pluralize
+from etl.delivery.correction import Correction
 from etl.delivery.stage import UNREADABLE_RAW
 from etl.ledger import streams
 from etl.ledger.deliveries import last_delivery, live_inputs
@@ -23,13 +23,13 @@ from etl.pipeline.intervals import PathTemplate, is_template
 from etl.pipeline.replayability import require_replayable
 from etl.sinks.lake.interval_scan import rows_within
 from etl.sources import evidence
-from etl.sources.cutoff import left_out
+from etl.sources.cutoff import before_start
 from etl.sources.foretold import foretold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from etl.runs.workspace import Place
+    from etl.runs.workspace import Workspace
 
 Releases = Literal["keep", "drop"]
 KINDS = ("data", "quarantine")
@@ -44,11 +44,11 @@ def keep_or_drop(what: str, text: str | None) -> Releases | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class Selection:
     """The deliveries to be replayed: by number, batch (of `stream`), run or interval, exactly one of these."""
 
-    deliveries: tuple[Span, ...] = ()
-    batches: Span | None = None  # of `stream`, by their ids
+    deliveries: tuple[NumberRange, ...] = ()
+    batches: NumberRange | None = None  # of `stream`, by their ids
     stream: str | None = None  # None: the current one
     runs: tuple[str, ...] = ()  # whatever these runs delivered
     interval: tuple[dt.datetime, dt.datetime] | None = None  # by the declared interval; the end is exclusive
@@ -60,11 +60,11 @@ class Chosen:
             return f"batches {self.batches[0]} to {self.batches[1]}"
         if self.interval:
             return f"interval {self.interval[0].isoformat()} to {self.interval[1].isoformat()}"
-        return f"what {counted(len(self.runs), 'run')} delivered"
+        return f"what {pluralize(len(self.runs), 'run')} delivered"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ReplayPlan:
     """What a replay would replace, and from what."""
 
     pipeline: str
@@ -109,12 +109,12 @@ class Plan:
         numbers = {one["delivery_id"] for one in deliveries}
         return frozenset(uri for number, of, uri in self.files if number in numbers and of == kind)
 
-    def change(self, releases: Releases | None, *, accept_changed: bool, who: str, why: str) -> Apart:
+    def change(self, releases: Releases | None, *, accept_changed: bool, who: str, why: str) -> Correction:
         """Return what the replay's transaction does to what was delivered."""
         dropped = [*self.deliveries, *(self.releases if releases == "drop" else ())]
         replaced = set(self.numbers)
         kept = [one["delivery_id"] for one in self.releases if one["released_from"] in replaced]
-        return Apart(
+        return Correction(
             kind="replay",
             supersedes=tuple(one["delivery_id"] for one in dropped),
             removed=sum(one["delivered"] for one in dropped),
@@ -138,7 +138,7 @@ class Plan:
         if self.history:
             size = sum(one.size for one in self.history)
             yield (
-                f"{self.pipeline}: {self.chosen}: {counted(len(self.history), 'file')}, {size:,} bytes, that the"
+                f"{self.pipeline}: {self.chosen}: {pluralize(len(self.history), 'file')}, {size:,} bytes, that the"
                 " stream leaves out and no delivery has yet, to be loaded"
             )
         if not self.deliveries:
@@ -146,24 +146,24 @@ class Plan:
                 yield f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"
             return
         data, quarantine = (len(self.leaving(kind, self.deliveries)) for kind in KINDS)
-        many = counted(len(self.deliveries), "delivery", "deliveries")
-        yield f"{self.pipeline}: {self.chosen}: {many} ({written(self.numbers)}) replaced by one"
+        many = pluralize(len(self.deliveries), "delivery", "deliveries")
+        yield f"{self.pipeline}: {self.chosen}: {many} ({format_ranges(self.numbers)}) replaced by one"
         if self.state:
             yield f"  refused    none stands alone: its transform keeps state ({'; '.join(self.state)})"
         changes = "changes of keys in PostgreSQL" if self.keyed else "rows of PostgreSQL"
         yield (
-            f"  replaced   {self.rows:,} {changes} and {counted(data, 'Parquet file')};"
-            f" {counted(self.held, 'row')} of quarantine and {quarantine:,} of its files"
+            f"  replaced   {self.rows:,} {changes} and {pluralize(data, 'Parquet file')};"
+            f" {pluralize(self.held, 'row')} of quarantine and {quarantine:,} of its files"
         )
         if len(self.deliveries) > 1:
             yield "  judged     as one batch: its share of held rows, and rules about the whole table, are of all of it"
         yield f"  read       {self._read()}"
         for what, count in self.besides.items():
             if count:
-                yield f"    {counted(count, what)} of these outside of the interval, which come again as well"
+                yield f"    {pluralize(count, what)} of these outside of the interval, which come again as well"
         yield from (f"    {one}" for one in self.changed[:SHOWN])
         if self.foretold:
-            yield f"  unreadable {counted(len(self.foretold), 'file')}, as headers and footers tell; the replay will stop"
+            yield f"  unreadable {pluralize(len(self.foretold), 'file')}, as headers and footers tell; the replay will stop"
             yield from (f"    {uri}: {why}" for uri, why in list(self.foretold.items())[:SHOWN])
         for one in self.releases[:SHOWN]:
             number, rows, origin = one["delivery_id"], one["delivered"], one["released_from"]
@@ -172,45 +172,49 @@ class Plan:
     def _read(self) -> str:
         if self.ranges:
             records, left = (sum(one.end - one.start for one in some) for some in (self.ranges, self.there))
-            read = f"{counted(len(self.ranges), 'range')} of {records:,} offsets"
+            read = f"{pluralize(len(self.ranges), 'range')} of {records:,} offsets"
             return (
                 f"{read}, all of them in Kafka" if left == records else f"{read}; Kafka has {left:,} of these"
             )
-        files = counted(len(self.inputs), "input file")
+        files = pluralize(len(self.inputs), "input file")
         size = sum(one.size for one in self.inputs)
         return (
             f"{files}, {size:,} bytes; {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
         )
 
 
-def plan(place: Place, pipeline: Pipeline, chosen: Chosen, *, spark: SparkSession | None = None) -> Plan:
+def plan(
+    workspace: Workspace, pipeline: Pipeline, chosen: Selection, *, spark: SparkSession | None = None
+) -> ReplayPlan:
     """Say what a replay would replace; nothing is changed.
 
     Kafka is asked, by Spark's JVM, for what it still has.
     """
     require_replayable(pipeline, "a replay")
-    dsn = place.services.postgres
+    dsn = workspace.services.postgres
     migrate(dsn)
-    within = _within(place, pipeline, chosen)
-    with session(dsn) as cursor:
+    within = _within(workspace, pipeline, chosen)
+    with transaction(dsn) as cursor:
         numbers = _numbers(cursor, pipeline, chosen, within)
-        deliveries = rows(run(cursor, "replay", "in_force", {"deliveries": numbers}))
+        deliveries = rows(execute(cursor, "replay", "in_force", {"deliveries": numbers}))
         values: dict[str, Any] = {"deliveries": [one["delivery_id"] for one in deliveries]}
-        releases = rows(run(cursor, "replay", "releases", values))
-        recorded = [Input(**one) for one in rows(run(cursor, "replay", "inputs", values))]
-        unread = frozenset(run(cursor, "replay", "unread", {**values, "prefix": UNREADABLE_RAW}).fetchall())
+        releases = rows(execute(cursor, "replay", "releases", values))
+        recorded = [Input(**one) for one in rows(execute(cursor, "replay", "inputs", values))]
+        unread = frozenset(
+            execute(cursor, "replay", "unread", {**values, "prefix": UNREADABLE_RAW}).fetchall()
+        )
         ranges = joined(ranges_of(cursor, values["deliveries"]))
         values["deliveries"] += [one["delivery_id"] for one in releases]
-        files = run(cursor, "replay", "files", values).fetchall()
+        files = execute(cursor, "replay", "files", values).fetchall()
         newest = last_delivery(cursor, pipeline.name)
         loads = chosen.interval is not None and pipeline.start is not None
         live = {one.path for one in live_inputs(cursor, pipeline.name)} if loads else frozenset()
         stream = streams.current_stream(cursor, pipeline.name)
-    now = evidence.look_again(recorded, landing=place.settings.landing)
-    history = left_out(pipeline, place.settings.landing, chosen.interval, live) if loads else []
+    now = evidence.look_again(recorded, landing=workspace.settings.landing)
+    history = before_start(pipeline, workspace.settings.landing, chosen.interval, live) if loads else []
     known = {(one.source, one.path) for one in now}
-    there, lacking = _in_kafka(place, pipeline, ranges, spark)
-    return Plan(
+    there, lacking = _in_kafka(workspace, pipeline, ranges, spark)
+    return ReplayPlan(
         pipeline=pipeline.name,
         chosen=chosen.words(),
         newest=newest,
@@ -233,7 +237,7 @@ def plan(place: Place, pipeline: Pipeline, chosen: Chosen, *, spark: SparkSessio
 
 def _besides(
     pipeline: Pipeline,
-    chosen: Chosen,
+    chosen: Selection,
     deliveries: Sequence[Mapping[str, Any]],
     within: Mapping[int, int] | None,
     read: Sequence[Input],
@@ -249,7 +253,7 @@ def _besides(
 
 
 def _in_kafka(
-    place: Place, pipeline: Pipeline, ranges: Sequence[Range], spark: SparkSession | None
+    workspace: Workspace, pipeline: Pipeline, ranges: Sequence[Range], spark: SparkSession | None
 ) -> tuple[list[Range], list[str]]:
     """Return what Kafka still has of these ranges, and a sentence for each of which it no longer has all."""
     if not ranges:
@@ -258,21 +262,21 @@ def _in_kafka(
     from etl.sources.kafka.cluster import open_cluster, still_there
 
     read = {one.topic for one in ranges}
-    with a_session(place, spark) as found:
-        cluster = open_cluster(found, place.settings, pipeline.name)
+    with a_session(workspace, spark) as found:
+        cluster = open_cluster(found, workspace.settings, pipeline.name)
         now = cluster.topics([name for source in pipeline.topics for name in source.topics if name in read])
     return still_there(now, ranges)
 
 
-def _within(place: Place, pipeline: Pipeline, chosen: Chosen) -> Counter[int] | None:
+def _within(workspace: Workspace, pipeline: Pipeline, chosen: Selection) -> Counter[int] | None:
     """Count the rows, delivered or held, that each delivery has in a column's interval; None if none is asked for.
 
     Held ones count whatever became of them since: a replay judges all of what its deliveries had read.
     """
     if chosen.interval is None or is_template(pipeline.interval or ""):
         return None
-    tables = [place.lake.table(name) for name in (pipeline.table, pipeline.quarantine_table)]
-    with session(place.services.postgres) as cursor:
+    tables = [workspace.lake.table(name) for name in (pipeline.table, pipeline.quarantine_table)]
+    with transaction(workspace.services.postgres) as cursor:
         pointers = [table.pointer(cursor) for table in tables]
     found = Counter[int]()
     for table, pointer in zip(tables, pointers, strict=True):
@@ -282,7 +286,7 @@ def _within(place: Place, pipeline: Pipeline, chosen: Chosen) -> Counter[int] | 
 
 
 def _numbers(
-    cursor: Cursor, pipeline: Pipeline, chosen: Chosen, within: Mapping[int, int] | None
+    cursor: Cursor, pipeline: Pipeline, chosen: Selection, within: Mapping[int, int] | None
 ) -> list[int]:
     newest = last_delivery(cursor, pipeline.name)
     if newest is None:
@@ -291,7 +295,7 @@ def _numbers(
     values["first"], values["last"] = chosen.batches or chosen.interval or (None, None)
     if chosen.deliveries:
         values["firsts"], values["lasts"] = map(list, zip(*chosen.deliveries, strict=True))
-        if not run(cursor, "replay", "by_deliveries", values).rowcount:
+        if not execute(cursor, "replay", "by_deliveries", values).rowcount:
             raise SetupError(
                 f"Pipeline {pipeline.name} has none of {chosen.words()} to be replayed",
                 remedy=f"`sluice status {pipeline.name} --json` lists its last ones, `SELECT delivery_id FROM"
@@ -300,21 +304,21 @@ def _numbers(
     elif chosen.batches:
         known = streams.current_stream(cursor, pipeline.name)
         values["stream"] = chosen.stream or (known.stream_id if known else None)
-        run(cursor, "replay", "by_batches", values)
+        execute(cursor, "replay", "by_batches", values)
     elif within is not None:
         # What a replace sink held before is still in quarantine, and its delivery no longer in force.
         old = within.keys() - {newest} if isinstance(pipeline.sink, Replace) else set()
         values["deliveries"] = list(within.keys() - old)
-        run(cursor, "replay", "by_rows", values)
+        execute(cursor, "replay", "by_rows", values)
     elif chosen.interval:
         return _by_paths(cursor, pipeline, *chosen.interval)
     else:
-        run(cursor, "replay", "by_runs", values)
+        execute(cursor, "replay", "by_runs", values)
     return [number for (number,) in cursor.fetchall()]
 
 
 def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.datetime) -> list[int]:
     """Return the deliveries that read a file whose path names a time within the interval."""
     template = PathTemplate(text=pipeline.interval or "")
-    read = run(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}).fetchall()
+    read = execute(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}).fetchall()
     return sorted({number for number, path in read if template.overlaps(path, (start, end))})

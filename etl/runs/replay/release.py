@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import ContractBroken, SetupError, Stopped
 from etl.common.steps import Listener
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
-from etl.delivery.correction import Apart
+from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver_apart
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from etl.delivery.spark_batch import SparkBatch
-    from etl.runs.follow import Stay
-    from etl.runs.opened import Opened
-    from etl.runs.workspace import Place
+    from etl.runs.follow import RunControl
+    from etl.runs.opened import OpenedPipeline
+    from etl.runs.workspace import Workspace
 
 GIVEN_UP = "what it has told of is released, and all else is held as before"  # by a signal, before a commit
 Corrections = Mapping[int, Mapping[str, Any]]  # quarantine id -> column -> value as in JSON
 
 
 def release(
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
     held: Sequence[HeldRow],
     corrections: Corrections,
@@ -59,7 +59,7 @@ def release(
     progress: Progress = lambda _: None,
     began: Callable[[str], None] = lambda _: None,
     on_step: Listener | None = None,
-    stay: Stay | None = None,
+    stay: RunControl | None = None,
 ) -> list[Receipt]:
     """Deliver these rows, or raise; what was delivered before the error, as `progress` is told, stays delivered.
 
@@ -67,17 +67,17 @@ def release(
     raises ContractBroken. `began` is told the run's id.
     """
     _refuse(pipeline, held, corrections)
-    dsn = place.services.postgres
-    refuse_lost(place, pipeline)
-    with session(dsn) as cursor:
+    dsn = workspace.services.postgres
+    refuse_lost(workspace, pipeline)
+    with transaction(dsn) as cursor:
         require_sink(cursor, pipeline)
         lease = correction.begin(cursor, pipeline.name, "release", who=who, why=why)
     receipts: list[Receipt] = []
     refused: list[ContractBroken] = []
-    with leased(dsn, lease, began=began), a_session(place, spark) as found:
+    with leased(dsn, lease, began=began), a_session(workspace, spark) as found:
         from etl.runs.opened import open_pipeline
 
-        opened = open_pipeline(place, pipeline, found, beside=True)
+        opened = open_pipeline(workspace, pipeline, found, beside=True)
         corrected = [
             (origin, rows, _corrected(opened, rows, corrections)) for origin, rows in _by_delivery(held)
         ]
@@ -85,8 +85,8 @@ def release(
             if stay is not None and stay.by_signal:
                 raise Stopped(stay.by_signal, left=GIVEN_UP)
             ids = tuple(one.quarantine_id for one in rows)
-            change = Apart(kind="release", files={}, released_from=origin, rows=ids, who=who, why=why)
-            batch = ReleaseBatch(micro=_micro(opened, number, table, place), origin=origin)
+            change = Correction(kind="release", files={}, released_from=origin, rows=ids, who=who, why=why)
+            batch = ReleaseBatch(micro=_micro(opened, number, table, workspace), origin=origin)
             try:
                 receipt = deliver_apart(opened.session_apart(lease, change, on_step), batch)
             except ContractBroken as error:
@@ -147,7 +147,7 @@ def _not_as_read(row: HeldRow) -> list[str]:
     return [found[1] for found in told if found]
 
 
-def _corrected(opened: Opened, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
+def _corrected(opened: OpenedPipeline, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
     """Return the rows as they are to be released, their corrections applied.
 
     Raises SetupError, before any row of any delivery is released, where one does not fit.
@@ -164,7 +164,7 @@ def _corrected(opened: Opened, rows: Sequence[HeldRow], corrections: Corrections
     return typed(values, columns, [one.quarantine_id for one in rows])
 
 
-def _micro(opened: Opened, number: int, table: pa.Table, place: Place) -> SparkBatch:
+def _micro(opened: OpenedPipeline, number: int, table: pa.Table, workspace: Workspace) -> SparkBatch:
     from etl.delivery.spark_batch import SparkBatch
 
     return SparkBatch(
@@ -174,11 +174,11 @@ def _micro(opened: Opened, number: int, table: pa.Table, place: Place) -> SparkB
         stale=(),
         source=opened.source,
         rules=opened.rules,
-        settings=place.settings,
+        settings=workspace.settings,
     )
 
 
-def _frame(opened: Opened, table: pa.Table) -> DataFrame:
+def _frame(opened: OpenedPipeline, table: pa.Table) -> DataFrame:
     frame = opened.source.spark.createDataFrame(table, opened.rules.schema)
     return opened.source.counting_none(frame)
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import session
+from etl.common.database import transaction
 from etl.common.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
 from etl.common.steps import Listener
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
-from etl.delivery.correction import Apart
+from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver_apart
 from etl.delivery.spark_change_log import LakeLog
 from etl.delivery.stage import StageTask
@@ -26,7 +26,7 @@ from etl.ledger.offsets import Range
 from etl.pipeline import Pipeline, Replace
 from etl.quality.verdict import Counts, Verdict
 from etl.runs.heartbeat import leased, make_known
-from etl.runs.replay.plan import SHOWN, Plan, Releases
+from etl.runs.replay.plan import SHOWN, Releases, ReplayPlan
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import refuse_replay
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl.delivery.spark_batch import SparkBatch
-    from etl.runs.opened import Opened
-    from etl.runs.workspace import Place
+    from etl.runs.opened import OpenedPipeline
+    from etl.runs.workspace import Workspace
 
 log = logging.getLogger("sluice")
 
@@ -56,7 +56,7 @@ class Remedies:
 class Replayed:
     """What a replay did."""
 
-    plan: Plan
+    plan: ReplayPlan
     receipt: Receipt | None  # None: there was nothing to do
     run: str | None = None  # None: the pipeline has delivered nothing that could be replayed
     replaced: tuple[int, ...] = ()  # deliveries whose place was taken
@@ -66,9 +66,9 @@ class Replayed:
 
 
 def replay(
-    place: Place,
+    workspace: Workspace,
     pipeline: Pipeline,
-    planned: Plan,
+    planned: ReplayPlan,
     *,
     who: str,
     why: str | None = None,
@@ -91,29 +91,30 @@ def replay(
         raise SetupError("To replay without what can't be read needs its reason", remedy='add --why "…"')
     if planned.newest is None and not planned.history:
         return Replayed(plan=planned, receipt=None)
-    dsn = place.services.postgres
-    refuse_lost(place, pipeline)
-    with session(dsn) as cursor:
+    dsn = workspace.services.postgres
+    refuse_lost(workspace, pipeline)
+    with transaction(dsn) as cursor:
         make_known(cursor, pipeline)  # history may come before the first run
         lease = correction.begin(cursor, pipeline.name, "replay", who=who, why=why, plan=planned.json())
     with leased(dsn, lease, began=began):
         if not planned.deliveries and not planned.history:
             return Replayed(plan=planned, receipt=None, run=lease.run_id)
         refuse(pipeline, planned, accept_changed=accept_changed, releases=releases, remedies=remedies)
-        with a_session(place, spark) as found:
+        with a_session(workspace, spark) as found:
             from etl.runs.opened import open_pipeline
             from etl.runs.query import refuse_kafka
 
-            opened = open_pipeline(place, pipeline, found, beside=True, fills=accept_changed)
+            opened = open_pipeline(workspace, pipeline, found, beside=True, fills=accept_changed)
             refuse_replay(pipeline.name, opened.state)
             change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
             batch = ReplayBatch(
-                micro=_static(opened, planned, place, accept_unreadable=accept_unreadable),
+                micro=_static(opened, planned, workspace, accept_unreadable=accept_unreadable),
                 gone=planned.gone,
                 ranges=planned.ranges,
             )
             session_ = replace(
-                opened.session_apart(lease, change, on_step), change_log=_change_log(opened, change, place)
+                opened.session_apart(lease, change, on_step),
+                change_log=_change_log(opened, change, workspace),
             )
             try:
                 receipt = deliver_apart(session_, batch)
@@ -129,7 +130,7 @@ def replay(
 
 def refuse(
     pipeline: Pipeline,
-    planned: Plan,
+    planned: ReplayPlan,
     *,
     accept_changed: bool,
     releases: Releases | None,
@@ -160,7 +161,7 @@ def refuse(
         )
 
 
-def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
+def _change_log(opened: OpenedPipeline, change: Correction, workspace: Workspace) -> LakeLog | None:
     """Return where an upsert sink finds what the replaced rows had covered; None for any other sink."""
     if not opened.sinks.warehouse.keys:
         return None
@@ -180,11 +181,13 @@ def _change_log(opened: Opened, change: Apart, place: Place) -> LakeLog | None:
         supersedes=change.supersedes,
         replaced=sorted(replaced.difference(gone)),
         lost=bool(gone),
-        connections=place.settings.pg_connections,
+        connections=workspace.settings.pg_connections,
     )
 
 
-def _static(opened: Opened, planned: Plan, place: Place, *, accept_unreadable: bool) -> SparkBatch:
+def _static(
+    opened: OpenedPipeline, planned: ReplayPlan, workspace: Workspace, *, accept_unreadable: bool
+) -> SparkBatch:
     from etl.delivery.spark_batch import SparkBatch
 
     def holds(uri: str, why: str) -> bool:
@@ -206,7 +209,7 @@ def _static(opened: Opened, planned: Plan, place: Place, *, accept_unreadable: b
         holds=holds,
         source=opened.source,
         rules=opened.rules,
-        settings=place.settings,
+        settings=workspace.settings,
     )
 
 

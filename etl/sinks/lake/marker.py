@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import psycopg2
 from botocore.exceptions import BotoCoreError, ClientError
 
-from etl.common.database import Cursor, row, run, session
+from etl.common.database import Cursor, execute, row, transaction
 from etl.common.errors import LedgerBehind, NeedsPerson, SluiceError
 from etl.ledger.attempts import skip_numbers
 from etl.sinks.lake.manifests import manifests
@@ -88,7 +88,7 @@ def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
     try:
         for _ in range(TRIES):
             _write(table, told)
-            with session(dsn) as cursor:
+            with transaction(dsn) as cursor:
                 now = _newest(cursor, pipeline, mine)
             if now is None or now == told:
                 return
@@ -100,7 +100,7 @@ def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
 
 def _newest(cursor: Cursor, pipeline: str, told: Newest) -> Newest | None:
     """Return the ledger's newest delivery; None where it has not delivered `told`."""
-    found = row(run(cursor, "ledger", "newest_if_delivered", {"pipeline": pipeline, **asdict(told)}))
+    found = row(execute(cursor, "ledger", "newest_if_delivered", {"pipeline": pipeline, **asdict(told)}))
     return None if found is None else Newest(**found)
 
 
@@ -114,7 +114,7 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
     told = read(table)
     if told is None:
         return None
-    with session(dsn) as cursor:
+    with transaction(dsn) as cursor:
         now = _newest(cursor, pipeline.name, told)
         if now is None:
             skip_numbers(cursor, told.delivery_id)
@@ -135,8 +135,8 @@ def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
 
     Call it once nothing is lost that the marker told of.
     """
-    with session(dsn) as cursor:
-        found = row(run(cursor, "ledger", "newest_delivery", {"pipeline": pipeline}))
+    with transaction(dsn) as cursor:
+        found = row(execute(cursor, "ledger", "newest_delivery", {"pipeline": pipeline}))
     if found is not None:
         _write(table, Newest(**found))
         return
@@ -157,15 +157,15 @@ def keep_numbers_unique(cursor: Cursor, lake: Lake) -> None:
     restore it is a start of the server or another database, and so are other things, after which this finds
     nothing to skip.
     """
-    if run(cursor, "ledger", "same_server").fetchone() == (True,):
+    if execute(cursor, "ledger", "same_server").fetchone() == (True,):
         return
-    run(cursor, "ledger", "lock_server")
-    tables = run(cursor, "ledger", "pipeline_tables").fetchall()
+    execute(cursor, "ledger", "lock_server")
+    tables = execute(cursor, "ledger", "pipeline_tables").fetchall()
     with ThreadPoolExecutor(REQUESTS) as readers:
         highest = max(readers.map(lambda name: _highest(lake.table(name[0])), tables), default=0)
     if highest:
         skip_numbers(cursor, highest)
-    run(cursor, "ledger", "keep_server")
+    execute(cursor, "ledger", "keep_server")
 
 
 def _highest(table: LakeTable) -> int:

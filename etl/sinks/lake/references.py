@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pyiceberg.manifest import ManifestFile, read_manifest_list
 from pyiceberg.table.metadata import TableMetadata
 
-from etl.common.database import Cursor, run
+from etl.common.database import Cursor, execute
 from etl.sinks.lake.s3 import REQUESTS
 from etl.sinks.lake.snapshots import drafted_by, drafting_run
 from etl.sinks.lake.table import LakeTable
@@ -69,7 +69,7 @@ def retained_pointers(
 ) -> list[list[str]]:
     """Return, for each of the two tables, all metadata locations in force within the horizon, and now."""
     values = {"pipeline": pipeline, "horizon": horizon}
-    found = run(cursor, "sweep", "retained_pointers", values).fetchall()
+    found = execute(cursor, "sweep", "retained_pointers", values).fetchall()
     recorded = [{one[number] for one in found} for number in (0, 1)]
     now = [{pointer} if (pointer := table.pointer(cursor)) else set() for table in tables]
     return [sorted(then | current) for then, current in zip(recorded, now, strict=True)]

@@ -27,7 +27,7 @@ from pyiceberg.types import (
 
 from etl.pipeline import Partition
 from etl.sinks.columns import IDENTITY
-from etl.sinks.evolution import Difference, Kind, difference
+from etl.sinks.evolution import Kind, SchemaDifference, difference
 
 FIRST_FIELD_ID = 1
 PARTITION_FIELD_ID = 1000
@@ -101,7 +101,7 @@ def partition_spec(partition: Partition | None, schema: Schema) -> PartitionSpec
     )
 
 
-def difference_of(found: Schema, wanted: pa.Schema | Schema) -> Difference:
+def difference_of(found: Schema, wanted: pa.Schema | Schema) -> SchemaDifference:
     """Return how a table of the schema `found` differs from `wanted`."""
 
     def kinds(of: Schema | pa.Schema) -> dict[str, Kind]:

@@ -37,7 +37,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import Record
 
-from etl.common.database import Cursor, run
+from etl.common.database import Cursor, execute
 from etl.common.errors import NeedsPerson, ServiceAway, TableRefused
 from etl.ledger.pointers import CATALOG
 from etl.pipeline import Partition
@@ -175,7 +175,7 @@ class LakeTable:
 
     def pointer(self, cursor: Cursor) -> str | None:
         """Return where the table's current metadata is; None when there is no table."""
-        found = run(cursor, "ledger", "pointer", self._row).fetchone()
+        found = execute(cursor, "ledger", "pointer", self._row).fetchone()
         return None if found is None else found[0]
 
     def create(self, cursor: Cursor, columns: pa.Schema, partition: Partition | None) -> None:
@@ -195,8 +195,8 @@ class LakeTable:
         place = load_location_provider(table_location=self.location, table_properties={})
         location = place.new_table_metadata_file_location(0)
         MetastoreCatalog._write_metadata(metadata, self.lake.io, location)
-        run(cursor, "ledger", "create_namespace", self._row)
-        run(cursor, "ledger", "create_pointer", {**self._row, "location": location})
+        execute(cursor, "ledger", "create_namespace", self._row)
+        execute(cursor, "ledger", "create_pointer", {**self._row, "location": location})
 
     def load(self, pointer: str) -> TableMetadata:
         """Read the table's metadata at `pointer`."""
@@ -315,7 +315,7 @@ class LakeTable:
     def swap(self, cursor: Cursor, draft: Draft) -> bool:
         """Publish a draft with the caller's transaction; return False when the pointer is not at its base."""
         values = {**self._row, "location": draft.location, "base": draft.base}
-        return run(cursor, "ledger", "swap_pointer", values).rowcount == 1
+        return execute(cursor, "ledger", "swap_pointer", values).rowcount == 1
 
 
 def _expired(metadata: TableMetadata) -> list[int]:

@@ -15,13 +15,13 @@ import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
-from etl.common.database import Cursor, ensure_schema, lock_schemas, rows, run, session
+from etl.common.database import Cursor, ensure_schema, execute, lock_schemas, rows, transaction
 from etl.common.errors import StagingLost, TableRefused
 from etl.common.outcome import in_short
 from etl.common.statements import statement
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
-from etl.sinks.evolution import Difference, difference
+from etl.sinks.evolution import SchemaDifference, difference
 from etl.sinks.warehouse import views
 from etl.sinks.warehouse.staging import StagingTables
 
@@ -144,7 +144,7 @@ class Warehouse:
     def _there(self, cursor: Cursor, name: str) -> bool:
         """Tell whether the schema has a table or an index of this name."""
         whole = sql.Identifier(self.table_schema, name).as_string(cursor)
-        return run(cursor, "warehouse", "is_there", {"name": whole}).fetchone() == (True,)
+        return execute(cursor, "warehouse", "is_there", {"name": whole}).fetchone() == (True,)
 
     def _refuse(self, cursor: Cursor) -> None:
         name = self.target.as_string(cursor)
@@ -160,11 +160,11 @@ class Warehouse:
         missing = [column for column in (*SYSTEM_COLUMNS, *self.keys) if column in different.added]
         return [*different.others, *(f"{column} is missing, the pipeline delivers it" for column in missing)]
 
-    def _difference(self, cursor: Cursor, name: str) -> Difference:
+    def _difference(self, cursor: Cursor, name: str) -> SchemaDifference:
         """Return how the table `name` differs from this pipeline's columns."""
         found = {
             c["name"]: common_kind(c["type"])
-            for c in rows(run(cursor, "warehouse", "table_columns", {"table": name}))
+            for c in rows(execute(cursor, "warehouse", "table_columns", {"table": name}))
         }
         wanted = {field.name: field.type for field in (*self.columns, *IDENTITY)}
         return difference(found, wanted | {"_stream_id": "uuid"}, postgres_type)
@@ -199,7 +199,7 @@ class Warehouse:
     def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
         """Return what could make a merge fail or change its rows."""
         key_index = sql.Identifier(self.table_schema, self._key_index).as_string(cursor)
-        run(
+        execute(
             cursor, "warehouse", "obstacles", {"table": name, "key_index": key_index, "keys": list(self.keys)}
         )
         return [f"it has {obstacle}" for (obstacle,) in cursor.fetchall()]
@@ -221,7 +221,7 @@ class Warehouse:
         """
         if not isinstance(self.sink, Upsert):
             return {}
-        run(cursor, "warehouse", "collations", {"table": self.target.as_string(cursor)})
+        execute(cursor, "warehouse", "collations", {"table": self.target.as_string(cursor)})
         return {column: sql.Identifier(schema, name) for column, schema, name in cursor.fetchall()}
 
     def merge(
@@ -325,7 +325,9 @@ def merge_quarantine(
 
 def staging_left(cursor: Cursor, pipeline: str) -> list[str]:
     """Return the staging tables of the pipeline's attempts that can't commit any more."""
-    return [name for (name,) in run(cursor, "warehouse", "staging_left", {"pipeline": pipeline}).fetchall()]
+    return [
+        name for (name,) in execute(cursor, "warehouse", "staging_left", {"pipeline": pipeline}).fetchall()
+    ]
 
 
 def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
@@ -333,7 +335,7 @@ def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
     busy = []
     for table in tables:
         try:
-            with session(dsn) as cursor:
+            with transaction(dsn) as cursor:
                 cursor.execute("SET LOCAL lock_timeout = '500ms'")
                 cursor.execute(statement("warehouse", "drop_staging", staging=sql.Identifier(table)))
         except psycopg2.errors.LockNotAvailable:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psycopg2
 from psycopg2 import sql
 
-from etl.common.database import Cursor, run
+from etl.common.database import Cursor, execute
 from etl.common.errors import SetupError, TableRefused
 from etl.common.outcome import in_short
 from etl.common.statements import statement
@@ -62,7 +62,7 @@ def made_anew(cursor: Cursor, pipeline: str, target: sql.Identifier, *, dropped:
     """
     names = [
         Name(schema=schema, name=name)
-        for schema, name in run(cursor, "published", "names_of", {"pipeline": pipeline}).fetchall()
+        for schema, name in execute(cursor, "published", "names_of", {"pipeline": pipeline}).fetchall()
     ]
     for name in names:
         with way_out(name):
@@ -87,7 +87,7 @@ def make_view(
     something depends on a view that has to be dropped for it.
     """
     system = {"table": target.as_string(cursor), "system": list(SYSTEM_COLUMNS)}
-    columns = [column for (column,) in run(cursor, "published", "columns", system).fetchall()]
+    columns = [column for (column,) in execute(cursor, "published", "columns", system).fetchall()]
     listed = sql.SQL(", ").join(map(sql.Identifier, columns))
     create = statement("published", "create_view", view=name.view, columns=listed, target=target)
     if given is None:
@@ -122,7 +122,7 @@ def drop_view(cursor: Cursor, name: Name) -> list[Given]:
 
 def relation_kind(cursor: Cursor, name: Name) -> str | None:
     """Return what PostgreSQL has under the name, as pg_class says it: `v` is a view. None: nothing."""
-    found = run(cursor, "published", "relation_kind", {"view": name.view.as_string(cursor)}).fetchone()
+    found = execute(cursor, "published", "relation_kind", {"view": name.view.as_string(cursor)}).fetchone()
     return None if found is None else str(found[0])
 
 
@@ -149,13 +149,13 @@ def _lock(cursor: Cursor, name: Name) -> None:
 
 
 def _given(cursor: Cursor, name: Name) -> list[Given]:
-    return run(cursor, "published", "given", {"view": name.view.as_string(cursor)}).fetchall()
+    return execute(cursor, "published", "given", {"view": name.view.as_string(cursor)}).fetchall()
 
 
 def _texts(cursor: Cursor, query: str, name: Name) -> list[str]:
     """Return the statements that PostgreSQL makes of what it knows of the view."""
     view = {"view": name.view.as_string(cursor)}
-    return [text for (text,) in run(cursor, "published", query, view).fetchall()]
+    return [text for (text,) in execute(cursor, "published", query, view).fetchall()]
 
 
 def _execute(cursor: Cursor, texts: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
 from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
-from etl.ledger.offsets import Gap, Range, Reached, in_turns, parsed
+from etl.ledger.offsets import Gap, Range, Reached, one_range_per_partition, parsed
 from etl.pipeline import Kafka
 from etl.pipeline.declaration import RECORD
 from etl.sources.files import FilelessSource
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopicSource(FilelessSource):
+class KafkaSource(FilelessSource):
     """What a run reads, where its sources are topics."""
 
     cluster: Cluster
@@ -230,7 +230,7 @@ def _latest(now: Mapping[str, Topic], one: Reached) -> int:
 
 def _loads(uris: Iterable[str]) -> Iterator[dict[str, str]]:
     """Yield the reader's options for exactly these ranges: one load takes one of each partition."""
-    for turn in in_turns(map(parsed, uris), where=lambda one: one[:2]):
+    for turn in one_range_per_partition(map(parsed, uris), where=lambda one: one[:2]):
         load: dict[str, dict[str, tuple[int, int]]] = {}
         for topic, partition, start, end in turn:
             load.setdefault(topic, {})[str(partition)] = start, end

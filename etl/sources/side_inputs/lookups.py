@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class LookupsChanged(Exception):
+class SideInputsChanged(Exception):
     """A lookup is not as it was when the run read it."""
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from etl.common.errors import CheckpointDamaged
-from etl.common.paths import filesystem, landing_place
+from etl.common.paths import filesystem, landing_path
 from etl.spark.checkpoint.format import (
     COMPACT,
     COMPACTED,
@@ -384,7 +384,7 @@ def open_checkpoint(uri: str, *, sources: int, kind: type[Checkpoint] = Checkpoi
 
     `uri` is a local folder or s3a://….
     """
-    place = landing_place(uri)
+    place = landing_path(uri)
     store, root = filesystem(place)
     return kind(uri=place, sources=sources, folder=Folder(uri=place, store=store, root=root))
 
