@@ -79,7 +79,8 @@ def held(stack: Stack) -> Iterator[None]:
         asked = answers(psutil.process_iter(), lambda one: (one, one.cmdline()))
         spark = [one for one, words in asked if "org.apache.spark.deploy.SparkSubmit" in words]
         homes = answers(spark, lambda one: (one.parent(), one.environ().get("SLUICE_HOME")))
-        return [parent for parent, of_one in homes if parent is not None and of_one == home]
+        # the script that starts the JVM, and what it asks for the command line, bear the same words
+        return [parent for parent, of_one in homes if parent not in (None, *spark) and of_one == home]
 
     [task] = until(drivers, "the task downstream to start Spark", patience=PATIENCE)
     task.suspend()
