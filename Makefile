@@ -70,7 +70,7 @@ check: dev  ## ruff and mypy
 	$(BIN)/mypy
 
 model: dev  ## the long form of the protocol's model
-	$(BIN)/python -m tests.model
+	$(BIN)/python -m tests.support.model
 
 walks: dev  ## long walks over deliveries, replays and releases: 800 steps; state killed at every step; a million records
 	$(BIN)/pytest -m slow tests/crash tests/spark/test_replay_upsert.py tests/kafka

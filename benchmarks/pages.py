@@ -19,7 +19,7 @@ from etl.airflow.pages.records import reading
 from etl.airflow.pages.render import Frame, Page
 from etl.common.database import Cursor, migrate
 from etl.common.settings import Settings
-from tests.ui.history import seed
+from tests.support.pages.history import seed
 
 GOAL = 0.3  # seconds
 RULE = "rule 1 about a column of the feed"

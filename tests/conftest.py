@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import shutil
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,23 +22,14 @@ from xdist.scheduler import LoadScopeScheduling
 from etl import services as embedded
 from etl.common.settings import Settings
 from etl.services import Services
-from tests.stores import new_database
+from tests.support.databases import new_database
+from tests.support.environment import FOREIGN, JARS, give_main_a_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.workermanage import WorkerController
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-JARS = REPOSITORY / ".sluice" / "jars"  # kept, so that they are resolved once and not in every run
-FOREIGN = ("SLUICE_", "AWS_", "PG")
 MANY_DESCRIPTORS = 300  # of the 1,024 that many a shell allows
-
-
-def give_main_a_file() -> None:
-    """Where it has none, as in a process of xdist or one that forks: pyspark would take it for a doctest, and leave."""
-    main = sys.modules["__main__"]
-    if not hasattr(main, "__file__"):
-        main.__file__ = __file__
 
 
 def pytest_configure() -> None:

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.compose.conftest import make_env, variables_of
-from tests.compose.native import FILE, compose_file
-from tests.conftest import REPOSITORY
+from tests.support.compose import FILE, compose_file, make_env, variables_of
+from tests.support.environment import REPOSITORY
 
 DOCKERFILE = REPOSITORY / "Dockerfile"
 EXACT = re.compile(r"[\w./-]+:v?\d+\.\d+[\w.-]*")

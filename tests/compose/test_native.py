@@ -22,12 +22,11 @@ from etl.airflow.api import Api, sign_in
 from etl.airflow.command.trigger import trigger
 from etl.common.settings import load_settings
 from etl.runs.workspace import Workspace
-from tests.compose.conftest import variables_of
-from tests.compose.native import HOST, Native
-from tests.conftest import FOREIGN
-from tests.processes import answers
-from tests.spark.runs import DECLARATION, NAME, RULES, SHOPS, Landed, orders
-from tests.spark.s3_home import S3Home
+from tests.support.compose import HOST, Native, variables_of
+from tests.support.data.orders import DECLARATION, NAME, RULES, SHOPS, Landed, orders
+from tests.support.environment import FOREIGN
+from tests.support.processes import answers
+from tests.support.s3_home import S3Home
 
 EYES = "airflow-scheduler"  # the service through whose environment the tests look
 pytestmark = pytest.mark.timeout(600)

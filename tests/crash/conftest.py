@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.crash.killed import runs
-from tests.stores import dsn, lake, template
+from tests.support.databases import dsn, lake, template
+from tests.support.killed.runs import runs
 
 __all__ = ["dsn", "lake", "runs", "template"]

@@ -14,8 +14,9 @@ import pytest
 
 from etl.common.settings import Settings
 from etl.services import Services, spark_jars
-from tests.spark.runs import Home, Landed, orders
-from tests.waiting import until
+from tests.support.data.orders import Landed, orders
+from tests.support.home import Home
+from tests.support.waiting import until
 
 SPARK = spark_jars().parent
 PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long has failed

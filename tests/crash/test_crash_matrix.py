@@ -24,11 +24,12 @@ from etl.operations.audit.audit import audit
 from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.services.process import have_ended
-from tests import oracle
-from tests.arrow_batches import pipeline
-from tests.crash.driver import PIPELINE, SINKS, Case, line_of
-from tests.stores import database_name, new_database
-from tests.waiting import until
+from tests.support import oracle
+from tests.support.arrow_driver import pipeline
+from tests.support.databases import database_name, new_database
+from tests.support.environment import REPOSITORY
+from tests.support.killed.driver import PIPELINE, SINKS, Case, line_of
+from tests.support.waiting import until
 
 BATCHES = 3
 PATIENCE = 60  # seconds; nothing is decided by it, a test that waits so long has failed
@@ -113,11 +114,11 @@ class Launcher:
 def launcher(services: Services) -> Iterator[Launcher]:
     here, there = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.driver", str(there)],
+        [sys.executable, "-m", "tests.support.killed.driver", str(there)],
         stdin=subprocess.PIPE,
         pass_fds=[there],
         env={**os.environ, **services.environment},
-        cwd=Path(__file__).parents[2],
+        cwd=REPOSITORY,
     )
     os.close(there)
     yield Launcher(process=process, events=here)

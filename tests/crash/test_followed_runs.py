@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.forked import Forked
-from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, processes_of
-from tests.spark.runs import Home, Landed, orders
-from tests.waiting import until
+from tests.support.data.orders import Landed, orders
+from tests.support.home import Home
+from tests.support.killed.forked import Forked
+from tests.support.killed.runs import PATIENCE, Runs, assert_none_left, kill, processes_of
+from tests.support.waiting import until
 
 WAITING = "waiting"  # no step: it has delivered all there is, and waits for more
 # (step, how many batches it delivers before): one run each, in their order

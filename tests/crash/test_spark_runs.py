@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.common.steps import Step
-from tests.crash.killed import PATIENCE, Runs, assert_none_left, kill, kill_jvm, processes_of
-from tests.spark.runs import Home, Landed, orders
+from tests.support.data.orders import Landed, orders
+from tests.support.home import Home
+from tests.support.killed.runs import PATIENCE, Runs, assert_none_left, kill, kill_jvm, processes_of
 
 DRIVER, JVM = "the driver", "its JVM alone"
 NO_TABLE = None  # readers see none yet

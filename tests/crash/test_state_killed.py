@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from etl.common.settings import Settings
 from etl.common.steps import Step
 from etl.services import Services
-from tests.crash.killed import PATIENCE, Runs, kill, runs_of
-from tests.crash.kinds import KEPT, land_kinds
-from tests.spark import taps
-from tests.spark.runs import Home
-from tests.stores import new_database
+from tests.support.data import taps
+from tests.support.data.state_kinds import KEPT, land_kinds
+from tests.support.databases import new_database
+from tests.support.home import Home
+from tests.support.killed.runs import PATIENCE, Runs, kill, runs_of
 
 # (step, in which batch, batches delivered afterwards), of a pipeline that keeps state
 STATE_KILLS = (

@@ -35,17 +35,16 @@ from etl.runs.replay.release import typed
 from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.sinks.lake.table import Lake
-from tests import oracle
-from tests.arrow_batches import ArrowBatch, of, pipeline
-from tests.crash.doomed import PIPELINE, Doomed, Order, done, doomed_processes
-from tests.oracle import MadeBatch
+from tests.support import oracle
+from tests.support.arrow_driver import ArrowBatch, of, pipeline
+from tests.support.killed.doomed import PIPELINE, Doomed, Order, done, doomed_processes
+from tests.support.oracle import MadeBatch
+from tests.support.protocol_steps import AFTER_THE_COMMIT, BEFORE_THE_COMMIT
 
 STEPS = 14  # of a walk in `make test`
 SEEDS = (1, 3, 5)
 LONG_STEPS, LONG_SEEDS = 40, range(100, 115)
 NOTHING = "nothing to do"
-AFTER_THE_COMMIT = (Step.COMMITTED, Step.BATCH_DONE)
-FAILURES = (Step.STAGED, Step.POINTER_DRAFTED, Step.DELIVERY_INSERTED, Step.ROWS_MERGED, Step.POINTER_SWAPPED)
 
 
 class _Stopped(Exception):
@@ -137,7 +136,7 @@ class Walk:
 
     def fail(self) -> str:
         """A delivery that ends with an error at one of its steps changes nothing."""
-        act, at = self._some_act(), self.chance.choice(FAILURES)
+        act, at = self._some_act(), self.chance.choice(BEFORE_THE_COMMIT)
         if act is None:
             return NOTHING
 

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
 from etl.airflow.local import stack
 from etl.airflow.local.installation import Airflow
 from etl.common.settings import Settings
-from tests.conftest import JARS
-from tests.dags.browser import page
-from tests.dags.orders_stack import orders_stack
-from tests.processes import answers
+from tests.support.airflow.browser import page
+from tests.support.airflow.command import AirflowHome
+from tests.support.airflow.orders_stack import orders_stack
+from tests.support.environment import JARS
 
 __all__ = ["orders_stack", "page"]
 
-ENDS_WITHIN = 120  # seconds
 HELLO = """
 from airflow.sdk import dag, task
 
@@ -45,82 +36,15 @@ hello()
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """`sluice airflow` as a process that goes on."""
-
-    process: subprocess.Popen[str]
-    airflow: Airflow
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(ENDS_WITHIN)
-
-    def ended(self) -> tuple[int, str]:
-        """Its exit code and what it said since it was healthy."""
-        out, err = self.process.communicate(timeout=ENDS_WITHIN)
-        return self.process.returncode, out + err
-
-
-@dataclass(frozen=True, kw_only=True)
-class Home:
-    """One home of Sluice and the commands in it."""
-
-    settings: Settings
-
-    @property
-    def environment(self) -> dict[str, str]:
-        found = {
-            f"SLUICE_{name.upper()}": str(getattr(self.settings, name)) for name in ("home", "jars", "dags")
-        }
-        return os.environ | found | {"SLUICE_CONFIG": str(self.settings.home.parent / "sluice.toml")}
-
-    def sluice(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "etl.cli", *words]
-        return subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False, timeout=240
-        )
-
-    def start(self) -> Command:
-        """Return when it says where Airflow is: then it is healthy."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "etl.cli", "airflow"],
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        assert process.stdout is not None and process.stderr is not None
-        line = process.stdout.readline()
-        found = stack.running(self.settings)
-        assert found is not None, line + process.stderr.read()
-        assert found.address in line
-        return Command(process=process, airflow=found)
-
-    def processes(self) -> list[psutil.Process]:
-        """Every process that was given this home, by its environment or its command line."""
-        home, found = str(self.settings.home), []
-        for process in psutil.process_iter(["environ", "cmdline", "status"]):
-            words = [*(process.info["environ"] or {}).values(), *(process.info["cmdline"] or ())]
-            if any(home in word for word in words) and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        return found
-
-    def sockets(self) -> list[Any]:
-        """Every IP socket of every process of this home."""
-        return [*chain(*answers(self.processes(), lambda one: one.net_connections("inet")))]
-
-
 @pytest.fixture(scope="module")
-def home() -> Iterator[Home]:
+def home() -> Iterator[AirflowHome]:
     """Nothing is started yet; at the end nothing is left."""
     folder = Path(tempfile.mkdtemp(prefix="sluice-"))
     folder.chmod(0o711)  # the embedded PostgreSQL's system user passes through
     (folder / "sluice.toml").touch()
     (folder / "dags").mkdir()
     (folder / "dags" / "hello.py").write_text(HELLO)
-    found = Home(settings=Settings(home=folder / "home", jars=JARS, dags=folder / "dags"))
+    found = AirflowHome(settings=Settings(home=folder / "home", jars=JARS, dags=folder / "dags"))
     yield found
     ended = found.sluice("down")
     assert (ended.returncode, found.processes()) == (0, []), ended.stderr
@@ -128,7 +52,7 @@ def home() -> Iterator[Home]:
 
 
 @pytest.fixture
-def airflow(home: Home) -> Airflow:
+def airflow(home: AirflowHome) -> Airflow:
     """It runs, followed by a command; what an earlier test ended is started again."""
     found = stack.running(home.settings)
     return found if found is not None else home.start().airflow

@@ -24,8 +24,8 @@ from etl.airflow.local.stack import COMPONENTS
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
 from etl.services.process import recall
-from tests.dags.conftest import Home
-from tests.processes import answers
+from tests.support.airflow.command import AirflowHome
+from tests.support.processes import answers
 
 RUN_WITHIN = 90  # seconds
 
@@ -50,7 +50,7 @@ def test_it_is_healthy_and_serves_its_start_page(airflow: Airflow) -> None:
     assert all(got(urljoin(f"{airflow.address}/", script)) for script in scripts)
 
 
-def test_status_says_where_it_is(home: Home, airflow: Airflow) -> None:
+def test_status_says_where_it_is(home: AirflowHome, airflow: Airflow) -> None:
     said = home.sluice("status").stdout.splitlines()[-1]
     assert said == f"Airflow  {airflow.address}, the passwords of admin and viewer in {airflow.login}"
 
@@ -61,7 +61,7 @@ def on_loopback(ip: str) -> bool:
 
 
 def test_every_process_listens_on_loopback_alone_and_talks_to_nobody_else(
-    home: Home, airflow: Airflow
+    home: AirflowHome, airflow: Airflow
 ) -> None:
     sockets = home.sockets()
     wanted = {airflow.port, *(service.port for service in services.status(home.settings))}
@@ -94,7 +94,7 @@ def test_a_viewer_sees_a_dag_and_may_not_start_it(airflow: Airflow) -> None:
 
 
 def test_a_dag_started_by_rest_gets_its_conf_and_gives_back_its_log_and_value(
-    home: Home, airflow: Airflow
+    home: AirflowHome, airflow: Airflow
 ) -> None:
     api = sign_in(airflow.address, airflow.login)
     api.unpause("hello")
@@ -107,7 +107,7 @@ def test_a_dag_started_by_rest_gets_its_conf_and_gives_back_its_log_and_value(
 
 
 def test_no_secret_is_open_to_others_or_on_a_command_line_or_in_an_environment(
-    home: Home, airflow: Airflow
+    home: AirflowHome, airflow: Airflow
 ) -> None:
     kept = list(airflow.login.parent.iterdir())
     assert airflow.login in kept
@@ -120,7 +120,7 @@ def test_no_secret_is_open_to_others_or_on_a_command_line_or_in_an_environment(
 
 
 def test_a_killed_supervisor_leaves_airflow_running_and_down_ends_even_orphans_of_a_killed_scheduler(
-    home: Home, airflow: Airflow
+    home: AirflowHome, airflow: Airflow
 ) -> None:
     supervisor = psutil.Process(pid(airflow, stack.SUPERVISOR))
     supervisor.kill()
@@ -139,7 +139,9 @@ def test_a_killed_supervisor_leaves_airflow_running_and_down_ends_even_orphans_o
 
 
 @pytest.mark.parametrize("ends_it", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_a_signal_ends_every_process_that_the_command_started(home: Home, ends_it: signal.Signals) -> None:
+def test_a_signal_ends_every_process_that_the_command_started(
+    home: AirflowHome, ends_it: signal.Signals
+) -> None:
     command = home.start()
     assert len(home.processes()) > len(COMPONENTS)
     command.process.send_signal(ends_it)
@@ -148,7 +150,9 @@ def test_a_signal_ends_every_process_that_the_command_started(home: Home, ends_i
     assert f"stopped {', '.join(COMPONENTS)}, postgres, s3" in said
 
 
-def test_a_component_that_ends_by_itself_is_reported_with_its_log_and_all_is_stopped(home: Home) -> None:
+def test_a_component_that_ends_by_itself_is_reported_with_its_log_and_all_is_stopped(
+    home: AirflowHome,
+) -> None:
     command = home.start()
     psutil.Process(pid(command.airflow, "triggerer")).kill()
     code, said = command.ended()
@@ -157,7 +161,7 @@ def test_a_component_that_ends_by_itself_is_reported_with_its_log_and_all_is_sto
     assert str(command.airflow.log("triggerer")) in said
 
 
-def test_detached_it_is_left_running_healthy_until_down(home: Home) -> None:
+def test_detached_it_is_left_running_healthy_until_down(home: AirflowHome) -> None:
     assert home.sluice("airflow", "--detach").returncode == 0
     found = stack.running(home.settings)
     assert found is not None

@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import FrameLocator, Page, expect
 
 from etl.pipeline.dag_names import replays_of
-from tests.dags.browser import sign_in
-from tests.dags.orders_stack import PATIENCE, Stack
-from tests.spark.runs import NAME, NEGATIVE, RULES
+from tests.support.airflow.browser import sign_in
+from tests.support.airflow.orders_stack import PATIENCE, Stack
+from tests.support.data.orders import NAME, NEGATIVE, RULES
 
 BESIDE = replays_of(NAME)
 pytestmark = pytest.mark.timeout(600)

@@ -20,7 +20,7 @@ from etl.pipeline import load_pipelines
 from etl.pipeline.checks import SHIPPED_DAGS
 from etl.pipeline.dag_names import replays_of
 from etl.pipelines.flights import PIPELINE
-from tests.dags.listeners import webhook
+from tests.support.airflow.listeners import webhook
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the folder may load beside the standard library and Airflow itself.

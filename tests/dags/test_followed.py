@@ -11,9 +11,9 @@ import pytest
 
 from etl.common.database import migrate
 from etl.pipeline.dag_names import replays_of
-from tests.dags.orders_stack import PATIENCE, Stack
-from tests.spark.runs import DECLARATION, RULES, Landed, Order, orders
-from tests.waiting import until
+from tests.support.airflow.orders_stack import PATIENCE, Stack
+from tests.support.data.orders import DECLARATION, RULES, Landed, Order, orders
+from tests.support.waiting import until
 
 NAME = "followed"
 BESIDE = replays_of(NAME)

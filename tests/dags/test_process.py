@@ -20,8 +20,8 @@ import pytest
 from etl.common.database import MIGRATION_LOCK
 from etl.common.settings import Settings
 from etl.services import Services
-from tests.oracle import ask
-from tests.waiting import until
+from tests.support.oracle import ask
+from tests.support.waiting import until
 
 PATIENCE = 60  # seconds; nothing is decided by it, a test that waits so long has failed
 GONE_WITHIN = 10  # seconds

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from etl.airflow.api import Refused
-from tests.dags.in_a_batch import held_in_the_commit, wait_for_the_commit
-from tests.dags.orders_stack import PATIENCE, Stack
-from tests.spark.runs import DECLARATION, NAME, Order, orders
+from tests.support.airflow.in_a_batch import held_in_the_commit, wait_for_the_commit
+from tests.support.airflow.orders_stack import PATIENCE, Stack
+from tests.support.data.orders import DECLARATION, NAME, Order, orders
 
 pytestmark = pytest.mark.timeout(900)
 

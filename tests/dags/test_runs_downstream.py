@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from etl.airflow.local.environment import environment
-from tests.conftest import REPOSITORY
-from tests.dags.orders_stack import PATIENCE, Stack
-from tests.processes import answers
-from tests.waiting import until
+from tests.support.airflow.orders_stack import PATIENCE, Stack
+from tests.support.environment import REPOSITORY
+from tests.support.processes import answers
+from tests.support.waiting import until
 
 DOWNSTREAM = "flights_delays"
 BY_CARRIER = "SELECT carrier, count(*), avg(dep_delay)::float8 FROM warehouse.flights WHERE month = 1"

@@ -10,9 +10,9 @@ import pytest
 
 from etl.airflow.local.stack import up
 from etl.services.process import recall
-from tests.dags.in_a_batch import held_in_the_commit, wait_for_the_commit
-from tests.dags.orders_stack import PATIENCE, Stack
-from tests.spark.runs import NAME
+from tests.support.airflow.in_a_batch import held_in_the_commit, wait_for_the_commit
+from tests.support.airflow.orders_stack import PATIENCE, Stack
+from tests.support.data.orders import NAME
 
 GONE_WITHIN = 10  # seconds
 pytestmark = pytest.mark.timeout(900)

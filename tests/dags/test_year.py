@@ -15,12 +15,12 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.conftest import REPOSITORY
-from tests.dags.browser import sign_in
-from tests.dags.orders_stack import Stack
-from tests.packaged import packaged
-from tests.spark.runs import rule
-from tests.waiting import until
+from tests.support.airflow.browser import sign_in
+from tests.support.airflow.orders_stack import Stack
+from tests.support.data.flights import packaged
+from tests.support.data.orders import rule
+from tests.support.environment import REPOSITORY
+from tests.support.waiting import until
 
 NAME = "flights"
 FIRST, LAST = dt.date(2013, 1, 1), dt.date(2013, 12, 31)

@@ -8,10 +8,11 @@ from pyspark.sql import SparkSession
 
 from etl.common.settings import Settings
 from etl.services import Services
-from tests.kafka.broker import Broker, a_broker
-from tests.kafka.topics import NEGATIVE, Topics
-from tests.spark.runs import Home, rule
-from tests.stores import dsn, lake, template
+from tests.support.data.orders import rule
+from tests.support.databases import dsn, lake, template
+from tests.support.home import Home
+from tests.support.kafka.broker import Broker, a_broker
+from tests.support.kafka.topics import NEGATIVE, Topics
 
 __all__ = ["dsn", "lake", "template"]
 

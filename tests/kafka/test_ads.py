@@ -12,12 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests import oracle
-from tests.crash.killed import kill, runs_of
-from tests.kafka import ads
-from tests.kafka.topics import Topics, ranges
-from tests.oracle import Reader, Rows
-from tests.spark.runs import REPOSITORY, Home
+from tests.support import oracle
+from tests.support.data import ads
+from tests.support.environment import REPOSITORY
+from tests.support.home import Home
+from tests.support.kafka.topics import Topics, ranges
+from tests.support.killed.runs import kill, runs_of
+from tests.support.oracle import Reader, Rows
 
 NAME = "ad_attribution"
 MOMENT = pa.timestamp("us", tz="UTC")

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from etl.common.errors import SetupError
 from etl.services.process import HOST
 from etl.spark import jvm_log
-from tests.kafka import proxy
-from tests.kafka.broker import PASSWORD, USER, Broker
-from tests.kafka.topics import Record, Sent, Topics, assert_holds, changed, declare, orders
-from tests.spark.runs import Home
+from tests.support.home import Home
+from tests.support.kafka import proxy
+from tests.support.kafka.broker import PASSWORD, USER, Broker
+from tests.support.kafka.topics import Record, Sent, Topics, assert_holds, changed, declare, orders
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required username={user} password={password};"
 

@@ -11,9 +11,9 @@ import pytest
 from etl.common.errors import ServiceAway
 from etl.common.settings import Settings
 from etl.common.steps import Step
-from tests.kafka.broker import Broker, a_broker
-from tests.kafka.topics import NAME, Topics, assert_holds, changed, declare, orders
-from tests.spark.runs import Home, once_at
+from tests.support.home import Home, once_at
+from tests.support.kafka.broker import Broker, a_broker
+from tests.support.kafka.topics import NAME, Topics, assert_holds, changed, declare, orders
 
 
 @pytest.fixture(scope="module")

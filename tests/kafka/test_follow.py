@@ -7,9 +7,9 @@ import pytest
 from etl.common.errors import NeedsPerson
 from etl.runs.recovery.recover import recover
 from etl.runs.recovery.topic_seeds import AcceptedGaps
-from tests.kafka.topics import NAME, Topics, assert_holds, declare, orders, ranges
-from tests.spark.followed import following
-from tests.spark.runs import Home
+from tests.support.followed import following
+from tests.support.home import Home
+from tests.support.kafka.topics import NAME, Topics, assert_holds, declare, orders, ranges
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -9,9 +9,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.crash.killed import Runs, kill, runs_of
-from tests.kafka.topics import NEGATIVE, Topics, declare, ranges
-from tests.spark.runs import MALFORMED, Home
+from tests.support.data.orders import MALFORMED
+from tests.support.home import Home
+from tests.support.kafka.topics import NEGATIVE, Topics, declare, ranges
+from tests.support.killed.runs import Runs, kill, runs_of
 
 Kills = tuple[tuple[str, int, int], ...]
 # (step, in which batch, batches that readers see afterwards): each run goes on from the last

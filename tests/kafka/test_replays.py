@@ -11,8 +11,9 @@ from etl.common.errors import InputsChanged, OffsetsGone, RecordsMissing, StateC
 from etl.common.steps import Step
 from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.replay import Replayed, replay
-from tests.kafka.topics import NEGATIVE, Topics, assert_holds, declare, orders
-from tests.spark.runs import Home, once_at, rule
+from tests.support.data.orders import rule
+from tests.support.home import Home, once_at
+from tests.support.kafka.topics import NEGATIVE, Topics, assert_holds, declare, orders
 
 
 @pytest.fixture

@@ -29,11 +29,21 @@ from etl.runs.recovery.topic_seeds import AcceptedGaps
 from etl.services import Services
 from etl.sinks.lake.marker import marker_of
 from etl.spark.checkpoint.topics import TopicCheckpoint
-from tests import oracle
-from tests.kafka.topics import DECLARATION, NAME, Record, Topics, assert_holds, declare, orders, ranges
-from tests.spark.backups import Backup
-from tests.spark.runs import Home, failing_at, rule
-from tests.stores import database_name, drop
+from tests.support import oracle
+from tests.support.backups import Backup
+from tests.support.data.orders import rule
+from tests.support.databases import database_name, drop
+from tests.support.home import Home, failing_at
+from tests.support.kafka.topics import (
+    DECLARATION,
+    NAME,
+    Record,
+    Topics,
+    assert_holds,
+    declare,
+    orders,
+    ranges,
+)
 
 JOINED = """
 from etl.pipeline import Append, Kafka, Pipeline, Stream

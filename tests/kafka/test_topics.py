@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from tests.kafka.topics import Record, Topics, assert_holds, declare, orders, ranges
-from tests.spark.runs import Home
+from tests.support.home import Home
+from tests.support.kafka.topics import Record, Topics, assert_holds, declare, orders, ranges
 
 
 def test_every_record_is_in_both_sinks_once_and_the_ledger_knows_its_offsets(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from etl.common.steps import Step
-
-from .explore import Scenario, moves, search
-from .guards import ALL, NEEDED, SPARE, Guard
-from .protocol import FOLDED
-from .scenarios import CAUGHT_BY, LARGE, SCENARIOS
-from .state import Budget, State
+from tests.support.model.explore import Scenario, moves, search
+from tests.support.model.guards import ALL, NEEDED, SPARE, Guard
+from tests.support.model.protocol import FOLDED
+from tests.support.model.scenarios import CAUGHT_BY, LARGE, SCENARIOS
+from tests.support.model.state import Budget, State
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

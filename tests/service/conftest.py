@@ -5,10 +5,10 @@ import pytest
 from etl.common import steps
 from etl.delivery.batch import DeliveryContext
 from etl.sinks.lake.table import Lake
-from tests import oracle
-from tests.arrow_batches import start
-from tests.service.events_run import EVENTS
-from tests.stores import dsn, lake, template
+from tests.support import oracle
+from tests.support.arrow_driver import start
+from tests.support.databases import dsn, lake, template
+from tests.support.events_run import EVENTS
 
 __all__ = ["dsn", "lake", "template"]
 

@@ -29,7 +29,7 @@ from etl.pipeline import Append, Replace, Upsert, month
 from etl.services import Services
 from etl.sinks.lake.table import Lake
 from etl.sinks.warehouse.copy_out import CHUNK_BYTES
-from tests.service.delivering import Delivering
+from tests.support.delivering import Delivering
 
 COLUMNS = pa.schema(
     [

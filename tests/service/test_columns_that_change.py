@@ -17,8 +17,8 @@ from etl.operations.audit.audit import audit
 from etl.pipeline import Append
 from etl.services import Services
 from etl.sinks.lake.table import Lake
-from tests import oracle
-from tests.service.delivering import Delivering
+from tests.support import oracle
+from tests.support.delivering import Delivering
 
 TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 

@@ -33,28 +33,14 @@ from etl.operations.audit.audit import audit
 from etl.pipeline import Append, day
 from etl.services import Services, java
 from etl.sinks.lake.table import Lake
-from tests import oracle
-from tests.conftest import FOREIGN, REPOSITORY
-from tests.service.delivering import Delivering
-from tests.stores import new_database
+from tests.support import oracle
+from tests.support.databases import new_database
+from tests.support.delivering import DECLARATION, Delivering
+from tests.support.environment import FOREIGN, REPOSITORY
 
 pytestmark = pytest.mark.long
 
 COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("text", pa.string())])
-DECLARATION = """
-from etl.pipeline import Append, Files, Pipeline, day
-
-def events(frame):
-    return frame
-
-PIPELINE = Pipeline(
-    name="events",
-    sources=(Files("events/*.jsonl"),),
-    schema="id bigint, at timestamp, text string",
-    transform=events,
-    sink=Append(partition_by=day("at")),
-)
-"""
 AWKWARD = """Ann's "own" $HOME `it` \\ &"""
 SPARK_CONF = '{"spark.app.name": "Ann\'s own"}'
 LET_IN = 'set -e; eval "$(sluice env)"'

@@ -18,8 +18,8 @@ from etl.common.database import connect, constraint_of, is_lost, migrate, transa
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.statements import SQL_FOLDER
 from etl.services import Services
-from tests import oracle
-from tests.stores import drop, new_database
+from tests.support import oracle
+from tests.support.databases import drop, new_database
 
 MIGRATIONS = [path.stem for path in sorted((SQL_FOLDER / "migrations").glob("*.sql"))]
 

@@ -16,9 +16,9 @@ from etl.delivery.batch import DeliveryContext, Receipt
 from etl.delivery.deliver import deliver
 from etl.ledger.stops import SHARE_STOP
 from etl.quality.verdict import Counts, Verdict
-from tests import oracle
-from tests.arrow_batches import ArrowBatch
-from tests.oracle import NEGATIVE, ODD, REASONS, UNNAMED
+from tests.support import oracle
+from tests.support.arrow_driver import ArrowBatch
+from tests.support.oracle import NEGATIVE, ODD, REASONS, UNNAMED
 
 ROWS = 40
 LIMIT = 0.05

@@ -18,7 +18,7 @@ from etl.pipeline import Append, Replace, Sink
 from etl.services import Services
 from etl.sinks.lake import table as lakes
 from etl.sinks.lake.table import Lake
-from tests.service.delivering import Delivering
+from tests.support.delivering import Delivering
 
 COLUMNS = pa.schema([("id", pa.int64())])
 BATCHES = 5

@@ -33,9 +33,9 @@ from etl.quality.verdict import Counts, Verdict
 from etl.runs.heartbeat import drop_left, leased
 from etl.sinks.lake.table import Lake
 from etl.sinks.open import open_sinks
-from tests import oracle
-from tests.arrow_batches import ArrowBatch, broken, file, here, of, pipeline, reader, start
-from tests.service.events_run import (
+from tests.support import oracle
+from tests.support.arrow_driver import ArrowBatch, broken, file, here, of, pipeline, reader, start
+from tests.support.events_run import (
     EVENTS,
     assert_delivered,
     assert_nothing_visible,

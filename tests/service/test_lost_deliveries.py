@@ -30,9 +30,9 @@ from etl.sinks.lake import marker
 from etl.sinks.lake.marker import read, tell, went_back
 from etl.sinks.lake.s3 import bucket_of, s3_client, stored
 from etl.sinks.lake.table import Lake
-from tests.service.delivering import Delivering
-from tests.spark.backups import Backup
-from tests.stores import database_name, drop
+from tests.support.backups import Backup
+from tests.support.databases import database_name, drop
+from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long
 

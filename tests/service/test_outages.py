@@ -17,11 +17,10 @@ from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from etl.services import Services, postgres
 from etl.sinks.lake.table import Lake
-from tests import oracle
-from tests.arrow_batches import of, start
-from tests.service import proxy
-from tests.service.events_run import EVENTS, assert_delivered, assert_nothing_visible, at, rob
-from tests.stores import clone, database_name, new_database
+from tests.support import oracle, postgres_proxy
+from tests.support.arrow_driver import of, start
+from tests.support.databases import clone, database_name, new_database
+from tests.support.events_run import EVENTS, assert_delivered, assert_nothing_visible, at, rob
 
 # The connection breaks
 
@@ -34,7 +33,7 @@ def through(run: DeliveryContext, dsn: str) -> DeliveryContext:
 def test_a_cut_before_the_server_has_the_commit_is_no_commit(
     run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
-    with proxy.before(run.sinks.dsn) as cutter:
+    with postgres_proxy.before(run.sinks.dsn) as cutter:
         far = through(run, cutter.dsn(run.sinks.dsn))
         with pytest.raises(ServiceAway):
             deliver(at(far, Step.POINTER_SWAPPED, lambda: setattr(cutter, "cut", "before")), of(made[0]))
@@ -47,7 +46,7 @@ def test_a_cut_before_the_server_has_the_commit_is_no_commit(
 def test_a_cut_that_swallows_the_answer_is_a_commit(
     run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
-    with proxy.before(run.sinks.dsn) as cutter:
+    with postgres_proxy.before(run.sinks.dsn) as cutter:
         far = through(run, cutter.dsn(run.sinks.dsn))
         receipt = deliver(at(far, Step.POINTER_SWAPPED, lambda: setattr(cutter, "cut", "after")), of(made[0]))
         assert cutter.cuts == ["after"]
@@ -60,7 +59,7 @@ def test_an_outcome_that_cannot_be_known_is_not_guessed(
     run: DeliveryContext, made: list[oracle.MadeBatch], cut: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit, "RECONNECT_SECONDS", 0)
-    with proxy.before(run.sinks.dsn) as cutter:
+    with postgres_proxy.before(run.sinks.dsn) as cutter:
 
         def go_away() -> None:
             cutter.cut, cutter.away = cut, True

@@ -25,8 +25,8 @@ from etl.pipeline import Append
 from etl.services import Services
 from etl.sinks.lake.table import Lake
 from etl.sinks.warehouse.views import Name
-from tests import oracle
-from tests.service.delivering import Delivering
+from tests.support import oracle
+from tests.support.delivering import Delivering
 
 NARROW = pa.schema([("a", pa.int32()), ("b", pa.string())])
 OTHER = pa.schema([("b", pa.string()), ("a", pa.float64())])

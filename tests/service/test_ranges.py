@@ -10,7 +10,7 @@ from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from etl.ledger import offsets
 from etl.ledger.offsets import Gap, Range, Reached
-from tests.arrow_batches import ArrowBatch
+from tests.support.arrow_driver import ArrowBatch
 
 
 def batch(number: int, *read: tuple[int, int, int], topic_id: str = "first") -> ArrowBatch:

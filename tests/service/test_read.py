@@ -34,7 +34,7 @@ from etl.pipeline import Append, Replace, day, identity
 from etl.services import Services
 from etl.sinks.lake.s3 import s3_client, stored
 from etl.sinks.lake.table import Lake
-from tests.service.delivering import Delivering
+from tests.support.delivering import Delivering
 
 COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("text", pa.string())])
 DAY = 86_400_000_000

@@ -22,9 +22,8 @@ from etl.pipeline import Append, Partition, Upsert, day, hour, identity, month
 from etl.quality.verdict import StageRule
 from etl.sinks.lake import parquet_writer
 from etl.sinks.lake.table import Lake
-from tests import oracle
-from tests.arrow_batches import ArrowBatch, here, pipeline, reader, start
-from tests.service.test_sinks import batch_of, delivered, rows
+from tests.support import oracle
+from tests.support.arrow_driver import ArrowBatch, batch_of, delivered, here, pipeline, reader, rows, start
 
 PARTITIONED = pa.schema(
     [

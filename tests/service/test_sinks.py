@@ -19,7 +19,7 @@ from psycopg2.extensions import make_dsn
 
 from etl.common.database import transaction
 from etl.common.errors import TableRefused
-from etl.delivery.batch import DeliveryContext, Receipt
+from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from etl.pipeline import Append, Replace, Upsert
 from etl.quality.verdict import StageRule
@@ -27,8 +27,8 @@ from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import common_schema
 from etl.sinks.lake.table import Lake
 from etl.sinks.warehouse.staging import StagingTables
-from tests import oracle
-from tests.arrow_batches import ArrowBatch, pipeline, reader, start
+from tests.support import oracle
+from tests.support.arrow_driver import ArrowBatch, batch_of, delivered, pipeline, reader, rows, start
 
 I32, I64 = 2**31, 2**63
 UTC = dt.UTC
@@ -84,18 +84,6 @@ EDGES: dict[pa.DataType, list[Any]] = {
 ALL = pa.schema([("id", pa.int64()), *((f"c{n}", kind) for n, kind in enumerate(EDGES))])
 
 
-def array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).view(kind)
-    return pa.array(values, pa.int32()).view(kind) if pa.types.is_date32(kind) else pa.array(values, kind)
-
-
-def batch_of(columns: pa.Schema, *values: list[Any], flags: int = 0) -> pa.RecordBatch:
-    arrays = [array(list(one), kind) for one, kind in zip(values, columns.types, strict=True)]
-    arrays.append(pa.array([flags] * len(arrays[0]), pa.int64()))
-    return pa.RecordBatch.from_arrays(arrays, names=[*columns.names, "_flags0"])
-
-
 def everything() -> pa.RecordBatch:
     """Every edge of every type, nulls everywhere, in rows of their own."""
     longest = max(map(len, EDGES.values())) + 1
@@ -105,14 +93,6 @@ def everything() -> pa.RecordBatch:
     ]
     nulls = [[*column, None] for column in columns]
     return batch_of(ALL, list(range(longest + 1)), *nulls)
-
-
-def delivered(run: DeliveryContext, number: int, *batches: pa.RecordBatch) -> Receipt:
-    return deliver(run, ArrowBatch(batch_id=number, parts=[list(batches)]))
-
-
-def rows(batch: pa.RecordBatch) -> oracle.Rows:
-    return Counter(oracle.rows_of(batch.drop_columns(["_flags0"])))
 
 
 def checksums(run: DeliveryContext) -> tuple[int, int, int]:

@@ -9,8 +9,8 @@ import pytest
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from etl.sinks.lake.table import Lake
-from tests import oracle
-from tests.arrow_batches import of, pipeline, reader, start
+from tests.support import oracle
+from tests.support.arrow_driver import of, pipeline, reader, start
 
 DUPLICATE = """
 INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, raw, row)

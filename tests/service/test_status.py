@@ -28,8 +28,7 @@ from etl.pipeline import Append
 from etl.runs.heartbeat import leased
 from etl.services import Services
 from etl.sinks.lake.table import Lake
-from tests.service.delivering import Delivering
-from tests.service.test_commands import DECLARATION
+from tests.support.delivering import DECLARATION, Delivering
 
 COLUMNS = pa.schema([("id", pa.int64())])
 ROWS = pa.table({"id": pa.array(range(20), pa.int64())})

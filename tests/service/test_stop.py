@@ -14,10 +14,10 @@ from etl.delivery.batch import DeliveryContext
 from etl.ledger import leases
 from etl.operations.control.stop import Ended, stop
 from etl.runs.follow import RunControl, StopAsked
-from tests import oracle
-from tests.arrow_batches import start
-from tests.service.events_run import EVENTS, silence, waits_for_a_lock
-from tests.waiting import until
+from tests.support import oracle
+from tests.support.arrow_driver import start
+from tests.support.events_run import EVENTS, silence, waits_for_a_lock
+from tests.support.waiting import until
 
 NAME = EVENTS.name
 SOON = timedelta(seconds=1)

@@ -22,8 +22,8 @@ from etl.sinks.lake.bucket import RULE, _end_uploads, ensure_bucket
 from etl.sinks.lake.references import owner_of
 from etl.sinks.lake.s3 import s3_client, stored, unfinished
 from etl.sinks.lake.table import RETAINED_SNAPSHOTS, Lake
-from tests import arrow_batches
-from tests.service.delivering import Delivering
+from tests.support import arrow_driver
+from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long
 
@@ -261,7 +261,7 @@ def test_nothing_is_swept_while_a_batch_is_stopped(events: Delivering) -> None:
     number = kill(events, Step.STAGED)
     events.restart()
     with pytest.raises(ContractBroken):
-        events.deliver(rows(10, start=900), judged=arrow_batches.broken("rule", table_rule=True))
+        events.deliver(rows(10, start=900), judged=arrow_driver.broken("rule", table_rule=True))
     left = of_attempt(events, number)
     with pytest.raises(NeedsPerson, match="is stopped at batch 1"):
         swept(events)

@@ -15,8 +15,8 @@ from etl.common.errors import ServiceAway
 from etl.pipeline import Append
 from etl.services import Services
 from etl.sinks.lake.table import Lake
-from tests.service.delivering import Delivering
-from tests.stores import administer, database_name
+from tests.support.databases import administer, database_name
+from tests.support.delivering import Delivering
 
 COLUMNS = pa.schema([("id", pa.int64())])
 ROWS = pa.table({"id": pa.array(range(4), pa.int64())})

@@ -28,10 +28,10 @@ from etl.pipeline import Upsert
 from etl.services import Services
 from etl.sinks.lake.table import Lake
 from etl.sinks.open import open_sinks
-from tests import oracle
-from tests.arrow_batches import broken, of, pipeline, start, start_apart
-from tests.service.events_run import EVENTS, assert_delivered, at, rob_while_staging, silence, staged_left
-from tests.stores import administer, database_name
+from tests.support import oracle
+from tests.support.arrow_driver import broken, of, pipeline, start, start_apart
+from tests.support.databases import administer, database_name
+from tests.support.events_run import EVENTS, assert_delivered, at, rob_while_staging, silence, staged_left
 
 
 class KilledError(Exception):

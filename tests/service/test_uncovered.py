@@ -17,7 +17,7 @@ from etl.pipeline import Upsert
 from etl.sinks.lake.key_pruning import candidates
 from etl.sinks.lake.table import Lake
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
-from tests.arrow_batches import ArrowBatch, pipeline, start
+from tests.support.arrow_driver import ArrowBatch, pipeline, start
 
 TASK = 7
 

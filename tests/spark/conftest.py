@@ -10,10 +10,11 @@ from pyspark.sql import SparkSession
 from etl.common.settings import Settings
 from etl.runs.workspace import Workspace
 from etl.services import Services
-from tests import oracle
-from tests.spark.backups import Backup
-from tests.spark.runs import REPOSITORY, Home
-from tests.stores import database_name, dsn, lake, template
+from tests.support import oracle
+from tests.support.backups import Backup
+from tests.support.databases import database_name, dsn, lake, template
+from tests.support.environment import REPOSITORY
+from tests.support.home import Home
 
 __all__ = ["dsn", "lake", "template"]
 

@@ -20,7 +20,8 @@ from etl.runs.replay.plan import plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
 from etl.runs.summary import Summary
-from tests.spark.runs import DECLARATION, RULES, START, Home, Landed, orders
+from tests.support.data.orders import DECLARATION, RULES, START, Landed, orders
+from tests.support.home import Home
 
 JANUARY = {"interval_start": "2020-01-01T00:00:00+00:00", "interval_end": "2020-02-01T00:00:00+00:00"}
 FORM = 'trigger orders_replays with "Replay deliveries" {0} and '

@@ -19,9 +19,10 @@ import pytest
 
 from etl.common.errors import InputsUnreadable
 from etl.operations.control.status import states
-from tests import oracle
-from tests.oracle import Row, Rows
-from tests.spark.runs import CITIES, MALFORMED, Home, rule, uri
+from tests.support import oracle
+from tests.support.data.orders import CITIES, MALFORMED, rule
+from tests.support.home import Home, uri
+from tests.support.oracle import Row, Rows
 
 NEGATIVE = "amount is not negative"
 COLUMNS = pa.schema(

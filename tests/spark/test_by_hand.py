@@ -11,7 +11,8 @@ from etl.common.errors import InputsChanged, NeedsPerson, TableRefused
 from etl.operations.audit.audit import audit
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
-from tests.spark.runs import Home, Landed, orders
+from tests.support.data.orders import Landed, orders
+from tests.support.home import Home
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import json
 from etl.operations.suites.what_if import what_if
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
-from tests.spark.runs import DECLARATION, RULES, Home, orders, rule, without_batch
+from tests.support.data.orders import DECLARATION, RULES, orders, rule
+from tests.support.home import Home, without_batch
 
 NARROW = (
     DECLARATION.format(name="orders", max_files=1, share=1.0)

@@ -13,7 +13,8 @@ from great_expectations.render.renderer.page_renderer import ValidationResultsPa
 from great_expectations.render.view.view import DefaultJinjaPageView
 
 from etl.operations.suites.data_docs import build_docs, history, suite_result
-from tests.spark.runs import Home, Order
+from tests.support.data.orders import Order
+from tests.support.home import Home
 
 PAYLOADS = [
     "<script>alert(1)</script>",

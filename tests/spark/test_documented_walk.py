@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from etl.common.settings import Settings
-from tests.conftest import FOREIGN, REPOSITORY
+from tests.support.environment import FOREIGN, REPOSITORY
 
 BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "=== the next block ==="

@@ -14,9 +14,9 @@ from etl.operations.datasets.flights import land_flights
 from etl.operations.serving.read import catalog_properties
 from etl.pipeline import load_pipeline
 from etl.runs.run import run
-from tests.oracle import Rows, difference
-from tests.packaged import FLIGHTS, departures, held_flights, packaged, rows_of
-from tests.spark.runs import Home
+from tests.support.data.flights import FLIGHTS, departures, held_flights, packaged, rows_of
+from tests.support.home import Home
+from tests.support.oracle import Rows, difference
 
 NAME = "flights"
 LOOKED_UP = {

@@ -26,9 +26,9 @@ from etl.common.steps import Step
 from etl.ledger import leases
 from etl.operations.control.stop import Ended, stop
 from etl.runs.follow import RunControl
-from tests.spark import runs
-from tests.spark.followed import ME, PATIENCE, Followed
-from tests.spark.runs import NAME, SHOPS, Home, Landed, Order, once_at, orders
+from tests.support.data.orders import CITIES, DECLARATION, NAME, SHOPS, Landed, Order, orders
+from tests.support.followed import ME, PATIENCE, Followed
+from tests.support.home import Home, once_at
 
 SOON = 20  # seconds
 FOLLOWS = ("run", NAME, "--follow", "--every", "1s", "--json")
@@ -94,7 +94,7 @@ class Landing(Followed):
     def held_in_the_commit(self, *words: str, land: bool = True) -> Iterator[None]:
         """The next batch stops within its transaction, before the merge, until the block is left.
 
-        It is of the process that runs, or of one that is started with `words`.
+        It is of the process that home, or of one that is started with `words`.
         """
         connection = psycopg2.connect(self.home.dsn)
         connection.cursor().execute(f"LOCK TABLE warehouse.{NAME} IN SHARE MODE")
@@ -142,7 +142,7 @@ class Landing(Followed):
     def declare_endless(self) -> Path:
         """The pipeline anew: its transform does not end, and makes the file that is returned when it has begun."""
         mark = self.log.with_name("begun")
-        text = runs.DECLARATION.format(name=NAME, max_files=1, share=1.0)
+        text = DECLARATION.format(name=NAME, max_files=1, share=1.0)
         self.home.declare(text=text.replace("    return", ENDLESS.format(mark=str(mark)), 1))
         return mark
 
@@ -198,7 +198,7 @@ def test_what_lands_meanwhile_is_delivered_with_its_lookups_as_they_are_then(
 
     # a lookup that changes takes effect with the next batch
     home.write("reference/shops.csv", SHOPS + "Y,Ystad\n")
-    monkeypatch.setitem(runs.CITIES, "Y", "Ystad")
+    monkeypatch.setitem(CITIES, "Y", "Ystad")
     followed.land([Order(id=1000 + number, shop="Y") for number in range(4)])
     followed.wait_for_deliveries(3)
     said = caplog.text
@@ -368,7 +368,7 @@ def test_sluice_stop_waits_for_the_batch_in_flight_and_begins_no_other(followed:
     [(state,)] = [(one["state"],) for one in json.loads(home.sluice("status", NAME, "--json").stdout)]
     assert state == "idle, stopped on request"
     again = home.sluice("stop", NAME)
-    assert (again.returncode, again.stdout) == (0, f"{NAME}: nothing runs\n")
+    assert (again.returncode, again.stdout) == (0, f"{NAME}: nothing home\n")
     assert home.run().batches == 1, "that which had landed behind it"
     followed.assert_exactly_once()
 

@@ -16,8 +16,8 @@ from etl.operations.control.state import read_state
 from etl.operations.datasets.generated import GeneratedFile, generated, told
 from etl.pipeline import Pipeline, load_pipeline
 from etl.runs.run import run
-from tests.oracle import Row, Rows
-from tests.spark.runs import Home
+from tests.support.home import Home
+from tests.support.oracle import Row, Rows
 
 DAYS = (dt.date(2026, 1, 1), dt.date(2026, 1, 2))
 SEED = 7

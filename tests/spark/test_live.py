@@ -24,13 +24,15 @@ from etl.runs.recovery.recover import recover
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.run import run
 from etl.runs.summary import Summary
-from tests import oracle
-from tests.crash.killed import kill, runs_of
-from tests.spark.backups import Backup
-from tests.spark.followed import ME, PATIENCE, Followed, following, rows_read
-from tests.spark.runs import CITIES, NAME, REPOSITORY, SHOPS, Home, Landed, Order, orders
-from tests.ui.drawn import draw, shown
-from tests.waiting import until
+from tests.support import oracle
+from tests.support.backups import Backup
+from tests.support.data.orders import CITIES, NAME, SHOPS, Landed, Order, orders
+from tests.support.environment import REPOSITORY
+from tests.support.followed import ME, PATIENCE, Followed, following, rows_read
+from tests.support.home import Home
+from tests.support.killed.runs import kill, runs_of
+from tests.support.pages.drawn import draw, shown
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 

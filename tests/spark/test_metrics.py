@@ -19,7 +19,8 @@ from etl.quality.history import past_batches, spans
 from etl.quality.metrics import ColumnMetrics, merged
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
-from tests.spark.runs import DECLARATION, RULES, Home, Landed, Order, orders
+from tests.support.data.orders import DECLARATION, RULES, Landed, Order, orders
+from tests.support.home import Home
 
 MEASURED = ("amount", "shop", "at", "city")
 SECOND = 1_000_000

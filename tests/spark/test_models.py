@@ -34,9 +34,9 @@ from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
 from etl.runs.run import run
-from tests.spark.runs import Home
-from tests.ui.drawn import draw, shown
-from tests.unit.test_forest import Mean
+from tests.support.data.pickles import Malicious
+from tests.support.home import Home
+from tests.support.pages.drawn import draw, shown
 
 READINGS = """
 from etl.pipeline import Append, Files, Pipeline
@@ -281,7 +281,7 @@ def test_a_model_that_is_not_what_was_trained_stops_the_run_and_is_not_executed(
     mark = tmp_path / "it was executed"
     with home.place.lake.open(first.location) as source:
         good = source.read()
-    bad = pickle.dumps(Mean(mark))
+    bad = pickle.dumps(Malicious(mark))
     for content in (bad, good[:-1], good + b"\n"):
         home.place.lake.write_bytes(first.location, content)
         with pytest.raises(NeedsPerson, match="is not what was trained: its SHA-256"):

@@ -7,7 +7,8 @@ from psycopg2.extensions import make_dsn
 
 from etl.common.errors import ServiceAway
 from etl.services.process import free_ports
-from tests.spark.runs import DECLARATION, Home, orders
+from tests.support.data.orders import DECLARATION, orders
+from tests.support.home import Home
 
 # In a worker, where Sluice's own COPY is: what its library raises reaches the driver as text.
 ASKING = """

@@ -11,11 +11,11 @@ from etl.delivery.batch import Receipt
 from etl.operations.control.status import states
 from etl.runs import progress_recorder
 from etl.runs import stream as streams
-from tests.spark import taps
-from tests.spark.runs import NAME, Home, orders
-from tests.spark.taps import HOUR, declare, flat, land_all
-from tests.spark.test_state_late import FILES, IN_TIME
-from tests.waiting import until
+from tests.support.data import taps
+from tests.support.data.orders import NAME, orders
+from tests.support.data.taps import FILES, HOUR, IN_TIME, declare, flat, land_all
+from tests.support.home import Home
+from tests.support.waiting import until
 
 SPARKS = {"addBatch", "getBatch", "latestOffset", "queryPlanning", "triggerExecution", "walCommit"}
 OURS = {"stage", "judge", "draft", "transaction"}

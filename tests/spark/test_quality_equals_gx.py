@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl.common.errors import SetupError
 from etl.quality.compile import compile_suite
-from tests.spark.drawn_suites import draw_frame, draw_suite
-from tests.spark.gx_by_itself import by_gx, differences
-from tests.spark.runs import REPOSITORY
+from tests.support.environment import REPOSITORY
+from tests.support.quality.drawn_suites import draw_frame, draw_suite
+from tests.support.quality.gx_by_itself import by_gx, differences
 
 SCHEMA = (
     "id string, name string, doc string, x double, f float, n int, m int, k int, big bigint,"

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from etl.quality.compile import CompiledSuite, compile_suite
 from etl.quality.judge import judge
 from etl.quality.verdict import Counts, Severity, Verdict
-from tests.packaged import FLIGHTS, held_flights, packaged
+from tests.support.data.flights import FLIGHTS, held_flights, packaged
 
 SUITE = Path(__file__).parents[2] / "expectations" / "flights.json"
 Day = tuple[int, int]

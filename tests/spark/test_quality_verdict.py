@@ -17,7 +17,7 @@ from etl.quality.compile import compile_suite
 from etl.quality.gx_fallback import evaluate_elsewhere
 from etl.quality.judge import judge
 from etl.quality.verdict import FLAGS_PER_WORD, Counts, Severity, Verdict
-from tests.spark.pass_evaluator import counts_of
+from tests.support.quality.pass_evaluator import counts_of
 
 Rule = dict[str, Any]
 

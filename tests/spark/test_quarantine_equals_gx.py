@@ -22,11 +22,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tests import oracle
-from tests.oracle import Row, Rows
-from tests.spark import drawn_suites
-from tests.spark.gx_by_itself import Results, by_gx, same
-from tests.spark.runs import MALFORMED, NAME, Home, rule
+from tests.support import oracle
+from tests.support.data.orders import MALFORMED, NAME, rule
+from tests.support.home import Home
+from tests.support.oracle import Row, Rows
+from tests.support.quality import drawn_suites
+from tests.support.quality.gx_by_itself import Results, by_gx, same
 
 Record = dict[str, Any]
 

@@ -14,8 +14,8 @@ from etl.common.settings import Settings
 from etl.pipeline import Append, identity
 from etl.services import Services
 from etl.sinks.lake.table import Lake
-from tests.service.delivering import Delivering
-from tests.stores import dsn, lake, template
+from tests.support.databases import dsn, lake, template
+from tests.support.delivering import Delivering
 
 __all__ = ["dsn", "lake", "template"]
 

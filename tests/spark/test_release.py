@@ -20,7 +20,8 @@ from etl.runs.replay.plan import Selection as Batches
 from etl.runs.replay.plan import plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
-from tests.spark.runs import CITIES, NEGATIVE, NO_ID, RULES, Home, once_at, orders, rule
+from tests.support.data.orders import CITIES, NEGATIVE, NO_ID, RULES, orders, rule
+from tests.support.home import Home, once_at
 
 COUNT = "SELECT count(*) FROM warehouse.orders"
 

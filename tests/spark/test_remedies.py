@@ -23,22 +23,12 @@ from etl.common.errors import (
 from etl.common.steps import Step
 from etl.delivery.batch import Receipt
 from etl.runs.workspace import Workspace
-from tests import oracle
-from tests.oracle import Rows
-from tests.spark.runs import NEGATIVE, NO_CITY, RULES, UNIQUE, Home, Landed, Order, once_at, orders, rule
+from tests.support import oracle
+from tests.support.data.orders import NEGATIVE, NO_CITY, RULES, UNIQUE, Landed, Order, orders, rule
+from tests.support.home import Home, delivered_in_two_batches, once_at
+from tests.support.oracle import Rows
 
 SECOND = 1_000_000_000  # nanoseconds
-
-
-def delivered_in_two_batches(home: Home) -> tuple[Landed, str]:
-    """What landed, and the stream that delivered it."""
-    landed = home.land("orders/a.jsonl", orders(0, 12, negative=[3]), ["{broken"])
-    landed += home.land("orders/b.csv", orders(20, 6))
-    landed += home.land("orders/c.jsonl", orders(30, 6, negative=[31]))
-    landed += home.land("orders/d.jsonl", orders(40, 6))
-    done = home.run()
-    assert done.batches == 2
-    return landed, done.stream
 
 
 # A batch that broke its contract

@@ -23,19 +23,8 @@ from etl.operations.maintenance.sweep import sweep
 from etl.operations.serving.read import catalog_properties, moment
 from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.replay import Replayed, replay
-from tests.spark.runs import (
-    DECLARATION,
-    NEGATIVE,
-    NO_CITY,
-    RULES,
-    START,
-    Home,
-    Landed,
-    failing_at,
-    once_at,
-    orders,
-    rule,
-)
+from tests.support.data.orders import DECLARATION, NEGATIVE, NO_CITY, RULES, START, Landed, orders, rule
+from tests.support.home import Home, failing_at, once_at
 
 HELD_CITY = rule("column_values_to_not_be_null", NO_CITY, "warning", column="city")
 IN_THE_SWAP = (

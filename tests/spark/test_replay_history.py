@@ -17,36 +17,11 @@ from etl.common.paths import to_uri
 from etl.common.steps import Step
 from etl.pipeline import Append, Files, Pipeline
 from etl.runs.recovery.lost_deliveries import LostDelivery, again
-from etl.runs.replay.plan import ReplayPlan, Selection, plan
-from etl.runs.replay.replay import Replayed, replay
 from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_of
-from tests.spark.runs import DECLARATION, Home, Landed, once_at, orders
-
-DAYS = [dt.datetime(2024, 2, day, tzinfo=dt.UTC) for day in range(26, 30)]  # the stream begins with the third
-
-
-def declare(home: Home, start: str = "date(2024, 2, 28)", sink: str = "Append()") -> None:
-    by_day = f'suite="orders", interval="dt={{interval:%Y-%m-%d}}", start={start},'
-    text = DECLARATION.format(name="orders", max_files=2, share=1.0).replace("Append()", sink)
-    text = text.replace("Append,", "Append, Upsert,").replace('suite="orders",', by_day)
-    home.declare(text="from datetime import date\n" + text)
-
-
-def land(home: Home, day: int, name: str = "a", start: int = 0) -> Landed:
-    """A file of the day, with a row to be held and a malformed record."""
-    first = start or (day + 1) * 100
-    path = f"orders/dt={DAYS[day]:%Y-%m-%d}/{name}.jsonl"
-    return home.land(path, orders(first, 8, negative=[first + 1]), ["{broken"])
-
-
-def planned(home: Home, *days: int) -> ReplayPlan:
-    interval = (DAYS[min(days)], DAYS[max(days)] + dt.timedelta(days=1))
-    return plan(home.place, home.pipeline(), Selection(interval=interval))
-
-
-def load(home: Home, *days: int) -> Replayed:
-    return replay(home.place, home.pipeline(), planned(home, *days), who="tests", spark=home.spark)
+from tests.support.data.by_day import declare, land, load, planned
+from tests.support.data.orders import Landed, orders
+from tests.support.home import Home, once_at
 
 
 def assert_holds(home: Home, landed: Landed) -> None:

@@ -22,12 +22,13 @@ from etl.operations.serving.read import catalog_properties
 from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
-from tests import oracle
-from tests.crash.test_walk import FAILURES
-from tests.oracle import Rows
-from tests.spark.runs import START, Home, failing_at, once_at, rule
-from tests.spark.test_sink_modes import LEVEL, Level, assert_clean, declare, land, made_levels
-from tests.spark.test_sink_modes import SINK as DECLARATION
+from tests.support import oracle
+from tests.support.data.levels import DECLARATION as DECLARATION
+from tests.support.data.levels import LEVEL, Level, assert_clean, declare, land, made_levels
+from tests.support.data.orders import START, rule
+from tests.support.home import Home, failing_at, once_at
+from tests.support.oracle import Rows
+from tests.support.protocol_steps import BEFORE_THE_COMMIT
 
 SCHEMA, SINK = "article string, at timestamp, left bigint", 'Upsert(keys=("article",), newest="at")'
 
@@ -440,7 +441,7 @@ class Walk:
     def fail(self) -> str:
         """A replay that ends at one of its steps changes nothing."""
         some = self._neighbours()
-        with failing_at(self.chance.choice(FAILURES)):
+        with failing_at(self.chance.choice(BEFORE_THE_COMMIT)):
             self.levels.replay(*some.asked, self._levels(some))
         return "failed"
 

@@ -17,9 +17,9 @@ from etl.common.steps import Step
 from etl.delivery.batch import Receipt
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
-from tests.spark.backups import Backup
-from tests.spark.runs import Home, Landed, orders
-from tests.spark.test_remedies import delivered_in_two_batches
+from tests.support.backups import Backup
+from tests.support.data.orders import Landed, orders
+from tests.support.home import Home, delivered_in_two_batches
 
 DELIVERIES = (
     "SELECT delivery_id, stream_id::text, batch_id, commit_seq, rows_in, delivered, quarantined, malformed,"

@@ -15,20 +15,20 @@ from etl.common.errors import Busy, FilesUnread, NeedsPerson, SetupError
 from etl.delivery.batch import Receipt
 from etl.runs.run import run
 from etl.runs.summary import Summary
-from tests import oracle
-from tests.spark.runs import (
+from tests.support import oracle
+from tests.support.data.orders import (
     DECLARATION,
     NAME,
     NEGATIVE,
     NO_CITY,
-    REPOSITORY,
     RULES,
     UNIQUE,
-    Home,
     Landed,
     orders,
     rule,
 )
+from tests.support.environment import REPOSITORY
+from tests.support.home import Home
 
 CONTRACT = {
     "pipeline",

@@ -17,10 +17,11 @@ from etl.common.steps import Step
 from etl.delivery.batch import Receipt
 from etl.runs.summary import Progress
 from etl.services import Services
-from tests.spark import taps
-from tests.spark.runs import NAME, Landed, once_at, orders
-from tests.spark.s3_home import S3Home
-from tests.spark.test_replay_history import declare, land, load
+from tests.support.data import taps
+from tests.support.data.by_day import declare, land, load
+from tests.support.data.orders import NAME, Landed, orders
+from tests.support.home import once_at
+from tests.support.s3_home import S3Home
 
 NAMES = ("dt=2020-01-01/a.jsonl", "b b ü%20+.csv", "c/d/e&'(.jsonl", "f.csv")
 

@@ -16,8 +16,9 @@ from etl.operations.serving.read import catalog_properties
 from etl.pipeline import load_pipeline
 from etl.runs.run import run
 from etl.runs.summary import Summary
-from tests.packaged import departures, packaged, rows_of
-from tests.spark.runs import REPOSITORY, Home
+from tests.support.data.flights import departures, packaged, rows_of
+from tests.support.environment import REPOSITORY
+from tests.support.home import Home
 
 LAYOUTS = pytest.mark.parametrize("max_files", [4, 100], ids=["many small batches", "few large batches"])
 DAYS = "2013-01-01..2013-01-10", "2013-01-11..2013-01-18"

@@ -23,9 +23,9 @@ from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from etl.spark import state_plan
 from etl.spark.session import SHUFFLES, setting
-from tests.spark import taps
-from tests.spark.runs import Home, rule
-from tests.spark.taps import (
+from tests.support.data import taps
+from tests.support.data.orders import rule
+from tests.support.data.taps import (
     HOUR,
     NAME,
     assert_clean,
@@ -38,6 +38,7 @@ from tests.spark.taps import (
     openings,
     recipe,
 )
+from tests.support.home import Home
 
 
 def watched(df: DataFrame) -> DataFrame:

@@ -10,16 +10,23 @@ import pytest
 
 from etl.common.errors import SetupError
 from etl.operations.suites.what_if import what_if
-from tests.spark import taps
-from tests.spark.runs import Home, rule
-from tests.spark.taps import HOUR, NAME, Tap, assert_clean, declare, flat, hourly, in_force, land_all
+from tests.support.data import taps
+from tests.support.data.orders import rule
+from tests.support.data.taps import (
+    FILES,
+    HOUR,
+    IN_TIME,
+    LATE,
+    NAME,
+    assert_clean,
+    declare,
+    flat,
+    hourly,
+    in_force,
+    land_all,
+)
+from tests.support.home import Home
 
-IN_TIME = taps.taps(9, 40, seed=31)
-LATE = {
-    4: [Tap(at=taps.START - HOUR, phone="+450", action="pay")],
-    7: [Tap(at=taps.START, phone="+451", action="open")] * 2,
-}
-FILES = [[*made, *LATE.get(number, [])] for number, made in enumerate(IN_TIME)]
 TIMELESS = '{"phone": "+452", "action": "call"}'
 Held = Counter[tuple[str, str | None, str | None]]  # reason, phone, action
 

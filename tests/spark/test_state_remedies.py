@@ -19,10 +19,9 @@ from etl.common.errors import (
     StateChanged,
 )
 from etl.runs.recovery.recover import Recovered, recover
-from tests.spark import taps
-from tests.spark.backups import Backup
-from tests.spark.runs import Home, uri
-from tests.spark.taps import (
+from tests.support.backups import Backup
+from tests.support.data import taps
+from tests.support.data.taps import (
     NAME,
     assert_clean,
     declare,
@@ -33,6 +32,7 @@ from tests.spark.taps import (
     openings,
     recipe,
 )
+from tests.support.home import Home, uri
 
 FILES = taps.taps(14, 20, seed=11)
 ONCE = recipe("doubles")

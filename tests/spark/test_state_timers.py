@@ -12,10 +12,10 @@ import pytest
 from etl.common.errors import StateChanged
 from etl.operations.control.state import read_state
 from etl.spark.checkpoint.reader import open_checkpoint
-from tests.oracle import Row
-from tests.spark import taps
-from tests.spark.runs import Home
-from tests.spark.taps import NAME, assert_clean, declare, flat, in_force, land_all, recipe, silences
+from tests.support.data import taps
+from tests.support.data.taps import NAME, assert_clean, declare, flat, in_force, land_all, recipe, silences
+from tests.support.home import Home
+from tests.support.oracle import Row
 
 
 def test_timers_fire_once_over_batches_and_runs(home: Home) -> None:

@@ -15,10 +15,8 @@ from etl.common.errors import CheckpointLost, InputsDoubled, SetupError
 from etl.delivery.batch import Receipt
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
-from tests.oracle import Rows
-from tests.spark import taps
-from tests.spark.runs import Home
-from tests.spark.taps import (
+from tests.support.data import taps
+from tests.support.data.taps import (
     HOUR,
     MOMENT,
     NAME,
@@ -31,6 +29,8 @@ from tests.spark.taps import (
     land_all,
     recipe,
 )
+from tests.support.home import Home
+from tests.support.oracle import Rows
 
 FILES = taps.taps(10, 40, seed=51)
 OWNERS = [

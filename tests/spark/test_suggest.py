@@ -13,7 +13,8 @@ import pytest
 from etl.common.errors import SetupError
 from etl.operations.suites.suggest import Suggestion, write
 from etl.operations.suites.what_if import what_if
-from tests.spark.runs import RULES, Home, Order, orders
+from tests.support.data.orders import RULES, Order, orders
+from tests.support.home import Home
 
 DECLARED = """
 from etl.pipeline import Append, Files, Pipeline

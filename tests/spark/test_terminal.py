@@ -11,7 +11,8 @@ import subprocess
 import sys
 import termios
 
-from tests.spark.runs import NEGATIVE, Home, Landed, orders
+from tests.support.data.orders import NEGATIVE, Landed, orders
+from tests.support.home import Home
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -18,7 +18,8 @@ from etl.ledger.quarantine import RowSelection, held_rows
 from etl.operations.suites.try_out import Tried, try_out
 from etl.pipeline import Upsert
 from etl.runs.replay.release import release
-from tests.spark.runs import NEGATIVE, NO_CITY, RULES, Home, orders, rule
+from tests.support.data.orders import NEGATIVE, NO_CITY, RULES, orders, rule
+from tests.support.home import Home
 
 LINES = """
 from etl.pipeline import Append, Files, Pipeline

@@ -15,10 +15,10 @@ from etl.common.errors import SetupError
 from etl.operations.datasets.generated import generated, told
 from etl.operations.suites.try_out import Tried, try_out
 from etl.pipeline import load_pipeline
-from tests.oracle import Row, Rows
-from tests.spark import taps
-from tests.spark.runs import Home
-from tests.spark.taps import Tap
+from tests.support.data import taps
+from tests.support.data.taps import Tap
+from tests.support.home import Home
+from tests.support.oracle import Row, Rows
 
 FILES = taps.falling_silent(taps.taps(7, 40, seed=31), after=2)
 FILES[-1] += FILES[-1][:3]

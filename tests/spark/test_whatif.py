@@ -19,8 +19,9 @@ from etl.ledger.quarantine import held_rows as held_rows_of
 from etl.operations.suites.what_if import BatchChange, WhatIf, what_if
 from etl.runs.replay.release import release
 from etl.services import Services
-from tests.spark.runs import NEGATIVE, NO_CITY, NO_ID, RULES, Home, Order, orders, rule
-from tests.stores import new_database
+from tests.support.data.orders import NEGATIVE, NO_CITY, NO_ID, RULES, Order, orders, rule
+from tests.support.databases import new_database
+from tests.support.home import Home
 
 TRIED = (
     rule("column_values_to_be_between", NEGATIVE, "warning", column="amount", min_value=-10),

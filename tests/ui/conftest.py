@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.stores import dsn, lake, template
+from tests.support.databases import dsn, lake, template
 
 __all__ = ["dsn", "lake", "template"]

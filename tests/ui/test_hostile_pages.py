@@ -16,10 +16,10 @@ from etl.airflow.pages import columns, pages
 from etl.airflow.pages.pages import Wanted
 from etl.airflow.pages.render import Frame, Page
 from etl.services import Services
-from tests import oracle
-from tests.stores import new_database
-from tests.ui.drawn import BELOW, Make, draw, shown
-from tests.ui.history import Counting, seed
+from tests.support import oracle
+from tests.support.databases import new_database
+from tests.support.pages.drawn import BELOW, Make, draw, shown
+from tests.support.pages.history import Counting, seed
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -18,10 +18,10 @@ from etl.airflow.pages.records import LAST, PipelineRow, found, reading
 from etl.airflow.pages.render import Frame, NotThere, Page
 from etl.ledger.stops import STATE_STOP
 from etl.services import Services
-from tests import oracle
-from tests.stores import new_database
-from tests.ui.drawn import BELOW, TRANSACTION, Make, draw, shown
-from tests.ui.history import Counting, seed
+from tests.support import oracle
+from tests.support.databases import new_database
+from tests.support.pages.drawn import BELOW, TRANSACTION, Make, draw, shown
+from tests.support.pages.history import Counting, seed
 
 BATCHES, RULES = 10_000, 30
 MOST_QUERIES, MOST_BYTES = 12, 300_000

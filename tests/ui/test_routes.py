@@ -20,12 +20,12 @@ from psycopg2.extensions import make_dsn
 
 from etl.services import Services
 from etl.services.process import HOST, choose_port
-from tests import oracle
-from tests.conftest import REPOSITORY
-from tests.processes import answers
-from tests.stores import new_database
-from tests.ui.history import seed
-from tests.waiting import until
+from tests.support import oracle
+from tests.support.databases import new_database
+from tests.support.environment import REPOSITORY
+from tests.support.pages.history import seed
+from tests.support.processes import answers
+from tests.support.waiting import until
 
 READY_WITHIN = 240  # seconds; nothing is decided by it, a server that takes so long has failed
 USERS = {"ada": "viewer", "eve": "viewer", "bob": "user", "may": "user", "root": "admin"} | {
@@ -96,7 +96,7 @@ def server(services: Services, template: str, tmp_path_factory: pytest.TempPathF
     port = choose_port("airflow", 0, home / "port")
     environment = os.environ | {
         "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__AUTH_MANAGER": "tests.ui.rights.PerDag",
+        "AIRFLOW__CORE__AUTH_MANAGER": "tests.support.airflow.rights.PerDag",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{n}:{role}" for n, role in USERS.items()),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",

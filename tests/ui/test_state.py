@@ -23,8 +23,8 @@ from etl.pipeline import Append
 from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
 from etl.services import Services
 from etl.sinks.lake.table import Lake
-from tests import oracle
-from tests.service.delivering import Delivering
+from tests.support import oracle
+from tests.support.delivering import Delivering
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
 Judge = Callable[[Counts], Verdict]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from sklearn.ensemble import IsolationForest
 
 from etl.common.errors import NeedsPerson
 from etl.sources.side_inputs import onnx_forest
+from tests.support.data.pickles import Malicious
 
 ROWS = np.random.default_rng(3).normal((21, 3.7, -1e6), (3, 0.05, 1e5), (4000, 3))
 
@@ -71,16 +71,6 @@ def test_a_row_that_lacks_a_value_has_no_score_and_the_others_theirs() -> None:
     np.testing.assert_allclose([found[0].as_py(), found[5].as_py()], wanted, atol=1e-6)
 
 
-class Mean:
-    """What a pickle can do to who loads it."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.mark),)
-
-
 def changed(change: str) -> bytes:
     model = ModelProto()
     model.ParseFromString(onnx_forest.written(fitted(ROWS), 3))
@@ -121,7 +111,7 @@ def test_what_is_not_of_its_operators_alone_is_refused(change: str) -> None:
 
 def test_a_pickle_is_refused_and_does_nothing(tmp_path: Path) -> None:
     mark = tmp_path / "it was executed"
-    content = pickle.dumps(Mean(mark))
+    content = pickle.dumps(Malicious(mark))
     for refused in (content, b"", content * 1000):
         with pytest.raises(NeedsPerson, match="no isolation forest"):
             onnx_forest.refuse_other(refused, "the model")

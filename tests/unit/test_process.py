@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from etl.services.process import KERNELS_OWN, free_ports, have_ended, tell
-from tests.processes import answers
-from tests.waiting import until
+from tests.support.processes import answers
+from tests.support.waiting import until
 
 
 def test_what_has_ended_has_so_before_its_parent_asks_for_its_exit_code() -> None:

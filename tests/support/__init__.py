@@ -1,0 +1,25 @@
+"""Share what several test files need. The list is closed: tests/unit/test_shape.py holds it against the folder.
+
+airflow         a whole Airflow, the browser that looks at its pages, and what listens to its alerts
+arrow_driver    drives the real stage and commit from Arrow batches, without Spark
+backups         databases that go back in time
+compose         docker-compose.yml's set as processes of this machine
+data            what lands, and what must become of it
+databases       a database for each test, cloned from a migrated one, and a folder on S3
+delivering      a pipeline that is delivered to batch by batch, without Spark
+environment     where the repository is, and what of the caller's environment tests must not see
+events_run      a run of one pipeline, and what may come between its steps
+followed        a run that stays up, in a thread
+home            a user's own folders, and runs over them
+kafka           a real broker, a bad network before it, and topics as other programs fill them
+killed          runs and deliveries in processes that are killed at a step
+model           the model of the delivery protocol
+oracle          reads both sinks, sharing no code with `etl`
+pages           data quality pages as tests draw and read them
+postgres_proxy  cuts a connection to PostgreSQL at its COMMIT
+processes       asks processes that may end meanwhile
+protocol_steps  the steps of a delivery, before its commit and after
+quality         Great Expectations by itself, drawn suites, and the pass in plain Python
+s3_home         a user's folders whose landing and checkpoints are on S3
+waiting         waits for what another process or thread brings about
+"""

@@ -1,0 +1,84 @@
+"""A run of pipeline `events`: what may come between its steps, and what must be seen of it then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from etl.common import steps
+from etl.common.steps import Step
+from etl.delivery.batch import DeliveryContext
+from etl.runs.heartbeat import drop_left
+from tests.support import oracle
+from tests.support.arrow_driver import ArrowBatch, here, pipeline, reader, start
+
+EVENTS = pipeline("events")
+
+
+def at(run: DeliveryContext, step: Step, action: Callable[[], None]) -> DeliveryContext:
+    """The run, doing `action` when it first comes to `step`."""
+    todo = [action]
+
+    def listener(reached: Step) -> None:
+        if reached == step and todo:
+            todo.pop()()
+
+    steps.listen(listener)
+    return replace(run, on_step=listener)
+
+
+def silence(run: DeliveryContext) -> None:
+    """As if its holder, on another host, had not been seen for an hour."""
+    oracle.ask(
+        run.sinks.dsn, "UPDATE sluice.run SET holder = 'elsewhere/1', seen_at = now() - interval '1 hour'"
+    )
+
+
+def waits_for_a_lock(dsn: str) -> bool:
+    """Whether somebody in this database waits for what another holds."""
+    query = (
+        "SELECT 1 FROM pg_stat_activity a JOIN pg_locks l USING (pid)"
+        " WHERE a.datname = current_database() AND a.wait_event_type = 'Lock' AND NOT l.granted"
+    )
+    return bool(oracle.ask(dsn, query))
+
+
+def rob(run: DeliveryContext, *, clean_up: bool = True) -> DeliveryContext:
+    """Another run takes the lease, as after a long silence, and drops what the fenced attempts staged."""
+    silence(run)
+    other = start(run.sinks.dsn, run.sinks.lake, run.sinks.pipeline, stream_id=run.stream_id)
+    if clean_up:
+        drop_left(run.sinks.dsn, run.sinks.pipeline.name)
+    return other
+
+
+def rob_while_staging(run: DeliveryContext, batch: ArrowBatch) -> list[DeliveryContext]:
+    """Rob the run once the first task of the batch is through; who did it is in the list then."""
+    robbers: list[DeliveryContext] = []
+
+    def first_task_then_robbed(*task: object) -> object:
+        report = here(*task)  # type: ignore[arg-type]
+        if not robbers:
+            robbers.append(rob(run))
+        return report
+
+    batch.run_task = first_task_then_robbed  # type: ignore[assignment]
+    return robbers
+
+
+def staged_left(run: DeliveryContext) -> list[str]:
+    query = "SELECT relname FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace AND relkind = 'r' ORDER BY 1"
+    return [str(name) for (name,) in oracle.ask(run.sinks.dsn, query)]
+
+
+def assert_nothing_visible(run: DeliveryContext) -> None:
+    assert reader(run).difference(oracle.expected([])) == ""
+    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.delivery") == []
+    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.attempt WHERE closed_at IS NULL") == []
+    assert staged_left(run) == []
+
+
+def assert_delivered(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
+    assert reader(run).difference(oracle.expected(made)) == ""
+    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.attempt WHERE closed_at IS NULL") == []
+    assert staged_left(run) == []

@@ -1,0 +1,15 @@
+"""What a run imports: brought into the process that runs are forked from, and nowhere else."""
+
+# ruff: noqa: E402, F401
+from tests.support.environment import give_main_a_file
+
+give_main_a_file()
+
+import great_expectations.expectations.core
+import great_expectations.expectations.metrics
+import pyspark.sql
+
+import etl.quality.compile
+import etl.runs.opened
+import tests.support.killed.side_by_side
+import tests.support.killed.spark_run
