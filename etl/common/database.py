@@ -12,7 +12,9 @@ import psycopg2.extensions
 from psycopg2 import errorcodes, sql
 
 from etl.common.errors import Busy, ServiceAway, SetupError
-from etl.common.statements import SQL_FOLDER, statement
+from etl.common.statements import SQL_FOLDER, Statements
+
+STATEMENTS = Statements(__name__)
 
 Connection = psycopg2.extensions.connection
 Cursor = psycopg2.extensions.cursor
@@ -102,10 +104,14 @@ def transaction(dsn: str) -> Iterator[Cursor]:
         connection.close()
 
 
-def execute(cursor: Cursor, room: str, name: str, values: Mapping[str, Any] | None = None) -> Cursor:
-    """Execute the statement `name` of `sql/<room>.sql`."""
-    cursor.execute(statement(room, name), values or {})
-    return cursor
+def read_one_snapshot(cursor: Cursor) -> None:
+    """Let all that follows in the transaction read what one moment had, and write nothing."""
+    STATEMENTS.execute(cursor, "one_snapshot")
+
+
+def wait_for_locks(cursor: Cursor, patience: str) -> None:
+    """Bound how long what follows in the transaction waits for a lock, such as `30s`."""
+    STATEMENTS.execute(cursor, "wait_for_locks", patience=patience)
 
 
 def row(cursor: Cursor) -> dict[str, Any] | None:
@@ -130,7 +136,7 @@ def migrate(dsn: str) -> list[str]:
     out; whoever holds it may break yoyo's own lock, for its owner is dead.
     """
     with closing(connect(dsn)) as guard, guard, guard.cursor() as cursor:
-        cursor.execute("SET LOCAL lock_timeout = %s", (TIMEOUTS["lock_timeout"],))
+        wait_for_locks(cursor, TIMEOUTS["lock_timeout"])
         try:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
         except psycopg2.errors.LockNotAvailable as error:

@@ -1,23 +1,52 @@
-"""SQL text lives in files: `sql/<room>.sql` holds named statements, each under a line `-- name: …`."""
+"""SQL text lives in files of named statements, each under a line `-- name: …`: one file for each module that has some."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import psycopg2.extensions
 from psycopg2 import sql
 
 SQL_FOLDER = Path(__file__).resolve().parents[2] / "sql"
 
 
+@dataclass(frozen=True)
+class Statements:
+    """The statements of one module, from the file below `sql/` that its name leads to.
+
+    Those of `etl.ledger.leases` are in `sql/ledger/leases.sql`, and no other module executes them.
+    """
+
+    module: str  # its __name__
+
+    def execute(
+        self, cursor: psycopg2.extensions.cursor, name: str, /, **values: Any
+    ) -> psycopg2.extensions.cursor:
+        """Execute the statement `name`, each `%(parameter)s` and `{placeholder}` filled with the value of its name.
+
+        A placeholder takes what psycopg2.sql composes: an identifier, a literal, a list of either.
+        """
+        parts = {key: value for key, value in values.items() if isinstance(value, sql.Composable)}
+        rest = {key: value for key, value in values.items() if key not in parts}
+        cursor.execute(self.compose(name, **parts), rest or None)  # or a % of an identifier would be read
+        return cursor
+
+    def compose(self, name: str, /, **parts: sql.Composable) -> sql.Composed:
+        """Return the statement `name`, to be executed otherwise or as a part of another, its `{placeholders}` filled."""
+        return sql.SQL(_read(self.module)[name]).format(**parts)
+
+
 @cache
-def _room(room: str) -> dict[str, str]:
-    text = (SQL_FOLDER / f"{room}.sql").read_text()
+def _read(module: str) -> dict[str, str]:
+    text = file_of(module).read_text()
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def statement(room: str, name: str, **identifiers: sql.Composable) -> sql.Composed:
-    """Return statement `name` of `sql/<room>.sql`, its `{placeholders}` filled with quoted identifiers."""
-    return sql.SQL(_room(room)[name]).format(**identifiers)
+def file_of(module: str) -> Path:
+    """Return the file of a module's statements."""
+    return SQL_FOLDER.joinpath(*module.split(".")[1:]).with_suffix(".sql")

@@ -256,11 +256,26 @@ def _lock(cursor: Cursor, run: DeliveryContext, entry: Entry) -> None:
 
 def _merge(cursor: Cursor, it: Commit) -> None:
     entry, winners = it.entry, [report.task for report in it.staged.all]
-    identity = {"stream": entry.stream_id, "batch": entry.batch_id, "delivery": entry.delivery_id}
-    it.run.sinks.warehouse.merge(cursor, it.task.tables, winners, expected=entry.delivered, **identity)
+    it.run.sinks.warehouse.merge(
+        cursor,
+        it.task.tables,
+        winners,
+        expected=entry.delivered,
+        stream_id=entry.stream_id,
+        batch_id=entry.batch_id,
+        delivery_id=entry.delivery_id,
+    )
     reached(Step.ROWS_MERGED)
-    identity["pipeline"] = entry.pipeline
-    merge_quarantine(cursor, it.task.tables, winners, expected=entry.quarantined, **identity)
+    merge_quarantine(
+        cursor,
+        it.task.tables,
+        winners,
+        expected=entry.quarantined,
+        pipeline=entry.pipeline,
+        stream_id=entry.stream_id,
+        batch_id=entry.batch_id,
+        delivery_id=entry.delivery_id,
+    )
     reached(Step.QUARANTINE_MERGED)
 
 

@@ -16,13 +16,15 @@ from typing import Any, Literal
 
 from psycopg2.extras import Json
 
-from etl.common.database import Cursor, execute
+from etl.common.database import Cursor
 from etl.common.errors import Fenced, NeedsPerson
-from etl.common.statements import statement
+from etl.common.statements import Statements
 from etl.ledger import leases, pipelines
 from etl.ledger.leases import Lease
 from etl.pipeline import Replace, Sink
 from etl.sinks.warehouse.table import Warehouse
+
+STATEMENTS = Statements(__name__)
 
 Kind = Literal["replay", "release"]
 HeldText = tuple[int, str | None, str | None, str | None]  # number, row, raw, source path
@@ -49,18 +51,27 @@ def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | Non
 
     The lease that is returned is of the run's own stream alone, which has the same id.
     """
-    values: dict[str, Any] = {"pipeline": pipeline, "run": str(uuid.uuid4())}
+    run_id = str(uuid.uuid4())
     pipelines.lock(cursor, pipeline)
     leases.fence_dead_beside(cursor, pipeline)
-    values |= {"holder": leases.holder(), "kind": kind, "who": who, "why": why, "plan": plan and Json(plan)}
-    execute(cursor, "apart", "begin", values)
-    return Lease(pipeline=pipeline, run_id=values["run"])
+    STATEMENTS.execute(
+        cursor,
+        "begin",
+        run=run_id,
+        pipeline=pipeline,
+        holder=leases.holder(),
+        kind=kind,
+        who=who,
+        why=why,
+        plan=plan and Json(plan),
+    )
+    return Lease(pipeline=pipeline, run_id=run_id)
 
 
 def lock_for_commit(cursor: Cursor, lease: Lease, delivery_id: int) -> None:
     """Lock the pipeline's row and make sure that this attempt may still be committed, or raise Fenced."""
     pipelines.lock_staged(cursor, lease.pipeline)
-    if execute(cursor, "apart", "is_open", {"delivery": delivery_id, "run": lease.run_id}).fetchone() is None:
+    if STATEMENTS.execute(cursor, "is_open", delivery=delivery_id, run=lease.run_id).fetchone() is None:
         raise Fenced.beside(lease.pipeline, delivery_id)
 
 
@@ -70,10 +81,10 @@ def require_in_force(cursor: Cursor, apart: Correction, pipeline: str) -> None:
     Call it before anything is staged.
     """
     if apart.supersedes:
-        live = execute(cursor, "apart", "live", {"deliveries": list(apart.supersedes)}).rowcount
+        live = STATEMENTS.execute(cursor, "live", deliveries=list(apart.supersedes)).rowcount
         _require(live, apart.supersedes, "live", pipeline)
     if apart.rows:
-        held = execute(cursor, "apart", "held", {"rows": list(apart.rows)}).rowcount
+        held = STATEMENTS.execute(cursor, "held", rows=list(apart.rows)).rowcount
         _require(held, apart.rows, "held", pipeline)
 
 
@@ -82,20 +93,28 @@ def supersede(cursor: Cursor, sink: Sink, apart: Correction, pipeline: str, deli
 
     The replaced rows are still in the warehouse.
     """
-    values = {"pipeline": pipeline, "delivery": delivery_id}
     if apart.supersedes:
-        old = {**values, "deliveries": list(apart.supersedes)}
-        _require(execute(cursor, "apart", "supersede", old).rowcount, apart.supersedes, "live", pipeline)
+        old = list(apart.supersedes)
+        STATEMENTS.execute(cursor, "supersede", pipeline=pipeline, delivery=delivery_id, deliveries=old)
+        _require(cursor.rowcount, apart.supersedes, "live", pipeline)
         if isinstance(sink, Replace):
-            _require_newest(cursor, apart, pipeline, old)
-        _refuse_released_since(cursor, apart, pipeline, old)
-        execute(cursor, "apart", "supersede_inputs", old)
-        execute(cursor, "apart", "supersede_ranges", old)
-        execute(cursor, "apart", "supersede_held", old)
+            _require_newest(cursor, apart, pipeline, delivery_id)
+        _refuse_released_since(cursor, apart, pipeline)
+        STATEMENTS.execute(cursor, "supersede_inputs", deliveries=old)
+        STATEMENTS.execute(cursor, "supersede_ranges", deliveries=old)
+        STATEMENTS.execute(cursor, "supersede_held", deliveries=old)
     if apart.released_from is not None:
-        held = {**values, "origin": apart.released_from, "rows": list(apart.rows)}
-        held |= {"who": apart.who, "why": apart.why}
-        _require(execute(cursor, "apart", "release", held).rowcount, apart.rows, "held", pipeline)
+        STATEMENTS.execute(
+            cursor,
+            "release",
+            pipeline=pipeline,
+            delivery=delivery_id,
+            origin=apart.released_from,
+            rows=list(apart.rows),
+            who=apart.who,
+            why=apart.why,
+        )
+        _require(cursor.rowcount, apart.rows, "held", pipeline)
 
 
 def delete_superseded_rows(cursor: Cursor, warehouse: Warehouse, apart: Correction, pipeline: str) -> None:
@@ -105,8 +124,7 @@ def delete_superseded_rows(cursor: Cursor, warehouse: Warehouse, apart: Correcti
     """
     if not apart.supersedes:
         return
-    old = {"deliveries": list(apart.supersedes)}
-    cursor.execute(statement("apart", "remove_rows", target=warehouse.target), old)
+    STATEMENTS.execute(cursor, "remove_rows", target=warehouse.target, deliveries=list(apart.supersedes))
     covered = bool(warehouse.keys)  # by newer rows of their keys
     other = cursor.rowcount > apart.removed or (cursor.rowcount < apart.removed and not covered)
     if other and not apart.as_found:
@@ -118,12 +136,13 @@ def delete_superseded_rows(cursor: Cursor, warehouse: Warehouse, apart: Correcti
         )
 
 
-def _require_newest(cursor: Cursor, apart: Correction, pipeline: str, old: Mapping[str, Any]) -> None:
+def _require_newest(cursor: Cursor, apart: Correction, pipeline: str, delivery_id: int) -> None:
     """Raise NeedsPerson where a replay of a replace sink does not replace the newest delivery.
 
     That one alone is in force: what is older must not take its place.
     """
-    [newest] = execute(cursor, "apart", "newest_before", old).fetchone() or (None,)
+    STATEMENTS.execute(cursor, "newest_before", pipeline=pipeline, delivery=delivery_id)
+    [newest] = cursor.fetchone() or (None,)
     if newest not in apart.supersedes:
         raise NeedsPerson(
             f"{pipeline}, not replayed: delivery {newest} took the place of all before it while the replay was under"
@@ -132,12 +151,12 @@ def _require_newest(cursor: Cursor, apart: Correction, pipeline: str, old: Mappi
         )
 
 
-def _refuse_released_since(cursor: Cursor, apart: Correction, pipeline: str, old: Mapping[str, Any]) -> None:
+def _refuse_released_since(cursor: Cursor, apart: Correction, pipeline: str) -> None:
     """Raise NeedsPerson where rows to be replaced were released after the plan was made.
 
     Such a row would be held, and could be released, a second time.
     """
-    execute(cursor, "apart", "released_since", {**old, "kept": list(apart.kept)})
+    STATEMENTS.execute(cursor, "released_since", deliveries=list(apart.supersedes), kept=list(apart.kept))
     if numbers := [str(number) for (number,) in cursor.fetchall()]:
         raise NeedsPerson(
             f"{pipeline}, not replayed: rows that these batches had held were released, by deliveries"
@@ -151,10 +170,11 @@ def keep_releases(cursor: Cursor, apart: Correction, pipeline: str, delivery_id:
 
     Raises NeedsPerson where it can't: a released row that today's suite does not hold would be there twice.
     """
-    values = {"delivery": delivery_id, "kept": list(apart.kept), "deliveries": list(apart.supersedes)}
-    released = execute(cursor, "apart", "released_rows", values).fetchall()
+    kept = list(apart.kept)
+    STATEMENTS.execute(cursor, "released_rows", kept=kept, deliveries=list(apart.supersedes))
+    released = cursor.fetchall()
     with cursor.connection.cursor("held_by") as held:  # a named one, which brings them bit by bit
-        pairs = _held_again(released, execute(held, "apart", "held_by", values))
+        pairs = _held_again(released, STATEMENTS.execute(held, "held_by", delivery=delivery_id))
     if len(pairs) < len(released):
         raise NeedsPerson(
             f"{pipeline}, not replayed: of {len(released)} rows that had been released from these batches, the replay"
@@ -162,9 +182,14 @@ def keep_releases(cursor: Cursor, apart: Correction, pipeline: str, delivery_id:
             " there twice, or today's transform and lookups give them other values. Nothing was changed",
             remedy="the same again with --releases drop; in Airflow, drop in the form",
         )
-    numbers = {"again": [again for again, _ in pairs], "released": [before for _, before in pairs]}
-    execute(cursor, "apart", "keep_releases", numbers)
-    _require(execute(cursor, "apart", "follow", values).rowcount, apart.kept, "live", pipeline)
+    STATEMENTS.execute(
+        cursor,
+        "keep_releases",
+        again=[again for again, _ in pairs],
+        released=[before for _, before in pairs],
+    )
+    STATEMENTS.execute(cursor, "follow", delivery=delivery_id, kept=kept)
+    _require(cursor.rowcount, apart.kept, "live", pipeline)
 
 
 def _held_again(released: Sequence[HeldText], held: Iterable[HeldText]) -> list[tuple[int, int]]:

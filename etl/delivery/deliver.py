@@ -241,7 +241,7 @@ def _lapse(run: DeliveryContext, batch: Batch, decision: Decision, changes: Sequ
     """Forget a decision that does not cover what the batch now is, and go by the suite alone."""
     with transaction(run.sinks.dsn) as cursor:
         leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
-        deliveries.undecide(cursor, run.stream_id, batch.batch_id)
+        stops.undecide(cursor, run.stream_id, batch.batch_id)
     lapsed = f"{decision.who}'s decision {decision.action} no longer holds: {'; '.join(changes)}"
     log.warning("batch %s of %s: %s", batch.batch_id, run.lease.pipeline, lapsed)
     return replace(Ruling.of(run.rules, None), lapsed=lapsed)

@@ -13,14 +13,16 @@ from typing import Any
 import psycopg2
 from psycopg2.extras import Json, execute_values
 
-from etl.common.database import Cursor, constraint_of, execute
+from etl.common.database import Cursor, constraint_of
 from etl.common.errors import InputsChanged
-from etl.common.statements import statement
+from etl.common.statements import Statements
 from etl.ledger.inputs import Input
 from etl.ledger.stops import Decision
 from etl.quality.metrics import RANKS, ColumnMetrics
 from etl.quality.verdict import Verdict
 from etl.sinks.lake.parquet_writer import StagedFile
+
+STATEMENTS = Statements(__name__)
 
 PAGE = 10_000  # rows of one INSERT: a batch may have as many inputs
 
@@ -58,15 +60,35 @@ class Entry:
 
 def insert_delivery(cursor: Cursor, entry: Entry) -> None:
     """Insert the ledger row of a delivery."""
-    values = {
-        **entry.__dict__,
-        "delivery": entry.delivery_id,
-        "stream": entry.stream_id,
-        "batch": entry.batch_id,
-        "run": entry.run_id,
-        "lookups": Json(entry.lookups),
-    }
-    execute(cursor, "ledger", "insert_delivery", values)
+    STATEMENTS.execute(
+        cursor,
+        "insert_delivery",
+        delivery=entry.delivery_id,
+        pipeline=entry.pipeline,
+        stream=entry.stream_id,
+        batch=entry.batch_id,
+        run=entry.run_id,
+        rows_in=entry.rows_in,
+        delivered=entry.delivered,
+        quarantined=entry.quarantined,
+        malformed=entry.malformed,
+        checksum=entry.checksum,
+        quarantine_checksum=entry.quarantine_checksum,
+        suite_digest=entry.suite_digest,
+        lookups=Json(entry.lookups),
+        manifest=entry.manifest,
+        previous=entry.previous,
+        metadata_location=entry.metadata_location,
+        quarantine_metadata_location=entry.quarantine_metadata_location,
+        snapshot_id=entry.snapshot_id,
+        kind=entry.kind,
+        released_from=entry.released_from,
+        watermark_ms=entry.watermark_ms,
+        time_ms=entry.time_ms,
+        records=entry.records,
+        late=entry.late,
+        dropped=entry.dropped,
+    )
 
 
 def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None:
@@ -77,7 +99,7 @@ def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None
     ]
     try:
         if values:
-            execute_values(cursor, statement("ledger", "insert_inputs"), values, page_size=PAGE)
+            execute_values(cursor, STATEMENTS.compose("insert_inputs"), values, page_size=PAGE)
     except psycopg2.IntegrityError as error:
         if constraint_of(error) != "one_input_one_delivery":
             raise
@@ -94,7 +116,7 @@ def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None
 def insert_files(cursor: Cursor, delivery_id: int, kind: str, files: Sequence[StagedFile]) -> None:
     values = [(delivery_id, kind, file.path, file.rows, file.size) for file in files]
     if values:
-        execute_values(cursor, statement("ledger", "insert_files"), values, page_size=PAGE)
+        execute_values(cursor, STATEMENTS.compose("insert_files"), values, page_size=PAGE)
 
 
 def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: str) -> None:
@@ -113,12 +135,11 @@ def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: s
         for r in verdict.results
     ]
     if results:
-        execute_values(cursor, statement("ledger", "insert_quality_rules"), results)
+        execute_values(cursor, STATEMENTS.compose("insert_quality_rules"), results)
     columns = [_column_metrics(delivery_id, number, one) for number, one in enumerate(verdict.columns)]
     if columns:
-        execute_values(cursor, statement("ledger", "insert_column_metrics"), columns)
-    values = {"delivery": delivery_id, "success": verdict.success, "report": report}
-    execute(cursor, "ledger", "insert_quality", values)
+        execute_values(cursor, STATEMENTS.compose("insert_column_metrics"), columns)
+    STATEMENTS.execute(cursor, "insert_quality", delivery=delivery_id, success=verdict.success, report=report)
 
 
 def _column_metrics(delivery_id: int, number: int, one: ColumnMetrics) -> tuple[Any, ...]:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from etl.common.database import execute, transaction
+from etl.common.database import transaction
 from etl.common.errors import NeedsPerson
 from etl.common.number_ranges import format_ranges
+from etl.common.statements import Statements
 from etl.delivery.batch import StagedChanges
 from etl.delivery.stage import StageTask
 from etl.delivery.upsert_restore import stage_log
+from etl.ledger.deliveries import origins
 from etl.sinks.columns import DELIVERY
 from etl.spark.frames import parquet
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from etl.sinks.open import Sinks
+
+STATEMENTS = Statements(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,15 +85,14 @@ class LakeLog:
         if not gone:
             return
         with transaction(task.tables.dsn) as cursor:
-            execute(cursor, "uncovered", "deliveries", {"pipeline": name, "paths": gone})
+            STATEMENTS.execute(cursor, "deliveries", pipeline=name, paths=gone)
             named = {*self.supersedes, *(number for (number,) in cursor.fetchall())}
-            execute(cursor, "replay", "by_rows", {"deliveries": sorted(named)})
-            origins = {number for (number,) in cursor.fetchall()}
-        drop = "" if named <= origins else " --releases drop"  # else some are releases
+            first = origins(cursor, sorted(named))
+        drop = "" if named <= {*first} else " --releases drop"  # else some are releases
         raise NeedsPerson(
             f"{name}, not replayed: what some keys had before can't be told, for {len(gone)} of the objects that"
             f" may have it are gone from S3, such as {', '.join(gone[:3])}",
             remedy="put them back, or"
-            f" `sluice replay {name} --deliveries {format_ranges(origins)} --accept-changed{drop}` reads"
+            f" `sluice replay {name} --deliveries {format_ranges(first)} --accept-changed{drop}` reads"
             " their inputs again",
         )

@@ -19,13 +19,15 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from psycopg2 import sql
 
-from etl.common.database import Cursor, execute, transaction
-from etl.common.statements import statement
+from etl.common.database import Cursor, transaction
+from etl.common.statements import Statements
 from etl.delivery.batch import ChangeLog, StagedChanges
 from etl.delivery.row_filter import cast_to
 from etl.delivery.stage import StageTask
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
 from etl.sinks.warehouse.table import NOTED, Warehouse
+
+STATEMENTS = Statements(__name__)
 
 LISTED = 10_000  # keys; of more the log is asked by what was replaced, which Spark reads by itself
 
@@ -73,10 +75,10 @@ class UpsertRestore:
 
     def _missing(self, cursor: Cursor) -> tuple[set[int], list[str]]:
         """Return the deliveries that stay in force, and the objects of those that are not staged yet."""
-        values = {"pipeline": self.pipeline, "replaced": list(self.replaced)}
-        live = {number for (number,) in execute(cursor, "uncovered", "live", values)}
-        values["deliveries"] = sorted(live - self.deliveries)
-        return live, [path for (path,) in execute(cursor, "uncovered", "files", values)]
+        STATEMENTS.execute(cursor, "live", pipeline=self.pipeline, replaced=list(self.replaced))
+        live = {number for (number,) in cursor.fetchall()}
+        STATEMENTS.execute(cursor, "files", deliveries=sorted(live - self.deliveries))
+        return live, [path for (path,) in cursor.fetchall()]
 
     def has_grown(self, cursor: Cursor) -> bool:
         """Note every key that needs its change log and was not asked for; return True if there are some.
@@ -93,8 +95,13 @@ class UpsertRestore:
         )
 
         columns = pa.schema([self.warehouse.columns.field(name) for name in self.warehouse.keys])
-        parts = {"log": sql.Identifier(self.task.tables.log or ""), "most": sql.Literal(LISTED + 1)}
-        command = statement("uncovered", "asked", columns=exact(columns), noted=sql.Literal(NOTED), **parts)
+        command = STATEMENTS.compose(
+            "asked",
+            columns=exact(columns),
+            log=sql.Identifier(self.task.tables.log or ""),
+            noted=sql.Literal(NOTED),
+            most=sql.Literal(LISTED + 1),
+        )
         found: list[pa.RecordBatch] = []
         copy_rows(cursor, command, columns, found.append)
         keys = pa.Table.from_batches(found, columns)

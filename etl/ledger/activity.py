@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etl.common.database import Cursor, execute, row, rows
+from etl.common.database import Cursor, row, rows
+from etl.common.statements import Statements
 from etl.ledger import leases
+
+STATEMENTS = Statements(__name__)
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
@@ -107,7 +110,7 @@ class BatchProgress(Ran):
 
 def running(cursor: Cursor, pipeline: str) -> list[Running]:
     """Return up to 20 of the pipeline's runs that have not ended, oldest first, of the stream or beside it."""
-    found = rows(execute(cursor, "watch", "running", {"pipeline": pipeline, "silence": leases.SILENCE}))
+    found = rows(STATEMENTS.execute(cursor, "running", pipeline=pipeline, silence=leases.SILENCE))
     return [_running(one) for one in found]
 
 
@@ -131,19 +134,17 @@ def _running(found: Mapping[str, Any]) -> Running:
 
 def last_ended(cursor: Cursor, pipeline: str) -> Ended | None:
     """Return how the pipeline's last ended run of the stream came out; None where none has ended yet."""
-    found = row(execute(cursor, "ledger", "last_run", {"pipeline": pipeline, "run": NOBODY}))
+    found = row(STATEMENTS.execute(cursor, "last_run", pipeline=pipeline, run=NOBODY))
     return None if found is None else Ended(**found)
 
 
 def newest(cursor: Cursor, pipeline: str, *, most: int) -> list[BatchProgress]:
     """Return the current stream's last `most` batches that Spark reported, newest first."""
-    values = {"pipeline": pipeline, "limit": most}
-    return [BatchProgress(**found) for found in rows(execute(cursor, "watch", "newest", values))]
+    STATEMENTS.execute(cursor, "newest", pipeline=pipeline, limit=most)
+    return [BatchProgress(**found) for found in rows(cursor)]
 
 
 def latest(cursor: Cursor, pipeline: str, *, most: int) -> list[Run]:
     """Return the pipeline's last `most` runs, newest first, those of earlier streams among them."""
-    return [
-        Run(**one)
-        for one in rows(execute(cursor, "watch", "latest_runs", {"pipeline": pipeline, "limit": most}))
-    ]
+    STATEMENTS.execute(cursor, "latest_runs", pipeline=pipeline, limit=most)
+    return [Run(**one) for one in rows(cursor)]

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from etl.common.database import Cursor, execute, rows
+from etl.common.database import Cursor, rows
 from etl.common.errors import Busy
+from etl.common.statements import Statements
 from etl.ledger.deliveries import KnownAttempt
-from etl.ledger.leases import Lease, key_of
+from etl.ledger.leases import Lease
+
+STATEMENTS = Statements(__name__)
 
 
 def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> int:
     """Reserve a delivery id. Commit this before the first object is written: the sweeper never touches what
     PostgreSQL does not know.
     """
-    values = {**key_of(lease), "stream": stream_id, "batch": batch_id}
-    number = execute(cursor, "ledger", "open_attempt", values).fetchone()
+    STATEMENTS.execute(
+        cursor,
+        "open_attempt",
+        pipeline=lease.pipeline,
+        run=lease.run_id,
+        stream=stream_id,
+        batch=batch_id,
+    )
+    number = cursor.fetchone()
     assert number is not None
     return int(number[0])
 
@@ -27,8 +37,17 @@ def adopt_attempt(
 
     Raises Busy if the number was given out meanwhile.
     """
-    values = {**key_of(lease), "delivery": delivery_id, "stream": stream_id, "batch": batch_id, "was": was}
-    if execute(cursor, "ledger", "adopt_attempt", values).rowcount != 1:
+    STATEMENTS.execute(
+        cursor,
+        "adopt_attempt",
+        pipeline=lease.pipeline,
+        run=lease.run_id,
+        delivery=delivery_id,
+        stream=stream_id,
+        batch=batch_id,
+        was=was,
+    )
+    if cursor.rowcount != 1:
         raise Busy(
             f"Delivery {delivery_id} of {lease.pipeline} was lost, and its number was given to another run just now",
             remedy=f"`sluice recover {lease.pipeline}` again",
@@ -40,14 +59,14 @@ def known_attempts(cursor: Cursor, pipeline: str, deliveries: Sequence[int]) -> 
 
     Leaves out those that an interrupted recover put back and did not deliver.
     """
-    execute(cursor, "ledger", "known_attempts", {"pipeline": pipeline, "deliveries": list(deliveries)})
+    STATEMENTS.execute(cursor, "known_attempts", pipeline=pipeline, deliveries=list(deliveries))
     return {one.pop("delivery_id"): KnownAttempt(**one) for one in rows(cursor)}
 
 
 def skip_numbers(cursor: Cursor, number: int) -> None:
     """Never give out a delivery id up to `number` again: a restored sequence starts over."""
-    execute(cursor, "ledger", "skip_numbers", {"number": number})
+    STATEMENTS.execute(cursor, "skip_numbers", number=number)
 
 
 def close_attempt(cursor: Cursor, delivery_id: int, outcome: str) -> None:
-    execute(cursor, "ledger", "close_attempt", {"delivery": delivery_id, "outcome": outcome})
+    STATEMENTS.execute(cursor, "close_attempt", delivery=delivery_id, outcome=outcome)

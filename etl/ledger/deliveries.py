@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from etl.common.database import Cursor, execute, row, rows
+from etl.common.database import Cursor, row, rows
+from etl.common.statements import Statements
 from etl.ledger.inputs import Input
+
+STATEMENTS = Statements(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,84 +39,63 @@ def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | Non
 
     Each is its number, watermark (None: not known) and time; both times are in ms.
     """
-    return execute(cursor, "ledger", "batches_in_force", {"pipeline": pipeline}).fetchall()
+    return STATEMENTS.execute(cursor, "batches_in_force", pipeline=pipeline).fetchall()
+
+
+def deliveries_in_force(cursor: Cursor, pipeline: str) -> list[dict[str, Any]]:
+    """Return the live deliveries in the order of their commits, each with its counts and its sinks' checksums."""
+    return rows(STATEMENTS.execute(cursor, "deliveries_in_force", pipeline=pipeline))
+
+
+def delivered_files(cursor: Cursor, pipeline: str) -> list[dict[str, Any]]:
+    """Return the committed files of the pipeline's live deliveries."""
+    return rows(STATEMENTS.execute(cursor, "delivered_files", pipeline=pipeline))
+
+
+def origins(cursor: Cursor, deliveries: Sequence[int]) -> list[int]:
+    """Return these deliveries, and in the place of each release the delivery that had held its rows first."""
+    STATEMENTS.execute(cursor, "origins", deliveries=list(deliveries))
+    return [number for (number,) in cursor.fetchall()]
 
 
 def live_deliveries(cursor: Cursor, pipeline: str) -> set[int]:
     """Return the ids of the pipeline's deliveries whose place no later one has taken."""
-    return {number for (number,) in execute(cursor, "ledger", "live_deliveries", {"pipeline": pipeline})}
+    return {number for (number,) in STATEMENTS.execute(cursor, "live_deliveries", pipeline=pipeline)}
 
 
 def holding(cursor: Cursor, pipeline: str) -> set[int]:
     """Return the ids of the pipeline's deliveries that still have rows held."""
-    return {number for (number,) in execute(cursor, "ledger", "holding", {"pipeline": pipeline})}
-
-
-def unknown_streams(cursor: Cursor, streams: Sequence[str]) -> list[str]:
-    """Return those of `streams` that PostgreSQL does not know."""
-    execute(cursor, "ledger", "known_streams", {"streams": list(streams)})
-    known = {stream for (stream,) in cursor.fetchall()}
-    return [one for one in streams if one not in known]
-
-
-def know_stream(
-    cursor: Cursor,
-    pipeline: str,
-    stream_id: str,
-    *,
-    checkpoint: str,
-    first_batch: int = 0,
-    state: Sequence[str] = (),
-) -> None:
-    """Record a stream that is not the pipeline's current one: no longer, or not yet.
-
-    What is recorded stays as it is when the stream becomes the current one.
-    """
-    values = {
-        "pipeline": pipeline,
-        "stream": stream_id,
-        "checkpoint": checkpoint,
-        "first_batch": first_batch,
-        "state": list(state),
-    }
-    execute(cursor, "ledger", "know_stream", values)
+    return {number for (number,) in STATEMENTS.execute(cursor, "holding", pipeline=pipeline)}
 
 
 def delivery_of_batch(cursor: Cursor, stream_id: str, batch_id: int) -> int | None:
     """Return the id of the batch's delivery, or None where it is not delivered yet."""
-    found = row(execute(cursor, "ledger", "delivery_of_batch", {"stream": stream_id, "batch": batch_id}))
+    found = row(STATEMENTS.execute(cursor, "delivery_of_batch", stream=stream_id, batch=batch_id))
     return None if found is None else int(found["delivery_id"])
 
 
 def is_delivered(cursor: Cursor, delivery_id: int) -> bool:
-    return execute(cursor, "ledger", "delivery_exists", {"delivery": delivery_id}).fetchone() is not None
+    return STATEMENTS.execute(cursor, "delivery_exists", delivery=delivery_id).fetchone() is not None
 
 
 def last_delivery(cursor: Cursor, pipeline: str) -> int | None:
-    found = execute(cursor, "ledger", "last_delivery", {"pipeline": pipeline}).fetchone()
+    found = STATEMENTS.execute(cursor, "last_delivery", pipeline=pipeline).fetchone()
     return None if found is None else int(found[0])
 
 
 def newest(cursor: Cursor, pipeline: str) -> Newest | None:
     """Return the pipeline's newest delivery; None before the first."""
-    found = row(execute(cursor, "ledger", "newest", {"pipeline": pipeline}))
+    found = row(STATEMENTS.execute(cursor, "newest", pipeline=pipeline))
     return None if found is None else Newest(**found)
 
 
 def inputs_of(cursor: Cursor, delivery_id: int) -> list[Input]:
     return [
         Input(**found)
-        for found in rows(execute(cursor, "ledger", "inputs_of_delivery", {"delivery": delivery_id}))
+        for found in rows(STATEMENTS.execute(cursor, "inputs_of_delivery", delivery=delivery_id))
     ]
 
 
 def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
     """Return every input that is in a live delivery: what a new checkpoint must not read again."""
-    return [
-        Input(**found) for found in rows(execute(cursor, "ledger", "live_inputs", {"pipeline": pipeline}))
-    ]
-
-
-def undecide(cursor: Cursor, stream_id: str, batch_id: int) -> None:
-    """Forget the decision on a stopped batch, which stays stopped."""
-    execute(cursor, "ledger", "undecide", {"stream": stream_id, "batch": batch_id})
+    return [Input(**found) for found in rows(STATEMENTS.execute(cursor, "live_inputs", pipeline=pipeline))]

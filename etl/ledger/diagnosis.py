@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from etl.ledger.stops import STATE_STOP, UNREADABLE_STOP
+from etl.ledger.stops import Stop
 
 # Ends of a run that leave checkpoint and ledger in step, and still need a new checkpoint to go on.
 NEED_ANOTHER_CHECKPOINT = frozenset(
@@ -20,33 +19,6 @@ NEED_ANOTHER_CHECKPOINT = frozenset(
     }
 )
 RECOVERED_FROM = NEED_ANOTHER_CHECKPOINT | {"CheckpointLost", "LedgerAhead", "LedgerBehind", "OffsetsGone"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stop:
-    """A batch that broke its contract and has not been delivered since."""
-
-    batch_id: int
-    stops: Sequence[str]  # why, one sentence each
-    decision: str | None  # quarantine-all or accept; None: nobody has decided yet
-    stream: str | None = None  # named in the command where it is not the current one
-
-    @property
-    def unreadable(self) -> bool:
-        """Tell whether files of the batch can't be read; `sluice recover` takes them up once mended."""
-        return any(UNREADABLE_STOP in one for one in self.stops)
-
-    @property
-    def decidable(self) -> bool:
-        """Tell whether a person may decide to deliver the batch in spite of its stop."""
-        return STATE_STOP not in self.stops
-
-    def next(self, pipeline: str) -> str:
-        """Return the command that leads on from the stop."""
-        if self.unreadable:
-            return f"sluice recover {pipeline}"
-        stream = f" --stream {self.stream}" if self.stream else ""
-        return f"sluice decide {pipeline} --batch {self.batch_id}{stream} …"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 import psutil
 
-from etl.common.database import Cursor, execute, row, rows
+from etl.common.database import Cursor, row, rows
 from etl.common.errors import Busy, Fenced, LedgerBehind
 from etl.common.outcome import RunOutcome
+from etl.common.statements import Statements
 from etl.ledger.pipelines import lock, lock_staged
 from etl.ledger.streams import stream_state
+
+STATEMENTS = Statements(__name__)
 
 HEARTBEAT_SECONDS = 5
 SILENCE = "30 seconds"  # a holder that was not seen for so long may be robbed; safety does not depend on it
@@ -38,29 +41,28 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
 
     A holder with a fresh heartbeat is not robbed, unless it was a process of this host that is dead.
     """
-    values = {"pipeline": pipeline, "silence": SILENCE, "run": str(uuid.uuid4()), "holder": holder()}
+    run_id = str(uuid.uuid4())
     lock(cursor, pipeline)
-    held = row(execute(cursor, "ledger", "lease", values))
+    held = row(STATEMENTS.execute(cursor, "lease", pipeline=pipeline, silence=SILENCE))
     if held and held["fresh"] and not is_dead(held["holder"]):
         raise Busy(
             f"Pipeline {pipeline} is run by {held['holder']}, seen within the last {SILENCE}",
             remedy="wait for that run to end, or stop it; then run again",
         )
-    execute(cursor, "ledger", "insert_run", values)
-    execute(cursor, "ledger", "take_lease", values)
-    execute(cursor, "ledger", "close_dead_runs", values)
-    execute(cursor, "ledger", "fence_attempts", values)
+    STATEMENTS.execute(cursor, "insert_run", run=run_id, pipeline=pipeline, holder=holder())
+    STATEMENTS.execute(cursor, "take_lease", pipeline=pipeline, run=run_id)
+    STATEMENTS.execute(cursor, "close_dead_runs", pipeline=pipeline, run=run_id)
+    STATEMENTS.execute(cursor, "fence_attempts", pipeline=pipeline)
     fence_dead_beside(cursor, pipeline)
-    return Lease(pipeline=pipeline, run_id=values["run"])
+    return Lease(pipeline=pipeline, run_id=run_id)
 
 
 def fence_dead_beside(cursor: Cursor, pipeline: str) -> None:
     """End the runs beside the stream whose processes died, and fence their attempts; the caller holds the row's lock."""
-    values: dict[str, object] = {"pipeline": pipeline, "silence": SILENCE}
-    others = rows(execute(cursor, "apart", "others", values))
+    others = rows(STATEMENTS.execute(cursor, "others", pipeline=pipeline, silence=SILENCE))
     dead = [one["run_id"] for one in others if not one["fresh"] or is_dead(one["holder"])]
-    execute(cursor, "apart", "end_dead", {"dead": dead})
-    execute(cursor, "apart", "fence", values)
+    STATEMENTS.execute(cursor, "end_dead", dead=dead)
+    STATEMENTS.execute(cursor, "fence", pipeline=pipeline)
 
 
 def is_dead(lease_holder: str) -> bool:
@@ -79,32 +81,36 @@ def heartbeat(cursor: Cursor, lease: Lease) -> bool:
 
     That is when its lease was taken away or, beside the stream, when it was ended.
     """
-    return execute(cursor, "ledger", "heartbeat", key_of(lease)).rowcount == 1
+    STATEMENTS.execute(cursor, "heartbeat", pipeline=lease.pipeline, run=lease.run_id)
+    return cursor.rowcount == 1
 
 
 def stop_asked(cursor: Cursor, lease: Lease) -> str | None:
     """Return who asked this run to stop after the batch in flight; None if nobody did."""
-    found = execute(cursor, "ledger", "stop_asked", key_of(lease)).fetchone()
+    found = STATEMENTS.execute(cursor, "stop_asked", run=lease.run_id).fetchone()
     return None if found is None else str(found[0])
 
 
 def end_run(cursor: Cursor, lease: Lease, ending: RunOutcome) -> None:
     """Record how the run ended: at once, whoever holds the lock of the pipeline's row."""
-    execute(cursor, "ledger", "end_run", {**key_of(lease), **vars(ending)})
+    STATEMENTS.execute(
+        cursor,
+        "end_run",
+        run=lease.run_id,
+        outcome=ending.outcome,
+        message=ending.message,
+        remedy=ending.remedy,
+    )
 
 
 def give_lease_back(cursor: Cursor, lease: Lease) -> None:
     """Give the lease back if this run still has it. Waits until an open commit of the pipeline has ended."""
-    execute(cursor, "ledger", "give_lease_back", key_of(lease))
-
-
-def key_of(lease: Lease) -> dict[str, object]:
-    return {"pipeline": lease.pipeline, "run": lease.run_id}
+    STATEMENTS.execute(cursor, "give_lease_back", pipeline=lease.pipeline, run=lease.run_id)
 
 
 def run_on_stream(cursor: Cursor, lease: Lease, stream_id: str) -> None:
     """Record which stream the run works on."""
-    execute(cursor, "ledger", "run_on_stream", {**key_of(lease), "stream": stream_id})
+    STATEMENTS.execute(cursor, "run_on_stream", run=lease.run_id, stream=stream_id)
 
 
 def keep_state(cursor: Cursor, lease: Lease, stream_id: str, state: Sequence[str]) -> bool:
@@ -112,8 +118,15 @@ def keep_state(cursor: Cursor, lease: Lease, stream_id: str, state: Sequence[str
 
     Returns False where nothing was recorded: the lease is another's now, or the stream has delivered.
     """
-    values = {**key_of(lease), "stream": stream_id, "state": list(state)}
-    return execute(cursor, "ledger", "keep_state", values).rowcount == 1
+    STATEMENTS.execute(
+        cursor,
+        "keep_state",
+        pipeline=lease.pipeline,
+        run=lease.run_id,
+        stream=stream_id,
+        state=list(state),
+    )
+    return cursor.rowcount == 1
 
 
 def pending_outcomes(cursor: Cursor, lease: Lease) -> set[str]:
@@ -121,7 +134,8 @@ def pending_outcomes(cursor: Cursor, lease: Lease) -> set[str]:
 
     A recover that broke off settled nothing, so what came before it is still pending.
     """
-    return {outcome for (outcome,) in execute(cursor, "ledger", "pending_outcomes", key_of(lease))}
+    STATEMENTS.execute(cursor, "pending_outcomes", pipeline=lease.pipeline, run=lease.run_id)
+    return {outcome for (outcome,) in cursor.fetchall()}
 
 
 def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> None:

@@ -13,9 +13,11 @@ from typing import NamedTuple, TypeVar
 
 from psycopg2.extras import execute_values
 
-from etl.common.database import Cursor, execute, rows
+from etl.common.database import Cursor, rows
 from etl.common.errors import InputsChanged
-from etl.common.statements import statement
+from etl.common.statements import Statements
+
+STATEMENTS = Statements(__name__)
 
 T = TypeVar("T")
 
@@ -96,24 +98,23 @@ def insert_ranges(cursor: Cursor, pipeline: str, delivery_id: int, ranges: Seque
         for one in ranges
     ]
     if values:
-        execute_values(cursor, statement("ranges", "insert"), values)
+        execute_values(cursor, STATEMENTS.compose("insert"), values)
 
 
 def _reached_of(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> dict[TopicPartition, int | None]:
-    values = {
-        "pipeline": pipeline,
-        "topic_ids": [one.topic_id for one in ranges],
-        "partitions": [one.partition for one in ranges],
-    }
-    found = execute(cursor, "ranges", "reached_of", values).fetchall()
-    return {TopicPartition(topic_id, partition): reached for topic_id, partition, reached in found}
+    STATEMENTS.execute(
+        cursor,
+        "reached_of",
+        pipeline=pipeline,
+        topic_ids=[one.topic_id for one in ranges],
+        partitions=[one.partition for one in ranges],
+    )
+    return {TopicPartition(topic_id, partition): at for topic_id, partition, at in cursor.fetchall()}
 
 
 def ranges_of(cursor: Cursor, deliveries: Sequence[int]) -> list[Range]:
     """Return the ranges that these deliveries read, as recorded; those of a partition in their order."""
-    return [
-        Range(**one) for one in rows(execute(cursor, "ranges", "of_deliveries", {"deliveries": deliveries}))
-    ]
+    return [Range(**one) for one in rows(STATEMENTS.execute(cursor, "of_deliveries", deliveries=deliveries))]
 
 
 def joined(ranges: Sequence[Range]) -> list[Range]:
@@ -151,7 +152,7 @@ def reached(cursor: Cursor, pipeline: str) -> list[Reached]:
 
     That is where it has read to, or where an accepted gap ends.
     """
-    return [Reached(**found) for found in rows(execute(cursor, "ranges", "reached", {"pipeline": pipeline}))]
+    return [Reached(**found) for found in rows(STATEMENTS.execute(cursor, "reached", pipeline=pipeline))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,11 +187,22 @@ def accept_skipped(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> No
 
 def accepted_ends(cursor: Cursor, pipeline: str) -> dict[tuple[str, int, int], int]:
     """Return where accepted gaps end, by topic id, partition and start; leaves out deleted topics."""
-    execute(cursor, "ranges", "accepted_ends", {"pipeline": pipeline})
+    STATEMENTS.execute(cursor, "accepted_ends", pipeline=pipeline)
     return {(topic_id, partition, start): end for topic_id, partition, start, end in cursor.fetchall()}
 
 
 def accept(cursor: Cursor, pipeline: str, gaps: Sequence[Gap], *, who: str, why: str) -> None:
     """Record that records in these gaps were lost, and who accepted it: later ranges start behind them."""
     for gap in gaps:
-        execute(cursor, "ranges", "accept_gap", {**vars(gap), "pipeline": pipeline, "who": who, "why": why})
+        STATEMENTS.execute(
+            cursor,
+            "accept_gap",
+            pipeline=pipeline,
+            topic=gap.topic,
+            topic_id=gap.topic_id,
+            partition=gap.partition,
+            start=gap.start,
+            end=gap.end,
+            who=who,
+            why=why,
+        )

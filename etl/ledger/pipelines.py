@@ -6,9 +6,12 @@ from typing import Any
 
 import psycopg2
 
-from etl.common.database import TIMEOUTS, Cursor, constraint_of, execute, row
+from etl.common.database import TIMEOUTS, Cursor, constraint_of, row, wait_for_locks
 from etl.common.errors import Busy, TableRefused
+from etl.common.statements import Statements
 from etl.ledger.deliveries import last_delivery
+
+STATEMENTS = Statements(__name__)
 
 
 def register(
@@ -20,12 +23,18 @@ def register(
     where a run goes on from the ledger.
     """
     wanted = {"table_schema": table_schema, "table_name": table_name}
-    values = {"pipeline": pipeline, **wanted, "anew": anew}
     known = require_sink(cursor, pipeline, **wanted, replaces=replaces)
     if known and {**wanted, "anew": anew}.items() <= known.items():
         return  # without a lock: the upsert would wait for a commit under way
     try:
-        execute(cursor, "ledger", "register_pipeline", values)
+        STATEMENTS.execute(
+            cursor,
+            "register_pipeline",
+            pipeline=pipeline,
+            table_schema=table_schema,
+            table_name=table_name,
+            anew=anew,
+        )
     except psycopg2.IntegrityError as error:
         if constraint_of(error) != "one_table_one_pipeline":
             raise
@@ -43,7 +52,7 @@ def require_sink(
 
     Raises TableRefused where it has delivered to another table, or by replace and now does in another way.
     """
-    known = row(execute(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
+    known = pipeline_row(cursor, pipeline)
     if known is None or last_delivery(cursor, pipeline) is None:
         return known
     if known["replaces"] and not replaces:
@@ -61,12 +70,17 @@ def require_sink(
     return known
 
 
+def pipeline_row(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
+    """Return the pipeline's row as it is, without a lock; None where there is none."""
+    return row(STATEMENTS.execute(cursor, "pipeline_row", pipeline=pipeline))
+
+
 def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
     """Record that the pipeline delivers by replace: from now on no batch may be delivered in another way.
 
     The caller holds the row's lock.
     """
-    execute(cursor, "ledger", "delivers_by_replace", {"pipeline": pipeline})
+    STATEMENTS.execute(cursor, "delivers_by_replace", pipeline=pipeline)
 
 
 def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
@@ -75,7 +89,7 @@ def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
     Raises Busy where that takes longer than lock_timeout.
     """
     try:
-        return row(execute(cursor, "ledger", "lock_pipeline", {"pipeline": pipeline}))
+        return row(STATEMENTS.execute(cursor, "lock_pipeline", pipeline=pipeline))
     except psycopg2.errors.LockNotAvailable as error:
         raise Busy(
             f"A commit of pipeline {pipeline} is under way, for longer than lock_timeout",
@@ -88,7 +102,7 @@ def lock_staged(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
 
     A shorter wait would give up what this run has staged for another run's commit. Raises Busy.
     """
-    execute(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["transaction_timeout"]})
+    wait_for_locks(cursor, TIMEOUTS["transaction_timeout"])
     found = lock(cursor, pipeline)
-    execute(cursor, "ledger", "wait_for_locks", {"patience": TIMEOUTS["lock_timeout"]})
+    wait_for_locks(cursor, TIMEOUTS["lock_timeout"])
     return found

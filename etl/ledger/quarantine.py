@@ -12,12 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import execute, migrate, rows, transaction
+from etl.common.database import migrate, rows, transaction
 from etl.common.errors import NeedsPerson, SetupError
 from etl.common.number_ranges import MOST
+from etl.common.statements import Statements
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+STATEMENTS = Statements(__name__)
 
 HELD = "held"
 
@@ -80,9 +83,18 @@ class HeldRow:
 def held_rows(dsn: str, pipeline: str, chosen: RowSelection) -> list[HeldRow]:
     """Return the chosen rows of the quarantine, in the order in which they were held."""
     migrate(dsn)
-    values = {**asdict(chosen), "pipeline": pipeline, "ids": None if chosen.ids is None else [*chosen.ids]}
     with transaction(dsn) as cursor:
-        return [HeldRow(**one) for one in rows(execute(cursor, "quarantine", "chosen", values))]
+        STATEMENTS.execute(
+            cursor,
+            "chosen",
+            pipeline=pipeline,
+            ids=None if chosen.ids is None else [*chosen.ids],
+            delivery=chosen.delivery,
+            reason=chosen.reason,
+            status=chosen.status,
+            limit=chosen.limit,
+        )
+        return [HeldRow(**one) for one in rows(cursor)]
 
 
 def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[dict[str, Any]]:
@@ -92,7 +104,7 @@ def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[dict[str, Any
     """
     migrate(dsn)
     with transaction(dsn) as cursor:
-        return rows(execute(cursor, "quarantine", "by_reason", {"pipeline": pipeline, "status": status}))
+        return rows(STATEMENTS.execute(cursor, "by_reason", pipeline=pipeline, status=status))
 
 
 def one_row(dsn: str, pipeline: str, number: int) -> HeldRow:
@@ -129,9 +141,9 @@ def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) 
 
     Raises NeedsPerson where some are no longer held.
     """
-    values = {"pipeline": pipeline, "ids": list(ids), "who": who, "why": why}
     with transaction(dsn) as cursor:
-        count = execute(cursor, "quarantine", "discard", values).rowcount
+        STATEMENTS.execute(cursor, "discard", pipeline=pipeline, ids=list(ids), who=who, why=why)
+        count = cursor.rowcount
         if count != len(ids):
             raise NeedsPerson(
                 f"{len(ids) - count} of these {len(ids)} rows of {pipeline} are no longer held: somebody was"

@@ -4,11 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg2.extras import Json
 
-from etl.common.database import Cursor, execute, row
+from etl.common.database import Cursor, row, rows
+from etl.common.statements import Statements
+
+STATEMENTS = Statements(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """A batch that broke its contract and has not been delivered since."""
+
+    batch_id: int
+    stops: Sequence[str]  # why, one sentence each
+    decision: str | None  # quarantine-all or accept; None: nobody has decided yet
+    stream: str | None = None  # named in the command where it is not the current one
+
+    @property
+    def unreadable(self) -> bool:
+        """Tell whether files of the batch can't be read; `sluice recover` takes them up once mended."""
+        return any(UNREADABLE_STOP in one for one in self.stops)
+
+    @property
+    def decidable(self) -> bool:
+        """Tell whether a person may decide to deliver the batch in spite of its stop."""
+        return STATE_STOP not in self.stops
+
+    def next(self, pipeline: str) -> str:
+        """Return the command that leads on from the stop."""
+        if self.unreadable:
+            return f"sluice recover {pipeline}"
+        stream = f" --stream {self.stream}" if self.stream else ""
+        return f"sluice decide {pipeline} --batch {self.batch_id}{stream} …"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +56,20 @@ class Decision:
         return {"action": self.action, "who": self.who, "why": self.why, "stops": self.stops}
 
 
+def open_stops(cursor: Cursor, pipeline: str) -> list[Stop]:
+    """Return the pipeline's stopped batches that were not delivered since, the first that stopped first."""
+    found = rows(STATEMENTS.execute(cursor, "open_stops", pipeline=pipeline))
+    return [Stop(batch_id=one["batch_id"], stops=one["stops"], decision=one["decision"]) for one in found]
+
+
+def forget_stops(cursor: Cursor, pipeline: str) -> None:
+    """Forget the stopped batches of streams that are no longer the pipeline's current one."""
+    STATEMENTS.execute(cursor, "forget_stops", pipeline=pipeline)
+
+
 def forget_stops_from(cursor: Cursor, stream_id: str, batch_id: int) -> None:
     """Forget what stopped this batch of the stream and those after it, and what was decided on them."""
-    execute(cursor, "ledger", "forget_stops_from", {"stream": stream_id, "batch": batch_id})
+    STATEMENTS.execute(cursor, "forget_stops_from", stream=stream_id, batch=batch_id)
 
 
 def record_stop(
@@ -42,23 +83,24 @@ def record_stop(
     seen: Seen,
     lapsed: str,
 ) -> None:
-    values = {
-        "pipeline": pipeline,
-        "stream": stream_id,
-        "batch": batch_id,
-        "stops": list(stops),
-        "report": report,
-        "suite_digest": seen.suite_digest,
-        "lookups": Json(seen.lookups),
-        "share": seen.share,
-        "broken": Json(seen.broken),
-        "lapsed": lapsed or None,
-    }
-    execute(cursor, "ledger", "record_stop", values)
+    STATEMENTS.execute(
+        cursor,
+        "record_stop",
+        pipeline=pipeline,
+        stream=stream_id,
+        batch=batch_id,
+        stops=list(stops),
+        report=report,
+        suite_digest=seen.suite_digest,
+        lookups=Json(seen.lookups),
+        share=seen.share,
+        broken=Json(seen.broken),
+        lapsed=lapsed or None,
+    )
 
 
 def decision(cursor: Cursor, stream_id: str, batch_id: int) -> Decision | None:
-    found = row(execute(cursor, "ledger", "decision", {"stream": stream_id, "batch": batch_id}))
+    found = row(STATEMENTS.execute(cursor, "decision", stream=stream_id, batch=batch_id))
     if found is None:
         return None
     kept = {name: found[name] for name in ("suite_digest", "lookups", "share", "broken")}
@@ -69,6 +111,37 @@ def decision(cursor: Cursor, stream_id: str, batch_id: int) -> Decision | None:
         stops=tuple(found["stops"]),
         seen=None if kept["suite_digest"] is None else Seen(**kept),
     )
+
+
+class Decided(NamedTuple):
+    """A stopped batch on which a decision was just recorded."""
+
+    stops: Sequence[str]
+    before: str | None  # the decision whose place it takes
+    by: str | None  # who had made that
+
+
+def decide(
+    cursor: Cursor, pipeline: str, stream_id: str | None, batch_id: int, action: str, *, who: str, why: str
+) -> Decided | None:
+    """Record a decision on a stopped batch that was not delivered since; return None where there is no such batch."""
+    STATEMENTS.execute(
+        cursor,
+        "decide",
+        pipeline=pipeline,
+        stream=stream_id,
+        batch=batch_id,
+        decision=action,
+        who=who,
+        why=why,
+    )
+    found = cursor.fetchone()
+    return None if found is None else Decided(*found)
+
+
+def undecide(cursor: Cursor, stream_id: str, batch_id: int) -> None:
+    """Forget the decision on a stopped batch, which stays stopped."""
+    STATEMENTS.execute(cursor, "undecide", stream=stream_id, batch=batch_id)
 
 
 SHARE_STOP = "more than max_quarantine_share allows"  # in the stop of a batch with too many rows held

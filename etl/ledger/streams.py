@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 from psycopg2.extras import Json
 
-from etl.common.database import Cursor, execute, row
+from etl.common.database import Cursor, row
+from etl.common.statements import Statements
+from etl.ledger.pipelines import pipeline_row
+from etl.ledger.stops import forget_stops
 from etl.pipeline.state_fingerprint import COMPUTING, MODE
+
+STATEMENTS = Statements(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,31 +62,61 @@ def register_stream(
 
     What stopped batches of other streams is forgotten.
     """
-    values = {
-        "pipeline": pipeline,
-        "stream": stream_id,
-        "checkpoint": checkpoint,
-        "first_batch": first_batch,
-        "state": list(state),
-    }
-    execute(cursor, "ledger", "register_stream", values)
-    execute(cursor, "ledger", "forget_stops", values)
+    STATEMENTS.execute(
+        cursor,
+        "register_stream",
+        pipeline=pipeline,
+        stream=stream_id,
+        checkpoint=checkpoint,
+        first_batch=first_batch,
+        state=list(state),
+    )
+    forget_stops(cursor, pipeline)
+
+
+def unknown_streams(cursor: Cursor, streams: Sequence[str]) -> list[str]:
+    """Return those of `streams` that PostgreSQL does not know."""
+    STATEMENTS.execute(cursor, "known_streams", streams=list(streams))
+    known = {stream for (stream,) in cursor.fetchall()}
+    return [one for one in streams if one not in known]
+
+
+def know_stream(
+    cursor: Cursor,
+    pipeline: str,
+    stream_id: str,
+    *,
+    checkpoint: str,
+    first_batch: int = 0,
+    state: Sequence[str] = (),
+) -> None:
+    """Record a stream that is not the pipeline's current one: no longer, or not yet.
+
+    What is recorded stays as it is when the stream becomes the current one.
+    """
+    STATEMENTS.execute(
+        cursor,
+        "know_stream",
+        pipeline=pipeline,
+        stream=stream_id,
+        checkpoint=checkpoint,
+        first_batch=first_batch,
+        state=list(state),
+    )
 
 
 def note_topics(cursor: Cursor, stream_id: str, topics: Mapping[str, str]) -> dict[str, str]:
     """Record the ids of topics that the stream has not seen yet; return each topic's id at its first look."""
-    found = execute(
-        cursor, "ledger", "note_topics", {"stream": stream_id, "topics": Json(dict(topics))}
-    ).fetchone()
+    found = STATEMENTS.execute(cursor, "note_topics", stream=stream_id, topics=Json(dict(topics))).fetchone()
     return dict(found[0]) if found else {}
 
 
 def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:
-    found = row(execute(cursor, "ledger", "stream_row", {"stream": stream_id}))
+    found = row(STATEMENTS.execute(cursor, "stream_row", stream=stream_id))
     return None if found is None else StreamState(**found)
 
 
 def current_stream(cursor: Cursor, pipeline: str) -> StreamState | None:
     """Return the stream that the pipeline last ran on, or None before its first run."""
-    found = row(execute(cursor, "ledger", "pipeline_row", {"pipeline": pipeline}))
+    found = pipeline_row(cursor, pipeline)
     return stream_state(cursor, found["current_stream"]) if found and found["current_stream"] else None

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
-from etl.common.database import execute, migrate, rows, transaction
+from etl.common.database import migrate, rows, transaction
+from etl.common.statements import Statements
 from etl.quality.metrics import RANKS, SKETCHES, ColumnMetrics, PastBatch, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from etl.pipeline import Pipeline
+
+STATEMENTS = Statements(__name__)
 
 By = Literal["all", "month", "day", "batch"]
 
@@ -23,7 +26,7 @@ def past_batches(dsn: str, pipeline: Pipeline, last: int) -> list[PastBatch]:
     if not last:
         return []
     with transaction(dsn) as cursor:
-        found = rows(execute(cursor, "metrics", "past_batches", {"pipeline": pipeline.name, "last": last}))
+        found = rows(STATEMENTS.execute(cursor, "past_batches", pipeline=pipeline.name, last=last))
     return [_past(list(lines)) for _, lines in groupby(found, lambda line: line["delivery_id"])]
 
 
@@ -74,9 +77,9 @@ def spans(
     `until` is exclusive, days are UTC's.
     """
     migrate(dsn)
-    values = {"pipeline": pipeline.name, "since": since, "until": until}
     with transaction(dsn) as cursor:
-        found = rows(execute(cursor, "metrics", "of_batches", values))
+        STATEMENTS.execute(cursor, "of_batches", pipeline=pipeline.name, since=since, until=until)
+        found = rows(cursor)
     cut = _STARTS[by]
     return [
         _span(start, list(lines)) for start, lines in groupby(found, lambda line: cut(line["committed_at"]))

@@ -14,12 +14,15 @@ from typing import Any
 import psycopg2
 from psycopg2.extras import Json
 
-from etl.common.database import constraint_of, execute, migrate, row, transaction
+from etl.common.database import constraint_of, migrate, row, transaction
 from etl.common.errors import Busy, NeedsPerson, ServiceAway, SetupError
+from etl.common.statements import Statements
 from etl.pipeline import Pipeline
 from etl.sinks.lake.table import Lake
 from etl.sources.side_inputs import onnx_forest
 from etl.sources.side_inputs.scorers import ModelScorer, Version
+
+STATEMENTS = Statements(__name__)
 
 FOLDER = "_models"  # on the lake, where no table can be: their names begin with a letter
 
@@ -34,7 +37,7 @@ class ModelRegistry:
     def current(self, pipeline: str, name: str) -> Version | None:
         """Return the version of the model that is in force, or None if it was not trained yet."""
         with transaction(self.dsn) as cursor:
-            found = row(execute(cursor, "models", "current", {"pipeline": pipeline, "name": name}))
+            found = row(STATEMENTS.execute(cursor, "current", pipeline=pipeline, name=name))
         return None if found is None else Version(pipeline=pipeline, name=name, **found)
 
     def required(self, pipeline: str, name: str) -> Version:
@@ -95,10 +98,26 @@ class ModelRegistry:
         location = f"{folder}/model.onnx"
         self.lake.write_bytes(location, content)
         self.lake.write_text(f"{folder}/report.json", json.dumps(report, indent=2))
-        known = {"location": location, "bytes": len(content), "digest": digest, "report": Json(report)}
         try:
             with transaction(self.dsn) as cursor:
-                execute(cursor, "models", "add", {**report, **known, "made_by": who})
+                STATEMENTS.execute(
+                    cursor,
+                    "add",
+                    pipeline=pipeline,
+                    model=name,
+                    version=version,
+                    location=location,
+                    bytes=len(content),
+                    digest=digest,
+                    threshold=report["threshold"],
+                    trained_on=report["trained_on"],
+                    metadata_location=report["metadata_location"],
+                    deliveries=report["deliveries"],
+                    rows_there=report["rows_there"],
+                    rows_fitted=report["rows_fitted"],
+                    report=Json(report),
+                    made_by=who,
+                )
         except psycopg2.IntegrityError as error:
             if constraint_of(error) is None:
                 raise

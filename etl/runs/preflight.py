@@ -23,7 +23,7 @@ from etl.common.errors import (
     StateChanged,
 )
 from etl.common.wording import first_few
-from etl.ledger import deliveries, leases, offsets, pipelines
+from etl.ledger import deliveries, leases, offsets, pipelines, streams
 from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState, current_stream, register_stream, stream_state
@@ -110,9 +110,9 @@ def _refuse_unknown(checkpoints: Checkpoints) -> None:
 
 def unknown_streams(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
     """Return LedgerBehind where PostgreSQL lost a stream, else None: each has its row before its folder is made."""
-    streams = list(filter(_is_stream, checkpoints.present()))
+    present = list(filter(_is_stream, checkpoints.present()))
     with transaction(dsn) as cursor:
-        unknown = deliveries.unknown_streams(cursor, streams)
+        unknown = streams.unknown_streams(cursor, present)
     if not unknown:
         return None
     return LedgerBehind(
@@ -127,10 +127,10 @@ def know_streams(dsn: str, checkpoints: Checkpoints) -> None:
 
     Their folders then no longer say that the ledger lost them.
     """
-    streams = list(filter(_is_stream, checkpoints.present()))
+    present = list(filter(_is_stream, checkpoints.present()))
     with transaction(dsn) as cursor:
-        for one in deliveries.unknown_streams(cursor, streams):
-            deliveries.know_stream(cursor, checkpoints.pipeline, one, checkpoint=checkpoints.of(one).uri)
+        for one in streams.unknown_streams(cursor, present):
+            streams.know_stream(cursor, checkpoints.pipeline, one, checkpoint=checkpoints.of(one).uri)
 
 
 def _is_stream(folder: str) -> bool:

@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg2.extras import Json
 
-from etl.common.database import execute, transaction
+from etl.common.database import Cursor, transaction
+from etl.common.statements import Statements
 from etl.delivery.batch import Receipt
 from etl.ledger.leases import Lease
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+STATEMENTS = Statements(__name__)
 
 log = logging.getLogger("sluice")
 
@@ -47,7 +50,7 @@ class ProgressRecorder:
 
     def __init__(self, dsn: str, lease: Lease, stream_id: str, *, keep: int) -> None:
         self._dsn, self._keep = dsn, keep
-        self._of = {"run": lease.run_id, "stream": stream_id}
+        self._run, self._stream = lease.run_id, stream_id
         self._name = lease.pipeline
         self._phases: dict[int, Mapping[str, int]] = {}  # of deliveries that Spark has not told of yet
         self._looked = ""  # when the trigger began that was looked at last
@@ -100,11 +103,11 @@ class ProgressRecorder:
             return
         oldest = batches[-1]["batchId"] - self._keep
         with transaction(self._dsn) as cursor:
-            execute(cursor, "watch", "begin")
+            STATEMENTS.execute(cursor, "begin")
             for one in batches:
                 phases = self._phases.get(one["batchId"], {})
-                execute(cursor, "watch", "insert_progress", self._of | _row(one, phases))
-            execute(cursor, "watch", "forget_progress", self._of | {"batch": oldest})
+                _insert(cursor, self._stream, self._run, one, phases)
+            STATEMENTS.execute(cursor, "forget_progress", stream=self._stream, batch=oldest)
         for one in batches:
             self._phases.pop(one["batchId"], None)
 
@@ -122,7 +125,7 @@ def _since(query: StreamingQuery, looked: str) -> list[Told]:
     return told[::-1]
 
 
-def _row(told: Told, phases: Mapping[str, int]) -> dict[str, Any]:
+def _insert(cursor: Cursor, stream_id: str, run_id: str, told: Told, phases: Mapping[str, int]) -> None:
     operators = [_operator(one) for one in told["stateOperators"]]
     times = told.get("eventTime", {})
     watermark = times.get("watermark")
@@ -131,24 +134,28 @@ def _row(told: Told, phases: Mapping[str, int]) -> dict[str, Any]:
     def total(name: str) -> int | None:
         return _sum(one.get(name) for one in operators)
 
-    return {
-        "batch": told["batchId"],
-        "triggered_at": told["timestamp"],
-        "input_rows": rows,
-        "input_rate": None if rows and not rate else rate,  # of a query's first batch Spark says 0
-        "processed_rate": told.get("processedRowsPerSecond"),
-        "durations_ms": Json(told["durationMs"]),
-        "phases_ms": Json(dict(phases)),
-        "watermark": None if watermark == _NO_WATERMARK else watermark,
-        "latest": times.get("max"),
-        "operators": Json(operators),
-        "state_rows": total("rows"),
-        "state_bytes": total("bytes"),
-        "dropped": total("dropped"),
-        "doubles": total("doubles"),
-        "behind": _sum(map(_behind, told["sources"])),
-        "ends": [_end(source) for source in told["sources"]],
-    }
+    STATEMENTS.execute(
+        cursor,
+        "insert_progress",
+        stream=stream_id,
+        run=run_id,
+        batch=told["batchId"],
+        triggered_at=told["timestamp"],
+        input_rows=rows,
+        input_rate=None if rows and not rate else rate,  # of a query's first batch Spark says 0
+        processed_rate=told.get("processedRowsPerSecond"),
+        durations_ms=Json(told["durationMs"]),
+        phases_ms=Json(dict(phases)),
+        watermark=None if watermark == _NO_WATERMARK else watermark,
+        latest=times.get("max"),
+        operators=Json(operators),
+        state_rows=total("rows"),
+        state_bytes=total("bytes"),
+        dropped=total("dropped"),
+        doubles=total("doubles"),
+        behind=_sum(map(_behind, told["sources"])),
+        ends=[_end(source) for source in told["sources"]],
+    )
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

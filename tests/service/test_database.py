@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import psycopg2
 import pytest
@@ -186,10 +184,3 @@ def test_the_ledger_refuses_what_is_not_conserved(dsn: str) -> None:
     }.items():
         with pytest.raises(psycopg2.errors.UniqueViolation, match=refused):
             oracle.ask(dsn, INSERT, values)
-
-
-def test_sql_is_named_once_and_says_what_it_does() -> None:
-    for path in Path(SQL_FOLDER).glob("*.sql"):
-        names = re.findall(r"^-- name: (\w+)\n(-- .+)?", path.read_text(), flags=re.MULTILINE)
-        assert len({name for name, _ in names}) == len(names), path
-        assert all(comment for _, comment in names), path

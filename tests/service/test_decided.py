@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from etl.common import database
 from etl.common.database import transaction
 from etl.common.errors import ContractBroken
 from etl.delivery.batch import DeliveryContext, Receipt
 from etl.delivery.deliver import deliver
+from etl.ledger import stops as ledger_stops
 from etl.ledger.stops import SHARE_STOP
 from etl.quality.verdict import Counts, Verdict
 from tests.support import oracle
@@ -65,9 +65,10 @@ def stops(run: DeliveryContext, broken: Mapping[str, Sequence[int]]) -> str:
 
 
 def decide(run: DeliveryContext, action: str) -> None:
-    values = {"pipeline": "events", "stream": run.stream_id, "batch": 0, "who": "Ada", "why": "so"}
     with transaction(run.sinks.dsn) as cursor:
-        assert database.execute(cursor, "ledger", "decide", values | {"decision": action}).rowcount == 1
+        assert (
+            ledger_stops.decide(cursor, "events", run.stream_id, 0, action, who="Ada", why="so") is not None
+        )
 
 
 def decision(run: DeliveryContext) -> list[tuple[Any, ...]]:

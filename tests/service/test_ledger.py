@@ -27,7 +27,7 @@ from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
 from etl.delivery.batch import DeliveryContext, Receipt
 from etl.delivery.deliver import deliver
-from etl.ledger import deliveries, leases, pipelines, streams
+from etl.ledger import deliveries, leases, pipelines, stops, streams
 from etl.pipeline import Append
 from etl.quality.verdict import Counts, Verdict
 from etl.runs.heartbeat import drop_left, leased
@@ -190,8 +190,8 @@ def test_a_stream_that_is_made_anew_is_known_before_it_is_current(run: DeliveryC
     other = "00000000-0000-4000-8000-000000000000"
     begins: dict[str, Any] = {"checkpoint": "another", "first_batch": 7, "state": ["keys"]}
     with transaction(dsn) as cursor:
-        deliveries.know_stream(cursor, "events", other, **begins)
-        assert deliveries.unknown_streams(cursor, [other]) == []
+        streams.know_stream(cursor, "events", other, **begins)
+        assert streams.unknown_streams(cursor, [other]) == []
         before = streams.current_stream(cursor, "events")
         assert before is not None and before.stream_id == run.stream_id
         streams.register_stream(cursor, "events", other, **begins)
@@ -292,16 +292,8 @@ def stopped(run: DeliveryContext, batch: oracle.MadeBatch, *, table_rule: bool) 
 
 
 def decide(run: DeliveryContext, action: str) -> None:
-    values = {
-        "pipeline": "events",
-        "stream": run.stream_id,
-        "batch": 0,
-        "decision": action,
-        "who": "me",
-        "why": "so",
-    }
     with transaction(run.sinks.dsn) as cursor:
-        assert database.execute(cursor, "ledger", "decide", values).rowcount == 1
+        assert stops.decide(cursor, "events", run.stream_id, 0, action, who="me", why="so") is not None
 
 
 def deliver_decided(run: DeliveryContext, batch: oracle.MadeBatch, *, table_rule: bool) -> Receipt:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from etl.common import database
 from etl.common.database import transaction
 from etl.common.errors import LedgerBehind, NeedsPerson
 from etl.common.outcome import RunOutcome
@@ -99,7 +98,7 @@ def remove(events: Delivering, part: str) -> None:
 def give_out_unseen(events: Delivering) -> None:
     """Let the next number be given out without a look at the lake, as an older version did."""
     with transaction(events.dsn) as cursor:
-        database.execute(cursor, "ledger", "keep_server")
+        marker.STATEMENTS.execute(cursor, "keep_server")
 
 
 def test_lost_deliveries_behind_a_number_that_another_pipeline_was_given_are_named(

@@ -429,8 +429,7 @@ def test_batches_of_which_nothing_was_told_are_no_fault(history: str) -> None:
 
 def test_what_stands_is_read_from_the_view_that_dashboards_use(history: str) -> None:
     with reading(history) as cursor:
-        values = {"pipelines": ["feed"], "most": 10, "silence": "1 s"}
-        [row] = found(cursor, "standing", PipelineRow, values)
+        [row] = found(cursor, "standing", PipelineRow, pipelines=["feed"], most=10, silence="1 s")
     view = oracle.ask(
         history,
         "SELECT delivery_id, state, state_since, stopped FROM sluice.quality_pipeline WHERE pipeline = 'feed'",

@@ -6,7 +6,6 @@ the lease or not; one that was killed stays without an outcome.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +14,12 @@ from dataclasses import dataclass
 import psycopg2
 
 from etl.airflow.task_try import TaskTry
-from etl.common.database import execute, migrate, rows, transaction
+from etl.common.database import migrate, rows, transaction
 from etl.common.errors import SluiceError
+from etl.common.statements import Statements
 from etl.pipeline.dag_names import replays_of
+
+STATEMENTS = Statements(__name__)
 
 log = logging.getLogger("sluice")
 
@@ -35,18 +37,26 @@ def recorded(
     `how` tells the outcome of what ended well: after a signal Airflow counts no success, and makes no asset
     event.
     """
-    values = dataclasses.asdict(asked)
     migrate(dsn)
     with transaction(dsn) as cursor:
-        execute(cursor, "ledger", "begin_airflow_try", {**values, "pipeline": pipeline})
+        STATEMENTS.execute(
+            cursor,
+            "begin_airflow_try",
+            **_key(asked),
+            pipeline=pipeline,
+            run_type=asked.run_type,
+            clear_number=asked.clear_number,
+            interval_start=asked.interval_start,
+            interval_end=asked.interval_end,
+        )
 
     def became(run_id: str) -> None:
         with transaction(dsn) as cursor:
-            execute(cursor, "ledger", "airflow_try_runs", {**values, "run": run_id})
+            STATEMENTS.execute(cursor, "airflow_try_runs", **_key(asked), run=run_id)
 
     def end(outcome: str) -> None:
         with transaction(dsn) as cursor:
-            execute(cursor, "ledger", "end_airflow_try", {**values, "outcome": outcome})
+            STATEMENTS.execute(cursor, "end_airflow_try", **_key(asked), outcome=outcome)
 
     try:
         yield became
@@ -59,10 +69,27 @@ def recorded(
     end(how())  # or it is no success: nobody would know what it told of
 
 
+def _key(asked: TaskTry) -> dict[str, object]:
+    return {
+        "dag_id": asked.dag_id,
+        "dag_run_id": asked.dag_run_id,
+        "task_id": asked.task_id,
+        "try_number": asked.try_number,
+    }
+
+
 def runs_before_clear(dsn: str, asked: TaskTry) -> tuple[str, ...]:
     """Return the runs of the same DAG run before it was last cleared, if it ever succeeded; else none."""
     with transaction(dsn) as cursor:
-        found = execute(cursor, "ledger", "runs_before_clear", dataclasses.asdict(asked)).fetchall()
+        STATEMENTS.execute(
+            cursor,
+            "runs_before_clear",
+            dag_id=asked.dag_id,
+            dag_run_id=asked.dag_run_id,
+            task_id=asked.task_id,
+            clear_number=asked.clear_number,
+        )
+        found = cursor.fetchall()
     succeeded = any(outcome == DONE for _, outcome in found)
     return tuple(run_id for run_id, _ in found if run_id) if succeeded else ()
 
@@ -73,16 +100,22 @@ def replayed_before(dsn: str, asked: TaskTry) -> str | None:
     None where there is none.
     """
     with transaction(dsn) as cursor:
-        found = execute(cursor, "ledger", "replayed_before", dataclasses.asdict(asked)).fetchone()
+        STATEMENTS.execute(cursor, "replayed_before", **_key(asked), clear_number=asked.clear_number)
+        found = cursor.fetchone()
     return None if found is None else str(found[0])
 
 
 def delivered_by(dsn: str, asked: TaskTry) -> set[int]:
     """Return the deliveries of all tries of the same task in the same DAG run."""
     with transaction(dsn) as cursor:
-        return {
-            number for (number,) in execute(cursor, "ledger", "delivered_by_run", dataclasses.asdict(asked))
-        }
+        STATEMENTS.execute(
+            cursor,
+            "delivered_by_run",
+            dag_id=asked.dag_id,
+            dag_run_id=asked.dag_run_id,
+            task_id=asked.task_id,
+        )
+        return {number for (number,) in cursor.fetchall()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +137,13 @@ def untold(dsn: str, pipeline: str, asked: TaskTry) -> Untold:
     succeeds. Runs of the DAG for replays and releases tell of what such runs did, others of all else: two
     that end at once would both tell of the same.
     """
-    values = {"pipeline": pipeline, "dag_id": asked.dag_id, "replays": replays_of(pipeline)}
     with transaction(dsn) as cursor:
-        found = rows(execute(cursor, "ledger", "unreported", values))
+        STATEMENTS.execute(
+            cursor, "unreported", pipeline=pipeline, dag_id=asked.dag_id, replays=replays_of(pipeline)
+        )
+        found = rows(cursor)
         if found:
-            told = {"told_to": found[-1]["commit_seq"]}
-            execute(cursor, "ledger", "airflow_try_tells", dataclasses.asdict(asked) | told)
+            STATEMENTS.execute(cursor, "airflow_try_tells", **_key(asked), told_to=found[-1]["commit_seq"])
     live = [one for one in found if one["live"]]
     snapshots = [one["snapshot_id"] for one in live if one["snapshot_id"] is not None]
     return Untold(

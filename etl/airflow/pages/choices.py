@@ -53,13 +53,15 @@ class Asked:
 
 
 def rows_of(cursor: Cursor, choice: Choice) -> Rows:
-    values = {
-        "pipeline": choice.pipeline,
-        "row": choice.row,
-        "delivery": choice.delivery,
-        "limit": MOST + 1,
-    }
-    held = found(cursor, "held_ids", HeldId, values)
+    held = found(
+        cursor,
+        "held_ids",
+        HeldId,
+        pipeline=choice.pipeline,
+        row=choice.row,
+        delivery=choice.delivery,
+        limit=MOST + 1,
+    )
     malformed = sum(one.malformed for one in held) if choice.action == "release" else 0
     ids = tuple(one.quarantine_id for one in held if not (malformed and one.malformed))
     return Rows(ids=ids, malformed=malformed, more=len(held) > MOST)

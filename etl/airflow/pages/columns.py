@@ -14,7 +14,7 @@ MOST = 60  # columns in a list
 
 def columns_of(cursor: Cursor, delivery: int | None) -> list[ColumnRow]:
     """Return the figures of a delivery's columns, in the order of the declaration."""
-    return found(cursor, "columns", ColumnRow, {"deliveries": [delivery], "limit": MOST}) if delivery else []
+    return found(cursor, "columns", ColumnRow, deliveries=[delivery], limit=MOST) if delivery else []
 
 
 def column(cursor: Cursor, name: str, frame: Frame, *, column: str, before: int = LAST) -> Page:
@@ -23,8 +23,15 @@ def column(cursor: Cursor, name: str, frame: Frame, *, column: str, before: int 
     Raises NotThere where the last batches have no figures of it.
     """
     row = standing_of(cursor, name)
-    values = {"pipeline": name, "column": column, "before": before, "limit": charts.BATCHES}
-    batches = found(cursor, "column_of_batches", ColumnRow, values)
+    batches = found(
+        cursor,
+        "column_of_batches",
+        ColumnRow,
+        pipeline=name,
+        column=column,
+        before=before,
+        limit=charts.BATCHES,
+    )
     if not batches and before == LAST:
         raise NotThere(
             f"The last {charts.BATCHES} batches of {name} keep no metrics of a column {formatting.cut(column)!r}"
@@ -35,7 +42,7 @@ def column(cursor: Cursor, name: str, frame: Frame, *, column: str, before: int 
         row=row,
         column=column,
         batches=batches[: 2 * LISTED],
-        older=older_than(cursor, values, releases=False),
+        older=older_than(cursor, name, before=before, limit=charts.BATCHES, releases=False),
         drawn=_charts(batches[::-1]),
     )
 

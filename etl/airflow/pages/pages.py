@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
 from etl.airflow.pages import charts, formatting
 from etl.airflow.pages.choices import MOST, Asked, Choice, Rows, rows_of
@@ -39,8 +38,10 @@ from etl.airflow.pages.records import (
     TryRow,
     VerdictRow,
     found,
+    newer_than,
     older_than,
     pipeline_names,
+    reasons_of_last,
     standings,
 )
 from etl.airflow.pages.render import (
@@ -58,7 +59,7 @@ from etl.airflow.pages.rows import content_of
 from etl.airflow.pages.rows import table as table_of
 from etl.airflow.pages.rows import values as values_of
 from etl.airflow.pages.verdicts import broken_first, of_report, verdicts_of
-from etl.common.database import Cursor, execute
+from etl.common.database import Cursor
 from etl.ledger import activity
 
 STRIP = 30  # batches of each pipeline in the overview
@@ -122,7 +123,7 @@ def overview(
     rows.sort(key=lambda row: (WORST_FIRST.index(row.shown), row.pipeline))
     listed = rows[start : start + PIPELINES]
     names = [row.pipeline for row in listed]
-    latest = found(cursor, "latest", LatestRow, {"pipelines": names, "limit": STRIP})
+    latest = found(cursor, "latest", LatestRow, pipelines=names, limit=STRIP)
     strips: dict[str, list[LatestRow]] = {}
     for one in reversed(latest):
         strips.setdefault(one.pipeline, []).append(one)
@@ -137,11 +138,9 @@ def overview(
 def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> Page:
     """Show a pipeline: is it good, since when, which rules, what waits; the map of its rules and its charts."""
     row = standing_of(cursor, name)
-    batches = found(
-        cursor, "batches", BatchRow, {"pipeline": name, "before": before, "limit": charts.BATCHES}
-    )
+    batches = found(cursor, "batches", BatchRow, pipeline=name, before=before, limit=charts.BATCHES)
     shown = heatmap(batches[:COLUMNS], _rules(cursor, batches[:COLUMNS]))
-    held = found(cursor, "held_by_reason", ReasonRow, {"pipeline": name, "most": HELD_LOOKED_AT})
+    held = found(cursor, "held_by_reason", ReasonRow, pipeline=name, most=HELD_LOOKED_AT)
     old_first = batches[::-1]
     told = progress_of(cursor, name, before=before)
     return render(
@@ -174,9 +173,17 @@ def dag_run(
 ) -> Page:
     """Show what one Airflow DAG run was asked for and delivered of the pipeline, and how its tries ended."""
     row = standing_of(cursor, name)
-    values = {"pipeline": name, "dag": dag, "dag_run": run_id, "before": before, "limit": COLUMNS + 1}
-    tries = found(cursor, "tries", TryRow, values)
-    batches = found(cursor, "batches_of_run", BatchRow, values)
+    tries = found(cursor, "tries", TryRow, pipeline=name, dag=dag, dag_run=run_id)
+    batches = found(
+        cursor,
+        "batches_of_run",
+        BatchRow,
+        pipeline=name,
+        dag=dag,
+        dag_run=run_id,
+        before=before,
+        limit=COLUMNS + 1,
+    )
     shown = heatmap(batches[:COLUMNS], _rules(cursor, batches[:COLUMNS]))
     columns = len(shown.batches)
     return render(
@@ -198,8 +205,15 @@ def dag_run(
 def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = LAST) -> Page:
     """Show one rule over time. Raises NotThere where the last batches were judged by no such rule."""
     row = standing_of(cursor, name)
-    values = {"pipeline": name, "reason": reason, "before": before, "limit": charts.BATCHES}
-    verdicts = found(cursor, "rule_history", VerdictRow, values)
+    verdicts = found(
+        cursor,
+        "rule_history",
+        VerdictRow,
+        pipeline=name,
+        reason=reason,
+        before=before,
+        limit=charts.BATCHES,
+    )
     if not verdicts and before == LAST:
         raise NotThere(
             f"The last {charts.BATCHES} batches of {name} were judged by no rule {formatting.cut(reason)!r}"
@@ -216,7 +230,7 @@ def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = 
         broken=sum(one.broken for one in fresh),
         seen=len(fresh),
         since=streak[-1] if streak else None,
-        older=older_than(cursor, values, releases=True),
+        older=older_than(cursor, name, before=before, limit=charts.BATCHES, releases=True),
         drawn=charts.rule_share(verdicts[::-1]),
     )
 
@@ -226,14 +240,13 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
 
     Raises NotThere.
     """
-    values = {"pipeline": name, "delivery": delivery, "longest": LONGEST_REPORT, "limit": LISTED}
-    about = found(cursor, "delivery", DeliveryRow, values)
+    about = found(cursor, "delivery", DeliveryRow, pipeline=name, delivery=delivery, longest=LONGEST_REPORT)
     if not about:
         raise NotThere(f"{name} has no delivery {delivery}")
     [it] = about
     report = read_report(it.report)
     verdicts = verdicts_of(
-        found(cursor, "rules", RuleRow, {"deliveries": [delivery]}),
+        found(cursor, "rules", RuleRow, deliveries=[delivery]),
         report,
     )
     samples = _held(cursor, name, Wanted(batch=delivery, status=None), SAMPLES)
@@ -248,12 +261,12 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
         failed=sum(not one.success for one in verdicts),
         tolerated=sum(one.tolerated for one in verdicts),
         conservation=_conservation(it),
-        models=found(cursor, "models", ModelRow, values),
-        inputs=found(cursor, "inputs", InputRow, values),
-        ranges=found(cursor, "ranges", RangeRow, values),
-        files=found(cursor, "files", FileRow, values),
-        statuses=found(cursor, "statuses", StatusRow, values),
-        decided=found(cursor, "decided", DecidedRow, values | {"limit": DECISIONS}),
+        models=found(cursor, "models", ModelRow, delivery=delivery),
+        inputs=found(cursor, "inputs", InputRow, delivery=delivery, limit=LISTED),
+        ranges=found(cursor, "ranges", RangeRow, delivery=delivery, limit=LISTED),
+        files=found(cursor, "files", FileRow, delivery=delivery, limit=LISTED),
+        statuses=found(cursor, "statuses", StatusRow, delivery=delivery),
+        decided=found(cursor, "decided", DecidedRow, delivery=delivery, limit=DECISIONS),
         samples=table_of(samples, {one.reason: one.observed.columns for one in verdicts}),
         columns=columns_of(cursor, delivery),
     )
@@ -262,7 +275,7 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
 def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
     """Show the batch that broke its contract and waits: why, what was seen, and the ways on."""
     row = standing_of(cursor, name)
-    stops = found(cursor, "open_stop", StopRow, {"pipeline": name, "longest": LONGEST_REPORT})
+    stops = found(cursor, "open_stop", StopRow, pipeline=name, longest=LONGEST_REPORT)
     report = read_report(stops[0].report if stops else None)
     return render(
         "stopped.html",
@@ -277,7 +290,7 @@ def quarantine(cursor: Cursor, name: str, frame: Frame, *, wanted: Wanted) -> Pa
     """Show quarantined rows, newest batch first, by rule, batch, status and time."""
     row = standing_of(cursor, name)
     rows = _held(cursor, name, wanted, ROWS + 1)
-    rules = [one for (one,) in _plain(cursor, "reasons_of_last", {"pipeline": name})]
+    rules = reasons_of_last(cursor, name)
     columns = _columns_by_rule(cursor, name, rows)
     return render(
         "quarantine.html",
@@ -295,12 +308,19 @@ def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
 
     Raises NotThere.
     """
-    values = {"pipeline": name, "row": number, "longest": LONGEST_WHOLE, "longest_report": LONGEST_REPORT}
-    about = found(cursor, "held_row", HeldWhole, values)
+    about = found(
+        cursor,
+        "held_row",
+        HeldWhole,
+        pipeline=name,
+        row=number,
+        longest=LONGEST_WHOLE,
+        longest_report=LONGEST_REPORT,
+    )
     if not about:
         raise NotThere(f"{name} has no quarantined row {number}")
     [it] = about
-    rules = found(cursor, "rules", RuleRow, {"deliveries": [it.delivery_id]})
+    rules = found(cursor, "rules", RuleRow, deliveries=[it.delivery_id])
     by_reason = {one.reason: one for one in verdicts_of(rules, read_report(it.report))}
     content = content_of(it.row)
     return render(
@@ -328,11 +348,7 @@ def problem(frame: Frame, *, title: str, text: str, remedy: str = "") -> Page:
 
 
 def _rules(cursor: Cursor, batches: Sequence[BatchRow]) -> list[RuleRow]:
-    return found(cursor, "rules", RuleRow, {"deliveries": [one.delivery_id for one in batches]})
-
-
-def _plain(cursor: Cursor, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    return execute(cursor, "pages", name, values).fetchall()
+    return found(cursor, "rules", RuleRow, deliveries=[one.delivery_id for one in batches])
 
 
 def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:
@@ -362,9 +378,7 @@ def _pager(
     if first:
         return older, None
     newest, limit = shown.batches[-1].commit_seq, width(len(shown.lines) + shown.left_out)
-    values = {"pipeline": row.pipeline, "newest": newest, "limit": limit}
-    [(newer,)] = _plain(cursor, "newer", values)
-    return older, newer
+    return older, newer_than(cursor, row.pipeline, newest=newest, limit=limit)
 
 
 def _worst(batches: Sequence[BatchRow]) -> str:
@@ -384,19 +398,21 @@ def _conservation(it: DeliveryRow) -> Conservation:
 
 
 def _held(cursor: Cursor, name: str, wanted: Wanted, limit: int) -> list[HeldRow]:
-    values = {
-        "pipeline": name,
-        "status": wanted.status,
-        "reason": wanted.rule,
-        "delivery": wanted.batch,
-        "since": wanted.since,
-        "until": _day_after(wanted.until),
-        "before_commit": wanted.before[0],
-        "before_row": wanted.before[1],
-        "limit": limit,
-        "longest": LONGEST_ROW,
-    }
-    return found(cursor, "held_rows", HeldRow, values)
+    return found(
+        cursor,
+        "held_rows",
+        HeldRow,
+        pipeline=name,
+        status=wanted.status,
+        reason=wanted.rule,
+        delivery=wanted.batch,
+        since=wanted.since,
+        until=_day_after(wanted.until),
+        before_commit=wanted.before[0],
+        before_row=wanted.before[1],
+        limit=limit,
+        longest=LONGEST_ROW,
+    )
 
 
 def _day_after(day: dt.date | None) -> dt.date | None:
@@ -409,7 +425,6 @@ def _columns_by_rule(cursor: Cursor, name: str, rows: Sequence[HeldRow]) -> dict
     if not rows:
         return {}
     newest = rows[0].delivery_id
-    values = {"pipeline": name, "delivery": newest, "longest": LONGEST_REPORT}
-    [it] = found(cursor, "delivery", DeliveryRow, values)
-    rules = found(cursor, "rules", RuleRow, {"deliveries": [newest]})
+    [it] = found(cursor, "delivery", DeliveryRow, pipeline=name, delivery=newest, longest=LONGEST_REPORT)
+    rules = found(cursor, "rules", RuleRow, deliveries=[newest])
     return {one.reason: one.observed.columns for one in verdicts_of(rules, read_report(it.report))}

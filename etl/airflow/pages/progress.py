@@ -17,9 +17,7 @@ def progress_of(cursor: Cursor, name: str, *, before: int = LAST) -> list[Progre
 
     They are among the batches that the pipeline's other charts have.
     """
-    return found(
-        cursor, "progress", ProgressRow, {"pipeline": name, "before": before, "limit": charts.BATCHES}
-    )
+    return found(cursor, "progress", ProgressRow, pipeline=name, before=before, limit=charts.BATCHES)
 
 
 def progress_charts(old_first: Sequence[ProgressRow]) -> list[charts.Chart]:

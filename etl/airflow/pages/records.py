@@ -1,18 +1,22 @@
-"""What the statements of sql/pages.sql return, one record a row, and the transaction in which a page reads."""
+"""What the pages' statements return, one record a row, and the transaction in which a page reads."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from etl.airflow.pages.formatting import ratio
-from etl.common.database import Cursor, connect, execute, rows
+from etl.common.database import Cursor, connect, rows
+from etl.common.statements import Statements
 from etl.ledger.activity import Ran
-from etl.ledger.diagnosis import Diagnosis, Stop, diagnose
+from etl.ledger.diagnosis import Diagnosis, diagnose
 from etl.ledger.leases import SILENCE
+from etl.ledger.stops import Stop
+
+STATEMENTS = Statements(__name__)
 
 MOST_COUNTED = 20_000  # held rows of a pipeline; more are "more than"
 LONGEST_REPORT = 8_000_000  # bytes of a batch's report that a page reads
@@ -405,29 +409,46 @@ def reading(dsn: str) -> Iterator[Cursor]:
     try:
         connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
         with connection.cursor() as cursor:
-            execute(cursor, "pages", "begin")
+            STATEMENTS.execute(cursor, "begin")
             yield cursor
     finally:
         connection.close()
 
 
-def found(
-    cursor: Cursor, name: str, kind: type[Record], values: Mapping[str, Any] | None = None
-) -> list[Record]:
+def found(cursor: Cursor, name: str, kind: type[Record], /, **values: Any) -> list[Record]:
     """Return the rows of statement `name` as records."""
-    return [kind(**one) for one in rows(execute(cursor, "pages", name, values))]
+    return [kind(**one) for one in rows(STATEMENTS.execute(cursor, name, **values))]
 
 
-def older_than(cursor: Cursor, values: Mapping[str, Any], *, releases: bool) -> int | None:
+def older_than(cursor: Cursor, pipeline: str, *, before: int, limit: int, releases: bool) -> int | None:
     """Return `before` of the page after one of `limit` live batches; None where that page had them all."""
-    [(place,)] = execute(cursor, "pages", "older", {**values, "releases": releases}).fetchall()
+    STATEMENTS.execute(cursor, "older", pipeline=pipeline, before=before, limit=limit, releases=releases)
+    [(place,)] = cursor.fetchall()
     return None if place is None else int(place)
 
 
+def newer_than(cursor: Cursor, pipeline: str, *, newest: int, limit: int) -> int | None:
+    """Return `before` of the page of up to `limit` live batches that follow `newest`; None where none does."""
+    STATEMENTS.execute(cursor, "newer", pipeline=pipeline, newest=newest, limit=limit)
+    [(place,)] = cursor.fetchall()
+    return None if place is None else int(place)
+
+
+def reasons_of_last(cursor: Cursor, pipeline: str) -> list[str]:
+    """Return the rules of the pipeline's last batch, to choose from."""
+    return [reason for (reason,) in STATEMENTS.execute(cursor, "reasons_of_last", pipeline=pipeline)]
+
+
 def pipeline_names(cursor: Cursor) -> list[str]:
-    return [name for (name,) in execute(cursor, "pages", "pipelines").fetchall()]
+    return [name for (name,) in STATEMENTS.execute(cursor, "pipelines").fetchall()]
 
 
 def standings(cursor: Cursor, pipelines: Sequence[str]) -> list[PipelineRow]:
-    values = {"pipelines": list(pipelines), "most": MOST_COUNTED, "silence": SILENCE}
-    return found(cursor, "standing", PipelineRow, values)
+    return found(
+        cursor,
+        "standing",
+        PipelineRow,
+        pipelines=list(pipelines),
+        most=MOST_COUNTED,
+        silence=SILENCE,
+    )

@@ -19,13 +19,13 @@ import pyarrow as pa
 from psycopg2 import sql
 from pyiceberg.table.metadata import TableMetadata
 
-from etl.common.database import Cursor, execute, migrate, rows, transaction
+from etl.common.database import Cursor, migrate, read_one_snapshot, rows, transaction
 from etl.common.errors import NeedsPerson
 from etl.common.number_ranges import format_ranges
-from etl.common.statements import statement
+from etl.common.statements import Statements
 from etl.common.wording import pluralize
 from etl.ledger import streams
-from etl.ledger.deliveries import live_inputs
+from etl.ledger.deliveries import delivered_files, deliveries_in_force, live_inputs
 from etl.ledger.inputs import Input
 from etl.operations.audit.compare import (
     LAKE,
@@ -45,15 +45,25 @@ from etl.pipeline import Pipeline, Replace, Upsert
 from etl.runs.heartbeat import require_sink
 from etl.sinks.columns import SYSTEM_COLUMNS
 from etl.sinks.lake.marker import marker_of
-from etl.sinks.lake.references import Owner, current_files, is_of, owner_of, referenced, retained_pointers
+from etl.sinks.lake.references import (
+    Owner,
+    current_files,
+    is_of,
+    owner_of,
+    recorded_manifests,
+    referenced,
+    retained_pointers,
+)
 from etl.sinks.lake.s3 import s3_client, stored
 from etl.sinks.lake.schema import arrow_schema
 from etl.sinks.lake.table import Lake, LakeTable
-from etl.sinks.warehouse.table import postgres_type
+from etl.sinks.warehouse.table import column_types, postgres_type
 from etl.sources import evidence
 
 if TYPE_CHECKING:
     from etl.runs.workspace import Workspace
+
+STATEMENTS = Statements(__name__)
 
 SHOWN = 20  # of a kind, in the lines for people
 
@@ -151,14 +161,13 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
     migrate(dsn)
     tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
     with transaction(dsn) as cursor:
-        execute(cursor, "audit", "one_snapshot")
+        read_one_snapshot(cursor)
         _keep_table(cursor, pipeline)
         require_sink(cursor, pipeline)
-        execute(cursor, "audit", "no_time_limits")
+        STATEMENTS.execute(cursor, "no_time_limits")
         said = _delivered(cursor, pipeline, *tables)
         retained = retained_pointers(cursor, pipeline.name, tables, workspace.settings.backup_horizon)
-        execute(cursor, "sweep", "manifests", {"pipeline": pipeline.name})
-        manifests = {uri for (uri,) in cursor.fetchall()}
+        manifests = recorded_manifests(cursor, pipeline.name)
         listed = _listed(lake, tables)
         with _whole(pipeline):
             snapshots = [current_files(*both) for both in zip(tables, said.metadata, strict=True)]
@@ -194,17 +203,16 @@ def _keep_table(cursor: Cursor, pipeline: Pipeline) -> None:
     target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
     cursor.execute("SAVEPOINT keep_table")
     try:
-        cursor.execute(statement("audit", "keep_table", target=target))
+        STATEMENTS.execute(cursor, "keep_table", target=target)
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.InvalidSchemaName):
         cursor.execute("ROLLBACK TO SAVEPOINT keep_table")
 
 
 def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: LakeTable) -> _Delivered:
-    values = {"pipeline": pipeline.name}
-    deliveries = rows(execute(cursor, "audit", "deliveries", values))
+    deliveries = deliveries_in_force(cursor, pipeline.name)
     current = deliveries[-1:] if isinstance(pipeline.sink, Replace) else deliveries
     numbers = {one["delivery_id"] for one in current}
-    files = rows(execute(cursor, "audit", "delivered_files", values))
+    files = delivered_files(cursor, pipeline.name)
     pointers = data.pointer(cursor), quarantine.pointer(cursor)
     with _whole(pipeline):
         loaded = [
@@ -288,8 +296,7 @@ def _recount_table(
     """Recount the table; return the recount, and what of the table's columns makes one impossible."""
     target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
     found = Recount(names=[*columns.names, "_beyond"])
-    execute(cursor, "warehouse", "table_columns", {"table": target.as_string(cursor)})
-    present = {column["name"]: column["type"] for column in rows(cursor)}
+    present = column_types(cursor, target.as_string(cursor))
     wanted = {f.name: postgres_type(f.type) for f in columns}
     wanted |= dict(zip(SYSTEM_COLUMNS, ("uuid", "bigint", "bigint"), strict=True))
     problems = [
@@ -360,7 +367,7 @@ def _orphans(
     tables: Sequence[LakeTable],
     pointers: Sequence[Sequence[str]],
     listed: Mapping[str, int],
-    known: set[str],
+    known: frozenset[str],
     *,
     seen: int,
 ) -> list[Orphan]:
@@ -374,7 +381,7 @@ def _orphans(
     left = {uri: owner_of(uri) for uri in listed if uri not in needed}
     numbers = [owner.delivery_id for owner in left.values() if owner]
     with transaction(dsn) as cursor:
-        execute(cursor, "audit", "attempts", {"deliveries": numbers, "seen": seen})
+        STATEMENTS.execute(cursor, "attempts", deliveries=numbers, seen=seen)
         attempts = {one["delivery_id"]: one for one in rows(cursor)}
 
     def orphan(uri: str, owner: Owner | None) -> Orphan:

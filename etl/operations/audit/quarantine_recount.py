@@ -10,12 +10,14 @@ import pyarrow.parquet as pq
 from psycopg2 import sql
 
 from etl.common.database import Cursor
-from etl.common.statements import statement
+from etl.common.statements import Statements
 from etl.operations.audit.recount import BATCH_ROWS, Recount, Unreadable, fill_and_cast, read_all
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.sinks.lake.table import Lake
 from etl.sinks.warehouse.copy_out import copy_rows
 from etl.sinks.warehouse.staging import quarantine_wire
+
+STATEMENTS = Statements(__name__)
 
 TEXTS = ["reasons", "source_path", "raw", "row"]
 _SEPARATOR = "\x1f"  # between the reasons of a row
@@ -26,11 +28,8 @@ def recount_held_table(cursor: Cursor, pipeline: str) -> Recount:
     found = Recount(names=TEXTS)
     reasons = sql.SQL("array_to_string(reasons, {})").format(sql.Literal(_SEPARATOR))
     others = [sql.Identifier(name) for name in (*TEXTS[1:], "stream_id", "batch_id", "delivery_id")]
-    command = statement(
-        "audit",
-        "copy_quarantine",
-        columns=sql.SQL(", ").join([reasons, *others]),
-        pipeline=sql.Literal(pipeline),
+    command = STATEMENTS.compose(
+        "copy_quarantine", columns=sql.SQL(", ").join([reasons, *others]), pipeline=sql.Literal(pipeline)
     )
     wanted = pa.schema([*(pa.field(name, pa.string()) for name in TEXTS), *IDENTITY])
     copy_rows(cursor, command, wanted, found.add)

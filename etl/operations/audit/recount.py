@@ -18,11 +18,13 @@ import pyarrow.parquet as pq
 from psycopg2 import sql
 
 from etl.common.database import Cursor
-from etl.common.statements import statement
+from etl.common.statements import Statements
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.sinks.lake.table import Lake
-from etl.sinks.warehouse.copy_out import Take, copy_rows, exact, form_of
+from etl.sinks.warehouse.copy_out import Take, copy_rows, exact
+
+STATEMENTS = Statements(__name__)
 
 T = TypeVar("T")
 
@@ -159,17 +161,23 @@ def fill_and_cast(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([column(f.name, f.type) for f in wanted], names=wanted.names)
 
 
+def _beyond(field: pa.Field) -> sql.Composed | None:
+    """Return the condition that a value of the column has no place in its Arrow type; None where each has one."""
+    column = sql.Identifier(field.name)
+    if pa.types.is_decimal(field.type):
+        return STATEMENTS.compose("beyond_decimal", column=column)
+    if pa.types.is_date(field.type):
+        return STATEMENTS.compose("beyond_date", column=column)
+    if pa.types.is_timestamp(field.type):
+        return STATEMENTS.compose("beyond_timestamp", column=column)
+    return None
+
+
 def table_rows(cursor: Cursor, target: sql.Identifier, columns: pa.Schema, take: Take) -> None:
     """Pass every row of the table on: `columns`, whether a value is beyond Arrow, and the identity."""
     fields = [*columns, *IDENTITY]
-    beyond = [
-        sql.SQL("coalesce({}, false)").format(
-            statement("audit", f"beyond_{form_of(f.type)}", column=sql.Identifier(f.name))
-        )
-        for f in columns
-        if form_of(f.type) in ("decimal", "date", "timestamp")
-    ]
+    beyond = [sql.SQL("coalesce({}, false)").format(one) for one in map(_beyond, columns) if one is not None]
     flag = sql.SQL("nullif({}, false)").format(sql.SQL(" OR ").join(beyond) if beyond else sql.SQL("false"))
     wanted = pa.schema([*fields, pa.field(BEYOND, pa.bool_())])
-    command = statement("audit", "copy_table", columns=exact(fields) + sql.SQL(", ") + flag, target=target)
+    command = STATEMENTS.compose("copy_table", columns=exact(fields) + sql.SQL(", ") + flag, target=target)
     copy_rows(cursor, command, wanted, take)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import uuid
 
-from etl.common.database import execute, migrate, rows, transaction
+from etl.common.database import migrate, transaction
 from etl.common.errors import SetupError
-from etl.ledger import streams
-from etl.ledger.diagnosis import Stop
-from etl.ledger.stops import STATE_STOP
+from etl.ledger import stops, streams
+from etl.ledger.stops import STATE_STOP, Stop
 from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command
 from etl.runs.workspace import Workspace
@@ -40,17 +39,14 @@ def record_decision(
     with transaction(workspace.services.postgres) as cursor:
         known = streams.current_stream(cursor, pipeline.name)
         stream_id = stream or (known.stream_id if known else None)
-        values = {"pipeline": pipeline.name, "stream": stream_id, "batch": batch}
-        values |= {"decision": action, "who": who, "why": why}
-        found = execute(cursor, "ledger", "decide", values).fetchone()
-        if found is None:
-            open_stops = rows(execute(cursor, "ledger", "open_stops", values))
-            ids = ", ".join(str(stop["batch_id"]) for stop in open_stops) or "none"
+        decided = stops.decide(cursor, pipeline.name, stream_id, batch, action, who=who, why=why)
+        if decided is None:
+            ids = ", ".join(str(stop.batch_id) for stop in stops.open_stops(cursor, pipeline.name)) or "none"
             raise SetupError(
                 f"Batch {batch} of stream {stream_id} of {pipeline.name} is not stopped; stopped are: {ids}",
                 remedy=f"`sluice status {pipeline.name}` shows what it waits for",
             )
-        if STATE_STOP in found[0]:
+        if STATE_STOP in decided.stops:
             raise SetupError(
                 f"Batch {batch} of {pipeline.name} can't be delivered without what is missing of its files: {STATE_STOP}",
                 remedy=f"put whole files in their place, then `sluice recover {pipeline.name}` and"
@@ -59,12 +55,11 @@ def record_decision(
     will = "its failing rows are delivered" if action == "accept" else "its failing rows are held"
     if action == "quarantine-all":
         will += ", or all of its rows where a rule about the whole table failed"
-    stop = Stop(batch_id=batch, stops=found[0], decision=action)
+    stop = Stop(batch_id=batch, stops=decided.stops, decision=action)
     if stop.unreadable:
         will += "; what can be read of its files is delivered, and the rest held, one row for each file"
-    stops, before, by = "; ".join(found[0]), found[1], found[2]
-    instead = f", which takes the place of {before} by {by}" if before else ""
-    return f"batch {batch} ({stops}): {will}{instead}\nnext: `sluice run {pipeline.name}`"
+    instead = f", which takes the place of {decided.before} by {decided.by}" if decided.before else ""
+    return f"batch {batch} ({'; '.join(decided.stops)}): {will}{instead}\nnext: `sluice run {pipeline.name}`"
 
 
 def is_uuid(text: str) -> bool:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 
 from psycopg2.extensions import parse_dsn
 
-from etl.common.database import connect, execute, lacks_rights, require_version
+from etl.common.database import connect, lacks_rights, require_version
 from etl.common.errors import ServiceAway, SluiceError
 from etl.common.settings import Settings, load_settings
-from etl.common.statements import SQL_FOLDER
+from etl.common.statements import SQL_FOLDER, Statements
 from etl.pipeline import load_pipelines, loadable
 from etl.services import java
 
 if TYPE_CHECKING:
     from etl.runs.workspace import Workspace
+
+STATEMENTS = Statements(__name__)
 
 ANSWERS_WITHIN = 5  # seconds, of one broker
 
@@ -119,9 +121,7 @@ def _postgres(workspace: Workspace) -> str:
         require_version(cursor)  # before a session's own settings, of which older servers lack some
         cursor.execute("SELECT current_setting('server_version'), current_user")
         version, user = cursor.fetchone() or ("?", "?")
-        missing = [
-            name for (name,) in execute(cursor, "doctor", "closed_schemas", {"schemas": sorted(schemas)})
-        ]
+        missing = [name for (name,) in STATEMENTS.execute(cursor, "closed_schemas", schemas=sorted(schemas))]
     if missing:
         raise lacks_rights(f"{version}, as {user}, who may not create tables in {', '.join(missing)}")
     return f"{version}, as {user}, who may create tables in {', '.join(sorted(schemas))}"

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from etl.common.database import Cursor, execute, migrate, row, rows, transaction
+from etl.common.database import Cursor, migrate, row, transaction
+from etl.common.statements import Statements
 from etl.ledger import activity, streams
 from etl.ledger.activity import BatchProgress, Ended, Run, Running
-from etl.ledger.diagnosis import Diagnosis, Stop, diagnose
+from etl.ledger.diagnosis import Diagnosis, diagnose
+from etl.ledger.stops import open_stops
 from etl.pipeline import Pipeline, load_pipeline, loadable
 from etl.pipeline.replayability import promise, run_command
 from etl.runs.workspace import Workspace
+
+STATEMENTS = Statements(__name__)
 
 BATCHES = 10  # of a pipeline that is looked at by itself
 
@@ -67,7 +71,7 @@ def states(workspace: Workspace, name: str | None) -> list[State]:
 
 def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
     name = pipeline.name
-    totals = row(execute(cursor, "ledger", "totals", {"pipeline": name})) or {}
+    totals = row(STATEMENTS.execute(cursor, "totals", pipeline=name)) or {}
     known = streams.current_stream(cursor, name)
     now, ended = activity.running(cursor, name), activity.last_ended(cursor, name)
     found = _what(cursor, pipeline, now, ended)
@@ -94,15 +98,12 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
 def _what(cursor: Cursor, pipeline: Pipeline, now: Sequence[Running], ended: Ended | None) -> Diagnosis:
     name = pipeline.name
     holders = {one.alive: f"{one.host}/{one.pid}" for one in now if one.kind == "stream"}
-    stops = rows(execute(cursor, "ledger", "open_stops", {"pipeline": name}))
-    stop = stops[-1] if stops else None
+    stops = open_stops(cursor, name)
     return diagnose(
         name,
         holder=holders.get(True),
         silent=holders.get(False),
-        stop=Stop(batch_id=stop["batch_id"], stops=stop["stops"], decision=stop["decision"])
-        if stop
-        else None,
+        stop=stops[-1] if stops else None,
         outcome=ended.outcome if ended else None,
         anew=None if pipeline.replayable else run_command(pipeline),
     )

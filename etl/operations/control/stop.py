@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from etl.common.database import execute, migrate, row, transaction
+from etl.common.database import migrate, row, transaction
 from etl.common.errors import Busy
+from etl.common.statements import Statements
 from etl.ledger import leases
+
+STATEMENTS = Statements(__name__)
 
 LOOK_SECONDS = 0.5
 DIED = "died"
@@ -33,7 +36,7 @@ def stop(
     """
     migrate(dsn)
     with transaction(dsn) as cursor:
-        found = row(execute(cursor, "ledger", "ask_to_stop", {"pipeline": pipeline, "who": who}))
+        found = row(STATEMENTS.execute(cursor, "ask_to_stop", pipeline=pipeline, who=who))
     if found is None:
         return None
     asked(found["holder"])
@@ -52,7 +55,7 @@ def stop(
 def _outcome(dsn: str, run_id: str, holder: str) -> str | None:
     """Return how the run ended, None while it lives."""
     with transaction(dsn) as cursor:
-        found = row(execute(cursor, "ledger", "run_ended", {"run": run_id, "silence": leases.SILENCE}))
+        found = row(STATEMENTS.execute(cursor, "run_ended", run=run_id, silence=leases.SILENCE))
     assert found is not None
     if found["outcome"] is not None and not found["holds"]:
         return str(found["outcome"])

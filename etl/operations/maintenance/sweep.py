@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from etl.common.database import Cursor, execute, migrate, rows, transaction
+from etl.common.database import Cursor, migrate, rows, transaction
 from etl.common.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
+from etl.common.statements import Statements
 from etl.common.wording import pluralize
 from etl.ledger import deliveries, leases, pipelines, streams
-from etl.ledger.diagnosis import Stop
 from etl.ledger.pointers import CATALOG
+from etl.ledger.stops import open_stops
 from etl.pipeline import Pipeline, Replace
 from etl.pipeline.replayability import run_command
 from etl.runs.live_streams import went_back
 from etl.runs.preflight import mismatch
 from etl.sinks.lake import marker
-from etl.sinks.lake.references import is_of, owner_of, referenced, retained_pointers
+from etl.sinks.lake.references import is_of, owner_of, recorded_manifests, referenced, retained_pointers
 from etl.sinks.lake.s3 import Stored, Upload, bucket_of, s3_client, stored, translated, unfinished
 from etl.sinks.lake.table import Lake, LakeTable
 from etl.sinks.warehouse.table import drop_staging_left, staging_left
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from etl.runs.workspace import Workspace
+
+STATEMENTS = Statements(__name__)
 
 
 AT_ONCE = 1000  # objects in one request
@@ -141,11 +144,11 @@ def _forget_progress(dsn: str, pipeline: Pipeline, horizon: dt.timedelta, *, dry
 
     Only those older than the horizon are taken. Of the current stream, the run keeps the newest.
     """
-    values = {"pipeline": pipeline.name, "horizon": horizon}
     with transaction(dsn) as cursor:
-        [(count,)] = execute(cursor, "watch", "of_earlier_streams", values).fetchall()
+        STATEMENTS.execute(cursor, "of_earlier_streams", pipeline=pipeline.name, horizon=horizon)
+        [(count,)] = cursor.fetchall()
         if not dry_run:
-            execute(cursor, "watch", "forget_earlier_streams", values)
+            STATEMENTS.execute(cursor, "forget_earlier_streams", pipeline=pipeline.name, horizon=horizon)
     return int(count)
 
 
@@ -153,12 +156,12 @@ def _forget(dsn: str, pipeline: Pipeline, retention: dt.timedelta | None, *, dry
     """Take out reports and sketches older than `retention`, unless `dry_run`; return how many deliveries had them."""
     if retention is None:
         return 0
-    values = {"pipeline": pipeline.name, "retention": retention}
     with transaction(dsn) as cursor:
-        [(count,)] = execute(cursor, "sweep", "old_reports", values).fetchall()
+        STATEMENTS.execute(cursor, "old_reports", pipeline=pipeline.name, retention=retention)
+        [(count,)] = cursor.fetchall()
         if not dry_run:
-            execute(cursor, "sweep", "forget_reports", values)
-            execute(cursor, "sweep", "forget_sketches", values)
+            STATEMENTS.execute(cursor, "forget_reports", pipeline=pipeline.name, retention=retention)
+            STATEMENTS.execute(cursor, "forget_sketches", pipeline=pipeline.name, retention=retention)
     return int(count)
 
 
@@ -225,23 +228,24 @@ def _decide(
     _refuse(cursor, pipeline, tables, check)
     owners = [owner_of(uri) for uri in (*(one.uri for one in candidates), *(one.uri for one in uploads))]
     numbers = {owner.delivery_id for owner in owners if owner}
-    values = {"pipeline": pipeline.name, "horizon": horizon, "deliveries": sorted(numbers)}
-    attempts = {one["delivery_id"]: one for one in rows(execute(cursor, "sweep", "attempts", values))}
+    STATEMENTS.execute(
+        cursor, "attempts", pipeline=pipeline.name, horizon=horizon, deliveries=sorted(numbers)
+    )
+    attempts = {one["delivery_id"]: one for one in rows(cursor)}
     return _Decided(
         attempts=attempts,
         pointers=retained_pointers(cursor, pipeline.name, tables, horizon),
         current=[table.pointer(cursor) for table in tables],
-        manifests=frozenset(uri for (uri,) in execute(cursor, "sweep", "manifests", values).fetchall()),
+        manifests=recorded_manifests(cursor, pipeline.name),
         staging=staging_left(cursor, pipeline.name),
     )
 
 
 def _refuse(cursor: Cursor, pipeline: Pipeline, tables: Sequence[LakeTable], check: Check | None) -> None:
     name = pipeline.name
-    if stops := rows(execute(cursor, "ledger", "open_stops", {"pipeline": name})):
-        batches = ", ".join(str(stop["batch_id"]) for stop in stops)
-        first = Stop(batch_id=stops[0]["batch_id"], stops=stops[0]["stops"], decision=None)
-        decide = f"`{first.next(name)}`, then " if pipeline.replayable else ""
+    if stops := open_stops(cursor, name):
+        batches = ", ".join(str(stop.batch_id) for stop in stops)
+        decide = f"`{stops[0].next(name)}`, then " if pipeline.replayable else ""
         raise NeedsPerson(
             f"Pipeline {name} is stopped at batch {batches}; nothing is swept while a stop is open",
             remedy=f"{decide}`{run_command(pipeline)}`",
@@ -250,8 +254,8 @@ def _refuse(cursor: Cursor, pipeline: Pipeline, tables: Sequence[LakeTable], che
         raise problem
     data, quarantine = (f"{table.location}/" for table in tables)
     names = tuple((table.namespace, table.name) for table in tables)
-    values = {"catalog": CATALOG, "tables": names, "data": data, "quarantine": quarantine}
-    if others := [table for (table,) in execute(cursor, "sweep", "neighbours", values).fetchall()]:
+    STATEMENTS.execute(cursor, "neighbours", catalog=CATALOG, tables=names, data=data, quarantine=quarantine)
+    if others := [table for (table,) in cursor.fetchall()]:
         raise SetupError(
             f"The objects of pipeline {name} share their folder with the Iceberg tables {', '.join(others)}",
             remedy="give each pipeline's table a name of its own",
@@ -306,7 +310,7 @@ def _live(dsn: str, pipeline: Pipeline, uris: Sequence[str]) -> set[str]:
     with transaction(dsn) as cursor:
         last = deliveries.last_delivery(cursor, pipeline.name)
         for some in _parts(uris):
-            execute(cursor, "sweep", "delivered_paths", {"pipeline": pipeline.name, "paths": some})
+            STATEMENTS.execute(cursor, "delivered_paths", pipeline=pipeline.name, paths=some)
             for path, kind, delivery in cursor.fetchall():
                 if kind == "quarantine" or not isinstance(pipeline.sink, Replace) or delivery == last:
                     live.add(path)

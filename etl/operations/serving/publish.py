@@ -13,13 +13,17 @@ from contextlib import contextmanager, nullcontext
 import psycopg2
 from psycopg2 import sql
 
-from etl.common.database import TIMEOUTS, Cursor, ensure_schema, execute, migrate, transaction
+from etl.common.database import TIMEOUTS, Cursor, ensure_schema, migrate, transaction
 from etl.common.errors import Busy, SetupError
+from etl.common.statements import Statements
 from etl.ledger import deliveries, pipelines
+from etl.ledger.pointers import CATALOG
 from etl.pipeline import Pipeline
 from etl.runs.heartbeat import require_sink
 from etl.sinks.lake.table import LakeTable
 from etl.sinks.warehouse.views import Name, drop_view, make_view, relation_kind, way_out
+
+STATEMENTS = Statements(__name__)
 
 
 def publish(
@@ -32,7 +36,7 @@ def publish(
     """
     migrate(dsn)
     with _not_waited_for(name), transaction(dsn) as cursor:
-        execute(cursor, "published", "keep_others_out")
+        STATEMENTS.execute(cursor, "keep_others_out")
         before = pipeline_of(cursor, name)
         for one in sorted({pipeline.name, before or pipeline.name}):  # no commit of either comes between
             pipelines.lock(cursor, one)
@@ -47,8 +51,17 @@ def publish(
         elif not incomplete:
             _require_all_read(cursor, pipeline.name, before, name)
         ensure_schema(cursor, name.schema)
-        execute(cursor, "published", "give", {**name.row, "pipeline": pipeline.name, "who": who})
-        execute(cursor, "published", "give_pointer", {**name.row, "location": location})
+        STATEMENTS.execute(
+            cursor, "give", schema=name.schema, name=name.name, pipeline=pipeline.name, who=who
+        )
+        STATEMENTS.execute(
+            cursor,
+            "give_pointer",
+            catalog=CATALOG,
+            schema=name.schema,
+            name=name.name,
+            location=location,
+        )
         with nullcontext() if before is None else way_out(name):
             make_view(cursor, name, sql.Identifier(pipeline.table_schema, pipeline.table_name))
     return before
@@ -61,13 +74,13 @@ def withdraw(dsn: str, pipeline: str, name: Name) -> None:
     """
     migrate(dsn)
     with _not_waited_for(name), transaction(dsn) as cursor:
-        execute(cursor, "published", "keep_others_out")
+        STATEMENTS.execute(cursor, "keep_others_out")
         pipelines.lock(cursor, pipeline)
         if (seen := pipeline_of(cursor, name)) != pipeline:
             whose = f"shows the rows of {seen}" if seen else "is not published"
             raise SetupError(f"{name} {whose}", remedy="`SELECT * FROM sluice.published` lists all names")
-        execute(cursor, "published", "take", name.row)
-        execute(cursor, "published", "take_pointer", name.row)
+        STATEMENTS.execute(cursor, "take", schema=name.schema, name=name.name)
+        STATEMENTS.execute(cursor, "take_pointer", catalog=CATALOG, schema=name.schema, name=name.name)
         if relation_kind(cursor, name) == "v":
             with way_out(name):
                 drop_view(cursor, name)
@@ -91,12 +104,13 @@ def _not_waited_for(name: Name) -> Iterator[None]:
 
 def pipeline_of(cursor: Cursor, name: Name) -> str | None:
     """Name the pipeline whose rows are seen under the name; None if it is not published."""
-    found = execute(cursor, "published", "pipeline_of", name.row).fetchone()
+    found = STATEMENTS.execute(cursor, "pipeline_of", schema=name.schema, name=name.name).fetchone()
     return None if found is None else str(found[0])
 
 
 def _refuse_taken(cursor: Cursor, name: Name) -> None:
-    if taken := [what for (what,) in execute(cursor, "published", "taken", name.row).fetchall()]:
+    STATEMENTS.execute(cursor, "taken", catalog=CATALOG, schema=name.schema, name=name.name)
+    if taken := [what for (what,) in cursor.fetchall()]:
         raise SetupError(
             f"{name} is {' and '.join(taken)} already, and was not published by Sluice",
             remedy="publish under another name, or drop what has this one",
@@ -108,8 +122,8 @@ def _require_all_read(cursor: Cursor, pipeline: str, before: str, name: Name) ->
 
     Nothing is asked where the two have no file and no partition in common: they read other sources.
     """
-    values = {"pipeline": pipeline, "before": before}
-    [(unread, all_of_them, example, common)] = execute(cursor, "published", "unread", values)
+    STATEMENTS.execute(cursor, "unread", pipeline=pipeline, before=before)
+    [(unread, all_of_them, example, common)] = cursor.fetchall()
     if unread and common:
         raise SetupError(
             f"{pipeline} has not read {unread:,} of the {all_of_them:,} files and partitions that {before} has delivered,"

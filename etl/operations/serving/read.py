@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg2.extensions import parse_dsn
 
-from etl.common.database import Cursor, execute, migrate, rows, transaction
+from etl.common.database import Cursor, migrate, read_one_snapshot, transaction
 from etl.common.errors import LedgerBehind, SetupError
 from etl.common.settings import Settings
+from etl.common.statements import Statements
 from etl.ledger import streams
+from etl.ledger.deliveries import delivered_files, deliveries_in_force
 from etl.pipeline import Pipeline, Replace, load_pipeline
 from etl.sinks.lake.catalog import catalog_uri
 from etl.spark.frames import parquet
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
     from etl.runs.workspace import Workspace
+
+STATEMENTS = Statements(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +90,9 @@ def moment(workspace: Workspace, pipeline: Pipeline) -> CommittedState:
     dsn = workspace.services.postgres
     migrate(dsn)
     with transaction(dsn) as cursor:
-        execute(cursor, "audit", "one_snapshot")
-        deliveries = rows(execute(cursor, "audit", "deliveries", {"pipeline": pipeline.name}))
-        replaced = dict(execute(cursor, "audit", "replaced", {"pipeline": pipeline.name}).fetchall())
+        read_one_snapshot(cursor)
+        deliveries = deliveries_in_force(cursor, pipeline.name)
+        replaced = dict(STATEMENTS.execute(cursor, "replaced", pipeline=pipeline.name).fetchall())
         if isinstance(pipeline.sink, Replace):
             earlier, deliveries = deliveries[:-1], deliveries[-1:]
             replaced |= {one["delivery_id"]: deliveries[0]["delivery_id"] for one in earlier}
@@ -119,8 +123,8 @@ def delivered(
     dsn = workspace.services.postgres
     migrate(dsn)
     with transaction(dsn) as cursor:
-        execute(cursor, "audit", "one_snapshot")
-        found = execute(cursor, "audit", "newest_commit", {"pipeline": pipeline.name}).fetchone()
+        read_one_snapshot(cursor)
+        found = STATEMENTS.execute(cursor, "newest_commit", pipeline=pipeline.name).fetchone()
         newest = int(found[0]) if found else 0
         if newest < max(after, to or 0):
             raise LedgerBehind(
@@ -129,9 +133,10 @@ def delivered(
                 remedy="make what was made of this pipeline anew, from `after=0` on",
             )
         to = newest if to is None else to
-        span = {"pipeline": pipeline.name, "after": after, "to": to}
-        new = execute(cursor, "audit", "delivered_between", span).fetchall()
-        old = execute(cursor, "audit", "replaced_between", span).fetchall()
+        STATEMENTS.execute(cursor, "delivered_between", pipeline=pipeline.name, after=after, to=to)
+        new = cursor.fetchall()
+        STATEMENTS.execute(cursor, "replaced_between", pipeline=pipeline.name, after=after, to=to)
+        old = cursor.fetchall()
     return Delivered(after=after, to=to, deliveries=[one for (one,) in new], replaced=[one for (one,) in old])
 
 
@@ -145,7 +150,7 @@ def _files(cursor: Cursor, pipeline: Pipeline, deliveries: Collection[int]) -> l
             rows=one["rows"],
             bytes=one["bytes"],
         )
-        for one in rows(execute(cursor, "audit", "delivered_files", {"pipeline": pipeline.name}))
+        for one in delivered_files(cursor, pipeline.name)
         if one["kind"] == "data" and one["delivery_id"] in deliveries
     ]
 

@@ -8,7 +8,6 @@ pages have no script, load nothing from anywhere, and forbid both.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import execute, row, rows, transaction
+from etl.common.database import transaction
 from etl.common.errors import SetupError
-from etl.operations.suites.stored_batches import LAST, StoredBatch, stored_batches
+from etl.ledger.deliveries import inputs_of
+from etl.operations.suites.stored_batches import LAST, StoredBatch, report_of, stored_batches
 from etl.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -118,14 +118,11 @@ def history(workspace: Workspace, pipeline: Pipeline, *, last: int = LAST) -> li
     dsn, name = workspace.services.postgres, pipeline.suite or pipeline.name
     found = []
     for batch in stored_batches(dsn, pipeline, last):
-        values = {"delivery": batch.delivery_id}
         with transaction(dsn) as cursor:
-            report = row(execute(cursor, "stored", "report", values))
-            inputs = [one["path"] for one in rows(execute(cursor, "ledger", "inputs_of_delivery", values))]
+            report = report_of(cursor, batch)
+            inputs = [one.path for one in inputs_of(cursor, batch.delivery_id)]
         if report is not None:
-            found.append(
-                DocsPage(batch=batch, suite=name, report=json.loads(report["report"]), inputs=inputs)
-            )
+            found.append(DocsPage(batch=batch, suite=name, report=report, inputs=inputs))
     return found
 
 

@@ -11,15 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import execute, migrate, row, rows, transaction
+from etl.common.database import Cursor, migrate, rows, transaction
 from etl.common.errors import SetupError
 from etl.common.record_columns import RAW, REASONS
+from etl.common.statements import Statements
 from etl.pipeline import Pipeline, Replace
 from etl.spark.frames import parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+STATEMENTS = Statements(__name__)
 
 
 LAST = 20  # batches, unless told
@@ -69,7 +72,7 @@ def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[Store
     if isinstance(pipeline.sink, Replace):
         last = 1
     with transaction(dsn) as cursor:
-        found = rows(execute(cursor, "stored", "batches", {"pipeline": pipeline.name, "last": last}))
+        found = rows(STATEMENTS.execute(cursor, "batches", pipeline=pipeline.name, last=last))
     if not found:
         raise SetupError(
             f"Pipeline {pipeline.name} has no delivered batch yet", remedy=f"`sluice run {pipeline.name}`"
@@ -80,11 +83,18 @@ def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[Store
 def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:
     """Return the verdict that the batch was delivered with, in the order of its suite."""
     with transaction(dsn) as cursor:
-        rules = rows(execute(cursor, "stored", "rules", {"delivery": batch.delivery_id}))
-        report = row(execute(cursor, "stored", "report", {"delivery": batch.delivery_id}))
-    results = json.loads(report["report"])["results"] if report else []
+        rules = rows(STATEMENTS.execute(cursor, "rules", delivery=batch.delivery_id))
+        report = report_of(cursor, batch)
+    results = report["results"] if report else []
     kwargs = dict(enumerate(declared_kwargs(result["expectation_config"]) for result in results))
     return [SaidOfRule(kwargs=kwargs.get(rule.pop("number")), **rule) for rule in rules]
+
+
+def report_of(cursor: Cursor, batch: StoredBatch) -> dict[str, Any] | None:
+    """Return the whole report that the batch was delivered with; None where it is no longer kept."""
+    found = STATEMENTS.execute(cursor, "report", delivery=batch.delivery_id).fetchone()
+    report: dict[str, Any] | None = None if found is None else json.loads(found[0])
+    return report
 
 
 def stored_rows(spark: SparkSession, batch: StoredBatch, schema: StructType) -> DataFrame:

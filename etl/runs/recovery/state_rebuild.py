@@ -200,7 +200,7 @@ def _run_again(
     checkpoints, stream_id = workspace.checkpoints(pipeline), str(uuid.uuid4())
     checkpoint, first = checkpoints.of(stream_id), len(batches)
     with transaction(workspace.services.postgres) as cursor:
-        deliveries.know_stream(
+        streams.know_stream(
             cursor, pipeline.name, stream_id, checkpoint=checkpoint.uri, first_batch=first, state=state
         )
     checkpoint.create(stream_id)

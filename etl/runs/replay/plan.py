@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from etl.common.database import Cursor, execute, migrate, rows, transaction
+from etl.common.database import Cursor, migrate, rows, transaction
 from etl.common.errors import SetupError
 from etl.common.number_ranges import NumberRange, format_ranges
+from etl.common.statements import Statements
 from etl.common.wording import pluralize
 from etl.delivery.correction import Correction
 from etl.delivery.stage import UNREADABLE_RAW
 from etl.ledger import streams
-from etl.ledger.deliveries import last_delivery, live_inputs
+from etl.ledger.deliveries import last_delivery, live_inputs, origins
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range, joined, ranges_of
 from etl.pipeline import Pipeline, Replace, Upsert
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl.runs.workspace import Workspace
+
+STATEMENTS = Statements(__name__)
 
 Releases = Literal["keep", "drop"]
 KINDS = ("data", "quarantine")
@@ -196,16 +199,15 @@ def plan(
     within = _within(workspace, pipeline, chosen)
     with transaction(dsn) as cursor:
         numbers = _numbers(cursor, pipeline, chosen, within)
-        deliveries = rows(execute(cursor, "replay", "in_force", {"deliveries": numbers}))
-        values: dict[str, Any] = {"deliveries": [one["delivery_id"] for one in deliveries]}
-        releases = rows(execute(cursor, "replay", "releases", values))
-        recorded = [Input(**one) for one in rows(execute(cursor, "replay", "inputs", values))]
-        unread = frozenset(
-            execute(cursor, "replay", "unread", {**values, "prefix": UNREADABLE_RAW}).fetchall()
-        )
-        ranges = joined(ranges_of(cursor, values["deliveries"]))
-        values["deliveries"] += [one["delivery_id"] for one in releases]
-        files = execute(cursor, "replay", "files", values).fetchall()
+        deliveries = rows(STATEMENTS.execute(cursor, "in_force", deliveries=numbers))
+        replaced = [one["delivery_id"] for one in deliveries]
+        releases = rows(STATEMENTS.execute(cursor, "releases", deliveries=replaced))
+        recorded = [Input(**one) for one in rows(STATEMENTS.execute(cursor, "inputs", deliveries=replaced))]
+        STATEMENTS.execute(cursor, "unread", deliveries=replaced, prefix=UNREADABLE_RAW)
+        unread = frozenset(cursor.fetchall())
+        ranges = joined(ranges_of(cursor, replaced))
+        released = [one["delivery_id"] for one in releases]
+        files = STATEMENTS.execute(cursor, "files", deliveries=[*replaced, *released]).fetchall()
         newest = last_delivery(cursor, pipeline.name)
         loads = chosen.interval is not None and pipeline.start is not None
         live = {one.path for one in live_inputs(cursor, pipeline.name)} if loads else frozenset()
@@ -291,11 +293,10 @@ def _numbers(
     newest = last_delivery(cursor, pipeline.name)
     if newest is None:
         return []
-    values: dict[str, Any] = {"pipeline": pipeline.name, "runs": list(chosen.runs)}
-    values["first"], values["last"] = chosen.batches or chosen.interval or (None, None)
     if chosen.deliveries:
-        values["firsts"], values["lasts"] = map(list, zip(*chosen.deliveries, strict=True))
-        if not execute(cursor, "replay", "by_deliveries", values).rowcount:
+        firsts, lasts = map(list, zip(*chosen.deliveries, strict=True))
+        STATEMENTS.execute(cursor, "by_deliveries", pipeline=pipeline.name, firsts=firsts, lasts=lasts)
+        if not cursor.rowcount:
             raise SetupError(
                 f"Pipeline {pipeline.name} has none of {chosen.words()} to be replayed",
                 remedy=f"`sluice status {pipeline.name} --json` lists its last ones, `SELECT delivery_id FROM"
@@ -303,22 +304,24 @@ def _numbers(
             )
     elif chosen.batches:
         known = streams.current_stream(cursor, pipeline.name)
-        values["stream"] = chosen.stream or (known.stream_id if known else None)
-        execute(cursor, "replay", "by_batches", values)
+        stream = chosen.stream or (known.stream_id if known else None)
+        first, last = chosen.batches
+        STATEMENTS.execute(
+            cursor, "by_batches", pipeline=pipeline.name, stream=stream, first=first, last=last
+        )
     elif within is not None:
         # What a replace sink held before is still in quarantine, and its delivery no longer in force.
         old = within.keys() - {newest} if isinstance(pipeline.sink, Replace) else set()
-        values["deliveries"] = list(within.keys() - old)
-        execute(cursor, "replay", "by_rows", values)
+        return origins(cursor, list(within.keys() - old))
     elif chosen.interval:
         return _by_paths(cursor, pipeline, *chosen.interval)
     else:
-        execute(cursor, "replay", "by_runs", values)
+        STATEMENTS.execute(cursor, "by_runs", pipeline=pipeline.name, runs=list(chosen.runs))
     return [number for (number,) in cursor.fetchall()]
 
 
 def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.datetime) -> list[int]:
     """Return the deliveries that read a file whose path names a time within the interval."""
     template = PathTemplate(text=pipeline.interval or "")
-    read = execute(cursor, "replay", "inputs_in_force", {"pipeline": pipeline.name}).fetchall()
+    read = STATEMENTS.execute(cursor, "inputs_in_force", pipeline=pipeline.name).fetchall()
     return sorted({number for number, path in read if template.overlaps(path, (start, end))})

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import psycopg2
 from botocore.exceptions import BotoCoreError, ClientError
 
-from etl.common.database import Cursor, execute, row, transaction
+from etl.common.database import Cursor, row, transaction
 from etl.common.errors import LedgerBehind, NeedsPerson, SluiceError
+from etl.common.statements import Statements
 from etl.ledger.attempts import skip_numbers
 from etl.sinks.lake.manifests import manifests
 from etl.sinks.lake.s3 import REQUESTS, bucket_of, s3_client, status_of, translated
@@ -25,6 +26,8 @@ from etl.sinks.lake.s3 import REQUESTS, bucket_of, s3_client, status_of, transla
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
     from etl.sinks.lake.table import Lake, LakeTable
+
+STATEMENTS = Statements(__name__)
 
 log = logging.getLogger("sluice")
 
@@ -100,7 +103,14 @@ def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
 
 def _newest(cursor: Cursor, pipeline: str, told: Newest) -> Newest | None:
     """Return the ledger's newest delivery; None where it has not delivered `told`."""
-    found = row(execute(cursor, "ledger", "newest_if_delivered", {"pipeline": pipeline, **asdict(told)}))
+    STATEMENTS.execute(
+        cursor,
+        "newest_if_delivered",
+        pipeline=pipeline,
+        delivery_id=told.delivery_id,
+        run_id=told.run_id,
+    )
+    found = row(cursor)
     return None if found is None else Newest(**found)
 
 
@@ -136,7 +146,7 @@ def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
     Call it once nothing is lost that the marker told of.
     """
     with transaction(dsn) as cursor:
-        found = row(execute(cursor, "ledger", "newest_delivery", {"pipeline": pipeline}))
+        found = row(STATEMENTS.execute(cursor, "newest_delivery", pipeline=pipeline))
     if found is not None:
         _write(table, Newest(**found))
         return
@@ -157,15 +167,15 @@ def keep_numbers_unique(cursor: Cursor, lake: Lake) -> None:
     restore it is a start of the server or another database, and so are other things, after which this finds
     nothing to skip.
     """
-    if execute(cursor, "ledger", "same_server").fetchone() == (True,):
+    if STATEMENTS.execute(cursor, "same_server").fetchone() == (True,):
         return
-    execute(cursor, "ledger", "lock_server")
-    tables = execute(cursor, "ledger", "pipeline_tables").fetchall()
+    STATEMENTS.execute(cursor, "lock_server")
+    tables = STATEMENTS.execute(cursor, "pipeline_tables").fetchall()
     with ThreadPoolExecutor(REQUESTS) as readers:
         highest = max(readers.map(lambda name: _highest(lake.table(name[0])), tables), default=0)
     if highest:
         skip_numbers(cursor, highest)
-    execute(cursor, "ledger", "keep_server")
+    STATEMENTS.execute(cursor, "keep_server")
 
 
 def _highest(table: LakeTable) -> int:

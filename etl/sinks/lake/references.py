@@ -14,10 +14,13 @@ from typing import Any, TypeVar
 from pyiceberg.manifest import ManifestFile, read_manifest_list
 from pyiceberg.table.metadata import TableMetadata
 
-from etl.common.database import Cursor, execute
+from etl.common.database import Cursor
+from etl.common.statements import Statements
 from etl.sinks.lake.s3 import REQUESTS
 from etl.sinks.lake.snapshots import drafted_by, drafting_run
 from etl.sinks.lake.table import LakeTable
+
+STATEMENTS = Statements(__name__)
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -68,11 +71,15 @@ def retained_pointers(
     cursor: Cursor, pipeline: str, tables: Sequence[LakeTable], horizon: dt.timedelta
 ) -> list[list[str]]:
     """Return, for each of the two tables, all metadata locations in force within the horizon, and now."""
-    values = {"pipeline": pipeline, "horizon": horizon}
-    found = execute(cursor, "sweep", "retained_pointers", values).fetchall()
+    found = STATEMENTS.execute(cursor, "retained_pointers", pipeline=pipeline, horizon=horizon).fetchall()
     recorded = [{one[number] for one in found} for number in (0, 1)]
     now = [{pointer} if (pointer := table.pointer(cursor)) else set() for table in tables]
     return [sorted(then | current) for then, current in zip(recorded, now, strict=True)]
+
+
+def recorded_manifests(cursor: Cursor, pipeline: str) -> frozenset[str]:
+    """Return the URIs of the delivery manifests that the pipeline's ledger rows name."""
+    return frozenset(uri for (uri,) in STATEMENTS.execute(cursor, "manifests", pipeline=pipeline))
 
 
 def referenced(table: LakeTable, pointers: Iterable[str], *, whole: str | None = None) -> Iterator[str]:

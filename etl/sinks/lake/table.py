@@ -37,8 +37,9 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import Record
 
-from etl.common.database import Cursor, execute
+from etl.common.database import Cursor
 from etl.common.errors import NeedsPerson, ServiceAway, TableRefused
+from etl.ledger import pointers
 from etl.ledger.pointers import CATALOG
 from etl.pipeline import Partition
 from etl.sinks.lake.column_bounds import provable
@@ -169,14 +170,9 @@ class LakeTable:
     def location(self) -> str:
         return f"{self.lake.root}/{self.namespace}/{self.name}"
 
-    @property
-    def _row(self) -> dict[str, str]:
-        return {"catalog": CATALOG, "namespace": self.namespace, "table": self.name}
-
     def pointer(self, cursor: Cursor) -> str | None:
         """Return where the table's current metadata is; None when there is no table."""
-        found = execute(cursor, "ledger", "pointer", self._row).fetchone()
-        return None if found is None else found[0]
+        return pointers.pointer(cursor, self.namespace, self.name)
 
     def create(self, cursor: Cursor, columns: pa.Schema, partition: Partition | None) -> None:
         """Create the table where it is missing; raise TableRefused for one of other columns or partitions."""
@@ -195,8 +191,7 @@ class LakeTable:
         place = load_location_provider(table_location=self.location, table_properties={})
         location = place.new_table_metadata_file_location(0)
         MetastoreCatalog._write_metadata(metadata, self.lake.io, location)
-        execute(cursor, "ledger", "create_namespace", self._row)
-        execute(cursor, "ledger", "create_pointer", {**self._row, "location": location})
+        pointers.create_pointer(cursor, self.namespace, self.name, location=location)
 
     def load(self, pointer: str) -> TableMetadata:
         """Read the table's metadata at `pointer`."""
@@ -314,8 +309,9 @@ class LakeTable:
 
     def swap(self, cursor: Cursor, draft: Draft) -> bool:
         """Publish a draft with the caller's transaction; return False when the pointer is not at its base."""
-        values = {**self._row, "location": draft.location, "base": draft.base}
-        return execute(cursor, "ledger", "swap_pointer", values).rowcount == 1
+        return pointers.swap_pointer(
+            cursor, self.namespace, self.name, location=draft.location, base=draft.base
+        )
 
 
 def _expired(metadata: TableMetadata) -> list[int]:

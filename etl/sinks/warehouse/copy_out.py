@@ -12,7 +12,9 @@ import pyarrow.csv as csv
 from psycopg2 import sql
 
 from etl.common.database import Cursor
-from etl.common.statements import statement
+from etl.common.statements import Statements
+
+STATEMENTS = Statements(__name__)
 
 Take = Callable[[pa.RecordBatch], None]
 
@@ -22,19 +24,20 @@ CHUNK_BYTES = 8 << 20  # of COPY's text, parsed at a time
 
 def exact(fields: Iterable[pa.Field]) -> sql.Composed:
     """Return columns of a query, each value in the form that `copy_rows` reads without a loss."""
-    return sql.SQL(", ").join(
-        statement("audit", f"exact_{form_of(f.type)}", column=sql.Identifier(f.name)) for f in fields
-    )
+    return sql.SQL(", ").join(map(_exact, fields))
 
 
-def form_of(kind: pa.DataType) -> str:
-    if pa.types.is_binary(kind):
-        return "binary"
-    if pa.types.is_decimal(kind):
-        return "decimal"
-    if pa.types.is_date(kind):
-        return "date"
-    return "timestamp" if pa.types.is_timestamp(kind) else "plain"
+def _exact(field: pa.Field) -> sql.Composed:
+    column = sql.Identifier(field.name)
+    if pa.types.is_binary(field.type):
+        return STATEMENTS.compose("exact_binary", column=column)
+    if pa.types.is_decimal(field.type):
+        return STATEMENTS.compose("exact_decimal", column=column)
+    if pa.types.is_date(field.type):
+        return STATEMENTS.compose("exact_date", column=column)
+    if pa.types.is_timestamp(field.type):
+        return STATEMENTS.compose("exact_timestamp", column=column)
+    return STATEMENTS.compose("exact_plain", column=column)
 
 
 def copy_rows(cursor: Cursor, command: sql.Composed, wanted: pa.Schema, take: Take) -> None:

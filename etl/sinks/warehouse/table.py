@@ -15,15 +15,17 @@ import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
-from etl.common.database import Cursor, ensure_schema, execute, lock_schemas, rows, transaction
+from etl.common.database import Cursor, ensure_schema, lock_schemas, transaction, wait_for_locks
 from etl.common.errors import StagingLost, TableRefused
 from etl.common.outcome import in_short
-from etl.common.statements import statement
+from etl.common.statements import Statements
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.sinks.evolution import SchemaDifference, difference
 from etl.sinks.warehouse import views
 from etl.sinks.warehouse.staging import StagingTables
+
+STATEMENTS = Statements(__name__)
 
 _TYPES = {
     pa.bool_(): "boolean",
@@ -109,16 +111,27 @@ class Warehouse:
         columns = _definitions(self.columns)
         if not self._there(cursor, self.table_name):
             lock_schemas(cursor)
-        cursor.execute(statement("warehouse", "create_table", target=self.target, columns=columns))
+        STATEMENTS.execute(cursor, "create_table", target=self.target, columns=columns)
         self._refuse(cursor)
-        self._index(cursor, self._named("delivery"), "create_delivery_index")
+        self._index_deliveries(cursor)
         if isinstance(self.sink, Upsert):
             self._index_keys(cursor)
 
+    def _index_deliveries(self, cursor: Cursor) -> None:
+        """Create the index of the deliveries where it is missing."""
+        name = self._named("delivery")
+        if self._lacks_index(cursor, name):
+            STATEMENTS.execute(
+                cursor, "create_delivery_index", index=sql.Identifier(name), target=self.target
+            )
+
     def _index_keys(self, cursor: Cursor) -> None:
-        """Create the unique index of the keys, or raise TableRefused where the table can't have it."""
+        """Create the unique index of the keys where it is missing; raise TableRefused where the table can't have it."""
+        if not self._lacks_index(cursor, self._key_index):
+            return
+        index = sql.Identifier(self._key_index)
         try:
-            self._index(cursor, self._key_index, "create_key_index", keys=self._keys)
+            STATEMENTS.execute(cursor, "create_key_index", index=index, target=self.target, keys=self._keys)
         except (
             psycopg2.errors.UniqueViolation,  # a key is there twice
             psycopg2.errors.FeatureNotSupported,  # partitioned by a column that is no key
@@ -131,20 +144,20 @@ class Warehouse:
                 " partitioned by keys of the sink; or name another table in the sink",
             ) from error
 
-    def _index(self, cursor: Cursor, name: str, create: str, **parts: sql.Composable) -> None:
-        """Create an index where it is missing.
+    def _lacks_index(self, cursor: Cursor, name: str) -> bool:
+        """Tell whether an index is missing, and lock out others who would make it.
 
         It looks first: IF NOT EXISTS would wait for all who write to the table.
         """
-        if not self._there(cursor, name):
-            lock_schemas(cursor)
-            index = sql.Identifier(name)
-            cursor.execute(statement("warehouse", create, target=self.target, index=index, **parts))
+        if self._there(cursor, name):
+            return False
+        lock_schemas(cursor)
+        return True
 
     def _there(self, cursor: Cursor, name: str) -> bool:
         """Tell whether the schema has a table or an index of this name."""
         whole = sql.Identifier(self.table_schema, name).as_string(cursor)
-        return execute(cursor, "warehouse", "is_there", {"name": whole}).fetchone() == (True,)
+        return STATEMENTS.execute(cursor, "is_there", name=whole).fetchone() == (True,)
 
     def _refuse(self, cursor: Cursor) -> None:
         name = self.target.as_string(cursor)
@@ -162,10 +175,7 @@ class Warehouse:
 
     def _difference(self, cursor: Cursor, name: str) -> SchemaDifference:
         """Return how the table `name` differs from this pipeline's columns."""
-        found = {
-            c["name"]: common_kind(c["type"])
-            for c in rows(execute(cursor, "warehouse", "table_columns", {"table": name}))
-        }
+        found = {column: common_kind(kind) for column, kind in column_types(cursor, name).items()}
         wanted = {field.name: field.type for field in (*self.columns, *IDENTITY)}
         return difference(found, wanted | {"_stream_id": "uuid"}, postgres_type)
 
@@ -181,15 +191,20 @@ class Warehouse:
         if not (different.added or different.widened):
             return
         with views.made_anew(cursor, self.pipeline, self.target, dropped=bool(different.widened)):
-            for action, columns in (("add_column", different.added), ("widen_column", different.widened)):
-                for column in columns:
-                    self._change(cursor, action, column)
+            for column in different.added:
+                self._change(cursor, column, widened=False)
+            for column in different.widened:
+                self._change(cursor, column, widened=True)
 
-    def _change(self, cursor: Cursor, action: str, column: str) -> None:
+    def _change(self, cursor: Cursor, column: str, *, widened: bool) -> None:
+        """Widen a column of the table, or add it, or raise TableRefused."""
         kind = sql.SQL(postgres_type(self.columns.field(column).type))
-        change = statement("warehouse", action, target=self.target, column=sql.Identifier(column), kind=kind)
+        name = sql.Identifier(column)
         try:
-            cursor.execute(change)
+            if widened:
+                STATEMENTS.execute(cursor, "widen_column", target=self.target, column=name, kind=kind)
+            else:
+                STATEMENTS.execute(cursor, "add_column", target=self.target, column=name, kind=kind)
         except psycopg2.errors.FeatureNotSupported as error:  # a view or a rule reads the column
             raise TableRefused(
                 f"Column {column} of {self.target.as_string(cursor)} can't become {kind.string}: {in_short(error)}",
@@ -199,20 +214,18 @@ class Warehouse:
     def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
         """Return what could make a merge fail or change its rows."""
         key_index = sql.Identifier(self.table_schema, self._key_index).as_string(cursor)
-        execute(
-            cursor, "warehouse", "obstacles", {"table": name, "key_index": key_index, "keys": list(self.keys)}
-        )
+        STATEMENTS.execute(cursor, "obstacles", table=name, key_index=key_index, keys=list(self.keys))
         return [f"it has {obstacle}" for (obstacle,) in cursor.fetchall()]
 
     def create_staging(self, cursor: Cursor, tables: StagingTables) -> None:
         columns = _definitions(self.columns, self._collations(cursor))
         staging = sql.Identifier(tables.data)
-        cursor.execute(statement("warehouse", "create_staging", staging=staging, columns=columns))
+        STATEMENTS.execute(cursor, "create_staging", staging=staging, columns=columns)
         staging = sql.Identifier(tables.quarantine)
-        cursor.execute(statement("warehouse", "create_quarantine_staging", staging=staging))
+        STATEMENTS.execute(cursor, "create_quarantine_staging", staging=staging)
         if tables.log is not None:
             staging = sql.Identifier(tables.log)
-            cursor.execute(statement("warehouse", "create_log_staging", staging=staging, columns=columns))
+            STATEMENTS.execute(cursor, "create_log_staging", staging=staging, columns=columns)
 
     def _collations(self, cursor: Cursor) -> dict[str, sql.Identifier]:
         """Return the collations that columns of the table have of their own; none unless the sink is an upsert.
@@ -221,7 +234,7 @@ class Warehouse:
         """
         if not isinstance(self.sink, Upsert):
             return {}
-        execute(cursor, "warehouse", "collations", {"table": self.target.as_string(cursor)})
+        STATEMENTS.execute(cursor, "collations", table=self.target.as_string(cursor))
         return {column: sql.Identifier(schema, name) for column, schema, name in cursor.fetchall()}
 
     def merge(
@@ -231,26 +244,36 @@ class Warehouse:
         tasks: Sequence[int],
         *,
         expected: int,
-        **identity: object,
+        stream_id: str,
+        batch_id: int,
+        delivery_id: int,
     ) -> None:
         """Move the `expected` staged rows of the winning `tasks` into the table, or raise StagingLost.
 
-        `identity` holds stream, batch and delivery, which every row is given.
+        Every row is given its stream, batch and delivery.
         """
         staging = sql.Identifier(tables.data)
-        values = {**identity, "tasks": list(tasks)}
         names = _names(self.columns.names)
         if isinstance(self.sink, Append | Replace):
             if isinstance(self.sink, Replace):
-                cursor.execute(statement("warehouse", "delete_all", target=self.target))
-            merge = statement("warehouse", "merge_append", target=self.target, columns=names, staging=staging)
-            cursor.execute(merge, values)
+                STATEMENTS.execute(cursor, "delete_all", target=self.target)
+            STATEMENTS.execute(
+                cursor,
+                "merge_append",
+                target=self.target,
+                columns=names,
+                staging=staging,
+                tasks=list(tasks),
+                stream=stream_id,
+                batch=batch_id,
+                delivery=delivery_id,
+            )
             _same_count(tables.data, cursor.rowcount, expected)
             return
         _require_staged(cursor, tables.data, tasks, expected)
         updated = [name for name in (*self.columns.names, *SYSTEM_COLUMNS) if name not in self.sink.keys]
-        merge = statement(
-            "warehouse",
+        STATEMENTS.execute(
+            cursor,
             "merge_upsert",
             target=self.target,
             columns=names,
@@ -260,8 +283,11 @@ class Warehouse:
             assignments=sql.SQL(", ").join(
                 sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in updated
             ),
+            tasks=list(tasks),
+            stream=stream_id,
+            batch=batch_id,
+            delivery=delivery_id,
         )
-        cursor.execute(merge, values)
 
     def ask(
         self, cursor: Cursor, tables: StagingTables, tasks: Sequence[int], replaced: Sequence[int]
@@ -276,8 +302,8 @@ class Warehouse:
         # A replay may bring the very column, which the table then gains with its commit.
         there = self.sink.newest not in (self.lacks(cursor) or ())
         covered = sql.SQL("t.{0} <= s.{0}").format(sql.Identifier(self.sink.newest))
-        ask = statement(
-            "warehouse",
+        STATEMENTS.execute(
+            cursor,
             "ask",
             target=self.target,
             keys=self._keys,
@@ -289,16 +315,17 @@ class Warehouse:
             staging=sql.Identifier(tables.data),
             log=sql.Identifier(tables.log or ""),
             noted=sql.Literal(NOTED),
+            tasks=list(tasks),
+            replaced=list(replaced),
         )
-        cursor.execute(ask, {"tasks": list(tasks), "replaced": list(replaced)})
         return cursor.rowcount
 
     def put_back(self, cursor: Cursor, log: str, tasks: Sequence[int], *, expected: int) -> None:
         """Give each key that an upsert table lacks the newest of its staged changes, or raise StagingLost."""
         assert isinstance(self.sink, Upsert)
         _require_staged(cursor, log, tasks, expected)
-        put_back = statement(
-            "warehouse",
+        STATEMENTS.execute(
+            cursor,
             "put_back",
             target=self.target,
             columns=_names(self.columns.names),
@@ -307,27 +334,46 @@ class Warehouse:
             same_key=self._same_key,
             newest=sql.Identifier(self.sink.newest),
             staging=sql.Identifier(log),
+            tasks=list(tasks),
         )
-        cursor.execute(put_back, {"tasks": list(tasks)})
+
+
+def column_types(cursor: Cursor, table: str) -> dict[str, str]:
+    """Return the type of each column of a table, in their order, as format_type() writes it."""
+    return dict(STATEMENTS.execute(cursor, "table_columns", table=table).fetchall())
 
 
 def merge_quarantine(
-    cursor: Cursor, tables: StagingTables, tasks: Sequence[int], *, expected: int, **identity: object
+    cursor: Cursor,
+    tables: StagingTables,
+    tasks: Sequence[int],
+    *,
+    expected: int,
+    pipeline: str,
+    stream_id: str,
+    batch_id: int,
+    delivery_id: int,
 ) -> None:
     """Move the staged bad rows into sluice.quarantine, or raise StagingLost.
 
-    `identity` holds pipeline, stream, batch and delivery.
+    Every row is given its pipeline, stream, batch and delivery.
     """
-    merge = statement("warehouse", "merge_quarantine", staging=sql.Identifier(tables.quarantine))
-    cursor.execute(merge, {**identity, "tasks": list(tasks)})
+    STATEMENTS.execute(
+        cursor,
+        "merge_quarantine",
+        staging=sql.Identifier(tables.quarantine),
+        tasks=list(tasks),
+        pipeline=pipeline,
+        stream=stream_id,
+        batch=batch_id,
+        delivery=delivery_id,
+    )
     _same_count(tables.quarantine, cursor.rowcount, expected)
 
 
 def staging_left(cursor: Cursor, pipeline: str) -> list[str]:
     """Return the staging tables of the pipeline's attempts that can't commit any more."""
-    return [
-        name for (name,) in execute(cursor, "warehouse", "staging_left", {"pipeline": pipeline}).fetchall()
-    ]
+    return [name for (name,) in STATEMENTS.execute(cursor, "staging_left", pipeline=pipeline).fetchall()]
 
 
 def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
@@ -336,8 +382,8 @@ def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
     for table in tables:
         try:
             with transaction(dsn) as cursor:
-                cursor.execute("SET LOCAL lock_timeout = '500ms'")
-                cursor.execute(statement("warehouse", "drop_staging", staging=sql.Identifier(table)))
+                wait_for_locks(cursor, "500ms")
+                STATEMENTS.execute(cursor, "drop_staging", staging=sql.Identifier(table))
         except psycopg2.errors.LockNotAvailable:
             busy.append(table)
     return busy
@@ -349,16 +395,14 @@ def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
         staging = sql.Identifier(table)
         cursor.execute("SAVEPOINT drop_idle_staging")
         try:
-            cursor.execute(statement("warehouse", "lock_staging", staging=staging))
-            cursor.execute(statement("warehouse", "drop_staging", staging=staging))
+            STATEMENTS.execute(cursor, "lock_staging", staging=staging)
+            STATEMENTS.execute(cursor, "drop_staging", staging=staging)
         except (psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable):
             cursor.execute("ROLLBACK TO SAVEPOINT drop_idle_staging")
 
 
 def _require_staged(cursor: Cursor, table: str, tasks: Sequence[int], expected: int) -> None:
-    cursor.execute(
-        statement("warehouse", "count_staged", staging=sql.Identifier(table)), {"tasks": list(tasks)}
-    )
+    STATEMENTS.execute(cursor, "count_staged", staging=sql.Identifier(table), tasks=list(tasks))
     counted = cursor.fetchone()
     _same_count(table, counted[0] if counted else 0, expected)
 

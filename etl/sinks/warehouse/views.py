@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import psycopg2
 from psycopg2 import sql
 
-from etl.common.database import Cursor, execute
+from etl.common.database import Cursor
 from etl.common.errors import SetupError, TableRefused
 from etl.common.outcome import in_short
-from etl.common.statements import statement
-from etl.ledger.pointers import CATALOG
+from etl.common.statements import Statements
 from etl.pipeline.checks import table_problems
 from etl.sinks.columns import SYSTEM_COLUMNS
+
+STATEMENTS = Statements(__name__)
 
 # Of which column (None: of the view), the statement that gives it again, and whether CREATE OR REPLACE takes it away.
 Given = tuple[str | None, str, bool]
@@ -43,10 +44,6 @@ class Name:
         return cls(schema=schema, name=name)
 
     @property
-    def row(self) -> dict[str, str]:
-        return {"schema": self.schema, "name": self.name, "catalog": CATALOG}
-
-    @property
     def view(self) -> sql.Identifier:
         return sql.Identifier(self.schema, self.name)
 
@@ -62,7 +59,7 @@ def made_anew(cursor: Cursor, pipeline: str, target: sql.Identifier, *, dropped:
     """
     names = [
         Name(schema=schema, name=name)
-        for schema, name in execute(cursor, "published", "names_of", {"pipeline": pipeline}).fetchall()
+        for schema, name in STATEMENTS.execute(cursor, "names_of", pipeline=pipeline).fetchall()
     ]
     for name in names:
         with way_out(name):
@@ -86,10 +83,10 @@ def make_view(
     `given`: what people gave the view that was dropped, None: it may be there. Raises TableRefused where
     something depends on a view that has to be dropped for it.
     """
-    system = {"table": target.as_string(cursor), "system": list(SYSTEM_COLUMNS)}
-    columns = [column for (column,) in execute(cursor, "published", "columns", system).fetchall()]
+    STATEMENTS.execute(cursor, "columns", table=target.as_string(cursor), system=list(SYSTEM_COLUMNS))
+    columns = [column for (column,) in cursor.fetchall()]
     listed = sql.SQL(", ").join(map(sql.Identifier, columns))
-    create = statement("published", "create_view", view=name.view, columns=listed, target=target)
+    create = STATEMENTS.compose("create_view", view=name.view, columns=listed, target=target)
     if given is None:
         given = _given(cursor, name)
         cursor.execute("SAVEPOINT make_view")
@@ -103,7 +100,8 @@ def make_view(
             return
     cursor.execute(create)
     if given:  # to the first of its name what PostgreSQL gives by default is left
-        _execute(cursor, _texts(cursor, "revoke_defaults", name))
+        STATEMENTS.execute(cursor, "revoke_defaults", view=name.view.as_string(cursor))
+        _execute(cursor, [text for (text,) in cursor.fetchall()])
     _execute(cursor, [again for column, again, _ in given if column is None or column in columns])
 
 
@@ -111,7 +109,7 @@ def drop_view(cursor: Cursor, name: Name) -> list[Given]:
     """Remove the view and return what people gave it. Raises TableRefused where something depends on it."""
     given = _given(cursor, name)
     try:
-        cursor.execute(statement("published", "drop_view", view=name.view))
+        STATEMENTS.execute(cursor, "drop_view", view=name.view)
     except psycopg2.errors.DependentObjectsStillExist as error:
         raise TableRefused(
             f"View {name} can't be given other columns: {(error.diag.message_detail or str(error)).strip()}",
@@ -122,7 +120,7 @@ def drop_view(cursor: Cursor, name: Name) -> list[Given]:
 
 def relation_kind(cursor: Cursor, name: Name) -> str | None:
     """Return what PostgreSQL has under the name, as pg_class says it: `v` is a view. None: nothing."""
-    found = execute(cursor, "published", "relation_kind", {"view": name.view.as_string(cursor)}).fetchone()
+    found = STATEMENTS.execute(cursor, "relation_kind", view=name.view.as_string(cursor)).fetchone()
     return None if found is None else str(found[0])
 
 
@@ -145,17 +143,12 @@ def way_out(name: Name) -> Iterator[None]:
 
 def _lock(cursor: Cursor, name: Name) -> None:
     """Keep readers out of the view, and out of that alone: LOCK TABLE would take its table, too."""
-    _execute(cursor, _texts(cursor, "lock", name))
+    STATEMENTS.execute(cursor, "lock", view=name.view.as_string(cursor))
+    _execute(cursor, [text for (text,) in cursor.fetchall()])
 
 
 def _given(cursor: Cursor, name: Name) -> list[Given]:
-    return execute(cursor, "published", "given", {"view": name.view.as_string(cursor)}).fetchall()
-
-
-def _texts(cursor: Cursor, query: str, name: Name) -> list[str]:
-    """Return the statements that PostgreSQL makes of what it knows of the view."""
-    view = {"view": name.view.as_string(cursor)}
-    return [text for (text,) in execute(cursor, "published", query, view).fetchall()]
+    return STATEMENTS.execute(cursor, "given", view=name.view.as_string(cursor)).fetchall()
 
 
 def _execute(cursor: Cursor, texts: Iterable[str]) -> None:

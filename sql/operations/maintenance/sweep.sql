@@ -1,17 +1,3 @@
--- name: retained_pointers
--- Every metadata location that was in force at a moment within the horizon. A delivery's time is when its
--- transaction began, so one more is taken before the first of them.
-WITH horizon AS (
-    SELECT coalesce(max(commit_seq) - 1, 0) AS first FROM sluice.delivery
-    WHERE pipeline = %(pipeline)s AND committed_at < now() - %(horizon)s
-)
-SELECT d.metadata_location, d.quarantine_metadata_location FROM sluice.delivery d, horizon
-WHERE d.pipeline = %(pipeline)s AND d.commit_seq >= horizon.first
-
--- name: manifests
--- The delivery manifests of a pipeline's ledger rows.
-SELECT manifest FROM sluice.delivery WHERE pipeline = %(pipeline)s
-
 -- name: old_reports
 -- How many deliveries older than the retention still have their report.
 SELECT count(*) FROM sluice.quality q JOIN sluice.delivery d USING (delivery_id)
@@ -50,3 +36,14 @@ WHERE a.pipeline = %(pipeline)s AND a.delivery_id = ANY(%(deliveries)s)
 -- Which of these objects are files of live deliveries.
 SELECT f.path, f.kind, f.delivery_id FROM sluice.delivered_file f
 WHERE f.pipeline = %(pipeline)s AND f.path = ANY(%(paths)s)
+
+-- name: of_earlier_streams
+-- How many batches are of streams that are no longer their pipeline's, and older than the horizon.
+SELECT count(*) FROM sluice.batch_progress b JOIN sluice.stream s USING (stream_id) JOIN sluice.pipeline p ON p.name = s.pipeline
+WHERE p.name = %(pipeline)s AND s.stream_id IS DISTINCT FROM p.current_stream AND b.triggered_at < now() - %(horizon)s
+
+-- name: forget_earlier_streams
+-- Takes these out.
+DELETE FROM sluice.batch_progress b USING sluice.stream s, sluice.pipeline p
+WHERE p.name = %(pipeline)s AND s.pipeline = p.name AND s.stream_id IS DISTINCT FROM p.current_stream
+  AND b.stream_id = s.stream_id AND b.triggered_at < now() - %(horizon)s

@@ -14,15 +14,6 @@ WHERE pipeline = %(pipeline)s AND stream_id = %(stream)s AND batch_id BETWEEN %(
 SELECT delivery_id FROM sluice.delivery
 WHERE pipeline = %(pipeline)s AND run_id = ANY(%(runs)s::uuid[]) AND kind <> 'release'
 
--- name: by_rows
--- These deliveries; of released rows, the delivery that had held them first.
-WITH RECURSIVE found AS (
-    SELECT delivery_id, released_from FROM sluice.delivery WHERE delivery_id = ANY(%(deliveries)s)
-    UNION
-    SELECT d.delivery_id, d.released_from FROM sluice.delivery d JOIN found f ON d.delivery_id = f.released_from
-)
-SELECT delivery_id FROM found WHERE released_from IS NULL
-
 -- name: inputs_in_force
 -- The inputs of the live deliveries of the stream and of replays.
 SELECT i.delivery_id, i.path FROM sluice.delivery_input i JOIN sluice.delivery d USING (delivery_id)

@@ -1,31 +1,8 @@
--- name: begin
--- What is written beside a run waits for nobody: bounds its own transaction.
-SELECT set_config('statement_timeout', '5s', true), set_config('lock_timeout', '2s', true)
-
--- name: insert_progress
--- What Spark told of batches; one that is known already stays as it is.
-INSERT INTO sluice.batch_progress (stream_id, batch_id, run_id, triggered_at, input_rows, input_rate, processed_rate,
-    durations_ms, phases_ms, watermark, latest, operators, state_rows, state_bytes, dropped, doubles,
-    behind, ends)
-VALUES (%(stream)s, %(batch)s, %(run)s, %(triggered_at)s, %(input_rows)s, %(input_rate)s, %(processed_rate)s,
-    %(durations_ms)s, %(phases_ms)s, %(watermark)s, %(latest)s, %(operators)s, %(state_rows)s, %(state_bytes)s,
-    %(dropped)s, %(doubles)s, %(behind)s, %(ends)s)
-ON CONFLICT DO NOTHING
-
--- name: forget_progress
--- Takes out the stream's batches up to this one.
-DELETE FROM sluice.batch_progress WHERE stream_id = %(stream)s AND batch_id <= %(batch)s
-
--- name: of_earlier_streams
--- How many batches are of streams that are no longer their pipeline's, and older than the horizon.
-SELECT count(*) FROM sluice.batch_progress b JOIN sluice.stream s USING (stream_id) JOIN sluice.pipeline p ON p.name = s.pipeline
-WHERE p.name = %(pipeline)s AND s.stream_id IS DISTINCT FROM p.current_stream AND b.triggered_at < now() - %(horizon)s
-
--- name: forget_earlier_streams
--- Takes these out.
-DELETE FROM sluice.batch_progress b USING sluice.stream s, sluice.pipeline p
-WHERE p.name = %(pipeline)s AND s.pipeline = p.name AND s.stream_id IS DISTINCT FROM p.current_stream
-  AND b.stream_id = s.stream_id AND b.triggered_at < now() - %(horizon)s
+-- name: last_run
+-- How the pipeline's last ended run came out.
+SELECT outcome, message, remedy, ended_at, holder FROM sluice.run
+WHERE pipeline = %(pipeline)s AND ended_at IS NOT NULL AND run_id <> %(run)s AND kind = 'stream'
+ORDER BY started_at DESC LIMIT 1
 
 -- name: running
 -- The runs of a pipeline that have not ended: where, since when, the batch at work, and what they delivered so far.

@@ -6,21 +6,6 @@ WITH stream AS (
 INSERT INTO sluice.run (run_id, pipeline, stream_id, holder, kind, who, why, plan)
 VALUES (%(run)s, %(pipeline)s, %(run)s, %(holder)s, %(kind)s, %(who)s, %(why)s, %(plan)s)
 
--- name: others
--- The runs beside the stream that have not ended, and whether each was seen lately.
-SELECT run_id::text, holder, seen_at > now() - %(silence)s::interval AS fresh FROM sluice.run
-WHERE pipeline = %(pipeline)s AND kind <> 'stream' AND ended_at IS NULL
-
--- name: end_dead
--- Ends, on paper, runs beside the stream that died.
-UPDATE sluice.run SET ended_at = now(), outcome = 'died' WHERE run_id = ANY(%(dead)s::uuid[]) AND ended_at IS NULL
-
--- name: fence
--- Closes what runs beside the stream left open when they ended.
-UPDATE sluice.attempt a SET closed_at = now(), outcome = 'fenced' FROM sluice.run r
-WHERE a.pipeline = %(pipeline)s AND a.closed_at IS NULL
-  AND r.run_id = a.lease_token AND r.kind <> 'stream' AND r.ended_at IS NOT NULL
-
 -- name: is_open
 -- One row while the attempt may be committed: it was not fenced, and PostgreSQL did not lose it.
 SELECT FROM sluice.attempt WHERE delivery_id = %(delivery)s AND lease_token = %(run)s AND closed_at IS NULL

@@ -1,0 +1,32 @@
+-- name: open_attempt
+-- Reserves the number of a delivery, before anything is written elsewhere.
+INSERT INTO sluice.attempt (pipeline, stream_id, batch_id, lease_token)
+VALUES (%(pipeline)s, %(stream)s, %(batch)s, %(run)s)
+RETURNING delivery_id
+
+-- name: close_attempt
+-- Ends an open attempt.
+UPDATE sluice.attempt SET closed_at = now(), outcome = %(outcome)s
+WHERE delivery_id = %(delivery)s AND closed_at IS NULL
+
+-- name: adopt_attempt
+-- Makes an attempt known again under the number that its rows carry; changes no row where it is another's, or delivered.
+INSERT INTO sluice.attempt (delivery_id, pipeline, stream_id, batch_id, lease_token, adopted)
+VALUES (%(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, %(run)s, true)
+ON CONFLICT (delivery_id) DO UPDATE
+SET lease_token = excluded.lease_token, closed_at = NULL, outcome = NULL, adopted = true
+WHERE attempt.pipeline = excluded.pipeline AND (attempt.adopted OR attempt.lease_token = %(was)s)
+  AND attempt.outcome IS DISTINCT FROM 'delivered'
+
+-- name: known_attempts
+-- Which of these delivery numbers PostgreSQL knows, of any pipeline, and the runs that were given them; not those
+-- that an interrupted recover left.
+SELECT delivery_id, lease_token::text AS run_id, outcome IS NOT DISTINCT FROM 'delivered' AS delivered,
+       adopted AND pipeline = %(pipeline)s AS adopted
+FROM sluice.attempt
+WHERE delivery_id = ANY(%(deliveries)s) AND (NOT adopted OR outcome = 'delivered')
+
+-- name: skip_numbers
+-- Makes sure that numbers up to this one are never given out again.
+SELECT setval('sluice.delivery_number', %(number)s) FROM sluice.delivery_number
+WHERE last_value < %(number)s OR NOT is_called

@@ -1,0 +1,62 @@
+-- name: deliveries_in_force
+-- The live deliveries of a pipeline in the order of their commits.
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.commit_seq, d.delivered, d.quarantined, d.checksum,
+       d.quarantine_checksum
+FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.live ORDER BY d.commit_seq
+
+-- name: delivered_files
+-- The committed files of a pipeline's live deliveries.
+SELECT f.delivery_id, f.stream_id::text, f.batch_id, f.kind, f.path, f.rows, f.bytes
+FROM sluice.delivered_file f JOIN sluice.delivery d USING (delivery_id)
+WHERE f.pipeline = %(pipeline)s ORDER BY d.commit_seq, f.path
+
+-- name: delivery_of_batch
+-- The delivery of a batch, if there is one, whatever took its place since.
+SELECT delivery_id, commit_seq, rows_in, delivered, quarantined, malformed
+FROM sluice.delivery WHERE stream_id = %(stream)s AND batch_id = %(batch)s
+
+-- name: delivery_exists
+-- One row when the delivery is committed.
+SELECT commit_seq FROM sluice.delivery WHERE delivery_id = %(delivery)s
+
+-- name: last_delivery
+-- The pipeline's newest delivery (null: none yet).
+SELECT delivery_id FROM sluice.delivery WHERE pipeline = %(pipeline)s ORDER BY commit_seq DESC LIMIT 1
+
+-- name: inputs_of_delivery
+-- The recorded inputs of a delivery.
+SELECT path, uri, size, mtime_ms, etag, source FROM sluice.delivery_input WHERE delivery_id = %(delivery)s
+ORDER BY path
+
+-- name: live_inputs
+-- The inputs of all live deliveries of a pipeline.
+SELECT i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source
+FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live ORDER BY i.path
+
+-- name: live_deliveries
+-- The live deliveries of a pipeline.
+SELECT delivery_id FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live
+
+-- name: holding
+-- The deliveries of a pipeline that hold rows.
+SELECT DISTINCT delivery_id FROM sluice.quarantine WHERE pipeline = %(pipeline)s AND status = 'held'
+
+-- name: batches_in_force
+-- The live deliveries of batches, in the order of their commits, with what each began with.
+SELECT d.delivery_id, d.watermark_ms, coalesce(d.time_ms, (extract(epoch FROM d.committed_at) * 1000)::bigint)
+FROM sluice.delivery d
+WHERE d.pipeline = %(pipeline)s AND d.live AND d.kind <> 'release' ORDER BY d.commit_seq
+
+-- name: newest
+-- The pipeline's newest delivery, and where it left the metadata of its table and of its quarantine.
+SELECT delivery_id, metadata_location AS data, quarantine_metadata_location AS quarantine FROM sluice.delivery
+WHERE pipeline = %(pipeline)s ORDER BY commit_seq DESC LIMIT 1
+
+-- name: origins
+-- These deliveries; of released rows, the delivery that had held them first.
+WITH RECURSIVE found AS (
+    SELECT delivery_id, released_from FROM sluice.delivery WHERE delivery_id = ANY(%(deliveries)s)
+    UNION
+    SELECT d.delivery_id, d.released_from FROM sluice.delivery d JOIN found f ON d.delivery_id = f.released_from
+)
+SELECT delivery_id FROM found WHERE released_from IS NULL

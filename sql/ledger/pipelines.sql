@@ -1,0 +1,23 @@
+-- name: register_pipeline
+-- Makes sure that the pipeline has its row; returns nothing.
+INSERT INTO sluice.pipeline (name, table_schema, table_name, anew)
+VALUES (%(pipeline)s, %(table_schema)s, %(table_name)s, %(anew)s)
+ON CONFLICT (name) DO UPDATE
+SET table_schema = excluded.table_schema, table_name = excluded.table_name, anew = excluded.anew
+WHERE (pipeline.table_schema, pipeline.table_name) = (excluded.table_schema, excluded.table_name)
+   OR NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.pipeline = excluded.name)
+
+-- name: delivers_by_replace
+-- Keeps that a batch took the place of all before it; the caller holds the row's lock.
+UPDATE sluice.pipeline SET replaces = true WHERE name = %(pipeline)s AND replaces IS DISTINCT FROM true
+
+-- name: pipeline_row
+-- The pipeline's row as it is, without a lock.
+SELECT p.name, p.table_schema, p.table_name, p.current_stream::text, p.replaces, p.anew
+FROM sluice.pipeline p WHERE p.name = %(pipeline)s
+
+-- name: lock_pipeline
+-- Locks the pipeline's row until the transaction ends: every commit of the pipeline starts with it. Keys can
+-- still be referenced, and heartbeats and endings go to the run's row, so a long merge holds up commits alone.
+SELECT p.current_stream::text, p.lease_token::text FROM sluice.pipeline p WHERE p.name = %(pipeline)s
+FOR NO KEY UPDATE

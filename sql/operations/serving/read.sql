@@ -1,0 +1,18 @@
+-- name: replaced
+-- The deliveries of a pipeline whose place another took, and which.
+SELECT d.delivery_id, d.superseded_by FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND NOT d.live
+
+-- name: newest_commit
+-- The number of the pipeline's newest commit; no row before its first run.
+SELECT p.commit_seq FROM sluice.pipeline p WHERE p.name = %(pipeline)s
+
+-- name: delivered_between
+-- The live deliveries of a pipeline after one of its commits, up to another, in their order.
+SELECT d.delivery_id FROM sluice.delivery d
+WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq > %(after)s AND d.commit_seq <= %(to)s ORDER BY d.commit_seq
+
+-- name: replaced_between
+-- The deliveries up to one of the pipeline's commits whose place was taken after it, up to another commit.
+SELECT r.delivery_id FROM sluice.replaced r JOIN sluice.delivery d USING (delivery_id)
+WHERE r.pipeline = %(pipeline)s AND d.commit_seq <= %(after)s
+  AND r.superseded_seq > %(after)s AND r.superseded_seq <= %(to)s ORDER BY d.commit_seq
