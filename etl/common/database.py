@@ -114,6 +114,29 @@ def wait_for_locks(cursor: Cursor, patience: str) -> None:
     STATEMENTS.execute(cursor, "wait_for_locks", patience=patience)
 
 
+@contextmanager
+def savepoint(cursor: Cursor) -> Iterator[None]:
+    """Take back what was done within, and that alone, where it fails; the error goes on upwards."""
+    cursor.execute("SAVEPOINT within")
+    try:
+        yield
+    except BaseException:
+        if not cursor.connection.closed:
+            cursor.execute("ROLLBACK TO SAVEPOINT within; RELEASE SAVEPOINT within")
+        raise
+    cursor.execute("RELEASE SAVEPOINT within")
+
+
+def create_database(cursor: Cursor, name: str, *, owner: str | None = None) -> None:
+    """Create the database where it is missing. The connection commits by itself: no transaction can do it."""
+    cursor.execute("SELECT FROM pg_database WHERE datname = %s", (name,))
+    if cursor.rowcount == 0:
+        create = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+        cursor.execute(
+            create if owner is None else create + sql.SQL(" OWNER {}").format(sql.Identifier(owner))
+        )
+
+
 def row(cursor: Cursor) -> dict[str, Any] | None:
     """Return the next row by column name, or None."""
     found = cursor.fetchone()

@@ -26,6 +26,7 @@ import psycopg2
 from psycopg2 import sql
 from psycopg2.extensions import encrypt_password, make_dsn
 
+from etl.common.database import create_database
 from etl.common.errors import ServiceAway, SetupError
 from etl.services.process import (
     HOST,
@@ -355,10 +356,7 @@ def _wait_for_role(server: Postgres, port: int) -> None:
             hashed = encrypt_password(_password(server), ROLE, connection, "scram-sha-256")
             create = sql.SQL("CREATE ROLE {} LOGIN CREATEDB PASSWORD {}")
             cursor.execute(create.format(sql.Identifier(ROLE), sql.Literal(hashed)))
-        cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,))
-        if cursor.fetchone() is None:
-            create = sql.SQL("CREATE DATABASE {} OWNER {}")
-            cursor.execute(create.format(sql.Identifier(DATABASE), sql.Identifier(ROLE)))
+        create_database(cursor, DATABASE, owner=ROLE)
 
 
 def _password(server: Postgres) -> str:

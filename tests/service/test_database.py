@@ -12,7 +12,17 @@ import pytest
 from psycopg2.extensions import make_dsn
 
 from etl.common import database
-from etl.common.database import connect, constraint_of, is_lost, migrate, transaction, transaction_on
+from etl.common.database import (
+    Cursor,
+    connect,
+    constraint_of,
+    create_database,
+    is_lost,
+    migrate,
+    savepoint,
+    transaction,
+    transaction_on,
+)
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.statements import SQL_FOLDER
 from etl.services import Services
@@ -73,6 +83,44 @@ def test_a_transaction_is_whole_or_nothing(dsn: str) -> None:
     with pytest.raises(ZeroDivisionError):
         fails_after_its_first_row()
     assert oracle.ask(dsn, "SELECT id FROM one") == []
+
+
+def test_a_savepoint_takes_back_what_failed_within_it_alone(dsn: str) -> None:
+    def fails_after_others_within(cursor: Cursor) -> None:
+        with savepoint(cursor):
+            cursor.execute("INSERT INTO one VALUES (2)")
+            with savepoint(cursor):
+                cursor.execute("INSERT INTO one VALUES (3)")
+            with pytest.raises(psycopg2.errors.UndefinedTable), savepoint(cursor):
+                cursor.execute("INSERT INTO nowhere VALUES (4)")
+            cursor.execute("SELECT 1 / 0")
+
+    with transaction(dsn) as cursor:
+        cursor.execute("CREATE TABLE one (id int)")
+        with savepoint(cursor):
+            cursor.execute("INSERT INTO one VALUES (1)")
+        with pytest.raises(psycopg2.errors.DivisionByZero):
+            fails_after_others_within(cursor)
+        cursor.execute("INSERT INTO one VALUES (5)")
+    assert oracle.ask(dsn, "SELECT id FROM one ORDER BY id") == [(1,), (5,)]
+
+
+def test_a_savepoint_of_a_connection_that_broke_says_what_broke_it(dsn: str) -> None:
+    with pytest.raises(psycopg2.errors.AdminShutdown), transaction(dsn) as cursor, savepoint(cursor):
+        cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+def test_a_database_is_created_where_it_is_missing(services: Services) -> None:
+    name = f"made_{uuid.uuid4().hex[:8]}"
+    owned = "SELECT pg_get_userbyid(datdba) = current_user FROM pg_database WHERE datname = %s"
+    with closing(connect(services.postgres)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        try:
+            create_database(cursor, name)
+            create_database(cursor, name, owner="nobody_who_is_there")
+            assert oracle.ask(services.postgres, owned, (name,)) == [(True,)]
+        finally:
+            drop(services.postgres, name)
 
 
 def test_a_transaction_has_its_own_timeouts_and_zone_and_leaves_none(dsn: str) -> None:

@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 import psycopg2
-from psycopg2 import sql
 
 from etl import services
 from etl.airflow.local.environment import DATABASE, USERS
+from etl.common.database import create_database
 from etl.common.paths import s3_client
 from etl.common.settings import load_settings
 from etl.services.process import make_folder, write_secret
@@ -35,9 +35,7 @@ def _make_database(dsn: str) -> None:
     connection = psycopg2.connect(dsn)
     connection.autocommit = True  # CREATE DATABASE can't run in a transaction
     with contextlib.closing(connection), connection.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,))
-        if cursor.fetchone() is None:
-            cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+        create_database(cursor, DATABASE)
 
 
 def _make_bucket(lake: str) -> None:

@@ -35,6 +35,7 @@ from etl.airflow.local.environment import (
     write_secrets,
 )
 from etl.airflow.local.installation import Airflow, note_of
+from etl.common.database import create_database
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.settings import Settings
 from etl.services import Services
@@ -235,13 +236,11 @@ def _migrate_embedded(airflow: Airflow, dsn: str, variables: Mapping[str, str]) 
     connection = psycopg2.connect(dsn)
     connection.autocommit = True  # CREATE DATABASE can't run in a transaction
     with contextlib.closing(connection), connection.cursor() as cursor:
+        create_database(cursor, DATABASE)
         cursor.execute(
             "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s", (DATABASE,)
         )
-        found = cursor.fetchone()
-        if found is None:
-            cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
-        if found != (done,):
+        if cursor.fetchone() != (done,):
             _migrate(airflow, variables)
             comment = sql.SQL("COMMENT ON DATABASE {} IS {}")
             cursor.execute(comment.format(sql.Identifier(DATABASE), sql.Literal(done)))

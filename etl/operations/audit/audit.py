@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from psycopg2 import sql
 from pyiceberg.table.metadata import TableMetadata
 
-from etl.common.database import Cursor, migrate, read_one_snapshot, rows, transaction
+from etl.common.database import Cursor, migrate, read_one_snapshot, rows, savepoint, transaction
 from etl.common.errors import NeedsPerson
 from etl.common.number_ranges import format_ranges
 from etl.common.statements import Statements
@@ -201,11 +201,8 @@ def _keep_table(cursor: Cursor, pipeline: Pipeline) -> None:
     Locking takes no snapshot, looking whether the table is there would.
     """
     target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
-    cursor.execute("SAVEPOINT keep_table")
-    try:
+    with suppress(psycopg2.errors.UndefinedTable, psycopg2.errors.InvalidSchemaName), savepoint(cursor):
         STATEMENTS.execute(cursor, "keep_table", target=target)
-    except (psycopg2.errors.UndefinedTable, psycopg2.errors.InvalidSchemaName):
-        cursor.execute("ROLLBACK TO SAVEPOINT keep_table")
 
 
 def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: LakeTable) -> _Delivered:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
-from etl.common.database import Cursor, ensure_schema, lock_schemas, transaction, wait_for_locks
+from etl.common.database import Cursor, ensure_schema, lock_schemas, savepoint, transaction, wait_for_locks
 from etl.common.errors import StagingLost, TableRefused
 from etl.common.outcome import in_short
 from etl.common.statements import Statements
@@ -393,12 +394,9 @@ def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
     """Drop staging tables, without waiting: a table that a losing task still writes to is left to the next run."""
     for table in tables:
         staging = sql.Identifier(table)
-        cursor.execute("SAVEPOINT drop_idle_staging")
-        try:
+        with suppress(psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable), savepoint(cursor):
             STATEMENTS.execute(cursor, "lock_staging", staging=staging)
             STATEMENTS.execute(cursor, "drop_staging", staging=staging)
-        except (psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable):
-            cursor.execute("ROLLBACK TO SAVEPOINT drop_idle_staging")
 
 
 def _require_staged(cursor: Cursor, table: str, tasks: Sequence[int], expected: int) -> None:

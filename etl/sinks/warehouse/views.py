@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psycopg2
 from psycopg2 import sql
 
-from etl.common.database import Cursor
+from etl.common.database import Cursor, savepoint
 from etl.common.errors import SetupError, TableRefused
 from etl.common.outcome import in_short
 from etl.common.statements import Statements
@@ -89,11 +89,10 @@ def make_view(
     create = STATEMENTS.compose("create_view", view=name.view, columns=listed, target=target)
     if given is None:
         given = _given(cursor, name)
-        cursor.execute("SAVEPOINT make_view")
         try:
-            cursor.execute(create)
+            with savepoint(cursor):
+                cursor.execute(create)
         except psycopg2.errors.InvalidTableDefinition:  # it has other columns, or of other types
-            cursor.execute("ROLLBACK TO SAVEPOINT make_view")
             drop_view(cursor, name)
         else:
             _execute(cursor, [again for _, again, reset in given if reset])
