@@ -146,11 +146,11 @@ class SparkBatch:
         No file and no rule is looked at where a service was away, or Kafka did not give what was asked for.
         """
         from etl.quality.blame import require_evaluable
-        from etl.spark.java_errors import causes
+        from etl.spark.java_errors import Cause, classify
 
         if (away := service_error(error)) is not None:
             raise away from error
-        if self.ranges and any("org.apache.kafka." in one or "KAFKA" in one for one in causes(error)):
+        if self.ranges and Cause.KAFKA in classify(error):
             raise error
         try:
             return self.source.to_blame(error, uris)

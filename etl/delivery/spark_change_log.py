@@ -46,6 +46,7 @@ class LakeLog:
         from pyspark.sql.types import LongType, StructField, StructType
 
         from etl.sinks.lake.key_pruning import candidates
+        from etl.spark.java_errors import Cause, classify
         from etl.spark.tasks import collect, in_tasks
 
         may_have = files
@@ -62,7 +63,7 @@ class LakeLog:
                 touched = self._touched(keys)
                 changes = changes.join(touched, on=list(self.sinks.warehouse.keys), how="left_semi")
         except AnalysisException as error:
-            if error.getCondition() == "PATH_NOT_FOUND":
+            if Cause.FILE_GONE in classify(error):
                 self._refuse(task, [*files, *self.replaced])
             raise
         columns = pa.schema([*task.sieve.columns, pa.field(DELIVERY, pa.int64())])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from etl.quality.gx import quiet_analysis
 from etl.quality.judge import unknown
+from etl.spark.java_errors import Cause, classify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,8 +50,8 @@ def _why(wrong: Exception) -> str:
     """Say in a line what Spark says of the error; for an error in GX's own Python, what that error says."""
     # Within foreachBatch it may come as py4j's own error, which has Spark's behind a line of its own.
     text = str(getattr(wrong, "java_exception", None) or wrong)
-    if "java.lang.StackOverflowError" in text:
-        return "a text is too long for a group that repeats in a regular expression: java.lang.StackOverflowError"
+    if overflow := classify(wrong).get(Cause.STACK_OVERFLOW):
+        return f"a text is too long for a group that repeats in a regular expression: {overflow}"
     said = [line for line in text.splitlines() if line.strip()]
     traceback = next(
         (at for at, line in enumerate(said) if "Traceback (most recent call last)" in line), None

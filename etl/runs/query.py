@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,7 @@ from etl.common.errors import (
 )
 from etl.runs.follow import RunControl
 from etl.spark import jvm_log
-from etl.spark.damage import STORAGE_AWAY
-from etl.spark.java_errors import causes, messages
+from etl.spark.java_errors import Cause, classify
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -28,25 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("sluice")
 
 LOOK_SECONDS = 0.25
-_LOST = ("KAFKA_DATA_LOSS", "KafkaIllegalStateException", "OffsetOutOfRangeException")
-_DELETED = "UnknownTopicOrPartitionException"
-_REFUSED = re.compile(r"org\.apache\.kafka\.common\.errors\.\w*Auth\w*Exception")
-_AWAY = (
-    "org.apache.kafka.common.errors.TimeoutException",
-    "org.apache.kafka.common.errors.DisconnectException",
-    "org.apache.kafka.common.errors.NotLeaderOrFollowerException",
-    "java.util.concurrent.TimeoutException",
-)
-_UNREACHED = (
-    "java.net.ConnectException",
-    "java.net.UnknownHostException",
-    "java.net.NoRouteToHostException",
-    "java.net.SocketException",
-)
-_STATE = ("STATE_STORE", "CANNOT_LOAD_STATE", "STATEFUL_")
-_OTHER_SCHEMA = ("SCHEMA_NOT_COMPATIBLE", "INVALID_VALUE_SCHEMA_EVOLUTION", "INVALID_VARIABLE_TYPE_CHANGE")
-# Of the state as well, and not the checkpoint's fault: the next run may well take it up.
-_PASSING = ("UNRELEASED_THREAD_ERROR", "OUT_OF_MEMORY", "CANNOT_WRITE_STATE_STORE")
 
 
 def to_its_end(
@@ -164,18 +143,17 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
     Raises ServiceAway where the storage of the state can't be reached.
     """
     for error in errors:
-        found = list(causes(error))
-        told = next((one for one in found if any(word in one for word in _STATE)), None)
-        away = next((one for one in found if one.startswith(STORAGE_AWAY)), None)
-        if told and away:
+        told = classify(error)
+        if Cause.STATE not in told:
+            continue
+        if Cause.STORAGE_AWAY in told:
             raise ServiceAway(
-                f"What {pipeline} keeps between batches can't be read or written now: {away}",
+                f"What {pipeline} keeps between batches can't be read or written now: {told[Cause.STORAGE_AWAY]}",
                 remedy=f"see that S3 runs (`sluice doctor` looks); then `sluice run {pipeline}`",
             ) from error
-        passing = any(word in one for one in found for word in _PASSING)
-        if told is not None and not passing and not isinstance(error, SluiceError):
+        if Cause.STATE_PASSING not in told:
             raise CheckpointDamaged(
-                f"Spark can't take up what the transform of {pipeline} had kept: {told}",
+                f"Spark can't take up what the transform of {pipeline} had kept: {told[Cause.STATE]}",
                 remedy=f"`sluice recover {pipeline}` makes the state anew from all that was delivered",
             ) from error
 
@@ -186,23 +164,18 @@ def _refuse_other_schema(pipeline: str, errors: Sequence[BaseException]) -> None
     Spark alone knows a state's schema, once the transform's own code has run; its message names both schemas.
     """
     for error in errors:
-        if isinstance(error, SluiceError):
-            continue
-        for message in messages(error):
-            condition, *lines = message.splitlines()
-            if any(word in condition for word in _OTHER_SCHEMA):
-                schemas = next((line for line in lines if "StructType" in line), condition)
-                raise StateChanged.of(
-                    pipeline,
-                    f"The transform of {pipeline} keeps a state of another schema than its checkpoint holds: {schemas}",
-                ) from error
+        if schemas := classify(error).get(Cause.STATE_SCHEMA):
+            raise StateChanged.of(
+                pipeline,
+                f"The transform of {pipeline} keeps a state of another schema than its checkpoint holds: {schemas}",
+            ) from error
 
 
 def _refuse_unreached(pipeline: str, error: BaseException, stay: RunControl) -> None:
     """Raise ServiceAway where Spark could not reach what it connects to by itself, such as a socket's server."""
-    if told := next((one for one in causes(error) if one.startswith(_UNREACHED)), None):
+    if unreached := classify(error).get(Cause.SERVER_UNREACHED):
         raise ServiceAway(
-            f"Spark could not connect to what {pipeline} reads: {told}",
+            f"Spark could not connect to what {pipeline} reads: {unreached}",
             remedy=f"see that it listens there; then `sluice run {pipeline}{' --follow' if stay.every else ''}`",
         ) from error
 
@@ -214,25 +187,23 @@ def refuse_kafka(pipeline: str, errors: Sequence[BaseException], again: str) -> 
     `again` is the command to go on.
     """
     for error in errors:
-        if isinstance(error, SluiceError):
-            continue
-        told = list(causes(error))
-        if lost := next((one for one in told if any(word in one for word in _LOST)), None):
+        told = classify(error)
+        if lost := told.get(Cause.RECORDS_GONE):
             raise RecordsMissing(
                 f"Kafka did not give {pipeline} what it was to read: {lost}",
                 remedy=f"{again} says what is gone",
             ) from error
-        if gone := next((one for one in told if _DELETED in one), None):
+        if gone := told.get(Cause.TOPIC_GONE):
             raise RecordsMissing(
                 f"A topic of {pipeline} was deleted while it was read: {gone}",
                 remedy=f"{again} says which",
             ) from error
-        if refused := next((one for one in told if _REFUSED.match(one)), None):
+        if refused := told.get(Cause.KAFKA_REFUSED):
             raise SetupError(
                 f"Kafka refuses {pipeline}: {refused}",
                 remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
             ) from error
-        if away := next((one for one in told if one.startswith(_AWAY)), None):
+        if away := told.get(Cause.KAFKA_AWAY):
             raise ServiceAway(
                 f"Kafka gave {pipeline} no answer: {away}; nothing of the batch under way was delivered",
                 remedy=f"see that the brokers run; then {again}",

@@ -30,7 +30,7 @@ from etl.sources.side_inputs.lookups import SideInputsChanged, version
 from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
 from etl.sources.unreadable import reading_fails
 from etl.spark.frames import NESTED, output, quoted
-from etl.spark.java_errors import causes
+from etl.spark.java_errors import Cause, classify
 from etl.spark.observation import observed
 from etl.spark.session import unlogged_analysis
 from etl.spark.state_plan import column_ids, watermarked
@@ -339,8 +339,7 @@ class Source:
 
         Raises `error` when none is to blame.
         """
-        # Within foreachBatch Spark's error may come as py4j's own, which has no condition.
-        if not any("FAILED_READ_FILE" in cause for cause in causes(error)):
+        if Cause.FILE_UNREAD not in classify(error):
             raise error
         found = dict(self.unreadable(uris))
         if not found:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import InputsChanged, ServiceAway
 from etl.common.wording import visible
-from etl.spark.damage import is_away, is_damage
-from etl.spark.java_errors import causes, messages
+from etl.spark.java_errors import Cause, causes, classify, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,16 +29,16 @@ def reading_fails(uri: str, read: Callable[[], DataFrame]) -> str | None:
     try:
         read().write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JJavaError) as error:
-        chain = list(causes(error))
-        text = " ".join(chain)
-        if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
+        told = classify(error)
+        if Cause.FILE_GONE in told:
             raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
-        if is_damage(chain):
+        if Cause.FILE_DAMAGED in told:
             return _said(error)
-        if "FAILED_READ_FILE" not in text and not is_away(chain):
+        if not told.keys() & {Cause.FILE_UNREAD, Cause.STORAGE_AWAY}:
             raise
+        *_, root = causes(error)
         raise ServiceAway(
-            f"{uri} can't be read now: {chain[-1]}",
+            f"{uri} can't be read now: {root}",
             remedy="see that its storage is there, then run again; where that is all well, put the file there anew",
         ) from error
     return None

@@ -6,6 +6,7 @@ message.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from etl.common.errors import ServiceAway, SetupError
 from etl.common.outcome import in_short
 from etl.common.settings import Settings
 from etl.ledger.offsets import Gap, Range, Reached
+from etl.spark.java_errors import Cause, causes, classify
 from etl.spark.jvm import java_class
 
 if TYPE_CHECKING:
@@ -138,20 +140,19 @@ class Cluster:
         try:
             return future.get()
         except Py4JJavaError as error:
-            cause = error.java_exception.getCause() or error.java_exception
-            name, words = cause.getClass().getSimpleName(), cause.getMessage()
-            if name == "UnknownTopicOrPartitionException":
+            told = classify(error)
+            if Cause.TOPIC_GONE in told:
                 raise SetupError(
                     f"Kafka ({self.servers}) has no {what}",
                     remedy="create it, or correct the pipeline's sources",
                 ) from error
-            if "Auth" in name:  # of TLS, of SASL, or of the rights to a topic
+            if refused := told.get(Cause.KAFKA_REFUSED):
                 raise SetupError(
-                    f"Kafka ({self.servers}) refuses: {name}: {words}",
+                    f"Kafka ({self.servers}) refuses: {_short(refused)}",
                     remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
                 ) from error
             raise ServiceAway(
-                f"Kafka ({self.servers}) gave no answer about {what}: {name}: {words}",
+                f"Kafka ({self.servers}) gave no answer about {what}: {_short(_cause(error))}",
                 remedy="see that it runs and that SLUICE_KAFKA is right, then run again",
             ) from error
 
@@ -161,9 +162,8 @@ class Cluster:
         try:
             return self._kafka("clients.admin.AdminClient").create(settings)
         except Py4JJavaError as error:
-            cause = error.java_exception.getCause() or error.java_exception
             raise SetupError(
-                f"Kafka's client can't be made for {self.servers}: {cause.getMessage()}",
+                f"Kafka's client can't be made for {self.servers}: {_cause(error).partition(': ')[2]}",
                 remedy="correct SLUICE_KAFKA, or the file SLUICE_KAFKA_PROPERTIES",
             ) from error
 
@@ -181,6 +181,17 @@ class Cluster:
             yield admin
         finally:
             admin.close()
+
+
+def _cause(error: Exception) -> str:
+    """Return the first line of what made Kafka's client fail, without what only hands it on."""
+    told = list(causes(error))
+    return (told[1:] or told)[0]
+
+
+def _short(line: str) -> str:
+    """Leave out the package of the class that a Java exception's line begins with."""
+    return re.sub(r"^(?:[a-z]\w*\.)+", "", line)
 
 
 def open_cluster(spark: SparkSession, settings: Settings, pipeline: str) -> Cluster:
