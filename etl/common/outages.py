@@ -6,22 +6,43 @@ Workers' errors reach the driver as text, so text is what is looked at, for erro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from etl.common.errors import Busy, ServiceAway, SluiceError
 
-_POSTGRES = re.compile(
-    r"\bpsycopg2\.(?:OperationalError|errors\.(?:AdminShutdown|CrashShutdown|CannotConnectNow|DeadlockDetected"
-    r"|DiskFull|OutOfMemory|ReadOnlySqlTransaction|TooManyConnections))[:)] *(.+)"
+_LOCKED = r"\bpsycopg2\.errors\.LockNotAvailable[:)] *(.+)"
+_PSYCOPG2 = (
+    "OperationalError",
+    r"errors\.AdminShutdown",
+    r"errors\.CrashShutdown",
+    r"errors\.CannotConnectNow",
+    r"errors\.DeadlockDetected",
+    r"errors\.DiskFull",
+    r"errors\.OutOfMemory",
+    r"errors\.ReadOnlySqlTransaction",
+    r"errors\.TooManyConnections",
 )
-_LOCKED = re.compile(r"\bpsycopg2\.errors\.LockNotAvailable[:)] *(.+)")
-_S3 = re.compile(
-    r"\bOSError: (.*AWS Error (?:INTERNAL_FAILURE|NETWORK_CONNECTION|REQUEST_TIMEOUT|SERVICE_UNAVAILABLE"
-    r"|SLOW_DOWN|THROTTLING|UNKNOWN \(HTTP status 5\d\d\))(?!\w).*)"
-    r"|\bbotocore\.exceptions\.(?:Connect|Connection|EndpointConnection|ProxyConnection|Read)\w*Error: (.+)"
-    r"|\b(?:SdkClientException|AWSServiceThrottledException|AWSStatus500Exception): (.+)"
+_ARROW = (
+    "INTERNAL_FAILURE",
+    "NETWORK_CONNECTION",
+    "REQUEST_TIMEOUT",
+    "SERVICE_UNAVAILABLE",
+    "SLOW_DOWN",
+    "THROTTLING",
+    r"UNKNOWN \(HTTP status 5\d\d\)",
 )
+_BOTOCORE = ("Connect", "EndpointConnection", "ProxyConnection", "Read")
+_SPARK = ("SdkClientException", "AWSServiceThrottledException", "AWSStatus500Exception")
+# By the service that is away; what a sign has in brackets is what its client says.
+SIGNS: Mapping[str, tuple[str, ...]] = {
+    "PostgreSQL": tuple(rf"\bpsycopg2\.{kind}[:)] *(.+)" for kind in _PSYCOPG2),
+    "S3": (
+        *(rf"\bOSError: (.*AWS Error {kind}(?!\w).*)" for kind in _ARROW),
+        *(rf"\bbotocore\.exceptions\.{kind}\w*Error: (.+)" for kind in _BOTOCORE),
+        *(rf"\b{kind}: (.+)" for kind in _SPARK),
+    ),
+}
 
 
 def service_error(error: BaseException) -> SluiceError | None:
@@ -30,16 +51,15 @@ def service_error(error: BaseException) -> SluiceError | None:
     text = f"{kind.__module__}.{kind.__qualname__}: {error}\n{getattr(error, 'java_exception', None) or ''}"
     text = text.replace("builtins.", "", 1)
     again = "then the same command again, which goes on from the ledger"
-    if found := _LOCKED.search(text):
+    if found := re.search(_LOCKED, text):
         return Busy(
             f"Another session's lock was held for longer than lock_timeout: {found[1].strip()}",
             remedy=f"see who holds it, in pg_locks and pg_stat_activity; {again}",
         )
-    for service, signs in (("PostgreSQL", _POSTGRES), ("S3", _S3)):
-        if found := signs.search(text):
-            said = next(filter(None, found.groups())).strip()
+    for service, signs in SIGNS.items():
+        if found := next(filter(None, (re.search(sign, text) for sign in signs)), None):
             return ServiceAway(
-                f"{service} could not do its part: {said}",
+                f"{service} could not do its part: {found[1].strip()}",
                 remedy=f"see that it runs (`sluice doctor` looks); {again}",
             )
     return None
