@@ -62,8 +62,8 @@ def deliver(run: DeliveryContext, batch: Batch) -> Receipt:
         leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
         decision = stops.decision(cursor, run.stream_id, batch.batch_id)
     if decision is not None and (changes := changed_since(decision, run)):
-        return _attempt_twice(run, batch, _lapse(run, batch, decision, changes), started)
-    return _attempt_twice(run, batch, Ruling.of(run.rules, decision), started)
+        return _attempts(run, batch, _lapse(run, batch, decision, changes), started)
+    return _attempts(run, batch, Ruling.of(run.rules, decision), started)
 
 
 def deliver_apart(run: DeliveryContext, batch: Batch) -> Receipt:
@@ -72,21 +72,25 @@ def deliver_apart(run: DeliveryContext, batch: Batch) -> Receipt:
     started = time.monotonic()
     with transaction(run.sinks.dsn) as cursor:
         correction.require_in_force(cursor, run.apart, run.lease.pipeline)
-    return _attempt_twice(run, batch, Ruling.of(run.rules, None), started)
+    return _attempts(run, batch, Ruling.of(run.rules, None), started)
 
 
-def _attempt_twice(run: DeliveryContext, batch: Batch, ruling: Ruling, started: float) -> Receipt:
-    for staging in range(STAGINGS):
+def _attempts(run: DeliveryContext, batch: Batch, ruling: Ruling, started: float) -> Receipt:
+    """Attempt the batch until it is committed: again by another ruling, and once more where its staged rows were lost."""
+    lost = 0
+    while True:
         try:
-            receipt = _attempt(run, batch, ruling)
+            done = _attempt(run, batch, ruling)
         except StagingLost:
-            if staging == STAGINGS - 1:
+            lost += 1
+            if lost == STAGINGS:
                 raise
             log.warning("batch %s: PostgreSQL lost its staged rows; staging again", batch.batch_id)
-        else:
+            continue
+        if isinstance(done, Receipt):
             reached(Step.BATCH_DONE)
-            return replace(receipt, seconds=time.monotonic() - started, phases=phases_ms())
-    raise AssertionError("the loop returns or raises")
+            return replace(done, seconds=time.monotonic() - started, phases=phases_ms())
+        ruling = done
 
 
 def _delivered_before(cursor: Cursor, run: DeliveryContext, batch: Batch, delivery_id: int) -> Receipt:
@@ -119,7 +123,8 @@ def _is_fenced(run: DeliveryContext) -> bool:
         return False
 
 
-def _attempt(run: DeliveryContext, batch: Batch, ruling: Ruling) -> Receipt:
+def _attempt(run: DeliveryContext, batch: Batch, ruling: Ruling) -> Receipt | Ruling:
+    """Stage, judge and commit the batch; where it is to be staged by another ruling, give up and return that."""
     task = _open_attempt(run, batch, ruling.hold)
     try:
         staged = _staged(run, batch, task)
@@ -140,7 +145,7 @@ def _attempt(run: DeliveryContext, batch: Batch, ruling: Ruling) -> Receipt:
             raise (Fenced.beside(pipeline, task.delivery_id) if run.apart else Fenced.of(pipeline)) from error
         raise
     _give_up(run, task, "stopped")
-    return _attempt(run, batch, again)
+    return again
 
 
 def _staged(run: DeliveryContext, batch: Batch, task: StageTask) -> Staged:
