@@ -80,7 +80,7 @@ def test_a_recorded_error_is_told_as_what_it_was(recording: Recording) -> None:
 def test_without_a_row_a_recorded_error_would_not_be_told(
     cause: Cause, sign: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SIGNS, cause, tuple(other for other in SIGNS[cause] if other != sign))  # type: ignore[arg-type]
+    monkeypatch.setitem(SIGNS, cause, tuple(other for other in SIGNS[cause] if other != sign))
     assert any(cause not in one.causes() for one in RECORDINGS if cause in one.expected)
 
 

@@ -59,7 +59,7 @@ def test_what_a_client_says_is_told_of_its_service(service: str, said: str) -> N
 def test_without_a_sign_what_a_client_said_would_not_be_told(
     service: str, sign: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SIGNS, service, tuple(other for other in SIGNS[service] if other != sign))  # type: ignore[arg-type]
+    monkeypatch.setitem(SIGNS, service, tuple(other for other in SIGNS[service] if other != sign))
     assert not all(away(said) for said in TOLD[service])
 
 
