@@ -20,18 +20,39 @@ from etl.spark import jvm_log
 from etl.spark.java_errors import Cause, classify
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 log = logging.getLogger("sluice")
 
 LOOK_SECONDS = 0.25
+OnBatch = Callable[["DataFrame", int], None]
+
+
+class BatchFailure:
+    """The error that a batch ended with, as it was raised: of its way through Spark's JVM a text alone comes back."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def kept_of(self, on_batch: OnBatch) -> OnBatch:
+        """Return what Spark is to call for each batch: `on_batch`, whose error is kept."""
+
+        def batch(found: DataFrame, number: int) -> None:
+            try:
+                on_batch(found, number)
+            except BaseException as error:
+                self.error = error
+                raise
+
+        return batch
 
 
 def to_its_end(
     writer: DataStreamWriter,
     pipeline: str,
-    failure: Sequence[BaseException] = (),
+    failure: BatchFailure | None = None,
     stay: RunControl | None = None,
     *,
     kafka: str | None = None,
@@ -43,7 +64,7 @@ def to_its_end(
 ) -> None:
     """Run the query over all that is there, or as long as it is to `stay`, or `once`: the batch that is planned alone.
 
-    An error of a batch, left in `failure`, is raised as itself. `settled` says whether every batch that Spark has
+    An error of a batch, kept in `failure`, is raised as itself. `settled` says whether every batch that Spark has
     planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `caught_up`
     is called once of a run that stays, when it has read all that Spark found; `kafka`, of topics, is the command that
     goes on when Kafka did not give what was asked for.
@@ -61,12 +82,14 @@ def to_its_end(
             f"Spark's JVM is gone: {error}", remedy=f"see its log, {jvm_log.current()}; then run again"
         ) from error
     except StreamingQueryException as error:
-        _refuse_other_schema(pipeline, [*failure, error])
-        _refuse_state(pipeline, [*failure, error])
+        raised = failure.error if failure else None
+        errors = [error] if raised is None else [raised, error]
+        _refuse_other_schema(pipeline, errors)
+        _refuse_state(pipeline, errors)
         if kafka:
-            refuse_kafka(pipeline, [*failure, error], kafka)
-        if failure:
-            raise failure[0] from None
+            refuse_kafka(pipeline, errors, kafka)
+        if raised is not None:
+            raise raised from None
         _refuse_unreached(pipeline, error, stay)
         raise SluiceError(
             f"Spark ended the query: {str(error).strip().splitlines()[0]}",

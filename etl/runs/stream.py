@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from etl.runs.opened import OpenedPipeline
+    from etl.runs.query import OnBatch
     from etl.runs.workspace import Workspace
 
 log = logging.getLogger("sluice")
-
-OnBatch = Callable[["DataFrame", int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +103,7 @@ class StreamRun:
     def _all_read(self, spark: SparkSession) -> bool:
         """Run the query to its end; return False if a lookup or model had changed before a batch."""
         from etl.runs.opened import open_pipeline
-        from etl.runs.query import to_its_end
+        from etl.runs.query import BatchFailure, to_its_end
         from etl.runs.stateful import output_mode, tell_of_history, tell_of_pinned
         from etl.sources.side_inputs.lookups import SideInputsChanged
         from etl.spark.state_plan import its_batches
@@ -122,8 +121,8 @@ class StreamRun:
                 checkpoint.plan_owed(time_ms=int(time.time() * 1000))
         keep = kept_batches(self.workspace.settings.backup_horizon)
         watch = ProgressRecorder(self._dsn, self.lease, self.stream_id, keep=keep)
-        failure: list[BaseException] = []
-        on_batch = _keeping(failure, self._on_batch(opened, stream, watch))
+        failure = BatchFailure()
+        on_batch = failure.kept_of(self._on_batch(opened, stream, watch))
         writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
             "checkpointLocation", stream.checkpoint
         )
@@ -234,16 +233,3 @@ class StreamRun:
             noted = streams.note_topics(cursor, self.stream_id, source.topic_ids)
         known = source.known(checkpoint, batch_id, reached, noted)
         source.require_readable(checkpoint, batch_id, known)
-
-
-def _keeping(failure: list[BaseException], on_batch: OnBatch) -> OnBatch:
-    """Wrap `on_batch` so that its error is kept in `failure`: Spark's own report of it is text."""
-
-    def batch(found: DataFrame, number: int) -> None:
-        try:
-            on_batch(found, number)
-        except BaseException as error:
-            failure.append(error)
-            raise
-
-    return batch

@@ -243,6 +243,7 @@ def _streamed(
     workspace: Workspace, source: Source, state: Sequence[str], uris: Sequence[str], folder: Path
 ) -> DataFrame:
     """Return what a new stream of these files puts out, all its batches together; of complete mode the last."""
+    from etl.runs.query import BatchFailure
     from etl.runs.recovery.state_rebuild import Planned, RecordedBatch
     from etl.runs.stateful import output_mode
     from etl.spark.state_plan import its_batches
@@ -254,20 +255,18 @@ def _streamed(
         )
     (folder / "none").mkdir()
     frame, mode = source.below(str(folder / "none")), output_mode(source.pipeline, state)
-    failure, out = list[BaseException](), folder / "out"
+    failure, out = BatchFailure(), folder / "out"
 
-    def keep(batch: DataFrame, number: int) -> None:
-        try:
-            batch.write.parquet(paths.spark_path(out / f"{number:06}"))
-        except BaseException as error:
-            failure.append(error)
-            raise
+    def write(batch: DataFrame, number: int) -> None:
+        batch.write.parquet(paths.spark_path(out / f"{number:06}"))
 
     checkpoint = open_checkpoint(f"{folder}/checkpoint", sources=len(source.pipeline.sources))
     checkpoint.create(str(uuid.uuid4()))
     numbered = source.by_source(uris).items()
     files = [one for n, some in numbered for one in evidence.look(some, landing=source.landing, source=n)]
-    planned = Planned.of(source.pipeline, frame, frame.writeStream.foreachBatch(keep).outputMode(mode))
+    planned = Planned.of(
+        source.pipeline, frame, frame.writeStream.foreachBatch(failure.kept_of(write)).outputMode(mode)
+    )
     batch = RecordedBatch(watermark_ms=0, time_ms=int(time.time() * 1000), files=files)
     with its_batches(frame):
         planned.run(checkpoint, 0, batch, failure, alone=False)

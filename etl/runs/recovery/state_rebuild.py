@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from etl.runs.query import BatchFailure
     from etl.runs.workspace import Workspace
     from etl.sources.kafka.source import KafkaSource
 
@@ -83,7 +84,7 @@ class Planned:
         checkpoint: Checkpoint,
         number: int,
         past: RecordedBatch,
-        failure: Sequence[BaseException] = (),
+        failure: BatchFailure | None = None,
         *,
         alone: bool = True,
     ) -> None:
