@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, deadline, notifiers
 from etl.airflow.operator import RETRIES, SluiceRunOperator, SluiceTaskOperator, assets, kept_up
+from etl.airflow.run_form import FIELDS
 from etl.common.errors import SetupError
 from etl.common.settings import load_settings
 from etl.pipeline import Pipeline, loadable
@@ -42,70 +43,19 @@ its runs.
 """
 TAG, REPLAYS_TAG = "sluice", "sluice-replays"  # to see either kind of DAG alone
 FOR_EVER = 100_000  # restarts of a run that is to stay up; Airflow wants a number
-_MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$"
 
 
-def _text(title: str, description: str, **form: Any) -> Param:
-    return Param(None, type=["null", "string"], title=title, description=description, **form)
+def _form(*, replays: bool) -> dict[str, Param]:
+    return {
+        name: Param(field.default, **field.schema(replays=replays))
+        for name, field in FIELDS.items()
+        if replays or not field.replays_alone
+    }
 
 
-FORM: dict[str, Param] = {  # what a person may fill in on triggering a run; empty is as on schedule
-    "driver_memory": _text(
-        "Memory of Spark's driver",
-        "For this run alone, such as 4g; empty: as the settings say.",
-        pattern=r"^[1-9][0-9]*[mg]$",
-    ),
-    "deliveries": _text(
-        "Replay deliveries",
-        "Such as 4..7,9: delivered again, from the same inputs, in their own place; empty: what has landed since.",
-        pattern=r"^[0-9]+([.][.][0-9]+)?(,[0-9]+([.][.][0-9]+)?)*$",
-    ),
-    "releases": _text(
-        "Rows released since",
-        "Of a replay or a backfill: keep leaves them as they were released, drop takes them out with the rest; not"
-        " said: where there are any, nothing is replayed.",
-        enum=[None, "keep", "drop"],
-        values_display={"null": "not said"},
-    ),
-    "accept_changed": Param(
-        False,
-        type="boolean",
-        title="Take changed inputs",
-        description="Of a replay or a backfill: inputs that have changed, or are gone, are taken as they are now.",
-    ),
-    "accept_unreadable": Param(
-        False,
-        type="boolean",
-        title="Hold what can't be read",
-        description="Of a replay or a backfill: of files that can't be read to their end what can be read is delivered, and"
-        " the rest held.",
-    ),
-    "release": _text(
-        "Release held rows",
-        "Their numbers in quarantine, such as 17,18: judged again, and delivered where they pass.",
-        pattern=r"^[0-9]+(,[0-9]+)*$",
-    ),
-    "why": _text("Why they are released", "Kept with each row.", maxLength=2000),
-}
-
-
-REPLAYS_FORM: dict[str, Param] = {  # one of deliveries, interval and held rows; nothing filled in is refused
-    "deliveries": _text(
-        "Replay deliveries",
-        "Such as 4..7,9: delivered again, from the same inputs, in their own place.",
-        pattern=FORM["deliveries"].schema["pattern"],
-    ),
-    "start": _text(
-        "Replay an interval: its start",
-        "Such as 2013-03-01, in UTC: every delivery with a row or a file in it, by the declared interval.",
-        pattern=_MOMENT,
-    ),
-    "end": _text("Replay an interval: its end", "Exclusive, such as 2013-04-01.", pattern=_MOMENT),
-    **{
-        name: FORM[name]
-        for name in ("releases", "accept_changed", "accept_unreadable", "release", "why", "driver_memory")
-    },
-}
+FORM = _form(replays=False)  # what a person may fill in on triggering a run; empty is as on schedule
+REPLAYS_FORM = _form(replays=True)  # one of deliveries, interval and held rows; nothing filled in is refused
+REPLAYS_FORM["driver_memory"] = REPLAYS_FORM.pop("driver_memory")  # last: it asks for none of these
 
 
 def pool(dag_id: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import Asset, BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule
 from airflow.sdk.exceptions import AirflowException
@@ -12,11 +15,14 @@ from airflow.sdk.exceptions import AirflowException
 from etl.airflow.alerts import DROPPED, QUARANTINE, notifiers
 from etl.airflow.links import QualityLink
 from etl.airflow.process import Command, Finished
+from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
 from etl.common.wording import left_out
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+Init = TypeVar("Init", bound=Callable[..., None])
 
 SUMMARY = "summary"  # XCom key: what the run did, also when it failed
 
@@ -104,6 +110,19 @@ def assets(pipeline: str) -> tuple[Asset, Asset]:
     )
 
 
+def _with_the_forms_fields(init: Init) -> Init:
+    """Name the form's fields among the keywords of `init`; all are text, for Airflow renders them.
+
+    Airflow looks into the signature for what `default_args` and `partial` may hold.
+    """
+    signature = inspect.signature(init)
+    *own, others = signature.parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    fields = [inspect.Parameter(name, keyword, default=None, annotation="str | None") for name in FIELDS]
+    vars(init)["__signature__"] = signature.replace(parameters=[*own, *fields, others])
+    return init
+
+
 class SluiceRunOperator(BaseOperator):
     """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
 
@@ -111,7 +130,7 @@ class SluiceRunOperator(BaseOperator):
     replays. The form may tell them what becomes of released rows and of changed or unreadable inputs. Rows
     named in the form are released from quarantine (etl/airflow/command/request.py). A backfill brings a form
     of its own, a clear none: it has the one of the run. With `beside` the operator does replays and releases
-    alone, and fails where none is asked for.
+    alone, and fails where none is asked for. The form's fields (etl/airflow/run_form.py) are its keywords, too.
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last
@@ -119,63 +138,39 @@ class SluiceRunOperator(BaseOperator):
     GRACE_SECONDS. With `follow` the run stays up.
     """
 
-    template_fields = (
-        "pipeline",
-        "driver_memory",
-        "deliveries",
-        "start",
-        "end",
-        "releases",
-        "accept_changed",
-        "accept_unreadable",
-        "release",
-        "why",
-    )
+    template_fields = ("pipeline", *FIELDS)
     ui_color = "#d5e8d4"
     operator_extra_links = (QualityLink(),)
 
+    @_with_the_forms_fields
     def __init__(
         self,
         *,
         pipeline: str,
-        driver_memory: str | None = None,
-        deliveries: str | None = None,
-        start: str | None = None,
-        end: str | None = None,
-        releases: str | None = None,
-        accept_changed: str | None = None,  # any text but an empty one: yes
-        accept_unreadable: str | None = None,  # likewise
-        release: str | None = None,
-        why: str | None = None,
         alert_quarantine_share: float | None = None,
         follow: bool = False,
         beside: bool = False,
         **kwargs: Any,
     ) -> None:
+        fields = {name: kwargs.pop(name, None) for name in FIELDS}
         super().__init__(**kwargs)
         self.follow = follow
         self.beside = beside
         self.alert_quarantine_share = alert_quarantine_share
         self.pipeline = pipeline
-        self.driver_memory = driver_memory
-        self.deliveries = deliveries
-        self.start = start
-        self.end = end
-        self.releases = releases
-        self.accept_changed = accept_changed
-        self.accept_unreadable = accept_unreadable
-        self.release = release
-        self.why = why
+        for name, text in fields.items():
+            setattr(self, name, text)
         self._command: Command | None = None
         self._killed = False
 
     def execute(self, context: Context) -> dict[str, Any]:
-        asked = asked_by(context, beside=self.beside, **self.form)
+        form = self.form
+        asked = asked_by(context, form, beside=self.beside)
         words = ["run", self.pipeline, "--json", "--airflow", asked.json()]
         if self.follow:
             words.append("--follow")
-        if self.driver_memory:
-            words += ["--conf", f"spark.driver.memory={self.driver_memory}"]
+        if form.driver_memory:
+            words += ["--conf", f"spark.driver.memory={form.driver_memory}"]
         self._command = Command(words=words, apart=True)
         began = time.monotonic()
         done = self._command.run(self.log.info)
@@ -211,12 +206,9 @@ class SluiceRunOperator(BaseOperator):
         return summary
 
     @property
-    def form(self) -> dict[str, Any]:
-        """Return what the form says, in the terms of TaskTry."""
-        names = ("deliveries", "start", "end", "releases", "release", "why")
-        texts = {name: getattr(self, name) or None for name in names}
-        accepted = ("accept_changed", "accept_unreadable")
-        return {**texts, **{name: bool(getattr(self, name)) for name in accepted}}
+    def form(self) -> RunForm:
+        """Return what the form says, once Airflow has rendered the template fields."""
+        return RunForm.rendered({name: getattr(self, name) for name in FIELDS})
 
     def _alert(self, summary: dict[str, Any], context: Context) -> None:
         """Alert of what this try delivered, however it ended; an alert that can't be sent fails no run."""
@@ -270,7 +262,7 @@ class SluiceTaskOperator(BaseOperator):
             self._command.kill()
 
 
-def asked_by(context: Context, **form: Any) -> TaskTry:
+def asked_by(context: Context, form: RunForm, *, beside: bool) -> TaskTry:
     """Return who asks, in Airflow's own terms, and what the form says.
 
     Nothing is read out of the text of a run id.
@@ -287,7 +279,8 @@ def asked_by(context: Context, **form: Any) -> TaskTry:
         interval_start=start.isoformat() if start else None,
         interval_end=end.isoformat() if end else None,
         who=dag_run.triggering_user_name,
-        **form,
+        beside=beside,
+        **dataclasses.asdict(form),
     )
 
 

@@ -6,12 +6,13 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
+from etl.airflow.run_form import RunForm
 from etl.common.errors import SetupError
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskTry:
-    """One try of one task of one DAG run, in Airflow's own terms."""
+class TaskTry(RunForm):
+    """One try of one task of one DAG run, in Airflow's own terms, with what the form of the run says."""
 
     dag_id: str
     dag_run_id: str
@@ -24,14 +25,6 @@ class TaskTry:
     beside: bool = (
         False  # asked of the DAG for replays and releases: nothing that has landed since is delivered
     )
-    deliveries: str | None = None  # to be replayed, A..B, as the form says
-    start: str | None = None  # of an interval to be replayed, as the form says
-    end: str | None = None  # exclusive
-    releases: str | None = None  # keep or drop, of rows that were released since, as the form says
-    accept_changed: bool = False  # inputs that changed are taken as they are, as the form says
-    accept_unreadable: bool = False  # so is what can be read of files, and the rest held, as the form says
-    release: str | None = None  # held rows to be released, such as 17,18, as the form says
-    why: str | None = None  # the reason that the form gives
     who: str | None = None  # the user who triggered it
 
     @classmethod

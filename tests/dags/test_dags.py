@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from jinja2 import Environment, StrictUndefined
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED
@@ -230,30 +232,71 @@ def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
 
 
 FILLED_IN = """
-import json, sys
+import dataclasses, json, sys
+from types import SimpleNamespace
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.definitions.param import process_params
+from etl.airflow.operator import asked_by
+from etl.airflow.run_form import RunForm
+from etl.airflow.task_try import TaskTry
 dag = DagBag(sys.argv[1]).dags[sys.argv[2]]
+ti = SimpleNamespace(dag_id=dag.dag_id, run_id="manual", task_id="run", try_number=1)
+run = dict.fromkeys(("data_interval_start", "data_interval_end", "clear_number", "triggering_user_name"))
+context = {"ti": ti, "dag_run": SimpleNamespace(**run, run_type="manual")}
 found = []
 for conf in json.loads(sys.argv[3]):
     task = dag.get_task("run").prepare_for_execution()
     params = process_params(dag, task, conf, suppress_exception=False)
     task.render_template_fields({"params": params})
-    found.append(task.form)
+    told = TaskTry.parse(asked_by(context, task.form, beside=task.beside).json())
+    found.append({one.name: getattr(told, one.name) for one in dataclasses.fields(RunForm)})
 print("\\n" + json.dumps(found))
 """
+NOTHING = dict.fromkeys(
+    ("driver_memory", "deliveries", "start", "end", "releases", "release", "why")
+) | dict.fromkeys(("accept_changed", "accept_unreadable"), False)
 
 
 def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: Path) -> None:
     given = {"releases": "drop", "accept_changed": True, "accept_unreadable": True, "deliveries": "4..7"}
-    nothing = dict.fromkeys(("deliveries", "start", "end", "releases", "release", "why"))
-    nothing |= {"accept_changed": False, "accept_unreadable": False}
     found = asked(FILLED_IN, str(ROOT / "dags"), "flights", json.dumps([None, given]), home=tmp_path)
-    assert found == [nothing, nothing | given]
+    assert found == [NOTHING, NOTHING | given]
     march = {"start": "2013-03-01", "end": "2013-04-01T00:00:00Z", "releases": "keep"}
     asks = json.dumps([None, march])
     found = asked(FILLED_IN, str(ROOT / "dags"), "flights_replays", asks, home=tmp_path)
-    assert found == [nothing, nothing | march]
+    assert found == [NOTHING, NOTHING | march]
+
+
+ONE_MORE_FIELD = """
+import importlib.util, sys
+from pathlib import Path
+spec = importlib.util.find_spec("etl.airflow.run_form")
+sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+before, why, after = Path(spec.origin).read_text().partition("    why: ")
+exec(before + '    ticket: str | None = _text("Ticket", "Of whom.", maxLength=9)\\n' + why + after, vars(module))
+"""
+
+
+def test_a_field_that_is_declared_in_one_line_is_in_the_forms_and_reaches_the_command(
+    tmp_path: Path,
+) -> None:
+    conf = json.dumps([{"ticket": "T-1"}])
+    code = ONE_MORE_FIELD + FILLED_IN
+    for dag in ("flights", "flights_replays"):
+        found = asked(code, str(ROOT / "dags"), dag, conf, home=tmp_path)
+        assert found == [NOTHING | {"ticket": "T-1"}]
+
+
+def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:
+    keywords = set(inspect.signature(SluiceRunOperator).parameters) - {"kwargs"}
+    assert keywords == {"pipeline", "alert_quarantine_share", "follow", "beside", *NOTHING}
+    with DAG("mine", default_args={"why": "as agreed"}):
+        made = SluiceRunOperator(task_id="run", pipeline="orders", release="17")
+        many = SluiceRunOperator.partial(task_id="many", driver_memory="4g").expand(pipeline=["a", "b"])
+    assert (made.why, made.release, made.deliveries) == ("as agreed", "17", None)
+    assert many.partial_kwargs["driver_memory"] == "4g"
+    with pytest.raises(TypeError, match="no_such_field"):
+        SluiceRunOperator(task_id="run", pipeline="orders", no_such_field="x")
 
 
 def test_a_stopped_replay_calls_the_forms_fields_by_their_titles(bag: Any) -> None:

@@ -22,6 +22,7 @@ import time
 from typing import TYPE_CHECKING
 
 from etl.airflow.command import tries
+from etl.airflow.run_form import FIELDS
 from etl.airflow.task_try import TaskTry
 from etl.common.errors import SetupError
 from etl.common.number_ranges import format_ranges, parse_ranges
@@ -45,10 +46,10 @@ if TYPE_CHECKING:
 
 WHO = "airflow"
 # What the form calls its fields, and Airflow's form of a backfill the box without which it sends none of them.
-DELIVERIES, RELEASES, CHANGED = "Replay deliveries", "Rows released since", "Take changed inputs"
-UNREADABLE = "Hold what can't be read"
-START, END = "Replay an interval: its start", "Replay an interval: its end"
-RELEASE = "Release held rows"
+_TITLES = {name: field.title for name, field in FIELDS.items()}
+DELIVERIES, START, END = _TITLES["deliveries"], _TITLES["start"], _TITLES["end"]
+CHANGED, UNREADABLE = _TITLES["accept_changed"], _TITLES["accept_unreadable"]
+RELEASES, RELEASE = _TITLES["releases"], _TITLES["release"]
 OVERRIDE = "Override parameters on existing runs"
 
 
@@ -193,8 +194,7 @@ def _release(
 
 
 def _numbers(asked: TaskTry) -> tuple[int, ...]:
-    how = (asked.releases, asked.accept_changed, asked.accept_unreadable)
-    if any((asked.deliveries, asked.start, asked.end, *how)):
+    if asked.names_deliveries or asked.says_how_to_replay:
         raise SetupError(
             "The form asks for a replay and names rows to be released", remedy="ask for one at a time"
         )
@@ -210,14 +210,14 @@ def meant(workspace: Workspace, pipeline: Pipeline, asked: TaskTry) -> Selection
 
     Raises SetupError where the form contradicts itself or asks for nothing that this DAG does.
     """
-    if asked.deliveries or asked.start or asked.end:
+    if asked.names_deliveries:
         return _named(asked)
     if asked.run_type == "backfill":
         return Selection(interval=_interval(pipeline, asked))
     runs = tries.runs_before_clear(workspace.services.postgres, asked) if asked.clear_number else ()
     if runs:
         return Selection(runs=runs)
-    if asked.releases or asked.accept_changed or asked.accept_unreadable:
+    if asked.says_how_to_replay:
         raise SetupError(
             "The form says how to replay, and names nothing that is to be replayed",
             remedy=f'trigger {_dag(pipeline)} with "{DELIVERIES}" filled in; the Data quality pages list them',
@@ -238,7 +238,8 @@ def _named(asked: TaskTry) -> Selection:
         return Selection(deliveries=parse_ranges("deliveries", asked.deliveries))
     if not (asked.start and asked.end):
         raise SetupError(
-            "The form names one end of an interval alone", remedy=f'fill in "{START}" and "{END}"'
+            "The form names one end of an interval alone",
+            remedy=f'fill in "{START}" and "{END}"',
         )
     return Selection(interval=named_interval("interval", asked.start, asked.end))
 

@@ -23,6 +23,7 @@ from sqlalchemy import select
 from starlette.requests import Request
 
 from etl.airflow.pages.choices import Asked, Choice, Rows
+from etl.airflow.run_form import RunForm
 from etl.common.errors import NeedsPerson
 from etl.pipeline.dag_names import replays_of
 
@@ -70,12 +71,12 @@ def ask_for_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, onc
     The same form sent twice is the same run. Raises NeedsPerson where Airflow refuses.
     """
     dag_id, run_id = replays_of(choice.pipeline), run_id_of(once)
-    form = {"release": ",".join(map(str, rows.ids)), "why": why}
+    form = RunForm(release=",".join(map(str, rows.ids)), why=why)
     try:
         trigger_dag(
             dag_id,
             run_id=run_id,
-            conf=form,
+            conf=form.filled_in(),
             triggered_by=DagRunTriggeredByType.UI,
             triggering_user_name=user.get_name(),
         )
