@@ -27,6 +27,7 @@ TIMEOUTS = {
     "transaction_timeout": "60min",
 }
 OLDEST_SERVER = 170000
+MIGRATIONS = SQL_FOLDER / "migrations"
 MIGRATION_LOCK = 0x51_0C_1C_E  # any constant of our own
 SCHEMA_LOCK = MIGRATION_LOCK + 1
 _ours: WeakSet[Connection] = WeakSet()  # connections of this process
@@ -98,6 +99,7 @@ def transaction(dsn: str) -> Iterator[Cursor]:
     """Open a connection of its own, run one transaction on it, and close it."""
     connection = connect(dsn)
     try:
+        require_version(connection)  # before our settings, of which older servers lack some
         with transaction_on(connection) as cursor:
             yield cursor
     finally:
@@ -155,9 +157,12 @@ def _named(cursor: Cursor, values: tuple[Any, ...]) -> dict[str, Any]:
 def migrate(dsn: str) -> list[str]:
     """Bring schema `sluice` to the newest version; safe to run twice and by two at once.
 
-    Returns the names of the migrations that were applied now. A transaction's advisory lock keeps others
-    out; whoever holds it may break yoyo's own lock, for its owner is dead.
+    Returns the names of the migrations that were applied now. One statement finds a schema up to date, and
+    nothing is locked for it. Else a transaction's advisory lock keeps others out; whoever holds it may break
+    yoyo's own lock, for its owner is dead.
     """
+    if _is_up_to_date(dsn):
+        return []
     with closing(connect(dsn)) as guard, guard, guard.cursor() as cursor:
         wait_for_locks(cursor, TIMEOUTS["lock_timeout"])
         try:
@@ -167,22 +172,39 @@ def migrate(dsn: str) -> list[str]:
                 f"Another command has been migrating the database for longer than {TIMEOUTS['lock_timeout']}",
                 remedy="let it end, or see who holds the advisory lock in pg_locks; then the same command again",
             ) from error
-        require_version(cursor)
         try:
             return _apply(dsn)
         except psycopg2.errors.InsufficientPrivilege as error:
             raise _refused(error) from error
 
 
-def require_version(cursor: Cursor) -> None:
+def _is_up_to_date(dsn: str) -> bool:
+    """Tell whether all of our migrations are applied, and maybe later ones.
+
+    A migration is marked once its steps are committed: none of those that are seen here is under way.
+    """
+    query = """
+        SELECT count(*) = %s AND to_regnamespace('sluice_stage') IS NOT NULL
+        FROM sluice._yoyo_migration WHERE migration_id = ANY(%s)
+    """
+    ours = [path.stem for path in MIGRATIONS.glob("*.sql")]
+    try:
+        with transaction(dsn) as cursor:
+            cursor.execute(query, (len(ours), ours))
+            return cursor.fetchone() == (True,)
+    except psycopg2.errors.UndefinedTable:
+        return False
+
+
+def require_version(connection: Connection) -> None:
     """Raise SetupError unless the server is new enough and the database can hold every text."""
-    version = cursor.connection.server_version
+    version = connection.server_version
     if version < OLDEST_SERVER:
         raise SetupError(
             f"PostgreSQL {version // 10000} was found; {OLDEST_SERVER // 10000} or later is needed",
             remedy="point SLUICE_POSTGRES to a newer server",
         )
-    encoding = cursor.connection.get_parameter_status("server_encoding")
+    encoding = connection.get_parameter_status("server_encoding")
     if encoding != "UTF8":
         raise SetupError(
             f"The database's encoding is {encoding}, which can't hold every text; UTF8 is needed",
@@ -212,7 +234,7 @@ def _apply(dsn: str) -> list[str]:
     try:
         backend.init_database()
         backend.break_lock()
-        migrations = backend.to_apply(read_migrations(str(SQL_FOLDER / "migrations")))
+        migrations = backend.to_apply(read_migrations(str(MIGRATIONS)))
         if migrations:
             with backend.lock():
                 backend.apply_migrations(migrations)

@@ -49,10 +49,39 @@ def test_two_that_migrate_at_once_apply_each_migration_once(empty: str) -> None:
     assert applied == MIGRATIONS
 
 
-def test_a_migration_whose_owner_was_killed_is_no_lock_for_ever(empty: str) -> None:
+def test_a_schema_that_is_up_to_date_waits_for_nobody(empty: str) -> None:
     migrate(empty)
-    oracle.ask(empty, "INSERT INTO sluice.yoyo_lock (locked, ctime, pid) VALUES (1, now(), 1)")
+    with closing(psycopg2.connect(empty)) as other, other.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (database.MIGRATION_LOCK,))
+        assert migrate(empty) == []
+
+
+def test_a_newer_schema_is_left_as_it_is(empty: str) -> None:
+    migrate(empty)
+    mark = "INSERT INTO sluice._yoyo_migration (migration_hash, migration_id) VALUES ('later', '9999.later')"
+    oracle.ask(empty, mark)
     assert migrate(empty) == []
+
+
+def test_a_schema_for_staging_that_no_backup_has_is_made_again(empty: str) -> None:
+    migrate(empty)
+    oracle.ask(empty, "DROP SCHEMA sluice_stage CASCADE")
+    assert migrate(empty) == []
+    assert oracle.ask(empty, "SELECT to_regnamespace('sluice_stage') IS NOT NULL") == [(True,)]
+
+
+def test_an_older_schema_gets_what_it_lacks_though_the_owner_of_a_lock_was_killed(
+    empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = tmp_path / "migrations"
+    older.mkdir()
+    for name in MIGRATIONS[:-2]:
+        (older / f"{name}.sql").write_text((SQL_FOLDER / "migrations" / f"{name}.sql").read_text())
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "MIGRATIONS", older)
+        assert migrate(empty) == MIGRATIONS[:-2]
+    oracle.ask(empty, "INSERT INTO sluice.yoyo_lock (locked, ctime, pid) VALUES (1, now(), 1)")
+    assert migrate(empty) == MIGRATIONS[-2:]
 
 
 def test_everything_of_sluice_is_in_its_own_schemas(dsn: str) -> None:

@@ -118,7 +118,7 @@ def _postgres(workspace: Workspace) -> str:
     declared = loadable(workspace.settings.pipelines).values()
     schemas = {"sluice", "sluice_stage", *(one.table_schema for one in declared)}
     with closing(connect(workspace.services.postgres)) as connection, connection.cursor() as cursor:
-        require_version(cursor)  # before a session's own settings, of which older servers lack some
+        require_version(connection)  # before a session's own settings, of which older servers lack some
         cursor.execute("SELECT current_setting('server_version'), current_user")
         version, user = cursor.fetchone() or ("?", "?")
         missing = [name for (name,) in STATEMENTS.execute(cursor, "closed_schemas", schemas=sorted(schemas))]
