@@ -19,8 +19,9 @@ from etl.pipeline import load_pipeline
 from etl.sinks.lake.parquet_writer import FileSpec, ObjectWriter
 from etl.sinks.lake.schema import arrow_schema, iceberg_schema
 from etl.sinks.warehouse.staging import COPY_READ_BYTES
-from etl.sources.files import Source
-from etl.sources.open import open_source
+from etl.sources.files import FileSource
+from etl.sources.kinds import require_files
+from etl.sources.open import open_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,10 +55,11 @@ class Parts:
         assert sum(row.rows for row in found) == self.ground.rows
 
     @cached_property
-    def _source(self) -> Source:
+    def _source(self) -> FileSource:
         settings = self.ground.place.settings
         pipeline = load_pipeline("bench_judged", settings.pipelines)
-        return replace(open_source(self.ground.spark, pipeline, settings, stream=False), anywhere=True)
+        kind = require_files(pipeline, "a benchmark")
+        return replace(open_kind(self.ground.spark, kind, settings, stream=False), anywhere=True)
 
     def parquet(self) -> None:
         """Rows from memory to objects on S3, one a core."""

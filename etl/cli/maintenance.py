@@ -38,8 +38,8 @@ def recover(
     from etl.common.errors import SetupError
     from etl.common.wording import pluralize
     from etl.pipeline.replayability import run_command
+    from etl.runs.recovery.base import AcceptedGaps
     from etl.runs.recovery.recover import recover as recover_pipeline
-    from etl.runs.recovery.topic_seeds import AcceptedGaps
 
     if accept_gone != bool(why):
         raise SetupError("--accept-gone and --why go together", remedy="`sluice recover --help`")
@@ -68,9 +68,8 @@ def recover(
         out.print(f"  lost with PostgreSQL's last state: {words}", markup=False)
     for words in done.gone:
         out.print(f"  on record as gone: {words}", markup=False)
-    what = "partitions, each where the ledger is" if pipeline.topics else "delivered files"
     if pipeline.replayable:
-        out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} {what}")
+        out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} {done.counted}")
     out.print(f"next: `{run_command(pipeline)}`")
 
 

@@ -34,7 +34,7 @@ from etl.spark.watermark import LATE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from etl.sources.files import Source
+    from etl.sources.base import Source
     from etl.spark.checkpoint.reader import Checkpoint, LoggedFile
 
 
@@ -316,7 +316,7 @@ def _refuse_doubled(logged: Sequence[LoggedFile], pipeline: Pipeline) -> None:
     """
     sources: dict[str, list[str]] = {}
     for file in logged:
-        sources.setdefault(file.uri, []).append(pipeline.files[file.source].pattern)
+        sources.setdefault(file.uri, []).append(pipeline.sources[file.source].named)
     for uri, patterns in sources.items():
         if len(patterns) > 1:
             raise InputsDoubled(

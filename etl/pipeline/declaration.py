@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from etl.pipeline.patterns import inferred_format
 
@@ -34,11 +34,17 @@ class Files:
     max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits
     options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
     replayable = True
+    after_crash = ""
 
     @property
     def kind(self) -> str:
         """Return the format in force: "json", "csv", "parquet" or "text"; empty when nothing tells it."""
         return self.format or inferred_format(self.pattern) or ""
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Return the patterns of the landed files that the source means."""
+        return (self.pattern,)
 
     @property
     def named(self) -> str:
@@ -59,6 +65,8 @@ class Kafka:
     max_offsets: int | None = None  # of one micro-batch, over all partitions; None: all there are
     options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
     replayable = True
+    after_crash = ""
+    patterns: ClassVar[tuple[str, ...]] = ()  # it means no landed files
 
     @property
     def kind(self) -> str:
@@ -87,7 +95,10 @@ class Rate:
 
     rows_per_second: int = 1
     replayable = False
+    after_crash = ": each run counts from 0, so values that were delivered come once more"
+    patterns: ClassVar[tuple[str, ...]] = ()  # it means no landed files
     stream = None  # it is all that its pipeline reads
+    kind = ""  # its rows have their types already
 
     @property
     def named(self) -> str:
@@ -111,6 +122,11 @@ class Socket:
     format: str = "json"  # of a line: "json", "csv" or "text"
     options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
     replayable = False
+    after_crash = (
+        ", and that only if all is sent again: what was sent and not delivered is lost otherwise, and what was delivered"
+        " comes twice"
+    )
+    patterns: ClassVar[tuple[str, ...]] = ()  # it means no landed files
     stream = None  # it is all that its pipeline reads
 
     @property
@@ -126,6 +142,9 @@ class Socket:
     def named(self) -> str:
         """Return what messages call the source."""
         return self.uri
+
+
+DeclaredSource = Files | Kafka | Rate | Socket
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,14 +319,9 @@ class Pipeline:
         return f"{self.table}_quarantine"
 
     @property
-    def files(self) -> tuple[Files, ...]:
-        """Return the sources that are files."""
-        return tuple(one for one in self.sources if isinstance(one, Files))
-
-    @property
-    def topics(self) -> tuple[Kafka, ...]:
-        """Return the sources that are topics of Kafka."""
-        return tuple(one for one in self.sources if isinstance(one, Kafka))
+    def reads(self) -> str:
+        """Return what messages call all that is read."""
+        return ", ".join(one.named for one in self.sources)
 
     @property
     def replayable(self) -> bool:
@@ -322,13 +336,6 @@ class Pipeline:
         can be replayed.
         """
         return not isinstance(self.sink, Replace)
-
-    @property
-    def live(self) -> Rate | Socket:
-        """Return the one source of a pipeline that is not replayable."""
-        [source] = self.sources
-        assert isinstance(source, Rate | Socket)
-        return source
 
     @property
     def all_streams(self) -> Mapping[str | None, Stream]:

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 from etl.common.errors import SetupError
-from etl.pipeline.declaration import Pipeline, Socket
+from etl.pipeline.declaration import Pipeline
 
 
 def require_replayable(pipeline: Pipeline, what: str) -> None:
     """Raise SetupError for a pipeline of what can't be read again, which `what` would have to do."""
     if not pipeline.replayable:
         raise SetupError(
-            f"Pipeline {pipeline.name} reads {pipeline.live.named}, which can't be read again, as {what} would",
+            f"Pipeline {pipeline.name} reads {pipeline.reads}, which can't be read again, as {what} would",
             remedy="land as files what is to be read again; docs/cookbook/live.md says what there is for such sources",
-        )
-
-
-def require_files(pipeline: Pipeline, what: str) -> None:
-    """Raise SetupError for a pipeline that reads anything but files, which `what` can't do."""
-    require_replayable(pipeline, what)
-    if pipeline.topics:
-        raise SetupError(
-            f"Pipeline {pipeline.name} reads topics of Kafka, and {what} is of landed files alone",
-            remedy="docs/cookbook/kafka.md says what there is for topics",
         )
 
 
 def promise(pipeline: Pipeline) -> str:
     """Tell what a person must know of a pipeline that is not replayable, in one line."""
-    after = (
-        ", and that only if all is sent again: what was sent and not delivered is lost otherwise, and what was delivered"
-        " comes twice"
-        if isinstance(pipeline.live, Socket)
-        else ": each run counts from 0, so values that were delivered come once more"
-    )
+    after = pipeline.sources[0].after_crash
     return (
-        f"{pipeline.name} reads {pipeline.live.named}, which is not replayable: each batch is delivered exactly once"
+        f"{pipeline.name} reads {pipeline.reads}, which is not replayable: each batch is delivered exactly once"
         f" within a run, but after a crash no more than at least once is promised{after}"
     )
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from etl.pipeline.declaration import RATE, Files, Kafka, Rate, Socket
+from etl.pipeline.declaration import RATE, DeclaredSource, Kafka, Rate, Socket
 from etl.pipeline.intervals import is_template
 from etl.pipeline.patterns import FORMATS, pattern_problems
 
@@ -50,8 +50,9 @@ def source_problems(pipeline: Any) -> list[str]:
 
 
 def are_sources(sources: object) -> bool:
-    kinds = Files | Kafka | Rate | Socket
-    return isinstance(sources, tuple) and bool(sources) and all(isinstance(s, kinds) for s in sources)
+    return (
+        isinstance(sources, tuple) and bool(sources) and all(isinstance(s, DeclaredSource) for s in sources)
+    )
 
 
 def _limit_problems(where: str, limit: object) -> list[str]:

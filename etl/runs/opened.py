@@ -15,7 +15,7 @@ from etl.quality.rules import Rules, compile_rules
 from etl.runs.stateful import kept
 from etl.sinks.columns import common_schema
 from etl.sinks.open import Sinks, open_sinks
-from etl.sources.files import Source
+from etl.sources.base import Source
 from etl.sources.open import open_source
 
 if TYPE_CHECKING:

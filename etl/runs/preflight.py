@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
 
 from etl.common.database import transaction
 from etl.common.errors import (
@@ -23,83 +21,14 @@ from etl.common.errors import (
     StateChanged,
 )
 from etl.common.wording import first_few
-from etl.ledger import deliveries, leases, offsets, pipelines, streams
-from etl.ledger.inputs import Input
+from etl.ledger import leases, streams
 from etl.ledger.leases import Lease
-from etl.ledger.streams import StreamState, current_stream, register_stream, stream_state
-from etl.pipeline import Pipeline
-from etl.sources.cutoff import before_start, in_stream
-from etl.sources.evidence import look, path_of, uri_at
-from etl.sources.landing import landed, source_of
+from etl.ledger.streams import StreamState, stream_state
 from etl.spark.checkpoint.folder import Checkpoints
 from etl.spark.checkpoint.reader import Checkpoint
-from etl.spark.checkpoint.topics import TopicCheckpoint
 
 
-def ready_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing: str) -> str:
-    """Return the id of the stream that the run may go on with; a pipeline that never ran is given one.
-
-    Raises CheckpointLost, CheckpointDamaged, LedgerBehind or LedgerAhead, having changed nothing.
-    """
-    with transaction(dsn) as cursor:
-        known = current_stream(cursor, checkpoints.pipeline)
-    if known is None:
-        _refuse_unknown(checkpoints)
-        return _first_stream(dsn, checkpoints, before_start(pipeline, landing))
-    checkpoint = checkpoints.of(known.stream_id)
-    if not checkpoint.exists and known.last_batch is None and known.first_batch == 0:
-        # a run was killed between registering its stream and this
-        checkpoint.create(known.stream_id, before_start(pipeline, landing))
-        return known.stream_id
-    if problem := mismatch(dsn, known, checkpoint, pipeline, landing):
-        raise problem
-    return known.stream_id
-
-
-def _first_stream(dsn: str, checkpoints: Checkpoints, history: Sequence[Input]) -> str:
-    """Register a pipeline's first stream, then make its checkpoint folder; return its id.
-
-    It is registered first, because a folder that the ledger does not know would look like a lost ledger. The
-    history that it leaves out makes no batches of its own, which would be without a row.
-    """
-    stream_id = str(uuid.uuid4())
-    checkpoint = checkpoints.of(stream_id)
-    with transaction(dsn) as cursor:
-        register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=0)
-    checkpoint.create(stream_id, history)
-    return stream_id
-
-
-def seeded_stream(dsn: str, checkpoints: Checkpoints, pipeline: Pipeline, landing: str) -> tuple[str, int]:
-    """Begin a new current stream whose checkpoint counts exactly the live inputs as read; return its id and how many.
-
-    What the stream leaves out counts as read, too.
-
-    The inputs are read in the transaction that makes the stream current: no other stream can add one later.
-    """
-    stream_id = str(uuid.uuid4())
-    checkpoint = checkpoints.of(stream_id)
-    with transaction(dsn) as cursor:
-        pipelines.lock(cursor, checkpoints.pipeline)
-        register_stream(cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1)
-        seen = deliveries.live_inputs(cursor, checkpoints.pipeline)
-    history = before_start(pipeline, landing, live={one.path for one in seen})
-    behind = [replace(one, uri=uri_at(one.path, landing)) for one in by_source(seen, pipeline, landing)]
-    checkpoint.seed([*behind, *history], stream_id=stream_id)
-    return stream_id, len(seen)
-
-
-def by_source(seen: Sequence[Input], pipeline: Pipeline, landing: str) -> list[Input]:
-    """Return the inputs under the sources that read them as declared now, without those that none reads."""
-    found = []
-    for one in seen:
-        source = source_of(pipeline, one.path, landing)
-        if source is not None:
-            found.append(replace(one, source=source))
-    return found
-
-
-def _refuse_unknown(checkpoints: Checkpoints) -> None:
+def refuse_unknown(checkpoints: Checkpoints[Checkpoint]) -> None:
     if present := checkpoints.present():
         raise LedgerBehind(
             f"The ledger has never seen pipeline {checkpoints.pipeline} run, but there are checkpoints of its streams"
@@ -108,7 +37,7 @@ def _refuse_unknown(checkpoints: Checkpoints) -> None:
         )
 
 
-def unknown_streams(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
+def unknown_streams(dsn: str, checkpoints: Checkpoints[Checkpoint]) -> LedgerBehind | None:
     """Return LedgerBehind where PostgreSQL lost a stream, else None: each has its row before its folder is made."""
     present = list(filter(_is_stream, checkpoints.present()))
     with transaction(dsn) as cursor:
@@ -122,7 +51,7 @@ def unknown_streams(dsn: str, checkpoints: Checkpoints) -> LedgerBehind | None:
     )
 
 
-def know_streams(dsn: str, checkpoints: Checkpoints) -> None:
+def know_streams(dsn: str, checkpoints: Checkpoints[Checkpoint]) -> None:
     """Make streams that the ledger has lost known again, as earlier ones.
 
     Their folders then no longer say that the ledger lost them.
@@ -172,13 +101,6 @@ def require_state(dsn: str, lease: Lease, known: StreamState, state: Sequence[st
             raise Fenced.of(known.pipeline)
 
 
-def mismatch(
-    dsn: str, known: StreamState, checkpoint: Checkpoint, pipeline: Pipeline, landing: str
-) -> SluiceError | None:
-    """Return the error that keeps the stream from going on, or None when checkpoint and ledger fit together."""
-    return unfit(dsn, known, checkpoint) or _undelivered(dsn, known, checkpoint, pipeline, landing)
-
-
 def unfit(dsn: str, known: StreamState, checkpoint: Checkpoint) -> SluiceError | None:
     """Return an error if the checkpoint is gone, damaged, another stream's or out of step with the ledger; else None."""
     remedy = f"`sluice recover {known.pipeline}`"
@@ -206,67 +128,6 @@ def _state_damage(known: StreamState, checkpoint: Checkpoint) -> list[str]:
     return ["its state is gone"] if known.state and checkpoint.commits and not checkpoint.has_state else []
 
 
-def _undelivered(
-    dsn: str, known: StreamState, checkpoint: Checkpoint, pipeline: Pipeline, landing: str
-) -> SluiceError | None:
-    """Return an error where the checkpoint counts a file as read that no delivery has, else None.
-
-    Such a file would be lost without a word. Of topics the offsets are compared instead.
-    """
-    delivered = known.next_batch - 1
-    if delivered not in checkpoint.offsets:
-        return None
-    if isinstance(checkpoint, TopicCheckpoint):
-        return _elsewhere(dsn, known, checkpoint, delivered)
-    with transaction(dsn) as cursor:
-        live = {one.path: one.uri for one in deliveries.live_inputs(cursor, known.pipeline)}
-    behind = {path_of(file.uri, landing): file.uri for file in checkpoint.read_until(delivered)}
-    lost = sorted(filter(in_stream(pipeline), behind.keys() - live.keys()))
-    if not lost:
-        return None
-    if {behind[path] for path in lost} <= {*live.values()}:
-        return CheckpointDamaged(
-            f"The landing is now {landing}, and {len(lost)} files were delivered from elsewhere: {first_few(lost)}",
-            remedy=f"set SLUICE_LANDING back; or, where they were moved there too, `sluice recover {known.pipeline}`",
-        )
-    return CheckpointDamaged(
-        f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(lost)} files as read that no delivery has:"
-        f" {first_few(lost)}",
-        remedy=f"`sluice recover {known.pipeline}`",
-    )
-
-
-def _elsewhere(
-    dsn: str, known: StreamState, checkpoint: TopicCheckpoint, delivered: int
-) -> SluiceError | None:
-    """Return CheckpointDamaged where the checkpoint's offsets are not the ledger's, else None.
-
-    Records between where the two are would be lost, or come twice, without a word.
-    """
-    with transaction(dsn) as cursor:
-        ledger_at = {
-            (one.topic, one.partition): one.reached for one in offsets.reached(cursor, known.pipeline)
-        }
-    told = [
-        (topic, partition, offset)
-        for topics in checkpoint.reached(delivered)
-        for topic, partitions in topics.items()
-        for partition, offset in partitions.items()
-    ]
-    seeded = delivered < known.first_batch  # at the beginning of what was never read before
-    wrong = [
-        f"{topic}/{partition} at {offset}, the ledger at {ledger_at.get((topic, partition), 'none')}"
-        for topic, partition, offset in told
-        if ledger_at.get((topic, partition), offset if seeded else None) != offset
-    ]
-    if not wrong:
-        return None
-    return CheckpointDamaged(
-        f"Checkpoint {checkpoint.uri} of {known.pipeline} is elsewhere than what was delivered: {first_few(wrong)}",
-        remedy=f"`sluice recover {known.pipeline}`",
-    )
-
-
 def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy: str) -> SluiceError | None:
     """Return LedgerBehind or LedgerAhead where checkpoint and ledger are at different batches, else None.
 
@@ -289,35 +150,3 @@ def _out_of_step(known: StreamState, checkpoint: Checkpoint, where: str, remedy:
             remedy=remedy,
         )
     return None
-
-
-def nothing_new(
-    pipeline: Pipeline, known: StreamState, checkpoint: Checkpoint, awaited: AbstractSet[str]
-) -> bool:
-    """Tell whether no batch is unfinished or owed and no file is to be read, so that Spark need not be started.
-
-    What there is on a topic is known through Spark alone: with topics it is False.
-    """
-    if pipeline.topics or not checkpoint.offsets or not checkpoint.settled:
-        return False
-    if known.closes and checkpoint.owes:
-        return False
-    return not awaited
-
-
-def awaited_files(pipeline: Pipeline, checkpoint: Checkpoint, landing: str) -> set[str]:
-    """Return the paths of the landed files that the stream takes and that are in no batch that Spark has planned."""
-    return _unplanned(checkpoint, set(filter(in_stream(pipeline), landed(pipeline, landing))), landing)
-
-
-def passed_over(checkpoint: Checkpoint, awaited: AbstractSet[str], landing: str) -> list[str]:
-    """Return the paths of the `awaited` files that no batch has yet, though they are still there; sorted."""
-    left = _unplanned(checkpoint, awaited, landing)
-    return sorted(one.path for one in look((uri_at(path, landing) for path in left), landing=landing))
-
-
-def _unplanned(checkpoint: Checkpoint, paths: AbstractSet[str], landing: str) -> set[str]:
-    if not paths or not checkpoint.offsets:
-        return {*paths}
-    behind = {path_of(file.uri, landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
-    return {path for path in paths if path not in behind}

@@ -20,11 +20,9 @@ from etl.delivery.batch import Receipt
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
-from etl.pipeline.replayability import promise
 from etl.runs.follow import RunControl, require_follow
 from etl.runs.heartbeat import claim, leased
-from etl.runs.live_streams import begun_stream
-from etl.runs.preflight import awaited_files, ready_stream, unknown_streams
+from etl.runs.kinds.open import stream_of
 from etl.runs.spark_session import a_session
 from etl.runs.stream import StreamRun
 from etl.runs.summary import STOPPED, Progress, Summary
@@ -71,8 +69,9 @@ def _deliver_all(
     on_step: Listener | None,
     stay: RunControl,
 ) -> Summary:
-    dsn = workspace.services.postgres
-    stream_id = _stream_of_run(workspace, pipeline)
+    dsn, of = workspace.services.postgres, stream_of(workspace, pipeline)
+    refuse_lost(workspace, pipeline)
+    stream_id = of.begin()
     with transaction(dsn) as cursor:
         leases.run_on_stream(cursor, lease, stream_id)
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
@@ -84,14 +83,13 @@ def _deliver_all(
     stream = StreamRun(
         workspace=workspace,
         pipeline=pipeline,
+        of=of,
         lease=lease,
         stream_id=stream_id,
         received=received,
         on_step=on_step,
         stay=stay,
-        awaited=awaited_files(
-            pipeline, workspace.checkpoints(pipeline).of(stream_id), workspace.settings.landing
-        ),
+        awaited=of.awaited(stream_id),
     )
     if stay.every is None and stream.nothing_new():
         return _ended(summary, started)
@@ -107,22 +105,6 @@ def _deliver_all(
         log.info("%s has stopped, asked by %s", pipeline.name, stay.asked_by)
         summary.outcome = STOPPED
     return _ended(summary, started)
-
-
-def _stream_of_run(workspace: Workspace, pipeline: Pipeline) -> str:
-    """Return the id of the stream to go on with; raise where checkpoint and ledger do not fit together.
-
-    Where what was read can't be read again, it is a new stream, and a warning says what that means.
-    """
-    dsn, checkpoints = workspace.services.postgres, workspace.checkpoints(pipeline)
-    refuse_lost(workspace, pipeline)
-    if pipeline.replayable:
-        if problem := unknown_streams(dsn, checkpoints):
-            raise problem
-        return ready_stream(dsn, checkpoints, pipeline, workspace.settings.landing)
-    stream_id = begun_stream(dsn, checkpoints)
-    log.warning("%s. This run begins stream %s", promise(pipeline), stream_id)
-    return stream_id
 
 
 def refuse_lost(workspace: Workspace, pipeline: Pipeline) -> None:

@@ -11,6 +11,7 @@ from etl.common.errors import SetupError
 from etl.pipeline import Append, Pipeline, Replace, Upsert
 from etl.pipeline.state_fingerprint import MODE
 from etl.sources.cutoff import StartCutoff
+from etl.sources.kinds import kind_of
 from etl.spark.session import SHUFFLES
 from etl.spark.state_plan import AGGREGATE, numbers_of, operators_of, streaming_nodes
 
@@ -41,18 +42,8 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
     found = operators_of(nodes)
     numbers = numbers_of(nodes)
     _refuse_other_order(pipeline, numbers)
-    if pipeline.topics and len(numbers) > len(pipeline.sources):
-        raise SetupError(
-            f"The transform of {pipeline.name} takes its topics more than once: Spark would read each on its own, and"
-            " not all to the same end",
-            remedy="make several rows of one with explode",
-        )
-    if not found and len(numbers) > len(pipeline.sources):
-        raise SetupError(
-            f"The transform of {pipeline.name} takes its input more than once: every file would be read as often, and"
-            " a checkpoint could not be made anew",
-            remedy="make several rows of one with explode",
-        )
+    if len(numbers) > len(pipeline.sources):
+        kind_of(pipeline).refuse_taken_twice(found)
     aggregated = any(one.startswith(AGGREGATE) for one in found)
     return (*found, f"{output_mode(pipeline, found)}{MODE}") if aggregated else found
 

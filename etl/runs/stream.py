@@ -8,23 +8,21 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl.common.database import transaction
 from etl.common.errors import FilesUnread, RecordsMissing, SluiceError
-from etl.common.paths import shown
 from etl.common.steps import Listener
-from etl.common.wording import first_few, pluralize
 from etl.delivery.batch import Receipt
 from etl.delivery.deliver import deliver
-from etl.ledger import offsets, streams
+from etl.ledger import streams
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.runs.follow import RunControl, StopAsked
-from etl.runs.preflight import nothing_new, passed_over, require_same, require_state
+from etl.runs.kinds.base import PipelineStream
+from etl.runs.preflight import require_same, require_state
 from etl.runs.progress_recorder import ProgressRecorder, kept_batches
-from etl.sources.landing import is_listed_by_log, source_of
 from etl.spark.checkpoint.reader import Checkpoint
 
 if TYPE_CHECKING:
@@ -43,6 +41,7 @@ class StreamRun:
 
     workspace: Workspace
     pipeline: Pipeline
+    of: PipelineStream[Any]  # by the kind of the pipeline's sources
     lease: Lease
     stream_id: str
     received: Callable[[Receipt], None]  # told of every batch
@@ -52,7 +51,7 @@ class StreamRun:
 
     def nothing_new(self) -> bool:
         """Tell whether there is nothing to deliver, so that Spark need not be started."""
-        return nothing_new(self.pipeline, self._stream(), self._checkpoint(), self.awaited)
+        return self.of.nothing_new(self._stream(), self.awaited)
 
     def require_read(self) -> None:
         """Raise FilesUnread, which names the files that had landed before the run and were not read.
@@ -65,25 +64,7 @@ class StreamRun:
             raise unread
 
     def _unread(self) -> FilesUnread | None:
-        landing, name = self.workspace.settings.landing, self.pipeline.name
-        left = passed_over(self._checkpoint(), self.awaited, landing)
-        by_log = [
-            n for n, files in enumerate(self.pipeline.files) if left and is_listed_by_log(files, landing)
-        ]
-        beside = [path for path in left if source_of(self.pipeline, path, landing) in by_log]
-        if beside:
-            log.warning(
-                "%s: Spark reads what the log _spark_metadata names there, and not %s",
-                name,
-                first_few([shown(path) for path in beside]),
-            )
-        if not (lost := [shown(path) for path in left if path not in beside]):
-            return None
-        return FilesUnread(
-            f"{pluralize(len(lost), 'file')} below {landing} had landed before this run of {name} began, and Spark has"
-            f" passed over {'it' if len(lost) == 1 else 'them'}: {first_few(lost)}",
-            remedy=f"land each anew under another name, in UTF-8 and without control characters, then `sluice run {name}`",
-        )
+        return self.of.unread(self.stream_id, self.awaited)
 
     def _tell_unread(self) -> None:
         """Warn of files that Spark has passed over; what can't be looked at now is looked at again at the run's end."""
@@ -133,7 +114,7 @@ class StreamRun:
                     self.pipeline.name,
                     failure,
                     self.stay,
-                    kafka=f"`sluice run {self.pipeline.name}`" if self.pipeline.topics else None,
+                    kafka=self.of.kind.again("run"),
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
                     watched=watch.over,
@@ -188,8 +169,7 @@ class StreamRun:
     def _with_lookups(self, opened: OpenedPipeline) -> OpenedPipeline:
         """Return `opened` if its lookups and models are as they were; else raise SideInputsChanged, for a new query.
 
-        A query over what can't be read again is not made anew: its transform is applied within the batch, so
-        the pipeline is opened again and returned.
+        Where the transform is applied within the batch the query goes on: the pipeline is opened again and returned.
         """
         from etl.runs.opened import open_pipeline
         from etl.sources.side_inputs.lookups import SideInputsChanged
@@ -197,7 +177,7 @@ class StreamRun:
         try:
             opened.source.require_lookups()
         except SideInputsChanged:
-            if self.pipeline.replayable:
+            if opened.source.transforms_in_query:
                 raise
             log.info("%s goes on with its lookups and models as they are now", self.pipeline.name)
             return open_pipeline(self.workspace, self.pipeline, opened.source.spark, beside=True)
@@ -218,18 +198,5 @@ class StreamRun:
         return found
 
     def _require_readable(self, opened: OpenedPipeline) -> None:
-        """Raise where Kafka no longer has what comes next, or Spark could not go on with the checkpoint.
-
-        Files that are gone are told by the batch that reads them.
-        """
-        from etl.sources.kafka.source import KafkaSource
-
-        if not self.pipeline.topics:
-            return
-        source, checkpoint, batch_id = opened.source, self._checkpoint(), self._stream().next_batch
-        assert isinstance(source, KafkaSource)
-        with transaction(self._dsn) as cursor:
-            reached = offsets.reached(cursor, self.pipeline.name)
-            noted = streams.note_topics(cursor, self.stream_id, source.topic_ids)
-        known = source.known(checkpoint, batch_id, reached, noted)
-        source.require_readable(checkpoint, batch_id, known)
+        """Raise where what comes next can't be read, or Spark could not go on with the checkpoint."""
+        opened.source.require_readable(self._dsn, self._stream(), self._checkpoint())

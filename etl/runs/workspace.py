@@ -14,9 +14,10 @@ from etl.runs.model_registry import ModelRegistry
 from etl.services import Services
 from etl.sinks.lake.parquet_writer import ObjectStore
 from etl.sinks.lake.table import Lake
+from etl.sources.base import AnyCheckpoint, Source, SourceKind
+from etl.sources.kinds import kind_of
 from etl.spark.checkpoint.folder import Checkpoints
-from etl.spark.checkpoint.reader import Checkpoint, FilelessCheckpoint, open_checkpoint
-from etl.spark.checkpoint.topics import TopicCheckpoint
+from etl.spark.checkpoint.reader import Checkpoint, open_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,24 +46,23 @@ class Workspace:
     def models(self) -> ModelRegistry:
         return ModelRegistry(dsn=self.services.postgres, lake=self.lake)
 
-    def checkpoints(self, pipeline: Pipeline) -> Checkpoints:
+    def checkpoints(self, pipeline: Pipeline) -> Checkpoints[Checkpoint]:
         """Return the pipeline's checkpoints: one folder for each stream, below `checkpoints`/<pipeline>."""
+        return self.checkpoints_of(kind_of(pipeline))
+
+    def checkpoints_of(self, kind: SourceKind[Source, AnyCheckpoint]) -> Checkpoints[AnyCheckpoint]:
+        """Return the checkpoints of a pipeline of this kind, as `checkpoints` does."""
+        pipeline = kind.pipeline
         folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline.name}"
         return Checkpoints(
             pipeline=pipeline.name,
             of=lambda stream_id: open_checkpoint(
                 f"{folder}/{stream_id}",
+                kind.checkpoint,
                 sources=len(pipeline.sources),
-                kind=_kind_of(pipeline),
             ),
             present=lambda: _folders(folder),
         )
-
-
-def _kind_of(pipeline: Pipeline) -> type[Checkpoint]:
-    if not pipeline.replayable:
-        return FilelessCheckpoint
-    return TopicCheckpoint if pipeline.topics else Checkpoint
 
 
 def _folders(folder: str) -> list[str]:

@@ -33,7 +33,7 @@ class StartCutoff:
     @classmethod
     def of(cls, pipeline: Pipeline) -> Self | None:
         """Return what a pipeline's stream leaves out; None when it takes all that lands."""
-        if pipeline.start is None or not pipeline.files or not is_template(pipeline.interval or ""):
+        if pipeline.start is None or not is_template(pipeline.interval or ""):
             return None
         return cls(template=PathTemplate(text=pipeline.interval or ""), start=moment_of(pipeline.start))
 

@@ -1,133 +1,51 @@
-"""What a pipeline reads, as DataFrames, and what its transform makes of them.
-
-No record is dropped and none is blurred into nulls: a malformed one is counted where it is read, before the
-transform can lose it, and can be had as its raw text afterwards. Blank lines are no records.
-"""
+"""What a pipeline reads of landed files."""
 
 from __future__ import annotations
 
 import tempfile
-import traceback
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.errors import SetupError, SluiceError
-from etl.common.outcome import in_short
+from etl.common.errors import SetupError
 from etl.common.paths import spark_path
-from etl.common.record_columns import MALFORMED_COLUMN, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
+from etl.common.record_columns import SOURCE_PATH
+from etl.common.settings import Settings
 from etl.ledger.inputs import Input
-from etl.pipeline import Pipeline
+from etl.pipeline import Files
 from etl.pipeline.patterns import inferred_format, split_pattern
+from etl.sources.base import Source, SourceKind
 from etl.sources.cutoff import StartCutoff
-from etl.sources.evidence import changed, path_of
-from etl.sources.landing import source_of
+from etl.sources.evidence import path_of
+from etl.sources.foretold import foretold
+from etl.sources.landing import listed_path, source_of
 from etl.sources.parsing import Records, read_files, read_stream, union
-from etl.sources.schemas import field_of
-from etl.sources.side_inputs.lookups import SideInputsChanged, version
-from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
 from etl.sources.unreadable import reading_fails
-from etl.spark.frames import NESTED, output, quoted
+from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.java_errors import Cause, classify
-from etl.spark.observation import observed
-from etl.spark.session import unlogged_analysis
-from etl.spark.state_plan import column_ids, watermarked
-from etl.spark.watermark import BEHIND, LATE, is_behind, is_late
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from etl.ledger.offsets import Range
-    from etl.spark.checkpoint.reader import Checkpoint
-
-
-OBSERVATION = "source"  # observed with `rows` (all of them), `malformed` (what is held of them) and `late`, if that is told
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """What a run reads."""
+class FileSource(Source):
+    """What a run reads, where it is landed files."""
 
-    pipeline: Pipeline
-    spark: SparkSession
-    landing: str
-    fields: Mapping[str | None, StructType]  # of each stream's declared schema
+    files: Sequence[Files]
     paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
-    lookups: Mapping[str, DataFrame]  # as they were when the source was opened
-    lookup_versions: Mapping[str, tuple[Input, ...]]  # each lookup's files, and each model's version
-    scorers: Mapping[str, ModelScorer] = field(default_factory=dict)  # the models, likewise
-    models: ModelVersions | None = None  # where their versions are told; None: of a pipeline without any
-    late_by: dict[str | None, str] = field(default_factory=dict)  # by stream; found in the transform's plan
     anywhere: bool = False  # a file that no pattern means is read by the first source of its format
 
-    @cached_property
-    def streamed(self) -> DataFrame:
-        """Return the transform's output over all that lands, streaming.
-
-        Spark lists all of the landing for it.
-        """
-        return self._stream(self.paths)
-
-    @property
-    def tells_late(self) -> bool:
-        """Tell whether the source's jobs have to know the watermark."""
-        return self.pipeline.tells_late or bool(self.late_by)
-
-    @property
-    def queried(self) -> DataFrame:
-        """Return the streaming frame that a run's query is of.
-
-        What foreachBatch has of it is for `of_batch`.
-        """
-        return self.streamed
-
-    def of_batch(self, found: DataFrame) -> tuple[Source, DataFrame]:
-        """Return the source that a micro-batch was read from, and the transform's output of the batch."""
-        return self, found
-
-    def ranges(self, checkpoint: Checkpoint, batch_id: int) -> tuple[Range, ...]:  # noqa: ARG002 - files have none
-        """Return what a planned batch reads of Kafka: of files, nothing."""
-        return ()
-
-    def require_same_topics(self, ranges: Sequence[Range]) -> None:
-        """Raise OffsetsGone when a topic is no longer the one that these ranges are of; files have none."""
-
-    def exhausted(self) -> bool:
-        """Tell whether nothing more can come while the query runs; for use after its first batch."""
-        return False
-
     def shape(self) -> DataFrame:
-        """Return the transform's output, streaming, for what asks its plan alone.
-
-        Nothing is listed, and it can't be run.
-        """
         with tempfile.TemporaryDirectory(prefix="sluice-") as empty:
             return self.below(empty)
 
     def below(self, folder: str) -> DataFrame:
         """Return the transform's output over a local folder instead of the landing, streaming.
 
-        Files are read whatever the sources' patterns say of names. Raises SetupError for a source of no
-        files.
+        Files are read whatever the sources' patterns say of names.
         """
-        return self._stream([spark_path(folder)] * len(self.pipeline.sources), anything=True)
-
-    def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
-        """Return the transform's output of the given files alone, not streaming.
-
-        Of the `broken` ones it is what can be read. With `broken` ones among others its records are to be
-        counted by `count`. Each record becomes rows by itself, so the transform is asked for those of either
-        kind apart: of their union it would have no `_metadata`.
-        """
-        known, uris = set(broken), list(uris)
-        whole, torn = ([one for one in uris if (one in known) is damaged] for damaged in (False, True))
-        if not (whole and torn):
-            return self._put_out(self._static(uris, torn))
-        parts = (self._static(whole, ()), self._static(torn, torn))
-        return union([self._put_out(part, counted=False) for part in parts])
+        return self._over([spark_path(folder)] * len(self.files), anything=True)
 
     def by_source(self, uris: Iterable[str]) -> dict[int, list[str]]:
         """Sort files by the number of the source that reads them: the first whose pattern means the file.
@@ -140,8 +58,8 @@ class Source:
             source = source_of(self.pipeline, path_of(uri, self.landing), self.landing)
             if source is None and self.anywhere:
                 kind = inferred_format(uri)
-                like = [n for n, files in enumerate(self.pipeline.files) if files.kind == kind]
-                _refuse_ambiguous(self.pipeline, uri, like)
+                like = [n for n, files in enumerate(self.files) if files.kind == kind]
+                self._refuse_ambiguous(uri, like)
                 source = like[0] if like else None
             if source is None:
                 seen = f"{uri} is no file of pipeline {self.pipeline.name}: none of its patterns means it"
@@ -149,69 +67,13 @@ class Source:
             found.setdefault(source, []).append(uri)
         return found
 
-    def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
-        """Return exactly the malformed and the held late records of the given files.
+    def _stream(self) -> DataFrame:
+        return self._over(self.paths)
 
-        The columns are `_raw`, `_source_path` and `_why`, all text.
-        """
-        from pyspark.sql import functions as F
-
-        told = [self._told_apart(name, frame) for name, frame in self._static(uris, broken).items()]
-        bad = [
-            frame.where(F.col(MALFORMED_COLUMN).isNotNull()).select(
-                F.col(MALFORMED_COLUMN).alias(RAW), SOURCE_PATH, WHY
-            )
-            for frame in told
-        ]
-        return reduce(lambda one, other: one.unionAll(other), bad)
-
-    def counted(self, job: DataFrame) -> Counter[str] | None:
-        """Count the records (`rows`) that the job over exactly this frame read, and those held (`malformed`).
-
-        It counts also how many were `late`, held or not, where `late=` or the transform's watermark says by
-        which column.
-
-        None: Spark saw that it need not read some of them, such as for an inner join with a table of no row.
-        """
-        found = Counter[str]()
-        try:
-            for name in self._observations.values():
-                found.update(observed(job, name))
-        except KeyError:
-            return None
-        return found
-
-    def count(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> Counter[str]:
-        """Read the given files and count their records: `rows`, `malformed` and `late`, as `counted` does."""
-        found = Counter[str]()
-        for name, frame in self._static(uris, broken).items():
-            [row] = self._told_apart(name, frame).agg(*self._counts(name)).collect()
-            found.update(row.asDict())
-        return found
-
-    def require_lookups(self) -> None:
-        """Raise SideInputsChanged unless lookups and models are as this source has read them.
-
-        They are compared by every lookup's files, and every model's version.
-        """
-        now = {name: version(lookup, self.landing) for name, lookup in self.pipeline.lookups.items()}
-        if self.models is not None:
-            now |= {name: (self.models.required(self.pipeline.name, name).input,) for name in self.scorers}
-        for name, seen in now.items():
-            if changes := changed(self.lookup_versions[name], seen):
-                raise SideInputsChanged(f"{name!r}: {'; '.join(changes)}")
-
-    def counting_none(self, frame: DataFrame) -> DataFrame:
-        """Observe a frame that this source did not read as if it had, with no malformed record."""
-        from pyspark.sql import functions as F
-
-        for name in self._observations.values():
-            frame = frame.observe(name, *_counted(F.lit(None)))
-        return frame
-
-    def _stream(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:
+    def _over(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:
+        """Return the transform's output over the files of these paths, streaming; Spark lists all of them for it."""
         streams: dict[str | None, list[DataFrame]] = {}
-        for number, (files, path) in enumerate(zip(self.pipeline.files, paths, strict=True)):
+        for number, (files, path) in enumerate(zip(self.files, paths, strict=True)):
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
             frame = read_stream(self.spark, files, fields, path, called, number=number)
@@ -228,14 +90,10 @@ class Source:
         return frame.where(~before.column(F.col(SOURCE_PATH), self.landing)) if before else frame
 
     def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:
-        """Read the given files, malformed records included: the fields, `_malformed`, `_source_path`.
-
-        A file that can't be read to its end fails the job, unless it is one of `broken`.
-        """
         known = set(broken)
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
-            files = self.pipeline.files[number]
+            files = self.files[number]
             for damaged in (False, True):
                 if chosen := [uri for uri in some if (uri in known) is damaged]:
                     frame = read_files(self.spark, files, self.fields[files.stream], chosen, broken=damaged)
@@ -244,86 +102,12 @@ class Source:
 
     def _none_of(self, stream: str | None) -> DataFrame:
         """Read no file of a stream, as its files are read: a transform may ask for their `_metadata`."""
-        files = next(one for one in self.pipeline.files if one.stream == stream)
+        files = next(one for one in self.files if one.stream == stream)
         return read_files(self.spark, files, self.fields[stream], (), broken=False)
-
-    def _put_out(self, records: Records, *, counted: bool = True) -> DataFrame:
-        good = {name: self._good(name, frame, counted=counted) for name, frame in records.items()}
-        made = self._made(good)
-        if made.isStreaming and self._finds_late(good, made):
-            made = self._made({name: self._good(name, frame) for name, frame in records.items()})
-        return output(made)
-
-    def _made(self, good: Records) -> DataFrame:
-        named = {name: frame for name, frame in good.items() if name is not None}
-        return _transformed(self.pipeline, good[None], {**named, **self.lookups, **self.scorers})
-
-    def _finds_late(self, good: Records, made: DataFrame) -> bool:
-        """Note by which columns records are late, as the plan says; return True if some were not known before.
-
-        Raises SetupError where `late=` names another column than the watermark is on; of one that is computed
-        nothing is known.
-        """
-        if not (found := watermarked(made)):
-            return False
-        before = len(self.late_by)
-        for name, frame in good.items():
-            by = [column for number, column in column_ids(frame).items() if number in found]
-            late = self.pipeline.all_streams[name].late
-            if by and late is None:
-                self.late_by[name] = by[0]
-            elif by and late not in by:
-                raise SetupError(
-                    f"Pipeline {self.pipeline.name}: {field_of('late', name)}={late!r}, and the transform's watermark is on"
-                    f" {by[0]!r}: records behind it would be dropped, and others held",
-                    remedy=f"name {by[0]!r}, or take late= out",
-                )
-        return len(self.late_by) > before
-
-    def _good(self, name: str | None, records: DataFrame, *, counted: bool = True) -> DataFrame:
-        """Return the records that are neither malformed nor held as late; count all first, those apart."""
-        from pyspark.sql import functions as F
-
-        told = self._told_apart(name, records)
-        if counted:
-            told = told.observe(self._observations[name], *self._counts(name))
-        return told.where(F.col(MALFORMED_COLUMN).isNull()).drop(MALFORMED_COLUMN, SOURCE_PATH, WHY, BEHIND)
-
-    def _counts(self, name: str | None) -> tuple[Column, ...]:
-        from pyspark.sql import functions as F
-
-        counts = _counted(F.col(MALFORMED_COLUMN))
-        if self.pipeline.all_streams[name].late is not None:
-            return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
-        return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
-
-    @property
-    def _observations(self) -> dict[str | None, str]:
-        """Name what each stream's counts are observed as."""
-        return {name: OBSERVATION if name is None else f"{OBSERVATION} {name}" for name in self.fields}
-
-    def _told_apart(self, name: str | None, records: DataFrame) -> DataFrame:
-        """Mark the records that are none for the transform with `_why`; `_malformed` keeps a late one as JSON.
-
-        Late ones that are not held are marked in `_behind` instead.
-        """
-        from pyspark.sql import functions as F
-
-        why = F.when(F.col(MALFORMED_COLUMN).isNotNull(), MALFORMED_REASON)
-        at = self.pipeline.all_streams[name].late
-        if at is None:
-            told = records.withColumn(WHY, why)
-            by = self.late_by.get(name)
-            return told.withColumn(BEHIND, F.col(WHY).isNull() & is_behind(F.col(quoted(by)))) if by else told
-        late = F.col(WHY) == LATE
-        fields = (F.col(quoted(field.name)) for field in self.fields[name].fields)
-        whole = F.to_json(F.struct(*fields), NESTED)
-        told = records.withColumn(WHY, why.when(is_late(quoted(at)), LATE))
-        return told.withColumn(MALFORMED_COLUMN, F.when(late, whole).otherwise(F.col(MALFORMED_COLUMN)))
 
     def misfits(self, uris: Iterable[str]) -> dict[str, str]:
         """Return the Parquet files that would be read with blurred values, each with the reason."""
-        kinds = [one.kind for one in self.pipeline.files]
+        kinds = [one.kind for one in self.files]
         if "parquet" not in kinds:
             return {}
         from etl.sources.parquet_types import misfits
@@ -331,14 +115,10 @@ class Source:
         found: dict[str, str] = {}
         for number, some in self.by_source(uris).items():
             if kinds[number] == "parquet":
-                found |= misfits(some, self.fields[self.pipeline.files[number].stream])
+                found |= misfits(some, self.fields[self.files[number].stream])
         return found
 
     def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:
-        """Return the files that made a job over them fail, each with the reason.
-
-        Raises `error` when none is to blame.
-        """
         if Cause.FILE_UNREAD not in classify(error):
             raise error
         found = dict(self.unreadable(uris))
@@ -359,53 +139,30 @@ class Source:
         [number] = self.by_source([uri])
         return reading_fails(uri, lambda: self._static([uri], ())[self.pipeline.sources[number].stream])
 
+    def _refuse_ambiguous(self, uri: str, like: Sequence[int]) -> None:
+        if len({self.files[n].stream for n in like}) > 1:
+            raise SetupError(
+                f"{uri} may be of more than one stream of pipeline {self.pipeline.name}, and none of its patterns means it",
+                remedy=f"put it below the landing as one of {', '.join(self.files[n].pattern for n in like)}",
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
-class FilelessSource(Source):
-    """What a run reads, where it is no files."""
+class FileKind(SourceKind[FileSource, FileCheckpoint]):
+    """Landed files, which stay as they are: what a checkpoint counts as read can be told file by file."""
 
-    def shape(self) -> DataFrame:
-        return self.streamed  # nobody is asked anything for it
+    files: Sequence[Files]
 
-    def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
-        raise error  # a record that can't be parsed is malformed, and fails no job
+    @property
+    def checkpoint(self) -> type[FileCheckpoint]:
+        return FileCheckpoint
 
+    def listed(self, landing: str) -> Sequence[str]:
+        where = f"pipeline {self.pipeline.name}"
+        return [listed_path(files, landing, where) for files in self.files]
 
-def _counted(malformed: Column) -> tuple[Column, Column]:
-    from pyspark.sql import functions as F
+    def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> FileSource:  # noqa: ARG002
+        return FileSource(**common, files=self.files, paths=paths)
 
-    return F.count(F.lit(1)).alias("rows"), F.count(malformed).alias("malformed")
-
-
-def _refuse_ambiguous(pipeline: Pipeline, uri: str, like: Sequence[int]) -> None:
-    if len({pipeline.sources[n].stream for n in like}) > 1:
-        raise SetupError(
-            f"{uri} may be of more than one stream of pipeline {pipeline.name}, and none of its patterns means it",
-            remedy=f"put it below the landing as one of {', '.join(pipeline.files[n].pattern for n in like)}",
-        )
-
-
-def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]) -> DataFrame:
-    """Return what the transform makes of a frame. Raises SetupError that says why it makes nothing."""
-    from pyspark.sql import DataFrame
-
-    remedy = f"change it, in {pipeline.file}; `sluice try {pipeline.name} --input FILES` shows what it does"
-    try:
-        with unlogged_analysis():
-            made = pipeline.transform(frame, **others)
-    except SluiceError:
-        raise
-    except Exception as error:
-        at = traceback.extract_tb(error.__traceback__)
-        line = next(
-            (f", line {one.lineno}" for one in reversed(at) if one.filename == str(pipeline.file)), ""
-        )
-        raise SetupError(
-            f"The transform of {pipeline.name} fails{line}: {type(error).__name__}: {in_short(error)}",
-            remedy=remedy,
-        ) from error
-    if not isinstance(made, DataFrame):
-        raise SetupError(
-            f"The transform of {pipeline.name} returns {type(made).__name__}, not a DataFrame", remedy=remedy
-        )
-    return made
+    def foretold(self, inputs: Sequence[Input]) -> dict[str, str]:
+        return foretold(self.pipeline, self.files, inputs)

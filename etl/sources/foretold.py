@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 HEADER_BYTES = 1 << 16  # of a CSV file; a longer header is not looked at
 
 
-def foretold(pipeline: Pipeline, inputs: Sequence[Input]) -> dict[str, str]:
+def foretold(pipeline: Pipeline, sources: Sequence[Files], inputs: Sequence[Input]) -> dict[str, str]:
     """Return the files that will not be read, each with the reason; what can't be opened is not told.
 
     Raises ServiceAway where the store of Parquet files did not answer.
     """
     found: dict[str, str] = {}
-    for number, files in enumerate(pipeline.files):
+    for number, files in enumerate(sources):
         uris = [one.uri for one in inputs if one.source == number]
         schema = pipeline.all_streams[files.stream].schema
         if files.kind == "csv" and files.header:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from pyarrow import fs
 
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.paths import filesystem, is_utf8, landing_path
+from etl.ledger.inputs import Input
 from etl.pipeline import Files, Lookup, Pipeline
+from etl.pipeline.declaration import DeclaredSource
 from etl.pipeline.patterns import Pattern, fits, is_glob, is_hidden, split_pattern
 from etl.sources.evidence import identity, place_at
 
@@ -21,7 +26,7 @@ def landed(pipeline: Pipeline, landing: str) -> set[str]:
 
     A folder that is not there has none. Names that are no UTF-8 are among them, which Spark can't read.
     """
-    return set[str]().union(*(files_there(source.pattern, landing) for source in pipeline.files))
+    return set[str]().union(*(files_there(pattern, landing) for _, pattern in _patterns(pipeline)))
 
 
 def source_of(pipeline: Pipeline, path: str, landing: str) -> int | None:
@@ -30,10 +35,24 @@ def source_of(pipeline: Pipeline, path: str, landing: str) -> int | None:
     It is the first whose pattern means the file. An absolute pattern may mean files below the landing too.
     """
     whole = place_at(path, landing)
-    patterns = [files.pattern for files in pipeline.files]
-    return next(
-        (n for n, one in enumerate(patterns) if fits(one, whole if _is_absolute(one) else path)), None
-    )
+    found = (n for n, one in _patterns(pipeline) if fits(one, whole if _is_absolute(one) else path))
+    return next(found, None)
+
+
+def _patterns(pipeline: Pipeline) -> list[tuple[int, str]]:
+    """Return the patterns of landed files, each with the number of its source."""
+    sources: Sequence[DeclaredSource] = pipeline.sources
+    return [(number, one) for number, source in enumerate(sources) for one in source.patterns]
+
+
+def assigned(inputs: Sequence[Input], pipeline: Pipeline, landing: str) -> list[Input]:
+    """Return the inputs under the sources that read them as declared now, without those that none reads."""
+    found = []
+    for one in inputs:
+        source = source_of(pipeline, one.path, landing)
+        if source is not None:
+            found.append(replace(one, source=source))
+    return found
 
 
 def _is_absolute(pattern: str) -> bool:

@@ -7,56 +7,48 @@ query, and the same one: a socket's lines stay in the driver's memory until thei
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError
 from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.common.settings import Settings
 from etl.pipeline import Rate, Socket
-from etl.sources.files import FilelessSource, Source
+from etl.sources.base import Source, SourceKind
 from etl.sources.parsing import Records, csv_rows, json_options, json_rows, not_blank, only_column
+from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.jvm import java_class
 from etl.spark.state_plan import SOURCE_NUMBER, operators
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveSource(FilelessSource):
-    """What a run reads, where it is a rate or a socket."""
+class LiveSource(Source):
+    """What a run reads, where it can't be read again."""
 
     batch: DataFrame | None = None  # the records of a micro-batch; None: it is of none
 
     @property
+    @abstractmethod
     def queried(self) -> DataFrame:
-        return records(self.spark, self.pipeline.live, self.fields[None])
+        """Return the records, streaming: the schema's columns, `_malformed` and `_source_path`.
+
+        Nobody is connected to yet.
+        """
+
+    @property
+    def transforms_in_query(self) -> bool:
+        return False
 
     def of_batch(self, found: DataFrame) -> tuple[Source, DataFrame]:
         bound = replace(self, batch=found)
         return bound, bound.again((), broken=())
 
-    def exhausted(self) -> bool:
-        """Tell whether a socket's server has closed the connection; of a rate it is never so.
-
-        Spark connects to a socket with its first batch; when the server has closed it, Spark's thread for it
-        ends.
-        """
-        source = self.pipeline.live
-        if not isinstance(source, Socket):
-            return False
-        threads = java_class(self.spark, "java.lang.Thread").getAllStackTraces().keySet().toString()
-        return f"TextSocketSource({source.host}, {source.port})" not in threads
-
-    def below(self, folder: str) -> DataFrame:  # noqa: ARG002 - of files alone
-        raise SetupError(
-            f"Pipeline {self.pipeline.name} reads {self.pipeline.live.named}, and no files",
-            remedy="declare a pipeline of Files(…) with the same transform",
-        )
-
-    def _stream(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:  # noqa: ARG002
+    def _stream(self) -> DataFrame:
         """Return the transform's output as a stream, which is asked for its plan alone.
 
         Raises SetupError for a transform that keeps state, or that Spark can't run as a stream.
@@ -70,24 +62,82 @@ class LiveSource(FilelessSource):
         return {None: self.batch}
 
 
-def records(spark: SparkSession, source: Rate | Socket, schema: StructType) -> DataFrame:
-    """Return a live source's records, streaming: the schema's columns, `_malformed` and `_source_path`.
+@dataclass(frozen=True, kw_only=True)
+class RateSource(LiveSource):
+    """What a run reads, where it is rows that Spark makes."""
 
-    Nobody is connected to yet.
-    """
+    declared: Rate
+
+    @property
+    def queried(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        made = _read(self.spark, "rate", rowsPerSecond=self.declared.rows_per_second)
+        return made.select("timestamp", "value", _not_malformed(), F.lit("rate").alias(SOURCE_PATH))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SocketSource(LiveSource):
+    """What a run reads, where it is lines that a TCP server sends."""
+
+    declared: Socket
+
+    @property
+    def queried(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        source, schema = self.declared, self.fields[None]
+        lines = _read(self.spark, "socket", host=source.host, port=source.port)
+        lines = lines.select("value", F.lit(source.uri).alias(SOURCE_PATH))
+        if source.kind == "text":
+            line = F.col("value").alias(only_column(source.uri, schema))
+            return lines.select(line, _not_malformed(), SOURCE_PATH)
+        if source.kind == "csv":
+            return csv_rows(not_blank(lines), schema, source.options)
+        return json_rows(not_blank(lines), schema, json_options(source.options))
+
+    def exhausted(self) -> bool:
+        """Tell whether the server has closed the connection.
+
+        Spark connects with its first batch; when the server has closed it, Spark's thread for it ends.
+        """
+        threads = java_class(self.spark, "java.lang.Thread").getAllStackTraces().keySet().toString()
+        return f"TextSocketSource({self.declared.host}, {self.declared.port})" not in threads
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveKind(SourceKind[LiveSource, Checkpoint]):
+    """A source that can't be read again: its checkpoint says nothing that the next connection could go by."""
+
+    @property
+    def checkpoint(self) -> type[Checkpoint]:
+        return Checkpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateKind(LiveKind):
+    """Rows that Spark makes, from 0 in each run."""
+
+    declared: Rate
+
+    def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> RateSource:  # noqa: ARG002
+        return RateSource(**common, declared=self.declared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SocketKind(LiveKind):
+    """Lines that a TCP server sends, to whoever is connected."""
+
+    declared: Socket
+
+    def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> SocketSource:  # noqa: ARG002
+        return SocketSource(**common, declared=self.declared)
+
+
+def _not_malformed() -> Column:
     from pyspark.sql import functions as F
 
-    nothing = F.lit(None).cast("string").alias(MALFORMED_COLUMN)
-    if isinstance(source, Rate):
-        made = _read(spark, "rate", rowsPerSecond=source.rows_per_second)
-        return made.select("timestamp", "value", nothing, F.lit("rate").alias(SOURCE_PATH))
-    lines = _read(spark, "socket", host=source.host, port=source.port)
-    lines = lines.select("value", F.lit(source.uri).alias(SOURCE_PATH))
-    if source.kind == "text":
-        return lines.select(F.col("value").alias(only_column(source.uri, schema)), nothing, SOURCE_PATH)
-    if source.kind == "csv":
-        return csv_rows(not_blank(lines), schema, source.options)
-    return json_rows(not_blank(lines), schema, json_options(source.options))
+    return F.lit(None).cast("string").alias(MALFORMED_COLUMN)
 
 
 def _read(spark: SparkSession, kind: str, **options: Any) -> DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from etl.common.errors import SetupError
-from etl.pipeline import Files, Kafka, Pipeline
+from etl.pipeline import Pipeline
 from etl.sources.parsing import ddl_fields
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def _refuse_nested(pipeline: Pipeline, fields: Mapping[str | None, StructType]) 
     """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    reads: list[Files | Kafka] = [*pipeline.files, *pipeline.topics]
-    for read in reads:
+    for read in pipeline.sources if pipeline.replayable else ():
         nested = [
             one
             for one in fields[read.stream].fields

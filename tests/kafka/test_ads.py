@@ -61,7 +61,7 @@ def test_each_impression_has_its_clicks_whatever_is_late_double_broken_or_killed
 ) -> None:
     made, sent = ads.drawn(seed=5), ads.Ads()
     assert {"impressions": len(made.impressions), "clicks": len(made.clicks)} == SENT
-    names = [name for (name,) in (source.topics for source in place.pipeline(NAME).topics)]
+    names = [name for (name,) in (source.topics for source in place.pipeline(NAME).sources)]
     held: Rows = Counter()
     for phase, (shown, clicked) in enumerate(made.phases):
         sent.impressions.extend(shown)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from etl.common.errors import NeedsPerson
+from etl.runs.recovery.base import AcceptedGaps
 from etl.runs.recovery.recover import recover
-from etl.runs.recovery.topic_seeds import AcceptedGaps
 from tests.support.followed import following
 from tests.support.home import Home
 from tests.support.kafka.topics import NAME, Topics, assert_holds, declare, orders, ranges

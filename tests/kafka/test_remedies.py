@@ -17,8 +17,8 @@ from etl.common.errors import (
 )
 from etl.common.steps import Step
 from etl.operations.suites.try_out import try_out
+from etl.runs.recovery.base import AcceptedGaps
 from etl.runs.recovery.recover import recover
-from etl.runs.recovery.topic_seeds import AcceptedGaps
 from tests.support.data.orders import rule
 from tests.support.home import Home, once_at
 from tests.support.kafka.topics import NEGATIVE, Topics, assert_holds, changed, declare, orders, ranges

@@ -24,8 +24,8 @@ from etl.common.errors import (
     StateChanged,
 )
 from etl.common.steps import Step
+from etl.runs.recovery.base import AcceptedGaps
 from etl.runs.recovery.recover import recover
-from etl.runs.recovery.topic_seeds import AcceptedGaps
 from etl.services import Services
 from etl.sinks.lake.marker import marker_of
 from etl.spark.checkpoint.topics import TopicCheckpoint

@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from etl.common.errors import CheckpointDamaged
 from etl.common.paths import to_path
 from etl.sources.evidence import look
+from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.checkpoint.format import About, commit_text
-from etl.spark.checkpoint.reader import Checkpoint, LoggedFile, open_checkpoint
+from etl.spark.checkpoint.reader import LoggedFile, open_checkpoint
 
 PATTERNS = ("*.jsonl", "*.txt")
 
@@ -47,7 +48,11 @@ class Stream:
         def batch(frame: DataFrame, number: int) -> None:
             self.read[number] = sorted(to_path(row.path) for row in frame.select("path").distinct().collect())
             assert (
-                places(open_checkpoint(str(self.checkpoint), sources=len(PATTERNS)).inputs(number))
+                places(
+                    open_checkpoint(str(self.checkpoint), FileCheckpoint, sources=len(PATTERNS)).inputs(
+                        number
+                    )
+                )
                 == self.read[number]
             )
             if number == stop_in:
@@ -67,8 +72,8 @@ class Stream:
         reader = reader.option("recursiveFileLookup", "true").option("maxFilesPerTrigger", "1")
         return reader.load(str(self.landing)).select(F.col("_metadata.file_path").alias("path"))
 
-    def open(self) -> Checkpoint:
-        return open_checkpoint(str(self.checkpoint), sources=len(PATTERNS))
+    def open(self) -> FileCheckpoint:
+        return open_checkpoint(str(self.checkpoint), FileCheckpoint, sources=len(PATTERNS))
 
     def files(self) -> list[str]:
         return sorted(path for paths in self.read.values() for path in paths)
@@ -248,7 +253,7 @@ def test_a_listed_and_unplanned_file_is_no_damage(copy: Stream) -> None:
     assert [file.uri for file in copy.open().logged()][-4] == "file:///new.jsonl"
 
 
-def planned_and_done(checkpoint: Checkpoint, batches: int) -> None:
+def planned_and_done(checkpoint: FileCheckpoint, batches: int) -> None:
     """As Spark leaves a stream of one file a batch that has run for long, and of which nothing was ever removed."""
     checkpoint.create("5f0b9d1c-9a52-4f43-9a42-8d2f4a3f4a11")
     for batch in range(batches):
@@ -256,7 +261,7 @@ def planned_and_done(checkpoint: Checkpoint, batches: int) -> None:
             uri=f"file:///gone/{batch}.jsonl", mtime_ms=1_600_000_000_000, source=0, entry=batch
         )
         read = SimpleNamespace(files=[file], ranges=())
-        checkpoint = open_checkpoint(checkpoint.uri, sources=checkpoint.sources)
+        checkpoint = open_checkpoint(checkpoint.uri, FileCheckpoint, sources=checkpoint.sources)
         checkpoint.plan(batch, read, times=1, about=About(watermark_ms=0, time_ms=1_600_000_000_000))
         checkpoint.folder.write(f"commits/{batch}", commit_text())
 

@@ -27,11 +27,13 @@ from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Append, Files, Lookup, Pipeline
 from etl.pipelines.flights import PIPELINE as FLIGHTS
 from etl.sources.evidence import uri_at
-from etl.sources.files import Source
+from etl.sources.files import FileSource
+from etl.sources.kinds import require_files
 from etl.sources.landing import landed
-from etl.sources.open import open_source
+from etl.sources.open import open_kind, open_source
 from etl.sources.parquet_types import misfits
 from etl.sources.parsing import csv_rows, ddl_fields, read_files
+from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.checkpoint.reader import open_checkpoint
 from etl.spark.observation import observed
 from etl.spark.session import SHUFFLES
@@ -76,7 +78,7 @@ class Read:
     rows: list[dict[str, Any]]
     counted: list[dict[str, Any]]
     malformed: list[tuple[str, str]]
-    source: Source
+    source: FileSource
 
     @property
     def raw(self) -> list[str]:
@@ -100,7 +102,9 @@ def read(spark: SparkSession, declared: Pipeline, root: Path, checkpoint: Path) 
         assert observed(derived, "source") == found.counted[-1], "a job that is run again counts once"
         uris = [
             file.uri
-            for file in open_checkpoint(str(checkpoint), sources=len(declared.sources)).inputs(number)
+            for file in open_checkpoint(
+                str(checkpoint), FileCheckpoint, sources=len(declared.sources)
+            ).inputs(number)
         ]
         found.malformed += [(row._raw, row._source_path) for row in source.malformed(uris).collect()]
 
@@ -356,7 +360,8 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(spark: SparkSession
     bad += list((tmp_path / "in/types").glob("*.parquet"))
     good = [write(tmp_path / "in/a.jsonl", '{"id":1}\nbad\n'), write(tmp_path / "in/a.csv", "id,n\n1,x\n")]
     sources = (Files("in/*.jsonl*", format="json"), Files("in/*.csv"), Files("in/**/*.parquet"))
-    source = open_source(spark, pipeline(*sources, schema="id int, n bigint"), settings(tmp_path))
+    declared = require_files(pipeline(*sources, schema="id int, n bigint"), "a test")
+    source = open_kind(spark, declared, settings(tmp_path))
     found = dict(source.unreadable([path.as_uri() for path in bad + good]))
     assert set(found) == {path.as_uri() for path in bad}
     assert "header" in found[bad[1].as_uri()] and "header" in found[bad[2].as_uri()]

@@ -11,6 +11,7 @@ import pytest
 
 from etl.common.errors import StateChanged
 from etl.operations.control.state import read_state
+from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.checkpoint.reader import open_checkpoint
 from tests.support.data import taps
 from tests.support.data.taps import NAME, assert_clean, declare, flat, in_force, land_all, recipe, silences
@@ -34,7 +35,7 @@ def test_timers_fire_once_over_batches_and_runs(home: Home) -> None:
     assert_clean(home)
 
     [state] = [one for one in read_state(home.place, home.pipeline(NAME), spark=home.spark) if one.keys]
-    checkpoint = open_checkpoint(str(home.checkpoint(stream, NAME)), sources=1)
+    checkpoint = open_checkpoint(str(home.checkpoint(stream, NAME)), FileCheckpoint, sources=1)
     assert (state.batch, state.keys) == (checkpoint.commits[-1], len(last))
 
 

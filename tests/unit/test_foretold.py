@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from etl.pipeline import Append, Files, Pipeline
 from etl.sources.evidence import look
-from etl.sources.foretold import foretold
+from etl.sources.kinds import kind_of
 from etl.sources.unreadable import _said
 
 
@@ -18,7 +18,7 @@ def told(root: Path, files: Files, schema: str) -> dict[str, str]:
     """By the name of the file."""
     declared = Pipeline(name="p", sources=(files,), schema=schema, transform=lambda df: df, sink=Append())
     uris = [path.as_uri() for path in sorted(root.iterdir())]
-    found = foretold(declared, look(uris, landing=str(root)))
+    found = kind_of(declared).foretold(look(uris, landing=str(root)))
     return {uri.rpartition("/")[2]: why for uri, why in found.items()}
 
 

@@ -32,7 +32,7 @@ def record_decision(
         )
     if not pipeline.replayable:
         raise SetupError(
-            f"Pipeline {pipeline.name} reads {pipeline.live.named}: no run can have a stopped batch of it again",
+            f"Pipeline {pipeline.name} reads {pipeline.reads}: no run can have a stopped batch of it again",
             remedy=f"mend the suite, then `{run_command(pipeline)}`, which begins anew",
         )
     migrate(workspace.services.postgres)

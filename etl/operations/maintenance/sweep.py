@@ -19,13 +19,12 @@ from etl.common.database import Cursor, migrate, rows, transaction
 from etl.common.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
-from etl.ledger import deliveries, leases, pipelines, streams
+from etl.ledger import deliveries, leases, pipelines
 from etl.ledger.pointers import CATALOG
 from etl.ledger.stops import open_stops
 from etl.pipeline import Pipeline, Replace
 from etl.pipeline.replayability import run_command
-from etl.runs.live_streams import went_back
-from etl.runs.preflight import mismatch
+from etl.runs.kinds.open import stream_of
 from etl.sinks.lake import marker
 from etl.sinks.lake.references import is_of, owner_of, recorded_manifests, referenced, retained_pointers
 from etl.sinks.lake.s3 import Stored, Upload, bucket_of, s3_client, stored, translated, unfinished
@@ -118,21 +117,9 @@ def sweep(workspace: Workspace, pipeline: Pipeline, *, dry_run: bool = False) ->
     dsn = workspace.services.postgres
     migrate(dsn)
 
-    def checkpoint(cursor: Cursor) -> SluiceError | None:
-        if lost := marker.went_back(dsn, workspace.lake, pipeline):
-            return lost
-        if not pipeline.replayable:
-            return went_back(dsn, workspace.checkpoints(pipeline))
-        known = streams.current_stream(cursor, pipeline.name)
-        if known is None:
-            return None
-        found = workspace.checkpoints(pipeline).of(known.stream_id)
-        if not found.exists and known.last_batch is None and known.first_batch == 0:
-            return None
-        return mismatch(dsn, known, found, pipeline, workspace.settings.landing)
-
     horizon = workspace.settings.backup_horizon
-    report = sweep_lake(dsn, workspace.lake, pipeline, horizon=horizon, dry_run=dry_run, check=checkpoint)
+    check = stream_of(workspace, pipeline).mismatch
+    report = sweep_lake(dsn, workspace.lake, pipeline, horizon=horizon, dry_run=dry_run, check=check)
     forgotten = _forget(dsn, pipeline, workspace.settings.quality_retention, dry_run=dry_run)
     return replace(
         report, reports=forgotten, progress=_forget_progress(dsn, pipeline, horizon, dry_run=dry_run)

@@ -29,13 +29,14 @@ from etl.delivery.batch import Staged
 from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
 from etl.operations.suites.what_if import sieve_of
 from etl.pipeline import Pipeline, load_pipeline
-from etl.pipeline.replayability import require_files
 from etl.quality.verdict import Verdict
 from etl.sinks.limits import repaired
 from etl.sinks.open import refuse_unfit
 from etl.sinks.warehouse.staging import plain_values
 from etl.sinks.warehouse.table import postgres_type
 from etl.sources import evidence
+from etl.sources.kinds import require_files
+from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.checkpoint.reader import open_checkpoint
 from etl.spark.frames import parquet
 from etl.spark.watermark import set_watermark
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from etl.runs.workspace import Workspace
-    from etl.sources.files import Source
+    from etl.sources.files import FileSource
 
 Values = tuple[Any, ...]
 
@@ -157,16 +158,16 @@ def try_out(
     from etl.quality.rules import compile_rules
     from etl.runs.spark_session import a_session
     from etl.runs.stateful import kept
-    from etl.sources.open import open_source
+    from etl.sources.open import open_kind
 
-    require_files(pipeline, "a try")
+    kind = require_files(pipeline, "a try")
     uris = _there(files, workspace.settings.landing)
     with (
         a_session(workspace, spark) as found,
         tempfile.TemporaryDirectory(prefix="sluice-") as folder,
         contextlib.ExitStack() as after,
     ):
-        opened = open_source(found, pipeline, workspace.settings, models=workspace.models, stream=False)
+        opened = open_kind(found, kind, workspace.settings, models=workspace.models, stream=False)
         source = replace(opened, anywhere=True)
         shape = source.shape()
         state = kept(pipeline, shape)  # or it is refused, as by a run
@@ -220,7 +221,7 @@ def _there(files: Sequence[str], landing: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
+def _telling_of_files(source: FileSource, uris: Sequence[str]) -> Iterator[None]:
     """Raise SetupError for files that can't be read to their end, or as declared."""
     if misfits := source.misfits(uris):
         some = "; ".join(f"{uri}: {why}" for uri, why in misfits.items())
@@ -240,7 +241,7 @@ def _telling_of_files(source: Source, uris: Sequence[str]) -> Iterator[None]:
 
 
 def _streamed(
-    workspace: Workspace, source: Source, state: Sequence[str], uris: Sequence[str], folder: Path
+    workspace: Workspace, source: FileSource, state: Sequence[str], uris: Sequence[str], folder: Path
 ) -> DataFrame:
     """Return what a new stream of these files puts out, all its batches together; of complete mode the last."""
     from etl.runs.query import BatchFailure
@@ -260,7 +261,7 @@ def _streamed(
     def write(batch: DataFrame, number: int) -> None:
         batch.write.parquet(paths.spark_path(out / f"{number:06}"))
 
-    checkpoint = open_checkpoint(f"{folder}/checkpoint", sources=len(source.pipeline.sources))
+    checkpoint = open_checkpoint(f"{folder}/checkpoint", FileCheckpoint, sources=len(source.pipeline.sources))
     checkpoint.create(str(uuid.uuid4()))
     numbered = source.by_source(uris).items()
     files = [one for n, some in numbered for one in evidence.look(some, landing=source.landing, source=n)]
@@ -274,7 +275,7 @@ def _streamed(
     return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)
 
 
-def _run(source: Source, flagged: DataFrame, task: Callable[..., Seen], uris: Sequence[str]) -> _Ran:
+def _run(source: FileSource, flagged: DataFrame, task: Callable[..., Seen], uris: Sequence[str]) -> _Ran:
     """Run the one job over the output."""
     from etl.spark.tasks import collect, in_tasks
 

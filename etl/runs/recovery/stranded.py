@@ -20,7 +20,9 @@ from etl.sources.evidence import look, uri_at
 from etl.sources.landing import source_of
 
 
-def refuse_stranded(dsn: str, pipeline: Pipeline, left: Sequence[LostDelivery], landing: str) -> None:
+def refuse_stranded(
+    dsn: str, pipeline: Pipeline, left: Sequence[LostDelivery], landing: str, way_back: str
+) -> None:
     """Raise NeedsPerson where the rows of a lost delivery are in neither sink and what it had read can't be read again."""
     with transaction(dsn) as cursor:
         live = {one.path for one in deliveries.live_inputs(cursor, pipeline.name)}
@@ -41,16 +43,10 @@ def refuse_stranded(dsn: str, pipeline: Pipeline, left: Sequence[LostDelivery], 
     if found:
         raise NeedsPerson(
             first_few(found),
-            remedy=f"{_way_on(pipeline)}, then `sluice recover {pipeline.name}` again; or restore PostgreSQL to a moment"
+            remedy=f"{way_back}, then `sluice recover {pipeline.name}` again; or restore PostgreSQL to a moment"
             " after these deliveries; or take the rows from the objects, remove these manifests, and"
             f" `sluice recover {pipeline.name}`",
         )
-
-
-def _way_on(pipeline: Pipeline) -> str:
-    if pipeline.files:
-        return "land these input files again"
-    return "bring the objects that are gone back from another version of the bucket"
 
 
 def _unreadable(pipeline: Pipeline, one: LostDelivery, live: set[str], landing: str) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl.common.database import Cursor, transaction
@@ -13,42 +12,22 @@ from etl.ledger import offsets, pipelines, stops, streams
 from etl.ledger.offsets import Gap, Reached
 from etl.ledger.streams import StreamState
 from etl.runs.preflight import unfit
+from etl.runs.recovery.base import AcceptedGaps, Seeded
 from etl.sources.kafka.cluster import Topic, from_the_first, gaps
 from etl.spark.checkpoint.folder import Checkpoints
-from etl.spark.checkpoint.topics import Offsets, TopicCheckpoint
+from etl.spark.checkpoint.reader import Offsets
+from etl.spark.checkpoint.topics import TopicCheckpoint
 
 if TYPE_CHECKING:
     from etl.sources.kafka.source import KafkaSource
 
 
-@dataclass(frozen=True, kw_only=True)
-class AcceptedGaps:
-    """A person's word that what Kafka has no longer is lost."""
-
-    who: str
-    why: str
-
-
 DECLARED_SINCE = AcceptedGaps(who="recover", why="gone before the topic was declared")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seeded:
-    """A stream that can run."""
-
-    stream_id: str
-    partitions: int  # that its checkpoint knows
-    gone: Sequence[Gap]  # what is on record as gone now
-
-    @classmethod
-    def of(cls, stream_id: str, seeds: Sequence[Offsets], gone: Sequence[Gap]) -> Seeded:
-        partitions = sum(len(partitions) for topics in seeds for partitions in topics.values())
-        return cls(stream_id=stream_id, partitions=partitions, gone=gone)
 
 
 def seeded_topics(
     dsn: str,
-    checkpoints: Checkpoints,
+    checkpoints: Checkpoints[TopicCheckpoint],
     source: KafkaSource,
     accepted: AcceptedGaps | None,
     before: StreamState | None,
@@ -59,7 +38,6 @@ def seeded_topics(
     """
     stream_id, now = str(uuid.uuid4()), source.now()
     checkpoint = checkpoints.of(stream_id)
-    assert isinstance(checkpoint, TopicCheckpoint)
     with transaction(dsn) as cursor:
         pipelines.lock(cursor, checkpoints.pipeline)
         seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
@@ -67,12 +45,12 @@ def seeded_topics(
             cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1
         )
     checkpoint.seed_at(seeds, stream_id=stream_id)
-    return Seeded.of(stream_id, seeds, gone)
+    return seeded_at(stream_id, seeds, gone)
 
 
 def skip_gaps(
     dsn: str,
-    checkpoints: Checkpoints,
+    checkpoints: Checkpoints[TopicCheckpoint],
     source: KafkaSource,
     accepted: AcceptedGaps | None,
     known: StreamState,
@@ -87,7 +65,6 @@ def skip_gaps(
     planned is forgotten: it has other records.
     """
     checkpoint, batch = checkpoints.of(known.stream_id), known.next_batch
-    assert isinstance(checkpoint, TopicCheckpoint)
     if unfit(dsn, known, checkpoint) or (batch > known.first_batch and batch - 1 not in checkpoint.commits):
         return None
     try:
@@ -116,12 +93,12 @@ def skip_gaps(
             return None
         stops.forget_stops_from(cursor, known.stream_id, batch)
     checkpoint.move_on(batch, there)
-    return Seeded.of(known.stream_id, there, gone)
+    return seeded_at(known.stream_id, there, gone)
 
 
 def _behind_gaps(
     cursor: Cursor,
-    checkpoints: Checkpoints,
+    checkpoints: Checkpoints[TopicCheckpoint],
     source: KafkaSource,
     now: Mapping[str, Topic],
     starts: Sequence[Offsets],
@@ -146,13 +123,13 @@ def _behind_gaps(
             **topics,
             **{name: found for name in one.topics if (found := moved(now[name], topics.get(name, {})))},
         }
-        for one, topics in zip(source.pipeline.topics, starts, strict=True)
+        for one, topics in zip(source.declared, starts, strict=True)
     ]
 
 
 def where_to_begin(
     cursor: Cursor,
-    checkpoints: Checkpoints,
+    checkpoints: Checkpoints[TopicCheckpoint],
     source: KafkaSource,
     now: Mapping[str, Topic],
     accepted: AcceptedGaps | None,
@@ -171,12 +148,14 @@ def where_to_begin(
     return source.seeds(now, offsets.reached(cursor, checkpoints.pipeline)), gone
 
 
-def _accept(cursor: Cursor, checkpoints: Checkpoints, gone: Sequence[Gap], accepted: AcceptedGaps) -> None:
+def _accept(
+    cursor: Cursor, checkpoints: Checkpoints[TopicCheckpoint], gone: Sequence[Gap], accepted: AcceptedGaps
+) -> None:
     offsets.accept(cursor, checkpoints.pipeline, gone, who=accepted.who, why=accepted.why)
 
 
 def _known(
-    cursor: Cursor, checkpoints: Checkpoints, source: KafkaSource, before: StreamState | None
+    cursor: Cursor, checkpoints: Checkpoints[TopicCheckpoint], source: KafkaSource, before: StreamState | None
 ) -> Sequence[Reached]:
     """Return where the pipeline is, by the ledger and, if it says, by the checkpoint of the stream before."""
     reached = offsets.reached(cursor, checkpoints.pipeline)
@@ -187,3 +166,9 @@ def _known(
         return source.known(checkpoints.of(before.stream_id), before.next_batch, reached, noted)
     except CheckpointDamaged:
         return reached
+
+
+def seeded_at(stream_id: str, seeds: Sequence[Offsets], gone: Sequence[Gap]) -> Seeded:
+    """Return the stream whose checkpoint begins at these offsets."""
+    partitions = sum(len(partitions) for topics in seeds for partitions in topics.values())
+    return Seeded(stream_id=stream_id, seen=partitions, gone=gone)

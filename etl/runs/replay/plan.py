@@ -25,7 +25,7 @@ from etl.pipeline.replayability import require_replayable
 from etl.sinks.lake.interval_scan import rows_within
 from etl.sources import evidence
 from etl.sources.cutoff import before_start
-from etl.sources.foretold import foretold
+from etl.sources.kinds import kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -230,7 +230,7 @@ def plan(
         ranges=ranges,
         there=there,
         besides=_besides(pipeline, chosen, deliveries, within, recorded),
-        foretold=foretold(pipeline, [*now, *history]),
+        foretold=kind_of(pipeline).foretold([*now, *history]),
         unread=unread,
         history=history,
         files=files,
@@ -261,13 +261,9 @@ def _in_kafka(
     if not ranges:
         return [], []
     from etl.runs.spark_session import a_session
-    from etl.sources.kafka.cluster import open_cluster, still_there
 
-    read = {one.topic for one in ranges}
     with a_session(workspace, spark) as found:
-        cluster = open_cluster(found, workspace.settings, pipeline.name)
-        now = cluster.topics([name for source in pipeline.topics for name in source.topics if name in read])
-    return still_there(now, ranges)
+        return kind_of(pipeline).still_there(found, workspace.settings, ranges)
 
 
 def _within(workspace: Workspace, pipeline: Pipeline, chosen: Selection) -> Counter[int] | None:

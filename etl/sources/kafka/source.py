@@ -12,38 +12,43 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from etl.common.database import transaction
 from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
 from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.common.settings import Settings
+from etl.ledger import offsets, streams
 from etl.ledger.offsets import Gap, Range, Reached, one_range_per_partition, parsed
 from etl.pipeline import Kafka
 from etl.pipeline.declaration import RECORD
-from etl.sources.files import FilelessSource
-from etl.sources.kafka.cluster import Cluster, Topic, gaps
+from etl.sources.base import Source, SourceKind
+from etl.sources.kafka.cluster import Cluster, Topic, gaps, open_cluster, still_there
 from etl.sources.parsing import Records, json_options, json_rows, none_of, only_column, union
-from etl.spark.checkpoint.topics import Offsets, TopicCheckpoint
+from etl.spark.checkpoint.reader import Checkpoint, Offsets
+from etl.spark.checkpoint.topics import TopicCheckpoint
 from etl.spark.state_plan import SOURCE_NUMBER
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from etl.spark.checkpoint.reader import Checkpoint
+    from etl.ledger.streams import StreamState
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaSource(FilelessSource):
+class KafkaSource(Source):
     """What a run reads, where its sources are topics."""
 
+    declared: Sequence[Kafka]
     cluster: Cluster
 
     @property
     def _names(self) -> list[str]:
-        return [name for source in self.pipeline.topics for name in source.topics]
+        return [name for source in self.declared for name in source.topics]
 
     @cached_property
     def number_of(self) -> Mapping[str, int]:
         """Map each topic to the number of the source that reads it."""
-        return {name: n for n, source in enumerate(self.pipeline.topics) for name in source.topics}
+        return {name: n for n, source in enumerate(self.declared) for name in source.topics}
 
     def compacted(self) -> list[str]:
         """Name the topics of which Kafka keeps the newest record of each key."""
@@ -69,7 +74,6 @@ class KafkaSource(FilelessSource):
         Before the first delivery of a topic its id is the one that was `noted` when the stream first looked
         at it.
         """
-        assert isinstance(checkpoint, TopicCheckpoint)
         ids = {**self.topic_ids, **noted}
         delivered = {(one.topic_id, one.partition) for one in reached}
         begun = [
@@ -81,11 +85,21 @@ class KafkaSource(FilelessSource):
         ]
         return [*reached, *begun]
 
-    def require_readable(self, checkpoint: Checkpoint, batch_id: int, known: Sequence[Reached]) -> None:
+    def require_readable(self, dsn: str, stream: StreamState, checkpoint: Checkpoint) -> None:
+        with transaction(dsn) as cursor:
+            reached = offsets.reached(cursor, self.pipeline.name)
+            noted = streams.note_topics(cursor, stream.stream_id, self.topic_ids)
+        self.require_next(checkpoint, stream.next_batch, reached, noted)
+
+    def require_next(
+        self, checkpoint: Checkpoint, batch_id: int, reached: Sequence[Reached], noted: Mapping[str, str]
+    ) -> None:
         """Raise OffsetsGone where Kafka no longer has what comes next, or where it went back in time.
 
-        Raises OffsetsGone for a topic that was made anew, too, and CheckpointDamaged where Spark would stop.
+        Raises OffsetsGone for a topic that was made anew, too, and CheckpointDamaged where Spark would stop. The pipeline is
+        where `known` says.
         """
+        known = self.known(checkpoint, batch_id, reached, noted)
         name, before, now = self.pipeline.name, self.topic_ids, self.now()
         self._refuse_remade({topic: found.topic_id for topic, found in now.items()}, before)
         if gone := gaps(now, known):
@@ -111,16 +125,15 @@ class KafkaSource(FilelessSource):
 
         The ledger could go on all the same.
         """
-        assert isinstance(checkpoint, TopicCheckpoint)
         starts = checkpoint.starts(batch_id)
         if starts is None:
             return []
         found = []
         ends = checkpoint.reached(batch_id) if batch_id in checkpoint.offsets else starts
-        for source, offsets, planned in zip(self.pipeline.topics, starts, ends, strict=True):
+        for source, begun, planned in zip(self.declared, starts, ends, strict=True):
             found += [
                 f"it reads {one}, which is not declared there"
-                for one in sorted({*offsets, *planned})
+                for one in sorted({*begun, *planned})
                 if one not in source.topics
             ]
             found += [
@@ -131,7 +144,7 @@ class KafkaSource(FilelessSource):
             ]
             for topic in source.topics:
                 for partition, earliest in now[topic].earliest.items():
-                    start = offsets.get(topic, {}).get(partition, 0)
+                    start = begun.get(topic, {}).get(partition, 0)
                     if start < earliest:
                         found.append(f"{topic}/{partition} begins at {earliest}, and it is at {start}")
         return found
@@ -150,7 +163,7 @@ class KafkaSource(FilelessSource):
                 }
                 for topic in source.topics
             }
-            for source in self.pipeline.topics
+            for source in self.declared
         ]
 
     def gone(self, found: Sequence[Gap]) -> OffsetsGone:
@@ -179,25 +192,15 @@ class KafkaSource(FilelessSource):
                 remedy=f"`sluice run {name}`, which says what is gone",
             )
 
-    def ranges(self, checkpoint: Checkpoint, batch_id: int) -> tuple[Range, ...]:
-        assert isinstance(checkpoint, TopicCheckpoint)
-        return checkpoint.ranges(batch_id, self.topic_ids)
-
-    def below(self, folder: str) -> DataFrame:  # noqa: ARG002 - of files alone
-        raise SetupError(
-            f"Pipeline {self.pipeline.name} reads topics of Kafka, and no files",
-            remedy="put test records on a topic of your own, and run",
-        )
-
     def by_source(self, uris: Iterable[str]) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}
         for uri in uris:
             found.setdefault(self.number_of[parsed(uri)[0]], []).append(uri)
         return found
 
-    def _stream(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:  # noqa: ARG002
+    def _stream(self) -> DataFrame:
         streams: dict[str | None, list[DataFrame]] = {}
-        for number, source in enumerate(self.pipeline.topics):
+        for number, source in enumerate(self.declared):
             options = {
                 **self.cluster.options,
                 SOURCE_NUMBER: str(number),
@@ -214,7 +217,7 @@ class KafkaSource(FilelessSource):
     def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:  # noqa: ARG002
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
-            source = self.pipeline.topics[number]
+            source = self.declared[number]
             for ranges in _loads(some):
                 reader = self.spark.read.format("kafka").options(**self.cluster.options, **ranges)
                 frames[source.stream].append(records(reader.load(), source, self.fields[source.stream]))
@@ -222,6 +225,39 @@ class KafkaSource(FilelessSource):
             name: union(some) if some else none_of(self.spark, self.fields[name], RECORD)
             for name, some in frames.items()
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaKind(SourceKind[KafkaSource, TopicCheckpoint]):
+    """Topics of Kafka, each of which has an order: what is read is told by offsets."""
+
+    declared: Sequence[Kafka]
+
+    @property
+    def checkpoint(self) -> type[TopicCheckpoint]:
+        return TopicCheckpoint
+
+    def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> KafkaSource:  # noqa: ARG002
+        cluster = open_cluster(common["spark"], settings, self.pipeline.name)
+        return KafkaSource(**common, declared=self.declared, cluster=cluster)
+
+    def still_there(
+        self, spark: SparkSession, settings: Settings, ranges: Sequence[Range]
+    ) -> tuple[list[Range], list[str]]:
+        read = {one.topic for one in ranges}
+        cluster = open_cluster(spark, settings, self.pipeline.name)
+        now = cluster.topics([name for one in self.declared for name in one.topics if name in read])
+        return still_there(now, ranges)
+
+    def again(self, command: str) -> str | None:
+        return f"`sluice {command} {self.pipeline.name}`"
+
+    def refuse_taken_twice(self, state: Sequence[str]) -> None:  # noqa: ARG002
+        raise SetupError(
+            f"The transform of {self.pipeline.name} takes its topics more than once: Spark would read each on its own, and"
+            " not all to the same end",
+            remedy="make several rows of one with explode",
+        )
 
 
 def _latest(now: Mapping[str, Topic], one: Reached) -> int:

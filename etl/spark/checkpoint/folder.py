@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from etl.spark.checkpoint.reader import Checkpoint
 
+Kind = TypeVar("Kind", bound=Checkpoint, covariant=True)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoints:
-    """The checkpoints of one pipeline."""
+class Checkpoints(Generic[Kind]):
+    """The checkpoints of one pipeline, all of one kind."""
 
     pipeline: str
-    of: Callable[[str], Checkpoint]  # stream id -> its checkpoint, whether or not it is there
+    of: Callable[[str], Kind]  # stream id -> its checkpoint, whether or not it is there
     present: Callable[[], Sequence[str]]  # the stream ids that have a folder

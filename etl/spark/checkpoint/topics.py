@@ -14,28 +14,18 @@ from dataclasses import dataclass
 
 from etl.ledger.offsets import Range
 from etl.spark.checkpoint.format import VOID_OFFSET, About, Torn, lines_text, offset_lines
-from etl.spark.checkpoint.reader import FilelessCheckpoint, Read, damaged, noting
-
-Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> offset
+from etl.spark.checkpoint.reader import Offsets, PlannableCheckpoint, Read, damaged, noting
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopicCheckpoint(FilelessCheckpoint):
+class TopicCheckpoint(PlannableCheckpoint):
     """One look at a checkpoint of a query over topics."""
 
     def reached(self, batch_id: int) -> list[Offsets]:
-        """Return the offsets where a planned batch ends, source by source.
-
-        Raises CheckpointDamaged when they can't be told.
-        """
         with self._or_damaged():
             return self._offsets(batch_id)
 
     def starts(self, batch_id: int) -> list[Offsets] | None:
-        """Return the offsets where a batch starts, source by source; None when Spark has not yet looked.
-
-        Raises CheckpointDamaged when they can't be told.
-        """
         if batch_id == 0 and not self.folder.has("sources"):
             return None
         with self._or_damaged():
@@ -45,10 +35,6 @@ class TopicCheckpoint(FilelessCheckpoint):
         return self._offsets(batch_id - 1) if batch_id else [self._first(n) for n in range(self.sources)]
 
     def ranges(self, batch_id: int, topic_ids: Mapping[str, str]) -> tuple[Range, ...]:
-        """Return what a planned batch reads, partition by partition, those with nothing new included.
-
-        Raises CheckpointDamaged when that can't be told.
-        """
         try:
             starts, ends = self._starts(batch_id), self._offsets(batch_id)
         except Torn as torn:
@@ -97,8 +83,7 @@ class TopicCheckpoint(FilelessCheckpoint):
     def plan(self, batch_id: int, read: Read, *, times: int, about: About) -> None:
         """Write the logs of the next batch, of exactly these ranges: Spark runs it when a query starts.
 
-        What lies between the ranges and where the batch before ended is left out. `times` is how often the
-        transform takes its input.
+        What lies between the ranges and where the batch before ended is left out.
         """
         before = self._offsets(batch_id - 1) if batch_id > 0 else [{} for _ in range(self.sources)]
         starts = _moved(before, [(one, one.start) for one in read.ranges])

@@ -1,0 +1,1 @@
+"""How the stream of a pipeline goes on, by the kind of its sources."""

@@ -1,0 +1,222 @@
+"""How a stream over landed files goes on: by the files that were delivered, each known by its path."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from etl.common.database import transaction
+from etl.common.errors import CheckpointDamaged, FilesUnread, InputsChanged, SluiceError
+from etl.common.paths import shown
+from etl.common.wording import first_few, pluralize
+from etl.ledger import deliveries, leases, pipelines, streams
+from etl.ledger.streams import StreamState
+from etl.pipeline import Pipeline
+from etl.runs.kinds.base import ContinuedStream
+from etl.runs.recovery.base import Recovery, RecoveryRequest, Seeded
+from etl.runs.recovery.state_rebuild import SHOWN, RecordedBatch, in_force, make_current, run_again
+from etl.runs.spark_session import a_session
+from etl.runs.stateful import kept
+from etl.sources import evidence
+from etl.sources.cutoff import before_start, in_stream
+from etl.sources.evidence import look, path_of, uri_at
+from etl.sources.files import FileKind
+from etl.sources.landing import assigned, is_listed_by_log, landed, source_of
+from etl.spark.checkpoint.files import FileCheckpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("sluice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileStream(ContinuedStream[FileCheckpoint]):
+    """The stream of a pipeline of landed files: what has landed is known without Spark."""
+
+    kind: FileKind
+
+    def _creator(self) -> Callable[[str], None]:
+        """Return what makes the checkpoint of a first stream, by its id.
+
+        The history that the stream leaves out makes no batches of its own, which would be without a row.
+        """
+        history = before_start(self.pipeline, self.landing)
+        return lambda stream_id: self.checkpoints.of(stream_id).create(stream_id, history)
+
+    def awaited(self, stream_id: str) -> AbstractSet[str]:
+        """Return the paths of the landed files that the stream takes and that are in no batch that Spark has planned."""
+        taken = set(filter(in_stream(self.pipeline), landed(self.pipeline, self.landing)))
+        return self._unplanned(self.checkpoints.of(stream_id), taken)
+
+    def _unplanned(self, checkpoint: FileCheckpoint, paths: AbstractSet[str]) -> set[str]:
+        if not paths or not checkpoint.offsets:
+            return {*paths}
+        behind = {path_of(file.uri, self.landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
+        return {path for path in paths if path not in behind}
+
+    def nothing_new(self, stream: StreamState, awaited: AbstractSet[str]) -> bool:
+        checkpoint = self.checkpoints.of(stream.stream_id)
+        if not checkpoint.offsets or not checkpoint.settled:
+            return False
+        if stream.closes and checkpoint.owes:
+            return False
+        return not awaited
+
+    def unread(self, stream_id: str, awaited: AbstractSet[str]) -> FilesUnread | None:
+        """Return FilesUnread, which names the `awaited` files that no batch has though they are still there, else None.
+
+        What Spark leaves out because the log of its own file sink does not name it is told by a warning instead.
+        """
+        name, landing = self.pipeline.name, self.landing
+        left = self._passed_over(stream_id, awaited)
+        by_log = [n for n, files in enumerate(self.kind.files) if left and is_listed_by_log(files, landing)]
+        beside = [path for path in left if source_of(self.pipeline, path, landing) in by_log]
+        if beside:
+            log.warning(
+                "%s: Spark reads what the log _spark_metadata names there, and not %s",
+                name,
+                first_few([shown(path) for path in beside]),
+            )
+        if not (lost := [shown(path) for path in left if path not in beside]):
+            return None
+        return FilesUnread(
+            f"{pluralize(len(lost), 'file')} below {landing} had landed before this run of {name} began, and Spark has"
+            f" passed over {'it' if len(lost) == 1 else 'them'}: {first_few(lost)}",
+            remedy=f"land each anew under another name, in UTF-8 and without control characters, then `sluice run {name}`",
+        )
+
+    def _passed_over(self, stream_id: str, awaited: AbstractSet[str]) -> list[str]:
+        """Return the paths of the `awaited` files that no batch has yet, though they are still there; sorted."""
+        left = self._unplanned(self.checkpoints.of(stream_id), awaited)
+        found = look((uri_at(path, self.landing) for path in left), landing=self.landing)
+        return sorted(one.path for one in found)
+
+    def _elsewhere(
+        self, known: StreamState, checkpoint: FileCheckpoint, delivered: int
+    ) -> SluiceError | None:
+        """Return CheckpointDamaged where the checkpoint counts a file as read that no delivery has, else None."""
+        with transaction(self.dsn) as cursor:
+            live = {one.path: one.uri for one in deliveries.live_inputs(cursor, known.pipeline)}
+        behind = {path_of(file.uri, self.landing): file.uri for file in checkpoint.read_until(delivered)}
+        lost = sorted(filter(in_stream(self.pipeline), behind.keys() - live.keys()))
+        if not lost:
+            return None
+        if {behind[path] for path in lost} <= {*live.values()}:
+            return CheckpointDamaged(
+                f"The landing is now {self.landing}, and {len(lost)} files were delivered from elsewhere:"
+                f" {first_few(lost)}",
+                remedy=f"set SLUICE_LANDING back; or, where they were moved there too, `sluice recover {known.pipeline}`",
+            )
+        return CheckpointDamaged(
+            f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(lost)} files as read that no delivery has:"
+            f" {first_few(lost)}",
+            remedy=f"`sluice recover {known.pipeline}`",
+        )
+
+    @property
+    def way_back(self) -> str:
+        return "land these input files again"
+
+    @property
+    def counted(self) -> str:
+        return "delivered files"
+
+    @contextmanager
+    def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[Recovery]:
+        yield FileRecovery(stream=self, request=request, spark=spark)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRecovery(Recovery):
+    """A recovery of a stream over files; Spark is started only where a state has to be made anew."""
+
+    stream: FileStream
+    request: RecoveryRequest
+    spark: SparkSession | None
+
+    def problem(self) -> str | None:
+        return self.stream.problem(self.request.lease)
+
+    def next_stream(self) -> Seeded:
+        """Return the stream to go on with, whose checkpoint counts what was delivered as read."""
+        dsn, lease = self.stream.dsn, self.request.lease
+        with transaction(dsn) as cursor:
+            known = streams.current_stream(cursor, lease.pipeline)
+            changed = "StateChanged" in leases.pending_outcomes(cursor, lease)
+        if (known and known.state) or changed:
+            if known and self.problem() is None:
+                with transaction(dsn) as cursor:  # what was put back was all that its checkpoint was ahead by
+                    seen = len(deliveries.live_inputs(cursor, lease.pipeline))
+                return Seeded(stream_id=known.stream_id, seen=seen)
+            if rebuilt := self._rebuilt():
+                return rebuilt
+        return _seeded(self.stream)
+
+    def _rebuilt(self) -> Seeded | None:
+        """Begin a new current stream whose checkpoint holds the state after all that is in force.
+
+        Returns None if the transform keeps no state. Raises InputsChanged, with nothing changed, when a file that
+        is needed is gone or is another.
+        """
+        from etl.sources.open import open_kind
+
+        workspace, pipeline, landing = self.stream.workspace, self.stream.pipeline, self.stream.landing
+        dsn, checkpoints, lease = self.stream.dsn, self.stream.checkpoints, self.request.lease
+        with a_session(workspace, self.spark) as found, TemporaryDirectory(prefix="sluice-") as empty:
+            kind, settings = self.stream.kind, workspace.settings
+            frame = open_kind(found, kind, settings, models=workspace.models, stream=False).below(empty)
+            state = kept(pipeline, frame)
+            if not state:
+                return None
+            with transaction(dsn) as cursor:
+                batches = in_force(cursor, pipeline)
+            _refuse_changed(pipeline, landing, batches.values())
+            declared = [
+                replace(past, files=assigned(past.files, pipeline, landing)) for past in batches.values()
+            ]
+            stream_id = run_again(dsn, checkpoints, pipeline, frame, state, declared, self.request.told)
+        uri = checkpoints.of(stream_id).uri
+        with transaction(dsn) as cursor:
+            make_current(cursor, lease, stream_id, uri, batches, len(declared), state)
+        return Seeded(stream_id=stream_id, seen=sum(len(past.files) for past in batches.values()))
+
+
+def _refuse_changed(pipeline: Pipeline, landing: str, batches: Iterable[RecordedBatch]) -> None:
+    recorded = list(chain.from_iterable(past.files for past in batches))
+    found = evidence.look_again(recorded, landing=landing)
+    changes = evidence.changed(recorded, found)
+    read = {one.uri for one in assigned(recorded, pipeline, landing)}
+    changes += [f"{one.uri} is of no source any more" for one in recorded if one.uri not in read]
+    if changes:
+        raise InputsChanged(
+            f"The state of {pipeline.name} can't be made anew: of the {len(recorded):,} files that it was made of,"
+            f" {len(changes):,} are not as they were: {'; '.join(changes[:SHOWN])}",
+            remedy=f"put them back as they were, then `sluice recover {pipeline.name}` again",
+        )
+
+
+def _seeded(stream: FileStream) -> Seeded:
+    """Begin a new current stream whose checkpoint counts exactly the live inputs as read.
+
+    What the stream leaves out counts as read, too.
+
+    The inputs are read in the transaction that makes the stream current: no other stream can add one later.
+    """
+    stream_id, pipeline, landing = str(uuid.uuid4()), stream.pipeline, stream.landing
+    checkpoint = stream.checkpoints.of(stream_id)
+    with transaction(stream.dsn) as cursor:
+        pipelines.lock(cursor, pipeline.name)
+        streams.register_stream(cursor, pipeline.name, stream_id, checkpoint=checkpoint.uri, first_batch=1)
+        seen = deliveries.live_inputs(cursor, pipeline.name)
+    history = before_start(pipeline, landing, live={one.path for one in seen})
+    behind = [replace(one, uri=uri_at(one.path, landing)) for one in assigned(seen, pipeline, landing)]
+    checkpoint.seed([*behind, *history], stream_id=stream_id)
+    return Seeded(stream_id=stream_id, seen=len(seen))

@@ -1,0 +1,26 @@
+"""The kinds of streams, told apart by the kind of their sources: nothing else in runs asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from etl.pipeline import Pipeline
+from etl.runs.kinds.base import PipelineStream
+from etl.runs.kinds.files import FileStream
+from etl.runs.kinds.live import LiveStream
+from etl.runs.kinds.topics import TopicStream
+from etl.runs.workspace import Workspace
+from etl.sources.files import FileKind
+from etl.sources.kafka.source import KafkaKind
+from etl.sources.kinds import kind_of
+
+
+def stream_of(workspace: Workspace, pipeline: Pipeline) -> PipelineStream[Any]:
+    """Return how the stream of a pipeline goes on."""
+    match kind := kind_of(pipeline):
+        case FileKind():
+            return FileStream(workspace=workspace, kind=kind)
+        case KafkaKind():
+            return TopicStream(workspace=workspace, kind=kind)
+        case _:
+            return LiveStream(workspace=workspace, kind=kind)

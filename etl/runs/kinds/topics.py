@@ -1,0 +1,169 @@
+"""How a stream over topics of Kafka goes on: by the offsets that were delivered, partition by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from etl.common.database import transaction
+from etl.common.errors import CheckpointDamaged, InputsChanged, NeedsPerson, SluiceError
+from etl.common.wording import first_few
+from etl.ledger import offsets, streams
+from etl.ledger.streams import StreamState
+from etl.runs.kinds.base import ContinuedStream
+from etl.runs.recovery.base import Recovery, RecoveryRequest, Seeded
+from etl.runs.recovery.state_rebuild import SHOWN, RecordedBatch, in_force, make_current, run_again
+from etl.runs.recovery.topic_seeds import seeded_at, seeded_topics, skip_gaps, where_to_begin
+from etl.runs.spark_session import a_session
+from etl.runs.stateful import kept
+from etl.sources.kafka.cluster import Topic, still_there
+from etl.sources.kafka.source import KafkaKind, KafkaSource
+from etl.spark.checkpoint.topics import TopicCheckpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicStream(ContinuedStream[TopicCheckpoint]):
+    """The stream of a pipeline of topics: what there is on a topic is known through Spark alone."""
+
+    kind: KafkaKind
+
+    def _elsewhere(
+        self, known: StreamState, checkpoint: TopicCheckpoint, delivered: int
+    ) -> SluiceError | None:
+        """Return CheckpointDamaged where the checkpoint's offsets are not the ledger's, else None."""
+        with transaction(self.dsn) as cursor:
+            ledger_at = {
+                (one.topic, one.partition): one.reached for one in offsets.reached(cursor, known.pipeline)
+            }
+        told = [
+            (topic, partition, offset)
+            for topics in checkpoint.reached(delivered)
+            for topic, partitions in topics.items()
+            for partition, offset in partitions.items()
+        ]
+        seeded = delivered < known.first_batch  # at the beginning of what was never read before
+        wrong = [
+            f"{topic}/{partition} at {offset}, the ledger at {ledger_at.get((topic, partition), 'none')}"
+            for topic, partition, offset in told
+            if ledger_at.get((topic, partition), offset if seeded else None) != offset
+        ]
+        if not wrong:
+            return None
+        return CheckpointDamaged(
+            f"Checkpoint {checkpoint.uri} of {known.pipeline} is elsewhere than what was delivered: {first_few(wrong)}",
+            remedy=f"`sluice recover {known.pipeline}`",
+        )
+
+    @property
+    def counted(self) -> str:
+        return "partitions, each where the ledger is"
+
+    @contextmanager
+    def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[Recovery]:
+        from etl.sources.open import open_kind
+
+        with a_session(self.workspace, spark) as found:
+            source = open_kind(found, self.kind, self.workspace.settings, models=self.workspace.models)
+            yield TopicRecovery(stream=self, request=request, source=source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicRecovery(Recovery):
+    """A recovery of a stream over topics, which Kafka is asked about."""
+
+    stream: TopicStream
+    request: RecoveryRequest
+    source: KafkaSource
+
+    def problem(self) -> str | None:
+        return self.stream.problem(self.request.lease) or self._unreadable()
+
+    def _unreadable(self) -> str | None:
+        """Say why Spark can't go on, though checkpoint and ledger fit together; return None if it can."""
+        with transaction(self.stream.dsn) as cursor:
+            known = streams.current_stream(cursor, self.stream.pipeline.name)
+            reached = offsets.reached(cursor, self.stream.pipeline.name)
+            noted = streams.note_topics(cursor, known.stream_id, {}) if known else {}
+        if known is None:
+            return None
+        checkpoint = self.stream.checkpoints.of(known.stream_id)
+        try:
+            self.source.require_next(checkpoint, known.next_batch, reached, noted)
+        except NeedsPerson as error:
+            return error.seen
+        return None
+
+    def next_stream(self) -> Seeded:
+        """Return the stream to go on with; where it needs a new checkpoint, that begins at the ledger's offsets."""
+        stream, source, accepted = self.stream, self.source, self.request.accepted
+        with transaction(stream.dsn) as cursor:
+            known = streams.current_stream(cursor, stream.pipeline.name)
+        state = kept(stream.pipeline, source.shape()) if known else ()
+        found = None
+        if known and (known.state or state):
+            if self.problem() is None:  # what was put back was all that its checkpoint was ahead by
+                return Seeded(stream_id=known.stream_id)
+            if known.goes_on_as(state):
+                found = skip_gaps(stream.dsn, stream.checkpoints, source, accepted, known)
+            found = found or self._rebuilt(known)
+        return found or seeded_topics(stream.dsn, stream.checkpoints, source, accepted, known)
+
+    def _rebuilt(self, before: StreamState) -> Seeded | None:
+        """Begin a new current stream whose checkpoint holds the state after all that is in force.
+
+        Returns None if the transform keeps no state. Raises InputsChanged when Kafka no longer has all that was
+        read, and OffsetsGone when it has not all that comes next and this is not accepted.
+        """
+        source, accepted, lease = self.source, self.request.accepted, self.request.lease
+        dsn, checkpoints, pipeline = self.stream.dsn, self.stream.checkpoints, self.stream.pipeline
+        frame = source.streamed
+        state = kept(pipeline, frame)
+        if not state:
+            return None
+        with transaction(dsn) as cursor:
+            batches = in_force(cursor, pipeline)
+        now = source.now()
+        _refuse_gone(source, now, batches.values())
+        if accepted is None:  # told before the work, and not after it
+            with transaction(dsn) as cursor:
+                where_to_begin(cursor, checkpoints, source, now, accepted, before)
+        declared = [one for past in batches.values() for one in _plannable(source, past)]
+        stream_id = run_again(dsn, checkpoints, pipeline, frame, state, declared, self.request.told)
+        now = source.now()  # a topic that was made anew meanwhile may have been read under its old offsets
+        _refuse_gone(source, now, batches.values())
+        checkpoint = checkpoints.of(stream_id)
+        with transaction(dsn) as cursor:
+            make_current(cursor, lease, stream_id, checkpoint.uri, batches, len(declared), state)
+            seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
+            checkpoint.begin_at(len(declared), seeds)
+        return seeded_at(stream_id, seeds, gone)
+
+
+def _plannable(source: KafkaSource, past: RecordedBatch) -> list[RecordedBatch]:
+    """Split a batch into batches that Spark can plan, each with at most one range of a partition.
+
+    A replay may have several ranges of one.
+    """
+    ranges = [replace(one, source=source.number_of[one.topic]) for one in past.ranges]
+    turns = offsets.one_range_per_partition(ranges, where=lambda one: one.where)
+    return [replace(past, ranges=some) for some in turns or [[]]]
+
+
+def _refuse_gone(source: KafkaSource, now: Mapping[str, Topic], batches: Iterable[RecordedBatch]) -> None:
+    name, read = source.pipeline.name, list(chain.from_iterable(past.ranges for past in batches))
+    _, lacking = still_there(now, read)
+    lacking += [f"{one} is compacted, and what compaction took is not told" for one in source.compacted()]
+    if lacking:
+        raise InputsChanged(
+            f"The state of {name} can't be made anew: it was made of {len(read):,} ranges of offsets, and not all of that"
+            f" is there: {'; '.join(lacking[:SHOWN])}",
+            remedy="if the checkpoint was lost, restore it from a backup; if the transform or the declared topics"
+            " changed, put them back as they were; or declare a new pipeline, which reads its topics from their first"
+            " record",
+        )

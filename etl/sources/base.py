@@ -1,0 +1,366 @@
+"""What a pipeline reads, as DataFrames, and what its transform makes of them.
+
+No record is dropped and none is blurred into nulls: a malformed one is counted where it is read, before the
+transform can lose it, and can be had as its raw text afterwards. Blank lines are no records.
+"""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from etl.common.errors import SetupError, SluiceError
+from etl.common.outcome import in_short
+from etl.common.record_columns import MALFORMED_COLUMN, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
+from etl.common.settings import Settings
+from etl.ledger.inputs import Input
+from etl.pipeline import Pipeline
+from etl.sources.evidence import changed
+from etl.sources.parsing import Records, union
+from etl.sources.schemas import field_of
+from etl.sources.side_inputs.lookups import SideInputsChanged, version
+from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
+from etl.spark.checkpoint.reader import Checkpoint
+from etl.spark.frames import NESTED, output, quoted
+from etl.spark.observation import observed
+from etl.spark.session import unlogged_analysis
+from etl.spark.state_plan import column_ids, watermarked
+from etl.spark.watermark import BEHIND, LATE, is_behind, is_late
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from etl.ledger.offsets import Range
+    from etl.ledger.streams import StreamState
+
+
+OBSERVATION = "source"  # observed with `rows` (all of them), `malformed` (what is held of them) and `late`, if that is told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """What a run reads: the sources of one pipeline, opened."""
+
+    pipeline: Pipeline
+    spark: SparkSession
+    landing: str
+    fields: Mapping[str | None, StructType]  # of each stream's declared schema
+    lookups: Mapping[str, DataFrame]  # as they were when the source was opened
+    lookup_versions: Mapping[str, tuple[Input, ...]]  # each lookup's files, and each model's version
+    scorers: Mapping[str, ModelScorer] = field(default_factory=dict)  # the models, likewise
+    models: ModelVersions | None = None  # where their versions are told; None: of a pipeline without any
+    late_by: dict[str | None, str] = field(default_factory=dict)  # by stream; found in the transform's plan
+
+    @cached_property
+    def streamed(self) -> DataFrame:
+        """Return the transform's output over all that comes, streaming."""
+        return self._stream()
+
+    def shape(self) -> DataFrame:
+        """Return the transform's output, streaming, for what asks its plan alone.
+
+        Nothing is listed, nobody is asked anything, and it can't be run.
+        """
+        return self.streamed
+
+    @abstractmethod
+    def _stream(self) -> DataFrame:
+        """Return the transform's output over all that comes, streaming."""
+
+    @abstractmethod
+    def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:
+        """Read exactly these inputs, not streaming, malformed records included: the fields, `_malformed`, `_source_path`.
+
+        An input that can't be read to its end fails the job, unless it is one of `broken`.
+        """
+
+    @property
+    def transforms_in_query(self) -> bool:
+        """Tell whether the transform is part of the query, which is then made anew when what it takes has changed."""
+        return True
+
+    @property
+    def tells_late(self) -> bool:
+        """Tell whether the source's jobs have to know the watermark."""
+        return self.pipeline.tells_late or bool(self.late_by)
+
+    @property
+    def queried(self) -> DataFrame:
+        """Return the streaming frame that a run's query is of.
+
+        What foreachBatch has of it is for `of_batch`.
+        """
+        return self.streamed
+
+    def of_batch(self, found: DataFrame) -> tuple[Source, DataFrame]:
+        """Return the source that a micro-batch was read from, and the transform's output of the batch."""
+        return self, found
+
+    def ranges(self, checkpoint: Checkpoint, batch_id: int) -> tuple[Range, ...]:
+        """Return what a planned batch reads of topics, by the checkpoint: of others, nothing."""
+        return checkpoint.ranges(batch_id, self.topic_ids)
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """Return the ids of the topics that are read, as they were when they were first asked for."""
+        return {}
+
+    def require_readable(self, dsn: str, stream: StreamState, checkpoint: Checkpoint) -> None:  # noqa: B027 - most refuse nothing
+        """Raise OffsetsGone where what comes next is gone, CheckpointDamaged where Spark could not go on.
+
+        Files that are gone are told by the batch that reads them.
+        """
+
+    def require_same_topics(self, ranges: Sequence[Range]) -> None:  # noqa: B027 - most have none
+        """Raise OffsetsGone when a topic is no longer the one that these ranges are of."""
+
+    def exhausted(self) -> bool:
+        """Tell whether nothing more can come while the query runs; for use after its first batch."""
+        return False
+
+    def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
+        """Return the transform's output of the given files alone, not streaming.
+
+        Of the `broken` ones it is what can be read. With `broken` ones among others its records are to be
+        counted by `count`. Each record becomes rows by itself, so the transform is asked for those of either
+        kind apart: of their union it would have no `_metadata`.
+        """
+        known, uris = set(broken), list(uris)
+        whole, torn = ([one for one in uris if (one in known) is damaged] for damaged in (False, True))
+        if not (whole and torn):
+            return self._put_out(self._static(uris, torn))
+        parts = (self._static(whole, ()), self._static(torn, torn))
+        return union([self._put_out(part, counted=False) for part in parts])
+
+    def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
+        """Return exactly the malformed and the held late records of the given files.
+
+        The columns are `_raw`, `_source_path` and `_why`, all text.
+        """
+        from pyspark.sql import functions as F
+
+        told = [self._told_apart(name, frame) for name, frame in self._static(uris, broken).items()]
+        bad = [
+            frame.where(F.col(MALFORMED_COLUMN).isNotNull()).select(
+                F.col(MALFORMED_COLUMN).alias(RAW), SOURCE_PATH, WHY
+            )
+            for frame in told
+        ]
+        return reduce(lambda one, other: one.unionAll(other), bad)
+
+    def counted(self, job: DataFrame) -> Counter[str] | None:
+        """Count the records (`rows`) that the job over exactly this frame read, and those held (`malformed`).
+
+        It counts also how many were `late`, held or not, where `late=` or the transform's watermark says by
+        which column.
+
+        None: Spark saw that it need not read some of them, such as for an inner join with a table of no row.
+        """
+        found = Counter[str]()
+        try:
+            for name in self._observations.values():
+                found.update(observed(job, name))
+        except KeyError:
+            return None
+        return found
+
+    def count(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> Counter[str]:
+        """Read the given files and count their records: `rows`, `malformed` and `late`, as `counted` does."""
+        found = Counter[str]()
+        for name, frame in self._static(uris, broken).items():
+            [row] = self._told_apart(name, frame).agg(*self._counts(name)).collect()
+            found.update(row.asDict())
+        return found
+
+    def require_lookups(self) -> None:
+        """Raise SideInputsChanged unless lookups and models are as this source has read them.
+
+        They are compared by every lookup's files, and every model's version.
+        """
+        now = {name: version(lookup, self.landing) for name, lookup in self.pipeline.lookups.items()}
+        if self.models is not None:
+            now |= {name: (self.models.required(self.pipeline.name, name).input,) for name in self.scorers}
+        for name, seen in now.items():
+            if changes := changed(self.lookup_versions[name], seen):
+                raise SideInputsChanged(f"{name!r}: {'; '.join(changes)}")
+
+    def counting_none(self, frame: DataFrame) -> DataFrame:
+        """Observe a frame that this source did not read as if it had, with no malformed record."""
+        from pyspark.sql import functions as F
+
+        for name in self._observations.values():
+            frame = frame.observe(name, *_counted(F.lit(None)))
+        return frame
+
+    def _put_out(self, records: Records, *, counted: bool = True) -> DataFrame:
+        good = {name: self._good(name, frame, counted=counted) for name, frame in records.items()}
+        made = self._made(good)
+        if made.isStreaming and self._finds_late(good, made):
+            made = self._made({name: self._good(name, frame) for name, frame in records.items()})
+        return output(made)
+
+    def _made(self, good: Records) -> DataFrame:
+        named = {name: frame for name, frame in good.items() if name is not None}
+        return _transformed(self.pipeline, good[None], {**named, **self.lookups, **self.scorers})
+
+    def _finds_late(self, good: Records, made: DataFrame) -> bool:
+        """Note by which columns records are late, as the plan says; return True if some were not known before.
+
+        Raises SetupError where `late=` names another column than the watermark is on; of one that is computed
+        nothing is known.
+        """
+        if not (found := watermarked(made)):
+            return False
+        before = len(self.late_by)
+        for name, frame in good.items():
+            by = [column for number, column in column_ids(frame).items() if number in found]
+            late = self.pipeline.all_streams[name].late
+            if by and late is None:
+                self.late_by[name] = by[0]
+            elif by and late not in by:
+                raise SetupError(
+                    f"Pipeline {self.pipeline.name}: {field_of('late', name)}={late!r}, and the transform's watermark is on"
+                    f" {by[0]!r}: records behind it would be dropped, and others held",
+                    remedy=f"name {by[0]!r}, or take late= out",
+                )
+        return len(self.late_by) > before
+
+    def _good(self, name: str | None, records: DataFrame, *, counted: bool = True) -> DataFrame:
+        """Return the records that are neither malformed nor held as late; count all first, those apart."""
+        from pyspark.sql import functions as F
+
+        told = self._told_apart(name, records)
+        if counted:
+            told = told.observe(self._observations[name], *self._counts(name))
+        return told.where(F.col(MALFORMED_COLUMN).isNull()).drop(MALFORMED_COLUMN, SOURCE_PATH, WHY, BEHIND)
+
+    def _counts(self, name: str | None) -> tuple[Column, ...]:
+        from pyspark.sql import functions as F
+
+        counts = _counted(F.col(MALFORMED_COLUMN))
+        if self.pipeline.all_streams[name].late is not None:
+            return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
+        return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
+
+    @property
+    def _observations(self) -> dict[str | None, str]:
+        """Name what each stream's counts are observed as."""
+        return {name: OBSERVATION if name is None else f"{OBSERVATION} {name}" for name in self.fields}
+
+    def _told_apart(self, name: str | None, records: DataFrame) -> DataFrame:
+        """Mark the records that are none for the transform with `_why`; `_malformed` keeps a late one as JSON.
+
+        Late ones that are not held are marked in `_behind` instead.
+        """
+        from pyspark.sql import functions as F
+
+        why = F.when(F.col(MALFORMED_COLUMN).isNotNull(), MALFORMED_REASON)
+        at = self.pipeline.all_streams[name].late
+        if at is None:
+            told = records.withColumn(WHY, why)
+            by = self.late_by.get(name)
+            return told.withColumn(BEHIND, F.col(WHY).isNull() & is_behind(F.col(quoted(by)))) if by else told
+        late = F.col(WHY) == LATE
+        fields = (F.col(quoted(field.name)) for field in self.fields[name].fields)
+        whole = F.to_json(F.struct(*fields), NESTED)
+        told = records.withColumn(WHY, why.when(is_late(quoted(at)), LATE))
+        return told.withColumn(MALFORMED_COLUMN, F.when(late, whole).otherwise(F.col(MALFORMED_COLUMN)))
+
+    def misfits(self, uris: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
+        """Return the inputs that would be read with blurred values, each with the reason."""
+        return {}
+
+    def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
+        """Return the inputs that made a job over them fail, each with the reason.
+
+        Raises `error` when none is to blame: a record that can't be parsed is malformed, and fails no job.
+        """
+        raise error
+
+
+AnySource = TypeVar("AnySource", bound=Source, covariant=True)
+AnyCheckpoint = TypeVar("AnyCheckpoint", bound=Checkpoint, covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
+    """What is known of a pipeline's sources, all of one kind, before they are opened."""
+
+    pipeline: Pipeline
+
+    @property
+    @abstractmethod
+    def checkpoint(self) -> type[AnyCheckpoint]:
+        """Return what tells what the batches of a checkpoint read."""
+
+    def listed(self, landing: str) -> Sequence[str]:  # noqa: ARG002
+        """Return the path that Spark lists for each source of files. Raises SetupError where a folder is not there."""
+        return ()
+
+    @abstractmethod
+    def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> AnySource:
+        """Open the sources over the `paths` that are listed; `common` are the fields of every Source."""
+
+    def foretold(self, inputs: Sequence[Input]) -> dict[str, str]:  # noqa: ARG002
+        """Return the inputs that will not be read by today's declaration, each with the reason, without those not sure."""
+        return {}
+
+    def still_there(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        settings: Settings,  # noqa: ARG002
+        ranges: Sequence[Range],
+    ) -> tuple[list[Range], list[str]]:
+        """Return what there still is of ranges that were read, and a sentence for each that is not there as a whole."""
+        return [], [f"{one.uri} is of a topic that is no longer declared" for one in ranges]
+
+    def again(self, command: str) -> str | None:  # noqa: ARG002
+        """Return `sluice <command>` of the pipeline, where it says what brokers did not give; None where none are asked."""
+        return None
+
+    def refuse_taken_twice(self, state: Sequence[str]) -> None:
+        """Raise SetupError for a transform that takes its input more than once, where with this `state` that can't be."""
+        if not state:
+            raise SetupError(
+                f"The transform of {self.pipeline.name} takes its input more than once: every file would be read as"
+                " often, and a checkpoint could not be made anew",
+                remedy="make several rows of one with explode",
+            )
+
+
+def _counted(malformed: Column) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F
+
+    return F.count(F.lit(1)).alias("rows"), F.count(malformed).alias("malformed")
+
+
+def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]) -> DataFrame:
+    """Return what the transform makes of a frame. Raises SetupError that says why it makes nothing."""
+    from pyspark.sql import DataFrame
+
+    remedy = f"change it, in {pipeline.file}; `sluice try {pipeline.name} --input FILES` shows what it does"
+    try:
+        with unlogged_analysis():
+            made = pipeline.transform(frame, **others)
+    except SluiceError:
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)
+        line = next(
+            (f", line {one.lineno}" for one in reversed(at) if one.filename == str(pipeline.file)), ""
+        )
+        raise SetupError(
+            f"The transform of {pipeline.name} fails{line}: {type(error).__name__}: {in_short(error)}",
+            remedy=remedy,
+        ) from error
+    if not isinstance(made, DataFrame):
+        raise SetupError(
+            f"The transform of {pipeline.name} returns {type(made).__name__}, not a DataFrame", remedy=remedy
+        )
+    return made
