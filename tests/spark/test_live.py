@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from etl.airflow.pages import pages
@@ -27,78 +23,26 @@ from etl.runs.summary import Summary
 from tests.support import oracle
 from tests.support.backups import Backup
 from tests.support.data.orders import CITIES, NAME, SHOPS, Landed, Order, orders
-from tests.support.environment import REPOSITORY
 from tests.support.followed import ME, PATIENCE, Followed, following, rows_read
 from tests.support.home import Home
 from tests.support.killed.runs import kill, runs_of
+from tests.support.live_sources import RATE, TICKS, Sender, declare, sending
 from tests.support.pages.drawn import draw, shown
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 
-TICKS = pa.schema([("value", pa.int64()), ("weekday", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
-[RATE, _] = re.findall(
-    r"```python\n(.*?)```", (REPOSITORY / "docs" / "cookbook" / "live.md").read_text(), re.DOTALL
-)
-SOCKET = """
-from etl.pipeline import Append, Lookup, Pipeline, Socket
-
-def with_city(df, *, shops):
-    return df.join(shops, "shop", "left").select("id", "shop", "amount", "at", "city")
-
-PIPELINE = Pipeline(
-    name="orders",
-    sources=(Socket(host="127.0.0.1", port={port}, format="{format}"),),
-    schema="id bigint, shop string, amount double, at timestamp",
-    lookups={{"shops": Lookup("reference/shops.csv", schema="shop string, city string", key=("shop",))}},
-    transform={transform},
-    suite="orders",
-    sink=Append(),
-    max_quarantine_share=1.0,
-)
-"""
-
-
-@dataclass(kw_only=True)
-class Sender:
-    """A TCP server that sends lines to whoever is connected."""
-
-    server: socket.socket
-    connected: list[socket.socket] = field(default_factory=list)
-    port: int = 0
-
-    def __post_init__(self) -> None:
-        self.port = int(self.server.getsockname()[1])
-
-    @property
-    def uri(self) -> str:
-        return f"socket://127.0.0.1:{self.port}"
-
-    def accept(self) -> None:
-        self.connected.append(self.server.accept()[0])
-
-    def send(self, lines: Sequence[str]) -> None:
-        self.connected[-1].sendall("".join(f"{line}\n" for line in lines).encode())
-
 
 @pytest.fixture
 def sender() -> Iterator[Sender]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE)
-        found = Sender(server=server)
+    with sending() as found:
         yield found
-        for one in found.connected:
-            one.close()
 
 
 @pytest.fixture
 def followed(home: Home) -> Iterator[Callable[[str], Followed]]:
     with following(home) as start:
         yield start
-
-
-def declare(home: Home, port: int, *, kind: str = "json", transform: str = "with_city") -> None:
-    home.declare(NAME, text=SOCKET.format(port=port, format=kind, transform=transform))
 
 
 def assert_audited(home: Home, name: str = NAME) -> None:

@@ -13,6 +13,7 @@ followed        a run that stays up, in a thread
 home            a user's own folders, and runs over them
 kafka           a real broker, a bad network before it, and topics as other programs fill them
 killed          runs and deliveries in processes that are killed at a step
+live_sources    a rate's and a socket's pipeline, and the server that the socket reads
 model           the model of the delivery protocol
 oracle          reads both sinks, sharing no code with `etl`
 pages           data quality pages as tests draw and read them
@@ -21,5 +22,6 @@ processes       asks processes that may end meanwhile
 protocol_steps  the steps of a delivery, before its commit and after
 quality         Great Expectations by itself, drawn suites, and the pass in plain Python
 s3_home         a user's folders whose landing and checkpoints are on S3
+source_kinds    the tests that every kind of source takes over
 waiting         waits for what another process or thread brings about
 """
