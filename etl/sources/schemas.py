@@ -48,7 +48,7 @@ def _refuse_nested(pipeline: Pipeline, fields: Mapping[str | None, StructType]) 
     """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    for read in pipeline.sources if pipeline.replayable else ():
+    for read in pipeline.sources:
         nested = [
             one
             for one in fields[read.stream].fields

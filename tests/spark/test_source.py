@@ -24,7 +24,7 @@ from etl.common.paths import to_path
 from etl.common.record_columns import MALFORMED_COLUMN, RAW, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.operations.datasets.flights import land_flights, parse_days
-from etl.pipeline import Append, Files, Lookup, Pipeline
+from etl.pipeline import Append, Files, Lookup, Pipeline, Socket
 from etl.pipelines.flights import PIPELINE as FLIGHTS
 from etl.sources.evidence import uri_at
 from etl.sources.files import FileSource
@@ -59,7 +59,7 @@ def unchanged(df: DataFrame, **lookups: DataFrame) -> DataFrame:
     return df
 
 
-def pipeline(*sources: Files, schema: str = SCHEMA, **lookups: Lookup) -> Pipeline:
+def pipeline(*sources: Files | Socket, schema: str = SCHEMA, **lookups: Lookup) -> Pipeline:
     return Pipeline(
         name="events", sources=sources, schema=schema, transform=unchanged, sink=Append(), lookups=lookups
     )
@@ -532,8 +532,10 @@ def test_what_is_missing_or_wrong_is_told_before_anything_runs(spark: SparkSessi
         spark, pipeline(Files("in/*.jsonl"), schema="id int, a struct<tinyint_ok: int>"), settings(tmp_path)
     )
     nested = "id int, a array<struct<b: tinyint>>"
-    with pytest.raises(SetupError, match=r"a can't be read from JSON \(in/\*.jsonl\): a tinyint within"):
-        open_source(spark, pipeline(Files("in/*.jsonl"), schema=nested), settings(tmp_path))
+    lines = Socket(host="127.0.0.1", port=9)
+    for source, name in ((Files("in/*.jsonl"), r"in/\*.jsonl"), (lines, "socket://127.0.0.1:9")):
+        with pytest.raises(SetupError, match=rf"a can't be read from JSON \({name}\): a tinyint within"):
+            open_source(spark, pipeline(source, schema=nested), settings(tmp_path))
 
 
 def test_a_number_beyond_a_tinyint_is_malformed(spark: SparkSession, tmp_path: Path) -> None:
