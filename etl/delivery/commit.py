@@ -10,8 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import psycopg2
 import pyarrow as pa
@@ -23,12 +22,14 @@ from etl.delivery import correction
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
 from etl.delivery.ledger_entry import (
     Entry,
+    Published,
     insert_delivery,
     insert_files,
     insert_inputs,
     insert_quality,
     report_text,
 )
+from etl.delivery.manifest import DeliveryManifest, WrittenObject
 from etl.delivery.stage import StageTask
 from etl.delivery.upsert_restore import UpsertRestore
 from etl.ledger import attempts, deliveries, leases, pipelines
@@ -39,7 +40,7 @@ from etl.quality.verdict import Counts, Verdict
 from etl.sinks.checksum import MODULUS
 from etl.sinks.lake.marker import Newest, tell
 from etl.sinks.lake.parquet_writer import StagedFile
-from etl.sinks.lake.table import Draft, LakeTable, manifest_text
+from etl.sinks.lake.table import Draft, LakeTable
 from etl.sinks.warehouse.table import drop_idle_staging, merge_quarantine
 
 log = logging.getLogger("sluice")
@@ -80,10 +81,10 @@ class Drafts:
     quarantine: Draft | None
     basis: Basis
 
-    def of(self, entry: Entry) -> Entry:
-        """Return the entry with the places that its commit publishes."""
-        return replace(
-            entry,
+    @property
+    def published(self) -> Published:
+        """Return what the commit publishes."""
+        return Published(
             metadata_location=self.data.location if self.data else self.basis.data,
             quarantine_metadata_location=self.quarantine.location
             if self.quarantine
@@ -119,12 +120,12 @@ def commit(
             entry=_entry(run, batch, task, staged, counts, basis.previous),
             uncovered=uncovered,
         )
-        run.sinks.lake.write_text(it.entry.manifest, manifest_text(_manifest(it)))
+        run.sinks.lake.write_text(it.entry.manifest, _manifest(it).to_json())
         reached(Step.MANIFEST_WRITTEN)
         drafts = _draft(it, basis)
         reached(Step.POINTER_DRAFTED)
         try:
-            _transact(replace(it, entry=drafts.of(it.entry)), drafts)
+            _transact(it, drafts)
         except _Moved:
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
@@ -204,7 +205,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     reached(Step.PIPELINE_LOCKED)
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
     overtaken = deliveries.last_delivery(cursor, entry.pipeline) != entry.previous
-    insert_delivery(cursor, entry)
+    insert_delivery(cursor, entry, drafts.published)
     if isinstance(it.run.sinks.pipeline.sink, Replace):
         pipelines.delivers_by_replace(cursor, entry.pipeline)
     reached(Step.DELIVERY_INSERTED)
@@ -401,9 +402,6 @@ def _entry(
         lookups=dict(run.lookups),
         manifest=f"{run.sinks.table.location}/deliveries/{task.delivery_id}-{run.lease.run_id[:8]}.json",
         previous=previous,
-        metadata_location="",
-        quarantine_metadata_location="",
-        snapshot_id=None,
         kind=run.apart.kind if run.apart else "stream",
         released_from=run.apart.released_from if run.apart else None,
         watermark_ms=staged.about.watermark_ms if staged.about else None,
@@ -414,30 +412,22 @@ def _entry(
     )
 
 
-def _manifest(it: Commit) -> dict[str, Any]:
-    """Return all that is needed to put the delivery back into a ledger and a warehouse that lost it."""
-
-    def files(found: Sequence[StagedFile]) -> list[dict[str, Any]]:
-        return [{"path": f.path, "rows": f.rows, "bytes": f.size} for f in found]
-
-    entry = it.entry.__dict__
-    unknown_yet = {"metadata_location", "quarantine_metadata_location", "snapshot_id"}
-    return {
-        "version": 1,
-        "first_batch": it.run.first_batch,
-        "checkpoint": it.run.checkpoint,
-        "state": list(it.run.state),
-        **{name: value for name, value in entry.items() if name not in unknown_yet},
-        "inputs": [one.__dict__ for one in it.batch.inputs],
-        "ranges": [one.__dict__ for one in it.batch.ranges],
-        "supersedes": list(it.run.apart.supersedes) if it.run.apart else [],
-        "data": files(it.staged.data_files),
-        "quarantine": files(it.staged.quarantine_files),
-        "success": it.verdict.success,
-        "rules": [{k: v for k, v in r.__dict__.items() if k != "result"} for r in it.verdict.results],
-        "columns": [one.json() for one in it.verdict.columns],
-        "report": it.report,
-    }
+def _manifest(it: Commit) -> DeliveryManifest:
+    return DeliveryManifest(
+        entry=it.entry,
+        first_batch=it.run.first_batch,
+        checkpoint=it.run.checkpoint,
+        state=tuple(it.run.state),
+        inputs=tuple(it.batch.inputs),
+        ranges=tuple(it.batch.ranges),
+        supersedes=it.run.apart.supersedes if it.run.apart else (),
+        data=WrittenObject.each_of(it.staged.data_files),
+        quarantine=WrittenObject.each_of(it.staged.quarantine_files),
+        success=it.verdict.success,
+        rules=it.verdict.results,
+        columns=it.verdict.columns,
+        report=it.report,
+    )
 
 
 def _receipt(it: Commit) -> Receipt:

@@ -29,7 +29,7 @@ PAGE = 10_000  # rows of one INSERT: a batch may have as many inputs
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A ledger row about to be written."""
+    """What is known of a delivery before its commit is drafted: its ledger row, and its manifest."""
 
     delivery_id: int
     pipeline: str
@@ -46,9 +46,6 @@ class Entry:
     lookups: dict[str, object]
     manifest: str
     previous: int | None
-    metadata_location: str
-    quarantine_metadata_location: str
-    snapshot_id: int | None
     kind: str = "stream"  # or replay, or release
     released_from: int | None = None  # of a release: the delivery that had held its rows
     watermark_ms: int | None = None  # of a stream that keeps state: what the batch began with
@@ -58,7 +55,16 @@ class Entry:
     dropped: int | None = None  # behind the watermark, by an operator that keeps state
 
 
-def insert_delivery(cursor: Cursor, entry: Entry) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What a commit publishes of both tables: where their metadata is, and the snapshot of the data."""
+
+    metadata_location: str
+    quarantine_metadata_location: str
+    snapshot_id: int | None
+
+
+def insert_delivery(cursor: Cursor, entry: Entry, published: Published) -> None:
     """Insert the ledger row of a delivery."""
     STATEMENTS.execute(
         cursor,
@@ -78,9 +84,9 @@ def insert_delivery(cursor: Cursor, entry: Entry) -> None:
         lookups=Json(entry.lookups),
         manifest=entry.manifest,
         previous=entry.previous,
-        metadata_location=entry.metadata_location,
-        quarantine_metadata_location=entry.quarantine_metadata_location,
-        snapshot_id=entry.snapshot_id,
+        metadata_location=published.metadata_location,
+        quarantine_metadata_location=published.quarantine_metadata_location,
+        snapshot_id=published.snapshot_id,
         kind=entry.kind,
         released_from=entry.released_from,
         watermark_ms=entry.watermark_ms,

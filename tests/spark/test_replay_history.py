@@ -6,7 +6,6 @@ import datetime as dt
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,7 +15,6 @@ from etl.common.errors import CheckpointDamaged, CheckpointLost, InputsChanged
 from etl.common.paths import to_uri
 from etl.common.steps import Step
 from etl.pipeline import Append, Files, Pipeline
-from etl.runs.recovery.lost_deliveries import LostDelivery, again
 from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_of
 from tests.support.data.by_day import declare, land, load, planned
@@ -126,31 +124,6 @@ def test_older_history_does_not_cover_what_is_newer_in_an_upsert_sink(home: Home
         found = dict(home.ask("SELECT id, amount FROM warehouse.orders"))
         assert sorted(found) == list(range(100, 112))
         assert {number for number, amount in found.items() if amount == 9.0} == set(range(104, 112))
-
-
-def test_what_a_lost_load_had_is_named() -> None:
-    inputs = [{"path": "orders/dt=2024-02-26/a.jsonl"}]
-    manifest = {"pipeline": "orders", "delivery_id": 7, "kind": "replay", "supersedes": [], "inputs": inputs}
-    told = again(LostDelivery(manifest=manifest, uri="", whole=True), {}, set())
-    assert "dt=2024-02-26/a.jsonl: `sluice replay orders --interval START END`" in told
-
-
-def test_what_lost_replays_had_replaced_is_named_as_it_is_now() -> None:
-    def lost(number: int, kind: str, **more: Any) -> LostDelivery:
-        manifest = {"pipeline": "orders", "delivery_id": number, "kind": kind, "inputs": [], "supersedes": []}
-        return LostDelivery(manifest=manifest | more, uri="", whole=True)
-
-    both = {"supersedes": [3, 4, 6], "inputs": [{"path": "old"}, {"path": "new"}]}
-    all_lost = [
-        lost(7, "replay", **both),
-        lost(8, "release", released_from=7),
-        lost(9, "replay", supersedes=[7, 8]),
-    ]
-    told = [again(one, {one.delivery_id: one for one in all_lost}, {"new"}) for one in all_lost]
-    assert "`sluice replay orders --deliveries 3..4,6`; 1 files of history" in told[0]
-    assert "such as old:" in told[0]
-    assert "`sluice quarantine list orders --delivery 3`, " in told[1]
-    assert told[2].endswith("is in force again: `sluice replay orders --deliveries 3..4,6`")
 
 
 PATHS: Sequence[str] = [

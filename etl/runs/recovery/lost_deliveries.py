@@ -6,14 +6,12 @@ are still on S3. Each is committed again through the same transaction and the sa
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +22,8 @@ from etl.common.number_ranges import format_ranges
 from etl.delivery.batch import DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
 from etl.delivery.deliver import stage_task
+from etl.delivery.ledger_entry import Entry
+from etl.delivery.manifest import DeliveryManifest, WrittenObject
 from etl.delivery.row_filter import HoldPolicy, TaskReport
 from etl.delivery.stage import StageTask
 from etl.ledger import attempts, deliveries, offsets
@@ -33,8 +33,7 @@ from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range
 from etl.ledger.streams import register_stream, stream_state
 from etl.pipeline import Pipeline
-from etl.quality.metrics import ColumnMetrics
-from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
+from etl.quality.verdict import Counts, Verdict
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import SYSTEM_COLUMNS
 from etl.sinks.lake.manifests import manifests
@@ -46,7 +45,6 @@ from etl.sinks.open import open_sinks
 from etl.sinks.warehouse.staging import StagingWriter
 from etl.spark.checkpoint.format import About
 
-Manifest = Mapping[str, Any]
 READERS = 8
 
 
@@ -54,7 +52,7 @@ READERS = 8
 class LostDelivery:
     """A delivery that the lake has and the ledger has not."""
 
-    manifest: Manifest
+    manifest: DeliveryManifest
     uri: str
     whole: bool  # all of its objects are there
     taken: bool = False  # its number was given to another run since: after a restore a sequence starts over
@@ -64,28 +62,16 @@ class LostDelivery:
     committed: bool = False  # a later one says so, or the marker
 
     @property
+    def entry(self) -> Entry:
+        return self.manifest.entry
+
+    @property
     def delivery_id(self) -> int:
-        return int(self.manifest["delivery_id"])
+        return self.entry.delivery_id
 
     @property
     def of_the_stream(self) -> bool:
-        return str(self.manifest.get("kind", "stream")) == "stream"
-
-    @property
-    def stream_id(self) -> str:
-        return str(self.manifest["stream_id"])
-
-    @property
-    def batch_id(self) -> int:
-        return int(self.manifest["batch_id"])
-
-    @property
-    def inputs(self) -> list[Input]:
-        return [Input(**one) for one in self.manifest["inputs"]]
-
-    @property
-    def ranges(self) -> list[Range]:
-        return [Range(**one) for one in self.manifest.get("ranges", ())]
+        return self.entry.kind == "stream"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,16 +98,16 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
     found = _read(lake, unsure)
     with transaction(dsn) as cursor:
         last = deliveries.last_delivery(cursor, pipeline.name)
-    told = {one.manifest["previous"] for one in found}
+    told = {one.entry.previous for one in found}
     marked = newest and (newest.delivery_id, newest.run_id)
     said = [
-        replace(one, committed=one.delivery_id in told or (one.delivery_id, one.manifest["run_id"]) == marked)
+        replace(one, committed=one.delivery_id in told or (one.delivery_id, one.entry.run_id) == marked)
         for one in found
     ]
     judged = [_judged(one, known.get(one.delivery_id)) for one in said]
     able = [one for one in judged if one.whole and not one.taken and not one.known]
     with transaction(dsn) as cursor:
-        streams = {one.stream_id: one for one in able}
+        streams = {one.entry.stream_id: one for one in able}
         following = {stream_id: _next_batch(cursor, one) for stream_id, one in streams.items()}
     chain = _chain(able, last, following)
     put = {one.uri for one in chain}
@@ -136,7 +122,7 @@ def _read(lake: Lake, uris: Sequence[str]) -> list[LostDelivery]:
     """Read the manifests by several requests at once: a database that was emptied lost all of them."""
 
     def one(uri: str) -> LostDelivery:
-        manifest = json.loads(lake.read_text(uri))
+        manifest = DeliveryManifest.from_json(lake.read_text(uri), uri=uri)
         return LostDelivery(manifest=manifest, uri=uri, whole=_is_whole(lake, manifest))
 
     with ThreadPoolExecutor(READERS) as readers:
@@ -148,19 +134,18 @@ def _judged(one: LostDelivery, known: KnownAttempt | None) -> LostDelivery:
         return one
     if known.adopted:
         return replace(one, known=True)
-    if known.run_id != one.manifest["run_id"]:
+    if known.run_id != one.entry.run_id:
         return replace(one, taken=True)
     return replace(one, known=not one.committed)
 
 
-def _is_whole(lake: Lake, manifest: Manifest) -> bool:
-    files = [*manifest["data"], *manifest["quarantine"]]
-    return all(lake.size(file["path"]) == file["bytes"] for file in files)
+def _is_whole(lake: Lake, manifest: DeliveryManifest) -> bool:
+    return all(lake.size(one.path) == one.bytes for one in manifest.objects)
 
 
 def _next_batch(cursor: Cursor, lost: LostDelivery) -> int:
-    state = stream_state(cursor, lost.stream_id)
-    return int(lost.manifest["first_batch"]) if state is None else state.next_batch
+    state = stream_state(cursor, lost.entry.stream_id)
+    return lost.manifest.first_batch if state is None else state.next_batch
 
 
 def _chain(
@@ -174,13 +159,15 @@ def _chain(
     """
     after: dict[int | None, list[LostDelivery]] = {}
     for one in unknown:
-        after.setdefault(one.manifest["previous"], []).append(one)
+        after.setdefault(one.entry.previous, []).append(one)
     chain: list[LostDelivery] = []
-    while following := [one for one in after.get(last, ()) if one.batch_id == next_batch[one.stream_id]]:
+    while following := [
+        one for one in after.get(last, ()) if one.entry.batch_id == next_batch[one.entry.stream_id]
+    ]:
         chosen = max(following, key=lambda one: (one.delivery_id in after, one.delivery_id))
         chain.append(chosen)
         last = chosen.delivery_id
-        next_batch[chosen.stream_id] = chosen.batch_id + 1
+        next_batch[chosen.entry.stream_id] = chosen.entry.batch_id + 1
     return chain
 
 
@@ -189,17 +176,17 @@ def again(one: LostDelivery, lost: Mapping[int, LostDelivery], live: AbstractSet
 
     `lost` are all that were lost, by number; `live` the inputs of what is in force now.
     """
-    pipeline, number = one.manifest["pipeline"], one.delivery_id
-    if one.manifest["kind"] == "release":
-        holding = sorted(_in_force(one.manifest["released_from"], lost))
+    pipeline, number = one.entry.pipeline, one.delivery_id
+    if one.entry.kind == "release":
+        holding = sorted({found for origin in _before(one) for found in _in_force(origin, lost)})
         return f"release {number}: its rows are held again: " + ", ".join(
             f"`sluice quarantine list {pipeline} --delivery {origin}`" for origin in holding
         )
     told = []
-    if old := {found for replaced in one.manifest["supersedes"] for found in _in_force(replaced, lost)}:
+    if old := {found for replaced in one.manifest.supersedes for found in _in_force(replaced, lost)}:
         command = f"`sluice replay {pipeline} --deliveries {format_ranges(old)}`"
         told.append(f"what it had replaced is in force again: {command}")
-    paths = [found["path"] for found in one.manifest["inputs"] if found["path"] not in live]
+    paths = [found.path for found in one.manifest.inputs if found.path not in live]
     if paths:
         told.append(
             f"{len(paths)} files of history that it had loaded are in no delivery again, such as {paths[0]}:"
@@ -214,14 +201,15 @@ def is_missed(
     """Tell whether a lost replay or release is missed: what it had changed is live, or held, again as before it."""
     if one.of_the_stream or one.known:
         return False
-    in_force = live if one.manifest["supersedes"] else holding
+    in_force = live if one.manifest.supersedes else holding
     return bool(in_force & {found for before in _before(one) for found in _in_force(before, lost)})
 
 
 def _before(one: LostDelivery) -> list[int]:
     """Return the deliveries that a replay or a release had changed."""
-    found = one.manifest["supersedes"] or [one.manifest.get("released_from")]
-    return [number for number in found if number is not None]
+    if one.manifest.supersedes:
+        return list(one.manifest.supersedes)
+    return [] if one.entry.released_from is None else [one.entry.released_from]
 
 
 def _in_force(number: int, lost: Mapping[int, LostDelivery]) -> set[int]:
@@ -238,55 +226,49 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: LostD
     HAZARD: the lake's marker stays as it is, for it tells of what is still lost if the next one can't be put
     back. Settle it once nothing is lost.
     """
-    manifest = lost.manifest
+    manifest, entry = lost.manifest, lost.entry
     sinks = open_sinks(pipeline, _columns(dsn, lake, pipeline, manifest), dsn=dsn, lake=lake, fills=True)
-    stream_id, batch_id = lost.stream_id, lost.batch_id
     run = DeliveryContext(
         sinks=sinks,
         lease=lease,
-        stream_id=stream_id,
-        first_batch=manifest["first_batch"],
-        checkpoint=manifest["checkpoint"],
-        state=manifest.get("state", ()),
-        suite_digest=manifest["suite_digest"],
+        stream_id=entry.stream_id,
+        first_batch=manifest.first_batch,
+        checkpoint=manifest.checkpoint,
+        state=manifest.state,
+        suite_digest=entry.suite_digest,
         words=0,
         rules=(),
-        lookups=manifest["lookups"],
+        lookups=entry.lookups,
         tells=False,
     )
     with transaction(dsn) as cursor:
         register_stream(
             cursor,
             pipeline.name,
-            stream_id,
+            entry.stream_id,
             checkpoint=run.checkpoint,
             first_batch=run.first_batch,
             state=run.state,
         )
-        attempts.adopt_attempt(cursor, lease, lost.delivery_id, stream_id, batch_id, was=manifest["run_id"])
-        offsets.accept_skipped(cursor, pipeline.name, lost.ranges)
-        task = stage_task(cursor, run, batch_id, lost.delivery_id, HoldPolicy(rules=()))
-    batch = _LakeBatch(
-        batch_id=batch_id,
-        inputs=lost.inputs,
-        ranges=lost.ranges,
-        lake=lake,
-        lost=lost,
-    )
+        attempts.adopt_attempt(
+            cursor, lease, entry.delivery_id, entry.stream_id, entry.batch_id, was=entry.run_id
+        )
+        offsets.accept_skipped(cursor, pipeline.name, manifest.ranges)
+        task = stage_task(cursor, run, entry.batch_id, entry.delivery_id, HoldPolicy(rules=()))
+    batch = _LakeBatch(manifest=manifest, lake=lake)
     staged = batch.stage(task)
-    counts = replace(staged.counts(0), malformed=manifest["malformed"])
+    counts = replace(staged.counts(0), malformed=entry.malformed)
     return commit(run, batch, task, staged, counts, batch.judge(counts, staged), None)
 
 
-def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: Manifest) -> pa.Schema:
+def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: DeliveryManifest) -> pa.Schema:
     """Return the columns of the transform's output when the delivery was made.
 
     They are those of its own objects, or of the table if it had none. Raises NeedsPerson where the table is
     gone, too.
     """
-    files = [*manifest["data"], *manifest["quarantine"]]
-    if files:
-        with lake.open(files[0]["path"]) as source:
+    if manifest.objects:
+        with lake.open(manifest.objects[0].path) as source:
             schema = pq.read_schema(source)
     else:
         table = lake.table(pipeline.table)
@@ -294,7 +276,7 @@ def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: Manifest) -> pa
             pointer = table.pointer(cursor)
         if pointer is None:
             raise NeedsPerson(
-                f"Delivery {manifest['delivery_id']} of {pipeline.name} had no row, and its table is gone",
+                f"Delivery {manifest.entry.delivery_id} of {pipeline.name} had no row, and its table is gone",
                 remedy="remove its manifest from the lake's deliveries/ folder, then `sluice recover` again",
             )
         schema = arrow_schema(table.load(pointer).schema())
@@ -302,28 +284,37 @@ def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: Manifest) -> pa
     return pa.schema([pa.field(name, schema.field(name).type) for name in names])
 
 
-def _about(manifest: Manifest) -> About | None:
-    if manifest.get("time_ms") is None:
+def _about(entry: Entry) -> About | None:
+    if entry.watermark_ms is None or entry.time_ms is None:
         return None
-    return About(watermark_ms=manifest["watermark_ms"], time_ms=manifest["time_ms"])
+    return About(watermark_ms=entry.watermark_ms, time_ms=entry.time_ms)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _LakeBatch:
     """A batch whose objects are on S3 already: only PostgreSQL's side is staged."""
 
-    batch_id: int
-    inputs: Sequence[Input]
-    ranges: Sequence[Range]
+    manifest: DeliveryManifest
     lake: Lake
-    lost: LostDelivery
+
+    @property
+    def batch_id(self) -> int:
+        return self.manifest.entry.batch_id
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        return self.manifest.inputs
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        return self.manifest.ranges
 
     def stage(self, task: StageTask) -> Staged:
         report = TaskReport(partition=0, task=0)
         names = task.sieve.columns.names
         with StagingWriter(task.tables, report.task) as staging:
             staging.copy(self._delivered(task, report))
-            for rows in self._rows("quarantine", report.quarantine_files, task.quarantine):
+            for rows in self._rows(self.manifest.quarantine, report.quarantine_files, task.quarantine):
                 held = rows.select([name for name in rows.schema.names if name not in SYSTEM_COLUMNS])
                 report.quarantined += held.num_rows
                 report.quarantine_checksum = (report.quarantine_checksum + checksum(held, names)) % MODULUS
@@ -331,22 +322,29 @@ class _LakeBatch:
                 staging.hold(held, names)
             staging.copy_quarantine()
             staging.commit()
-        manifest = self.lost.manifest
-        records, late, dropped = (manifest.get(name) for name in ("records", "late", "dropped"))
-        return Staged(reports=[report], records=records, late=late, dropped=dropped, about=_about(manifest))
+        entry = self.manifest.entry
+        return Staged(
+            reports=[report],
+            records=entry.records,
+            late=entry.late,
+            dropped=entry.dropped,
+            about=_about(entry),
+        )
 
     def _delivered(self, task: StageTask, report: TaskReport) -> Iterator[pa.RecordBatch]:
         names = task.sieve.columns.names
-        for rows in self._rows("data", report.data_files, task.data):
+        for rows in self._rows(self.manifest.data, report.data_files, task.data):
             part = rows.select(names).cast(task.sieve.columns)
             report.delivered += part.num_rows
             report.checksum = (report.checksum + checksum(part, names)) % MODULUS
             yield part
 
-    def _rows(self, kind: str, files: list[StagedFile], spec: FileSpec) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the delivery's objects of one kind, and note each object in `files`."""
-        for file in self.lost.manifest[kind]:
-            with self.lake.open(file["path"]) as source:
+    def _rows(
+        self, objects: Sequence[WrittenObject], files: list[StagedFile], spec: FileSpec
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of these objects of the delivery, and note each object in `files`."""
+        for one in objects:
+            with self.lake.open(one.path) as source:
                 parquet = pq.ParquetFile(source)
                 value = None
                 for rows in parquet.iter_batches():
@@ -354,26 +352,11 @@ class _LakeBatch:
                     yield rows
                 footer = pickle.dumps(parquet.metadata)
             files.append(
-                StagedFile(
-                    path=file["path"], rows=file["rows"], size=file["bytes"], partition=value, footer=footer
-                )
+                StagedFile(path=one.path, rows=one.rows, size=one.bytes, partition=value, footer=footer)
             )
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:  # noqa: ARG002 - it was judged before
-        manifest = self.lost.manifest
-        report = json.loads(manifest["report"])
-        results = tuple(
-            RuleResult(**{**rule, "severity": Severity(rule["severity"])}, result=result)
-            for rule, result in zip(manifest["rules"], report["results"], strict=True)
-        )
-        return Verdict(
-            success=manifest["success"],
-            stops=tuple(report["stops"]),
-            results=results,
-            quarantined=manifest["quarantined"],
-            suite_digest=manifest["suite_digest"],
-            columns=tuple(ColumnMetrics.of_json(one) for one in manifest.get("columns", ())),
-        )
+        return self.manifest.verdict
 
     def changed(self) -> Sequence[str]:
         return ()

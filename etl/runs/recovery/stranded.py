@@ -54,7 +54,7 @@ def _unreadable(pipeline: Pipeline, one: LostDelivery, live: set[str], landing: 
 
     Files of an attempt that was never committed count as well.
     """
-    wanted = [file.path for file in one.inputs if file.path not in live]
+    wanted = [file.path for file in one.manifest.inputs if file.path not in live]
     if not wanted:
         return None
     taken = in_stream(pipeline)
@@ -63,7 +63,7 @@ def _unreadable(pipeline: Pipeline, one: LostDelivery, live: set[str], landing: 
     gone = [path for path in wanted if path not in there]
     if not gone:
         return None
-    files = f"{len(gone):,} of its {pluralize(len(one.inputs), 'input file')}"
+    files = f"{len(gone):,} of its {pluralize(len(one.manifest.inputs), 'input file')}"
     return (
         f"{_lost(pipeline, one)}, and no run will find {files}, such as {gone[0]}: only {one.uri} and"
         f" {_objects(one)}"
@@ -74,7 +74,7 @@ def _unread(pipeline: Pipeline, one: LostDelivery, reached: dict[TopicPartition,
     """Say that what a whole delivery had read of topics would be taken for unread; None if the ledger is past it."""
     if one.known or not one.whole:
         return None
-    if all(part.empty or part.end <= reached.get(part.where, 0) for part in one.ranges):
+    if all(part.empty or part.end <= reached.get(part.where, 0) for part in one.manifest.ranges):
         return None
     return (
         f"{_lost(pipeline, one)}, and what it had read of its topics would be taken for unread: {one.uri} and"
@@ -99,7 +99,7 @@ def _lost(pipeline: Pipeline, one: LostDelivery) -> str:
     if one.taken:
         return f"{name} was lost, its number was given to another run since"
     why = (
-        f"the one before it, {one.manifest['previous']}, was not put back"
+        f"the one before it, {one.entry.previous}, was not put back"
         if one.whole
         else "not all of its objects are there"
     )

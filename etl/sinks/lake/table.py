@@ -6,14 +6,12 @@ the transaction has swapped the pointer, which it does only if the pointer has n
 
 from __future__ import annotations
 
-import json
 import pickle
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import NativeFile
@@ -363,8 +361,3 @@ def data_files(metadata: TableMetadata, files: Sequence[StagedFile]) -> list[Dat
         entry.spec_id = metadata.default_spec_id
         found.append(entry)
     return found
-
-
-def manifest_text(content: Mapping[str, Any]) -> str:
-    """Return the delivery manifest as JSON text."""
-    return json.dumps(content, indent=1, sort_keys=True)

@@ -1,0 +1,50 @@
+"""How a replay or a release that PostgreSQL lost is had again: by the command that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from etl.delivery.manifest import DeliveryManifest
+from etl.ledger.inputs import Input
+from etl.runs.recovery.lost_deliveries import LostDelivery, again
+
+RECORDED = DeliveryManifest.from_json(
+    (Path(__file__).parent / "manifests" / "replay.json").read_text(), uri="replay.json"
+)
+
+
+def lost(
+    number: int,
+    kind: str,
+    *,
+    supersedes: tuple[int, ...] = (),
+    read: Sequence[str] = (),
+    released_from: int | None = None,
+) -> LostDelivery:
+    """A delivery of `orders` beside the stream that the lake has and the ledger has not."""
+    entry = replace(
+        RECORDED.entry, pipeline="orders", delivery_id=number, kind=kind, released_from=released_from
+    )
+    inputs = tuple(Input(path=path, uri="", size=1, mtime_ms=1, etag=None, source=0) for path in read)
+    manifest = replace(RECORDED, entry=entry, supersedes=supersedes, inputs=inputs)
+    return LostDelivery(manifest=manifest, uri="", whole=True)
+
+
+def test_what_a_lost_load_had_is_named() -> None:
+    told = again(lost(7, "replay", read=["orders/dt=2024-02-26/a.jsonl"]), {}, set())
+    assert "dt=2024-02-26/a.jsonl: `sluice replay orders --interval START END`" in told
+
+
+def test_what_lost_replays_had_replaced_is_named_as_it_is_now() -> None:
+    all_lost = [
+        lost(7, "replay", supersedes=(3, 4, 6), read=["old", "new"]),
+        lost(8, "release", released_from=7),
+        lost(9, "replay", supersedes=(7, 8)),
+    ]
+    told = [again(one, {one.delivery_id: one for one in all_lost}, {"new"}) for one in all_lost]
+    assert "`sluice replay orders --deliveries 3..4,6`; 1 files of history" in told[0]
+    assert "such as old:" in told[0]
+    assert "`sluice quarantine list orders --delivery 3`, " in told[1]
+    assert told[2].endswith("is in force again: `sluice replay orders --deliveries 3..4,6`")
