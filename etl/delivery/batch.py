@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from etl.common.steps import Listener
 from etl.delivery.correction import Correction
+from etl.delivery.kind import DeliveryKind, StreamDelivery
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
@@ -23,10 +24,6 @@ from etl.quality.verdict import Counts, StageRule, Verdict
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.open import Sinks
 from etl.spark.checkpoint.format import About
-
-if TYPE_CHECKING:
-    from etl.sinks.open import Sinks
-
 
 StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
 
@@ -69,13 +66,14 @@ class DeliveryContext:
     on_step: Listener | None = None  # carried to the executors
 
     @property
+    def kind(self) -> DeliveryKind:
+        """Return what the run's deliveries are: batches of the stream, or a correction beside it."""
+        return self.apart or StreamDelivery()
+
+    @property
     def again(self) -> str:
         """Say what a person does to have the session's work done once more."""
-        return (
-            f"`sluice run {self.lease.pipeline}`"
-            if self.apart is None
-            else f"the same {self.apart.kind} again"
-        )
+        return self.kind.again(self.lease.pipeline)
 
 
 @dataclass(frozen=True, kw_only=True)

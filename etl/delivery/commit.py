@@ -18,7 +18,6 @@ import pyarrow as pa
 from etl.common.database import TIMEOUTS, Cursor, connect, is_lost, transaction, transaction_on
 from etl.common.errors import Busy, CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway
 from etl.common.steps import Step, reached
-from etl.delivery import correction
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
 from etl.delivery.ledger_entry import (
     Entry,
@@ -32,8 +31,8 @@ from etl.delivery.ledger_entry import (
 from etl.delivery.manifest import DeliveryManifest, WrittenObject
 from etl.delivery.stage import StageTask
 from etl.delivery.upsert_restore import UpsertRestore
-from etl.ledger import attempts, deliveries, leases, pipelines
-from etl.ledger.offsets import insert_ranges, next_ranges
+from etl.ledger import attempts, deliveries, pipelines
+from etl.ledger.offsets import insert_ranges
 from etl.ledger.stops import Decision
 from etl.pipeline import Replace
 from etl.quality.verdict import Counts, Verdict
@@ -61,7 +60,7 @@ class Commit:
     verdict: Verdict
     report: str
     entry: Entry
-    uncovered: UpsertRestore | None  # what comes back into force where an upsert sink is replayed
+    restore: UpsertRestore | None  # what comes back into force where an upsert sink is replayed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +106,7 @@ def commit(
     decision: Decision | None,
 ) -> Receipt:
     """Make the staged batch visible in both sinks at once, or in neither."""
-    uncovered, report = _uncovered(run, task, staged), report_text(verdict, decision)
+    restore, report = _restore(run, task, staged), report_text(verdict, decision)
     for _ in range(DRAFTS):
         basis = _basis(run)
         it = Commit(
@@ -118,7 +117,7 @@ def commit(
             verdict=verdict,
             report=report,
             entry=_entry(run, batch, task, staged, counts, basis.previous),
-            uncovered=uncovered,
+            restore=restore,
         )
         run.sinks.lake.write_text(it.entry.manifest, _manifest(it).to_json())
         reached(Step.MANIFEST_WRITTEN)
@@ -141,8 +140,8 @@ def commit(
     )
 
 
-def _uncovered(run: DeliveryContext, task: StageTask, staged: Staged) -> UpsertRestore | None:
-    if run.change_log is None or run.apart is None:
+def _restore(run: DeliveryContext, task: StageTask, staged: Staged) -> UpsertRestore | None:
+    if run.change_log is None:
         return None
     found = UpsertRestore(
         dsn=run.sinks.dsn,
@@ -151,8 +150,8 @@ def _uncovered(run: DeliveryContext, task: StageTask, staged: Staged) -> UpsertR
         log=run.change_log,
         task=task,
         brought=[report.task for report in staged.reports],
-        replaced=run.apart.supersedes,
-        as_found=run.apart.as_found,
+        replaced=run.kind.supersedes,
+        as_found=run.kind.as_found,
     )
     found.catch_up()  # nearly all of it, before anything that another commit could make old
     return found
@@ -172,15 +171,11 @@ def _transact(it: Commit, drafts: Drafts) -> None:
     except psycopg2.errors.QueryCanceled as error:
         said = str(error).strip().splitlines()[0]
         name = it.entry.pipeline
-        less = (
-            f"lower `max_files`, `max_bytes` or `max_offsets` of its sources, then `sluice recover {name}`, which plans anew"
-            if it.run.apart is None
-            else "choose fewer deliveries"
-        )
         raise CommitTooLong(
             f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended a statement of its commit,"
             f" each of which may take {TIMEOUTS['statement_timeout']} ({said})",
-            remedy=f"if somebody cancelled it, {it.run.again}; if the batch is too large for that, {less}",
+            remedy=f"if somebody cancelled it, {it.run.again}; if the batch is too large for that,"
+            f" {it.run.kind.smaller(name)}",
         ) from error
     except psycopg2.Error as error:
         if not is_lost(error):
@@ -200,59 +195,46 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
 
     Raises _Moved where another commit came between.
     """
-    entry = it.entry
-    _lock(cursor, it.run, entry)
+    entry, kind, sinks = it.entry, it.run.kind, it.run.sinks
+    kind.lock(cursor, it.run.lease, entry)
     reached(Step.PIPELINE_LOCKED)
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
     overtaken = deliveries.last_delivery(cursor, entry.pipeline) != entry.previous
     insert_delivery(cursor, entry, drafts.published)
-    if isinstance(it.run.sinks.pipeline.sink, Replace):
+    if _replaces(it.run):
         pipelines.delivers_by_replace(cursor, entry.pipeline)
     reached(Step.DELIVERY_INSERTED)
-    if it.run.apart is not None:
-        correction.supersede(
-            cursor, it.run.sinks.pipeline.sink, it.run.apart, entry.pipeline, entry.delivery_id
-        )
+    kind.supersede(cursor, entry, only_newest=_replaces(it.run))
     # After a replay that has lost its place has said why; before rows are moved for a rollback, while others wait.
     if overtaken:
         raise _Moved
     insert_inputs(cursor, entry, it.batch.inputs)
-    ranges = it.batch.ranges
-    if it.run.apart is None:
-        ranges = next_ranges(cursor, entry.pipeline, entry.batch_id, ranges)
-    insert_ranges(cursor, entry.pipeline, entry.delivery_id, ranges)
+    insert_ranges(cursor, entry.pipeline, entry.delivery_id, kind.ranges(cursor, entry, it.batch.ranges))
     insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
-    it.run.sinks.warehouse.evolve(cursor)
-    if it.uncovered and it.uncovered.has_grown(cursor):  # by what the table has until the next line
+    sinks.warehouse.evolve(cursor)
+    if it.restore and it.restore.has_grown(cursor):  # by what the table has until the next line
         raise _Moved
-    if it.run.apart is not None:
-        correction.delete_superseded_rows(cursor, it.run.sinks.warehouse, it.run.apart, entry.pipeline)
-    if it.uncovered:
-        it.uncovered.put_back(cursor)
+    kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
+    if it.restore:
+        it.restore.put_back(cursor)
     _merge(cursor, it)
-    if it.run.apart is not None and it.run.apart.kept:
-        correction.keep_releases(cursor, it.run.apart, entry.pipeline, entry.delivery_id)
+    kind.keep_releases(cursor, entry)
     insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
     reached(Step.QUALITY_INSERTED)
-    for table, draft, base in (
-        (it.run.sinks.table, drafts.data, drafts.basis.data),
-        (it.run.sinks.quarantine, drafts.quarantine, drafts.basis.quarantine),
-    ):
-        stands = table.swap(cursor, draft) if draft is not None else (table.pointer(cursor) or "") == base
-        if not stands:
-            raise _Moved
+    _swap(cursor, sinks.table, drafts.data, drafts.basis.data)
+    _swap(cursor, sinks.quarantine, drafts.quarantine, drafts.basis.quarantine)
     attempts.close_attempt(cursor, entry.delivery_id, "delivered")
     drop_idle_staging(cursor, it.task.tables.names)
     reached(Step.POINTER_SWAPPED)
 
 
-def _lock(cursor: Cursor, run: DeliveryContext, entry: Entry) -> None:
-    if run.apart is None:
-        leases.lock_for_commit(cursor, run.lease, entry.stream_id, entry.batch_id)
-    else:
-        correction.lock_for_commit(cursor, run.lease, entry.delivery_id)
+def _swap(cursor: Cursor, table: LakeTable, draft: Draft | None, base: str) -> None:
+    """Publish the table's draft, or require that it still is at its base where it has none; raise _Moved where it is not."""
+    stands = table.swap(cursor, draft) if draft is not None else (table.pointer(cursor) or "") == base
+    if not stands:
+        raise _Moved
 
 
 def _merge(cursor: Cursor, it: Commit) -> None:
@@ -332,19 +314,18 @@ def _require_forward(table: LakeTable, now: str, published: str, pipeline: str) 
 def _draft(it: Commit, basis: Basis) -> Drafts:
     """Write the next metadata of both tables, side by side; nothing refers to it yet."""
     sinks, entry = it.run.sinks, it.entry
-    if it.uncovered:
-        it.uncovered.catch_up()
+    if it.restore:
+        it.restore.catch_up()
     properties = {
         "sluice.delivery": str(entry.delivery_id),
         "sluice.stream": entry.stream_id,
         "sluice.batch": str(entry.batch_id),
         "sluice.manifest": entry.manifest,
     }
-    beside = it.run.apart
-    leaving = beside.files if beside else {}
+    kind = it.run.kind
 
     def draft(
-        kind: str,
+        name: str,
         table: LakeTable,
         base: str,
         files: Sequence[StagedFile],
@@ -352,7 +333,7 @@ def _draft(it: Commit, basis: Basis) -> Drafts:
         *,
         replace: bool = False,
     ) -> Draft | None:
-        without = leaving.get(kind, frozenset())
+        without = kind.leaving(name)
         if not (files or without or replace or table.lacks(base, written)):
             return None
         return table.draft(
@@ -362,8 +343,8 @@ def _draft(it: Commit, basis: Basis) -> Drafts:
             properties=properties,
             run_id=it.run.lease.run_id,
             without=without,
-            of=beside.supersedes if beside else (),
-            as_found=beside is not None and beside.as_found,
+            of=kind.supersedes,
+            as_found=kind.as_found,
             replace=replace,
         )
 
@@ -376,7 +357,7 @@ def _draft(it: Commit, basis: Basis) -> Drafts:
         it.task.quarantine.schema,
     )
     with ThreadPoolExecutor(2) as both:
-        first = both.submit(draft, *data, replace=isinstance(sinks.pipeline.sink, Replace))
+        first = both.submit(draft, *data, replace=_replaces(it.run))
         second = both.submit(draft, *held)
         return Drafts(data=first.result(), quarantine=second.result(), basis=basis)
 
@@ -402,8 +383,8 @@ def _entry(
         lookups=dict(run.lookups),
         manifest=f"{run.sinks.table.location}/deliveries/{task.delivery_id}-{run.lease.run_id[:8]}.json",
         previous=previous,
-        kind=run.apart.kind if run.apart else "stream",
-        released_from=run.apart.released_from if run.apart else None,
+        kind=run.kind.kind,
+        released_from=run.kind.released_from,
         watermark_ms=staged.about.watermark_ms if staged.about else None,
         time_ms=staged.about.time_ms if staged.about else None,
         records=staged.records,
@@ -420,7 +401,7 @@ def _manifest(it: Commit) -> DeliveryManifest:
         state=tuple(it.run.state),
         inputs=tuple(it.batch.inputs),
         ranges=tuple(it.batch.ranges),
-        supersedes=it.run.apart.supersedes if it.run.apart else (),
+        supersedes=it.run.kind.supersedes,
         data=WrittenObject.each_of(it.staged.data_files),
         quarantine=WrittenObject.each_of(it.staged.quarantine_files),
         success=it.verdict.success,
@@ -448,3 +429,7 @@ def _receipt(it: Commit) -> Receipt:
         inputs=len(it.batch.inputs),
         files=len(it.staged.data_files),
     )
+
+
+def _replaces(run: DeliveryContext) -> bool:
+    return isinstance(run.sinks.pipeline.sink, Replace)

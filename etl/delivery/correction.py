@@ -17,11 +17,14 @@ from typing import Any, Literal
 from psycopg2.extras import Json
 
 from etl.common.database import Cursor
-from etl.common.errors import Fenced, NeedsPerson
+from etl.common.errors import ContractBroken, Fenced, InputsChanged, InputsUnreadable, NeedsPerson
 from etl.common.statements import Statements
+from etl.common.wording import first_few
+from etl.delivery.kind import DeliveryKind
+from etl.delivery.ledger_entry import Entry
 from etl.ledger import leases, pipelines
 from etl.ledger.leases import Lease
-from etl.pipeline import Replace, Sink
+from etl.ledger.offsets import Range
 from etl.sinks.warehouse.table import Warehouse
 
 STATEMENTS = Statements(__name__)
@@ -31,7 +34,7 @@ HeldText = tuple[int, str | None, str | None, str | None]  # number, row, raw, s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Correction:
+class Correction(DeliveryKind):
     """What a delivery beside the stream changes besides adding its rows."""
 
     kind: Kind
@@ -44,6 +47,148 @@ class Correction:
     rows: tuple[int, ...] = ()  # quarantine ids that are let out
     who: str
     why: str
+
+    stops_stream = False
+
+    def require_in_force(self, cursor: Cursor, pipeline: str) -> None:
+        """Require that what is to be replaced or released is still in force; raise NeedsPerson where it is not.
+
+        Call it before anything is staged.
+        """
+        if self.supersedes:
+            live = STATEMENTS.execute(cursor, "live", deliveries=list(self.supersedes)).rowcount
+            _require(live, self.supersedes, "live", pipeline)
+        if self.rows:
+            held = STATEMENTS.execute(cursor, "held", rows=list(self.rows)).rowcount
+            _require(held, self.rows, "held", pipeline)
+
+    def leaving(self, table: str) -> frozenset[str]:
+        return self.files.get(table, frozenset())
+
+    def lock(self, cursor: Cursor, lease: Lease, entry: Entry) -> None:
+        pipelines.lock_staged(cursor, lease.pipeline)
+        STATEMENTS.execute(cursor, "is_open", delivery=entry.delivery_id, run=lease.run_id)
+        if cursor.fetchone() is None:
+            raise self.fenced(lease.pipeline, entry.delivery_id)
+
+    def supersede(self, cursor: Cursor, entry: Entry, *, only_newest: bool) -> None:
+        pipeline, delivery_id = entry.pipeline, entry.delivery_id
+        if self.supersedes:
+            old = list(self.supersedes)
+            STATEMENTS.execute(cursor, "supersede", pipeline=pipeline, delivery=delivery_id, deliveries=old)
+            _require(cursor.rowcount, self.supersedes, "live", pipeline)
+            if only_newest:
+                _require_newest(cursor, self, pipeline, delivery_id)
+            _refuse_released_since(cursor, self, pipeline)
+            STATEMENTS.execute(cursor, "supersede_inputs", deliveries=old)
+            STATEMENTS.execute(cursor, "supersede_ranges", deliveries=old)
+            STATEMENTS.execute(cursor, "supersede_held", deliveries=old)
+        if self.released_from is not None:
+            STATEMENTS.execute(
+                cursor,
+                "release",
+                pipeline=pipeline,
+                delivery=delivery_id,
+                origin=self.released_from,
+                rows=list(self.rows),
+                who=self.who,
+                why=self.why,
+            )
+            _require(cursor.rowcount, self.rows, "held", pipeline)
+
+    def ranges(self, cursor: Cursor, entry: Entry, read: Sequence[Range]) -> Sequence[Range]:  # noqa: ARG002
+        """Return all: they are those of the deliveries that are replaced."""
+        return read
+
+    def delete_superseded_rows(self, cursor: Cursor, entry: Entry, warehouse: Warehouse) -> None:
+        """Remove the replaced deliveries' rows from the warehouse; raise NeedsPerson unless as many as planned.
+
+        In an upsert sink there may be fewer, for newer rows of their keys cover them; with `as_found` any number.
+        """
+        if not self.supersedes:
+            return
+        STATEMENTS.execute(cursor, "remove_rows", target=warehouse.target, deliveries=list(self.supersedes))
+        covered = bool(warehouse.keys)  # by newer rows of their keys
+        other = cursor.rowcount > self.removed or (cursor.rowcount < self.removed and not covered)
+        if other and not self.as_found:
+            raise NeedsPerson(
+                f"{entry.pipeline}: the deliveries to be replaced have {cursor.rowcount} rows in"
+                f" {warehouse.table_schema}.{warehouse.table_name}; the ledger says {self.removed}. Nothing was changed",
+                remedy="to have what they should have in the place of whatever is there: the same again with"
+                f" --accept-changed; `sluice audit {entry.pipeline}` shows what differs elsewhere",
+            )
+
+    def keep_releases(self, cursor: Cursor, entry: Entry) -> None:
+        """Keep released what was released from the replaced deliveries, held no second time.
+
+        Raises NeedsPerson where it can't: a released row that today's suite does not hold would be there twice.
+        """
+        if not self.kept:
+            return
+        kept = list(self.kept)
+        STATEMENTS.execute(cursor, "released_rows", kept=kept, deliveries=list(self.supersedes))
+        released = cursor.fetchall()
+        with cursor.connection.cursor("held_by") as held:  # a named one, which brings them bit by bit
+            pairs = _held_again(released, STATEMENTS.execute(held, "held_by", delivery=entry.delivery_id))
+        if len(pairs) < len(released):
+            raise NeedsPerson(
+                f"{entry.pipeline}, not replayed: of {len(released)} rows that had been released from these batches, the"
+                f" replay does not hold {len(released) - len(pairs)} again as they were: today's suite delivers them, and"
+                " they would be there twice, or today's transform and lookups give them other values. Nothing was changed",
+                remedy="the same again with --releases drop; in Airflow, drop in the form",
+            )
+        STATEMENTS.execute(
+            cursor,
+            "keep_releases",
+            again=[again for again, _ in pairs],
+            released=[before for _, before in pairs],
+        )
+        STATEMENTS.execute(cursor, "follow", delivery=entry.delivery_id, kept=kept)
+        _require(cursor.rowcount, self.kept, "live", entry.pipeline)
+
+    def again(self, pipeline: str) -> str:  # noqa: ARG002 - whichever it is of
+        return f"the same {self.kind} again"
+
+    def smaller(self, pipeline: str) -> str:  # noqa: ARG002 - whichever it is of
+        return "choose fewer deliveries"
+
+    def fenced(self, pipeline: str, delivery_id: int) -> Fenced:
+        return Fenced.beside(pipeline, delivery_id)
+
+    def contract_broken(
+        self,
+        pipeline: str,
+        batch_id: int,  # noqa: ARG002 - 0, as of each
+        stops: Sequence[str],
+        lapsed: str,  # noqa: ARG002 - nothing was decided
+        *,
+        replayable: bool,  # noqa: ARG002 - it was read again
+    ) -> ContractBroken:
+        return ContractBroken(
+            f"The {self.kind} of {pipeline} broke its contract, and nothing was changed: " + "; ".join(stops),
+            remedy=f"mend the suite or the transform, then the same command again (`sluice whatif {pipeline}`"
+            " shows what a suite would do)",
+        )
+
+    def unreadable(
+        self,
+        pipeline: str,
+        batch_id: int,  # noqa: ARG002 - 0, as of each
+        stops: Sequence[str],
+        lapsed: str,  # noqa: ARG002 - nothing was decided
+    ) -> InputsUnreadable:
+        return InputsUnreadable(
+            f"The {self.kind} of {pipeline} changed nothing, for not all of its inputs can be read: {first_few(stops)}",
+            remedy="put whole files in their place, or the schema back as it was, then the same again",
+            stops=stops,
+        )
+
+    def inputs_changed(self, pipeline: str, batch_id: int, changes: Sequence[str]) -> InputsChanged:  # noqa: ARG002
+        return InputsChanged(
+            f"The {self.kind} of {pipeline} changed nothing: its inputs are not as they were when it was"
+            f" planned: {first_few(changes)}",
+            remedy=f"{self.again(pipeline)}, which asks whether to take them as they are",
+        )
 
 
 def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | None, plan: Any = None) -> Lease:
@@ -68,82 +213,14 @@ def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | Non
     return Lease(pipeline=pipeline, run_id=run_id)
 
 
-def lock_for_commit(cursor: Cursor, lease: Lease, delivery_id: int) -> None:
-    """Lock the pipeline's row and make sure that this attempt may still be committed, or raise Fenced."""
-    pipelines.lock_staged(cursor, lease.pipeline)
-    if STATEMENTS.execute(cursor, "is_open", delivery=delivery_id, run=lease.run_id).fetchone() is None:
-        raise Fenced.beside(lease.pipeline, delivery_id)
-
-
-def require_in_force(cursor: Cursor, apart: Correction, pipeline: str) -> None:
-    """Require that what is to be replaced or released is still in force; raise NeedsPerson where it is not.
-
-    Call it before anything is staged.
-    """
-    if apart.supersedes:
-        live = STATEMENTS.execute(cursor, "live", deliveries=list(apart.supersedes)).rowcount
-        _require(live, apart.supersedes, "live", pipeline)
-    if apart.rows:
-        held = STATEMENTS.execute(cursor, "held", rows=list(apart.rows)).rowcount
-        _require(held, apart.rows, "held", pipeline)
-
-
-def supersede(cursor: Cursor, sink: Sink, apart: Correction, pipeline: str, delivery_id: int) -> None:
-    """Take out of force what this delivery replaces or releases; raise NeedsPerson unless all can be.
-
-    The replaced rows are still in the warehouse.
-    """
-    if apart.supersedes:
-        old = list(apart.supersedes)
-        STATEMENTS.execute(cursor, "supersede", pipeline=pipeline, delivery=delivery_id, deliveries=old)
-        _require(cursor.rowcount, apart.supersedes, "live", pipeline)
-        if isinstance(sink, Replace):
-            _require_newest(cursor, apart, pipeline, delivery_id)
-        _refuse_released_since(cursor, apart, pipeline)
-        STATEMENTS.execute(cursor, "supersede_inputs", deliveries=old)
-        STATEMENTS.execute(cursor, "supersede_ranges", deliveries=old)
-        STATEMENTS.execute(cursor, "supersede_held", deliveries=old)
-    if apart.released_from is not None:
-        STATEMENTS.execute(
-            cursor,
-            "release",
-            pipeline=pipeline,
-            delivery=delivery_id,
-            origin=apart.released_from,
-            rows=list(apart.rows),
-            who=apart.who,
-            why=apart.why,
-        )
-        _require(cursor.rowcount, apart.rows, "held", pipeline)
-
-
-def delete_superseded_rows(cursor: Cursor, warehouse: Warehouse, apart: Correction, pipeline: str) -> None:
-    """Remove the replaced deliveries' rows from the warehouse; raise NeedsPerson unless as many as planned.
-
-    In an upsert sink there may be fewer, for newer rows of their keys cover them; with `as_found` any number.
-    """
-    if not apart.supersedes:
-        return
-    STATEMENTS.execute(cursor, "remove_rows", target=warehouse.target, deliveries=list(apart.supersedes))
-    covered = bool(warehouse.keys)  # by newer rows of their keys
-    other = cursor.rowcount > apart.removed or (cursor.rowcount < apart.removed and not covered)
-    if other and not apart.as_found:
-        raise NeedsPerson(
-            f"{pipeline}: the deliveries to be replaced have {cursor.rowcount} rows in"
-            f" {warehouse.table_schema}.{warehouse.table_name}; the ledger says {apart.removed}. Nothing was changed",
-            remedy="to have what they should have in the place of whatever is there: the same again with"
-            f" --accept-changed; `sluice audit {pipeline}` shows what differs elsewhere",
-        )
-
-
-def _require_newest(cursor: Cursor, apart: Correction, pipeline: str, delivery_id: int) -> None:
+def _require_newest(cursor: Cursor, change: Correction, pipeline: str, delivery_id: int) -> None:
     """Raise NeedsPerson where a replay of a replace sink does not replace the newest delivery.
 
     That one alone is in force: what is older must not take its place.
     """
     STATEMENTS.execute(cursor, "newest_before", pipeline=pipeline, delivery=delivery_id)
     [newest] = cursor.fetchone() or (None,)
-    if newest not in apart.supersedes:
+    if newest not in change.supersedes:
         raise NeedsPerson(
             f"{pipeline}, not replayed: delivery {newest} took the place of all before it while the replay was under"
             " way. Nothing was changed",
@@ -151,45 +228,18 @@ def _require_newest(cursor: Cursor, apart: Correction, pipeline: str, delivery_i
         )
 
 
-def _refuse_released_since(cursor: Cursor, apart: Correction, pipeline: str) -> None:
+def _refuse_released_since(cursor: Cursor, change: Correction, pipeline: str) -> None:
     """Raise NeedsPerson where rows to be replaced were released after the plan was made.
 
     Such a row would be held, and could be released, a second time.
     """
-    STATEMENTS.execute(cursor, "released_since", deliveries=list(apart.supersedes), kept=list(apart.kept))
+    STATEMENTS.execute(cursor, "released_since", deliveries=list(change.supersedes), kept=list(change.kept))
     if numbers := [str(number) for (number,) in cursor.fetchall()]:
         raise NeedsPerson(
             f"{pipeline}, not replayed: rows that these batches had held were released, by deliveries"
             f" {', '.join(numbers)}, while the replay was under way. Nothing was changed",
             remedy="the same again, which says what to do with them",
         )
-
-
-def keep_releases(cursor: Cursor, apart: Correction, pipeline: str, delivery_id: int) -> None:
-    """Keep released what was released from the replaced deliveries, held no second time.
-
-    Raises NeedsPerson where it can't: a released row that today's suite does not hold would be there twice.
-    """
-    kept = list(apart.kept)
-    STATEMENTS.execute(cursor, "released_rows", kept=kept, deliveries=list(apart.supersedes))
-    released = cursor.fetchall()
-    with cursor.connection.cursor("held_by") as held:  # a named one, which brings them bit by bit
-        pairs = _held_again(released, STATEMENTS.execute(held, "held_by", delivery=delivery_id))
-    if len(pairs) < len(released):
-        raise NeedsPerson(
-            f"{pipeline}, not replayed: of {len(released)} rows that had been released from these batches, the replay"
-            f" does not hold {len(released) - len(pairs)} again as they were: today's suite delivers them, and they would be"
-            " there twice, or today's transform and lookups give them other values. Nothing was changed",
-            remedy="the same again with --releases drop; in Airflow, drop in the form",
-        )
-    STATEMENTS.execute(
-        cursor,
-        "keep_releases",
-        again=[again for again, _ in pairs],
-        released=[before for _, before in pairs],
-    )
-    STATEMENTS.execute(cursor, "follow", delivery=delivery_id, kept=kept)
-    _require(cursor.rowcount, apart.kept, "live", pipeline)
 
 
 def _held_again(released: Sequence[HeldText], held: Iterable[HeldText]) -> list[tuple[int, int]]:

@@ -30,7 +30,6 @@ from etl.common.errors import (
 )
 from etl.common.steps import Step, phases_ms, reached
 from etl.common.wording import first_few
-from etl.delivery import correction
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
 from etl.delivery.ledger_entry import report_text
@@ -71,7 +70,7 @@ def deliver_apart(run: DeliveryContext, batch: Batch) -> Receipt:
     assert run.apart is not None
     started = time.monotonic()
     with transaction(run.sinks.dsn) as cursor:
-        correction.require_in_force(cursor, run.apart, run.lease.pipeline)
+        run.apart.require_in_force(cursor, run.lease.pipeline)
     return _attempts(run, batch, Ruling.of(run.rules, None), started)
 
 
@@ -141,8 +140,7 @@ def _attempt(run: DeliveryContext, batch: Batch, ruling: Ruling) -> Receipt | Ru
             _give_up_after(run, task, error)
         if not isinstance(error, SluiceError) and _is_fenced(run):
             # what a zombie sees first is that its staging tables are gone
-            pipeline = run.lease.pipeline
-            raise (Fenced.beside(pipeline, task.delivery_id) if run.apart else Fenced.of(pipeline)) from error
+            raise run.kind.fenced(run.lease.pipeline, task.delivery_id) from error
         raise
     _give_up(run, task, "stopped")
     return again
@@ -155,9 +153,8 @@ def _staged(run: DeliveryContext, batch: Batch, task: StageTask) -> Staged:
         none = Verdict(
             success=False, stops=error.stops, results=(), quarantined=0, suite_digest=run.suite_digest
         )
-        if run.apart is None:
-            seen = Seen(suite_digest=run.suite_digest, lookups=run.lookups, share=None, broken={})
-            _record_stop(run, batch, none, seen, "")
+        seen = Seen(suite_digest=run.suite_digest, lookups=run.lookups, share=None, broken={})
+        _record_stop(run, batch, none, seen, "")
         raise
 
 
@@ -255,56 +252,20 @@ def _lapse(run: DeliveryContext, batch: Batch, decision: Decision, changes: Sequ
 def _stop(
     run: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str
 ) -> ContractBroken | InputsUnreadable:
-    pipeline = run.lease.pipeline
+    pipeline, batch_id = run.lease.pipeline, batch.batch_id
     if any(UNREADABLE_STOP in stop for stop in verdict.stops):
-        return _unreadable(run, batch, replace(verdict, success=False), seen, lapsed)
-    if run.apart is not None:
-        return ContractBroken(
-            f"The {run.apart.kind} of {pipeline} broke its contract, and nothing was changed: "
-            + "; ".join(verdict.stops),
-            remedy=f"mend the suite or the transform, then the same command again (`sluice whatif {pipeline}`"
-            " shows what a suite would do)",
-        )
+        _refuse_changed(run, batch)  # such as a file that is still being written
+        _record_stop(run, batch, replace(verdict, success=False), seen, lapsed)
+        return run.kind.unreadable(pipeline, batch_id, verdict.stops, lapsed)
     _record_stop(run, batch, verdict, seen, lapsed)
-    again = (
-        f', or `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all --why "…"` (or --accept)'
-    )
-    if not run.sinks.pipeline.replayable:
-        again = ", or raise max_quarantine_share; what this batch had read can't be read again"
-    return ContractBroken(
-        f"Batch {batch.batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
-        + "; ".join([*verdict.stops, *([lapsed] if lapsed else [])])
-        + "\n  evidence: the whole report is in sluice.stopped_batch",
-        remedy=f"mend the suite and run again{again}",
-    )
-
-
-def _unreadable(
-    run: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str
-) -> InputsUnreadable:
-    _refuse_changed(run, batch)  # such as a file that is still being written
-    pipeline = run.lease.pipeline
-    if run.apart is not None:
-        return InputsUnreadable(
-            f"The {run.apart.kind} of {pipeline} changed nothing, for not all of its inputs can be read: "
-            + first_few(verdict.stops),
-            remedy="put whole files in their place, or the schema back as it was, then the same again",
-            stops=verdict.stops,
-        )
-    _record_stop(run, batch, verdict, seen, lapsed)
-    told = [first_few(verdict.stops), *([lapsed] if lapsed else [])]
-    return InputsUnreadable(
-        f"Batch {batch.batch_id} of {pipeline}, not delivered, for not all of it can be read: {'; '.join(told)}"
-        "\n  evidence: the whole report is in sluice.stopped_batch",
-        remedy=f"put whole files in their place, then `sluice recover {pipeline}` and `sluice run {pipeline}`. Or deliver"
-        " what can be read and hold the rest, one row for each file: of this batch by"
-        f' `sluice decide {pipeline} --batch {batch.batch_id} --quarantine-all --why "…"`, of every batch by'
-        ' unreadable="hold" in the declaration; then run again',
-        stops=verdict.stops,
-    )
+    replayable = run.sinks.pipeline.replayable
+    return run.kind.contract_broken(pipeline, batch_id, verdict.stops, lapsed, replayable=replayable)
 
 
 def _record_stop(run: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> None:
+    """Put a stop of the stream on record, where a person decides on it."""
+    if not run.kind.stops_stream:
+        return
     with transaction(run.sinks.dsn) as cursor:
         # A run that was fenced stops nothing: its stream may be one of the past.
         leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
@@ -321,20 +282,8 @@ def _record_stop(run: DeliveryContext, batch: Batch, verdict: Verdict, seen: See
 
 
 def _refuse_changed(run: DeliveryContext, batch: Batch) -> None:
-    changes = batch.changed()
-    if changes and run.apart is not None:
-        raise InputsChanged(
-            f"The {run.apart.kind} of {run.lease.pipeline} changed nothing: its inputs are not as they were when it was"
-            f" planned: {first_few(changes)}",
-            remedy=f"{run.again}, which asks whether to take them as they are",
-        )
-    if changes:
-        raise InputsChanged(
-            f"Batch {batch.batch_id} of {run.lease.pipeline}, not delivered: its inputs are not as they were"
-            f" listed: {first_few(changes)}",
-            remedy="put the files back as they were and land new content under new names; then run again."
-            f" To take them as they are now: `sluice recover {run.lease.pipeline}`",
-        )
+    if changes := batch.changed():
+        raise run.kind.inputs_changed(run.lease.pipeline, batch.batch_id, changes)
 
 
 def _give_up(run: DeliveryContext, task: StageTask, outcome: str) -> None:

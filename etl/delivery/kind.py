@@ -1,0 +1,148 @@
+"""What a delivery is: the next batch of its stream, or a correction beside it; and what its commit does for being that."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from etl.common.database import Cursor
+from etl.common.errors import ContractBroken, Fenced, InputsChanged, InputsUnreadable
+from etl.common.wording import first_few
+from etl.delivery.ledger_entry import Entry
+from etl.ledger import leases
+from etl.ledger.leases import Lease
+from etl.ledger.offsets import Range, next_ranges
+from etl.sinks.warehouse.table import Warehouse
+
+
+class DeliveryKind(ABC):
+    """What a delivery does and says by its kind. The steps that take a cursor are those of its one transaction."""
+
+    kind: str  # as the ledger has it
+    stops_stream: bool  # a stop of it is on record, and nothing comes after it before somebody acts
+    supersedes: tuple[int, ...] = ()  # live deliveries whose place it takes
+    as_found: bool = False  # whatever is left of those is taken out
+    released_from: int | None = None  # the delivery that had held its rows
+
+    @abstractmethod
+    def leaving(self, table: str) -> frozenset[str]:
+        """Return the objects that leave a table: that of data or of quarantine."""
+
+    @abstractmethod
+    def lock(self, cursor: Cursor, lease: Lease, entry: Entry) -> None:
+        """Lock the pipeline's row and make sure that this very delivery may be committed now, or raise Fenced."""
+
+    @abstractmethod
+    def supersede(self, cursor: Cursor, entry: Entry, *, only_newest: bool) -> None:
+        """Take out of force what the delivery replaces or releases; raise NeedsPerson unless all can be.
+
+        The replaced rows are still in the warehouse. `only_newest`: of a table in which no other delivery is in force.
+        """
+
+    @abstractmethod
+    def ranges(self, cursor: Cursor, entry: Entry, read: Sequence[Range]) -> Sequence[Range]:
+        """Return those of the ranges `read` that go on record."""
+
+    @abstractmethod
+    def delete_superseded_rows(self, cursor: Cursor, entry: Entry, warehouse: Warehouse) -> None:
+        """Remove the rows of what was replaced from the warehouse; raise NeedsPerson unless as many as planned."""
+
+    @abstractmethod
+    def keep_releases(self, cursor: Cursor, entry: Entry) -> None:
+        """Keep released, and held no second time, what stays released of what was replaced, or raise NeedsPerson."""
+
+    @abstractmethod
+    def again(self, pipeline: str) -> str:
+        """Say what a person does to have the delivery made once more."""
+
+    @abstractmethod
+    def smaller(self, pipeline: str) -> str:
+        """Say what a person does to have less in one delivery."""
+
+    @abstractmethod
+    def fenced(self, pipeline: str, delivery_id: int) -> Fenced:
+        """Make the error of a delivery that may no longer be committed."""
+
+    @abstractmethod
+    def contract_broken(
+        self, pipeline: str, batch_id: int, stops: Sequence[str], lapsed: str, *, replayable: bool
+    ) -> ContractBroken:
+        """Make the error of a batch that the suite stops; `lapsed` says why a decision no longer holds, if one did."""
+
+    @abstractmethod
+    def unreadable(self, pipeline: str, batch_id: int, stops: Sequence[str], lapsed: str) -> InputsUnreadable:
+        """Make the error of a batch of which not all can be read."""
+
+    @abstractmethod
+    def inputs_changed(self, pipeline: str, batch_id: int, changes: Sequence[str]) -> InputsChanged:
+        """Make the error of a batch whose inputs are no longer as they were listed."""
+
+
+class StreamDelivery(DeliveryKind):
+    """The next batch of its stream, which only adds."""
+
+    kind = "stream"
+    stops_stream = True
+
+    def leaving(self, table: str) -> frozenset[str]:  # noqa: ARG002 - of neither
+        return frozenset()
+
+    def lock(self, cursor: Cursor, lease: Lease, entry: Entry) -> None:
+        leases.lock_for_commit(cursor, lease, entry.stream_id, entry.batch_id)
+
+    def supersede(self, cursor: Cursor, entry: Entry, *, only_newest: bool) -> None:
+        """Take nothing out of force."""
+
+    def ranges(self, cursor: Cursor, entry: Entry, read: Sequence[Range]) -> Sequence[Range]:
+        return next_ranges(cursor, entry.pipeline, entry.batch_id, read)
+
+    def delete_superseded_rows(self, cursor: Cursor, entry: Entry, warehouse: Warehouse) -> None:
+        """Remove no row."""
+
+    def keep_releases(self, cursor: Cursor, entry: Entry) -> None:
+        """Keep nothing: what was released from other deliveries stays as it is."""
+
+    def again(self, pipeline: str) -> str:
+        return f"`sluice run {pipeline}`"
+
+    def smaller(self, pipeline: str) -> str:
+        return (
+            "lower `max_files`, `max_bytes` or `max_offsets` of its sources, then"
+            f" `sluice recover {pipeline}`, which plans anew"
+        )
+
+    def fenced(self, pipeline: str, delivery_id: int) -> Fenced:  # noqa: ARG002 - its run is, whatever it delivers
+        return Fenced.of(pipeline)
+
+    def contract_broken(
+        self, pipeline: str, batch_id: int, stops: Sequence[str], lapsed: str, *, replayable: bool
+    ) -> ContractBroken:
+        again = f', or `sluice decide {pipeline} --batch {batch_id} --quarantine-all --why "…"` (or --accept)'
+        if not replayable:
+            again = ", or raise max_quarantine_share; what this batch had read can't be read again"
+        return ContractBroken(
+            f"Batch {batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
+            + "; ".join([*stops, *([lapsed] if lapsed else [])])
+            + "\n  evidence: the whole report is in sluice.stopped_batch",
+            remedy=f"mend the suite and run again{again}",
+        )
+
+    def unreadable(self, pipeline: str, batch_id: int, stops: Sequence[str], lapsed: str) -> InputsUnreadable:
+        told = [first_few(stops), *([lapsed] if lapsed else [])]
+        return InputsUnreadable(
+            f"Batch {batch_id} of {pipeline}, not delivered, for not all of it can be read: {'; '.join(told)}"
+            "\n  evidence: the whole report is in sluice.stopped_batch",
+            remedy=f"put whole files in their place, then `sluice recover {pipeline}` and `sluice run {pipeline}`. Or"
+            " deliver what can be read and hold the rest, one row for each file: of this batch by"
+            f' `sluice decide {pipeline} --batch {batch_id} --quarantine-all --why "…"`, of every batch by'
+            ' unreadable="hold" in the declaration; then run again',
+            stops=stops,
+        )
+
+    def inputs_changed(self, pipeline: str, batch_id: int, changes: Sequence[str]) -> InputsChanged:
+        return InputsChanged(
+            f"Batch {batch_id} of {pipeline}, not delivered: its inputs are not as they were"
+            f" listed: {first_few(changes)}",
+            remedy="put the files back as they were and land new content under new names; then run again."
+            f" To take them as they are now: `sluice recover {pipeline}`",
+        )
