@@ -62,7 +62,7 @@ $(GATEWAY): requirements-go.txt | $(VENV)/.installed
 	@rm -rf .tools/go; touch $@
 
 test-fast: dev  ## without Spark, without crashes and restarts, on two processes
-	$(BIN)/pytest -m "not slow and not long" --numprocesses 2 --dist worksteal tests/unit tests/service
+	$(BIN)/pytest -m "not slow and not long" --numprocesses 2 --dist worksteal tests/unit tests/service tests/conformance
 
 check: dev  ## ruff and mypy
 	$(BIN)/ruff check etl dags tests benchmarks

@@ -34,7 +34,6 @@ from etl.delivery.upsert_restore import UpsertRestore
 from etl.ledger import attempts, deliveries, pipelines
 from etl.ledger.offsets import insert_ranges
 from etl.ledger.stops import Decision
-from etl.pipeline import Replace
 from etl.quality.verdict import Counts, Verdict
 from etl.sinks.checksum import MODULUS
 from etl.sinks.lake.marker import Newest, tell
@@ -201,10 +200,10 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
     overtaken = deliveries.last_delivery(cursor, entry.pipeline) != entry.previous
     insert_delivery(cursor, entry, drafts.published)
-    if _replaces(it.run):
+    if sinks.mode.only_newest:
         pipelines.delivers_by_replace(cursor, entry.pipeline)
     reached(Step.DELIVERY_INSERTED)
-    kind.supersede(cursor, entry, only_newest=_replaces(it.run))
+    kind.supersede(cursor, entry, only_newest=sinks.mode.only_newest)
     # After a replay that has lost its place has said why; before rows are moved for a rollback, while others wait.
     if overtaken:
         raise _Moved
@@ -357,7 +356,7 @@ def _draft(it: Commit, basis: Basis) -> Drafts:
         it.task.quarantine.schema,
     )
     with ThreadPoolExecutor(2) as both:
-        first = both.submit(draft, *data, replace=_replaces(it.run))
+        first = both.submit(draft, *data, replace=sinks.mode.only_newest)
         second = both.submit(draft, *held)
         return Drafts(data=first.result(), quarantine=second.result(), basis=basis)
 
@@ -429,7 +428,3 @@ def _receipt(it: Commit) -> Receipt:
         inputs=len(it.batch.inputs),
         files=len(it.staged.data_files),
     )
-
-
-def _replaces(run: DeliveryContext) -> bool:
-    return isinstance(run.sinks.pipeline.sink, Replace)

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common.record_columns import RAW, WHY
-from etl.pipeline import Sink, Upsert
+from etl.pipeline import Sink
 from etl.quality.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, StageRule
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.limits import breaches, repaired
+from etl.sinks.modes import mode_of
 from etl.sinks.warehouse.staging import plain_values
 
 
@@ -39,7 +40,7 @@ class RowFilter:
     words: int  # how many int64 columns of flags follow the columns
     sampled: tuple[StageRule, ...]  # rules whose failing values are reported
     hold: HoldPolicy
-    keys: tuple[str, ...]  # of an upsert sink: a row without one of them is held
+    keys: tuple[str, ...]  # a row without one of them is held
     partitioned_by: str | None  # the column that partitions the lake
 
     @classmethod
@@ -47,12 +48,13 @@ class RowFilter:
         cls, sink: Sink, columns: pa.Schema, words: int, rules: tuple[StageRule, ...], hold: HoldPolicy
     ) -> RowFilter:
         """Make the sieve of rows that go to the sink and are judged by these rules."""
+        key = mode_of(sink).key
         return cls(
             columns=columns,
             words=words,
             sampled=rules,
             hold=hold,
-            keys=sink.keys if isinstance(sink, Upsert) else (),
+            keys=key.columns if key else (),
             partitioned_by=sink.partition_by.column if sink.partition_by else None,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any, get_args
 
@@ -274,13 +274,23 @@ def _transform_problems(pipeline: Any) -> list[str]:
     ]
 
 
+def _key_problems(sink: Upsert) -> list[str]:
+    return [*_columns_problems("sink.keys", sink.keys), *_column_problems("sink.newest", sink.newest)]
+
+
+# Every sink, and what tells the problems of the fields that it alone has.
+_SINKS: Mapping[type, Callable[[Any], list[str]]] = {
+    Append: lambda _: [],
+    Upsert: _key_problems,
+    Replace: lambda _: [],
+}
+
+
 def _sink_problems(sink: Any) -> list[str]:
-    if not isinstance(sink, Append | Upsert | Replace):
+    own_problems = _SINKS.get(type(sink))
+    if own_problems is None:
         return [f"sink: {sink!r} must be Append(…), Upsert(…) or Replace(…)"]
-    found: list[str] = []
-    if isinstance(sink, Upsert):
-        found += _columns_problems("sink.keys", sink.keys)
-        found += _column_problems("sink.newest", sink.newest)
+    found = own_problems(sink)
     by: Any = sink.partition_by
     if isinstance(by, Partition):
         found += _column_problems("sink.partition_by", by.column)

@@ -235,6 +235,7 @@ def month(column: str) -> Partition:
 class Append:
     """Every row is new: inserted in the warehouse, appended on the lake."""
 
+    releasable: ClassVar[bool] = True  # a held row can be added to what the table has
     partition_by: Partition | None = None
     table: str | None = None  # "schema.table"; None: warehouse.<pipeline>
 
@@ -243,6 +244,7 @@ class Append:
 class Upsert:
     """One row a key: the newest by `newest`, then by commit order; the lake keeps every change."""
 
+    releasable: ClassVar[bool] = True
     keys: tuple[str, ...]
     newest: str  # the column that says which of two rows is newer
     partition_by: Partition | None = None
@@ -253,6 +255,7 @@ class Upsert:
 class Replace:
     """Each batch is the whole table."""
 
+    releasable: ClassVar[bool] = False
     partition_by: Partition | None = None
     table: str | None = None
 
@@ -332,10 +335,10 @@ class Pipeline:
     def has_replays_dag(self) -> bool:
         """Tell whether Airflow has a DAG for the pipeline's replays and releases.
 
-        It has none where the sink is replaced: no row can be released, and most keep state, of which no batch
-        can be replayed.
+        It has none where no row can be released: the sink is replaced then, and most keep state, of which no
+        batch can be replayed.
         """
-        return not isinstance(self.sink, Replace)
+        return self.sink.releasable
 
     @property
     def all_streams(self) -> Mapping[str | None, Stream]:

@@ -17,10 +17,11 @@ from etl.common.outcome import RunOutcome
 from etl.common.steps import Step, reached
 from etl.ledger import leases, pipelines
 from etl.ledger.leases import Lease
-from etl.pipeline import Pipeline, Replace
+from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command
 from etl.runs.follow import RunControl
 from etl.runs.summary import STOPPED
+from etl.sinks.modes import mode_of
 from etl.sinks.warehouse.table import drop_staging_left, staging_left
 
 log = logging.getLogger("sluice")
@@ -51,7 +52,7 @@ def _sink(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "table_schema": pipeline.table_schema,
         "table_name": pipeline.table_name,
-        "replaces": isinstance(pipeline.sink, Replace),
+        "replaces": mode_of(pipeline.sink).only_newest,
     }
 
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from etl.common.errors import SetupError
-from etl.pipeline import Append, Pipeline, Replace, Upsert
+from etl.pipeline import Pipeline
 from etl.pipeline.state_fingerprint import MODE
+from etl.sinks.modes import mode_of
 from etl.sources.cutoff import StartCutoff
 from etl.sources.kinds import kind_of
 from etl.spark.session import SHUFFLES
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("sluice")
-
-
-_MODES = {Append: "append", Upsert: "update", Replace: "complete"}
 
 
 def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
@@ -105,16 +103,12 @@ def tell_of_history(pipeline: Pipeline) -> None:
 def output_mode(pipeline: Pipeline, state: Sequence[str]) -> str:
     """Return Spark's output mode: the declared one, else what an aggregate needs for the pipeline's sink.
 
-    Raises SetupError where a replace sink would take a part of the rows for the whole table.
+    Raises SetupError where the sink can't take what comes out in it.
     """
     aggregated = any(one.startswith(AGGREGATE) for one in state)
-    mode = pipeline.output_mode or (_MODES[type(pipeline.sink)] if aggregated else "append")
-    if state and mode != "complete" and isinstance(pipeline.sink, Replace):
-        raise SetupError(
-            f"Pipeline {pipeline.name} keeps state ({'; '.join(state)}) and puts out in {mode} mode, which is a part of"
-            " its rows; Replace() would take each batch's part for the whole table",
-            remedy="aggregate in complete mode, or deliver with Append() or Upsert(…)",
-        )
+    sink = mode_of(pipeline.sink)
+    mode = pipeline.output_mode or (sink.output_mode if aggregated else "append")
+    sink.refuse_output(pipeline.name, state, mode)
     return mode
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pyarrow as pa
 
 from etl.common.errors import TableRefused
-from etl.pipeline import Partition, Sink, Upsert
 
 # What names the delivery that a row came with, in both sinks; PostgreSQL has the first as uuid.
 IDENTITY = pa.schema({"_stream_id": pa.string(), "_batch_id": pa.int64(), "_delivery_id": pa.int64()})
@@ -67,28 +66,3 @@ def common_schema(output: pa.Schema, *, pipeline: str) -> pa.Schema:
             remedy="change these columns in the pipeline's transform",
         )
     return pa.schema(fields)
-
-
-def sink_problems(sink: Sink, columns: pa.Schema) -> list[str]:
-    """Return what of `columns`, in the common types, doesn't fit the sink; one sentence each."""
-    named = {"partition_by": [sink.partition_by.column]} if sink.partition_by else {}
-    if isinstance(sink, Upsert):
-        named |= {"keys": list(sink.keys), "newest": [sink.newest]}
-    problems = [
-        f"the sink's {field} names {name!r}, which the transform does not put out"
-        for field, names in named.items()
-        for name in names
-        if name not in columns.names
-    ]
-    by = sink.partition_by
-    if by is not None and by.column in columns.names and not _partitions(by, columns.field(by.column).type):
-        problems.append(
-            f"{by.kind} of {by.column}, which is {columns.field(by.column).type}, makes no partitions"
-        )
-    return problems
-
-
-def _partitions(by: Partition, kind: pa.DataType) -> bool:
-    if by.kind == "identity":  # moments and fractions would make a partition of nearly every row
-        return kind in (pa.bool_(), pa.int32(), pa.int64(), pa.string())
-    return pa.types.is_timestamp(kind) or (pa.types.is_date32(kind) and by.kind != "hour")

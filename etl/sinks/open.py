@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from etl.common.database import Cursor, transaction
-from etl.common.errors import (
-    TableRefused,
-)
+from etl.common.errors import TableRefused
 from etl.common.record_columns import RAW, REASONS, SOURCE_PATH
 from etl.ledger import deliveries
-from etl.pipeline import Pipeline
-from etl.sinks.columns import sink_problems
+from etl.pipeline import Partition, Pipeline, Sink
 from etl.sinks.lake.schema import arrow_schema
 from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.modes import SinkMode, mode_of
 from etl.sinks.warehouse.table import Warehouse
 
 
@@ -30,6 +28,10 @@ class Sinks:
     warehouse: Warehouse
     table: LakeTable
     quarantine: LakeTable
+
+    @property
+    def mode(self) -> SinkMode:
+        return self.warehouse.mode
 
 
 def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, fills: bool = False) -> Sinks:
@@ -49,7 +51,7 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, 
             table_schema=pipeline.table_schema,
             table_name=pipeline.table_name,
             columns=columns,
-            sink=pipeline.sink,
+            mode=mode_of(pipeline.sink),
         ),
         table=lake.table(pipeline.table),
         quarantine=lake.table(pipeline.quarantine_table),
@@ -110,3 +112,28 @@ def refuse_unfit(pipeline: Pipeline, columns: pa.Schema) -> None:
             f"Pipeline {pipeline.name} can't deliver its columns: " + "; ".join(problems),
             remedy="change the transform's output or the sink",
         )
+
+
+def sink_problems(sink: Sink, columns: pa.Schema) -> list[str]:
+    """Return what of `columns`, in the common types, doesn't fit the sink; one sentence each."""
+    named = dict(mode_of(sink).named_columns)
+    if sink.partition_by:
+        named = {"partition_by": [sink.partition_by.column], **named}
+    problems = [
+        f"the sink's {field} names {name!r}, which the transform does not put out"
+        for field, names in named.items()
+        for name in names
+        if name not in columns.names
+    ]
+    by = sink.partition_by
+    if by is not None and by.column in columns.names and not _partitions(by, columns.field(by.column).type):
+        problems.append(
+            f"{by.kind} of {by.column}, which is {columns.field(by.column).type}, makes no partitions"
+        )
+    return problems
+
+
+def _partitions(by: Partition, kind: pa.DataType) -> bool:
+    if by.kind == "identity":  # moments and fractions would make a partition of nearly every row
+        return kind in (pa.bool_(), pa.int32(), pa.int64(), pa.string())
+    return pa.types.is_timestamp(kind) or (pa.types.is_date32(kind) and by.kind != "hour")

@@ -7,7 +7,8 @@ import pytest
 
 from etl.common.errors import TableRefused
 from etl.pipeline import Append, Partition, Replace, Upsert, day, hour, identity, month
-from etl.sinks.columns import common_schema, common_type, sink_problems
+from etl.sinks.columns import common_schema, common_type
+from etl.sinks.open import sink_problems
 
 
 @pytest.mark.parametrize(

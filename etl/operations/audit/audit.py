@@ -41,7 +41,7 @@ from etl.operations.audit.compare import (
 from etl.operations.audit.latest_per_key import Latest, LatestPerKey
 from etl.operations.audit.quarantine_recount import recount_held_lake, recount_held_table
 from etl.operations.audit.recount import Recount, Unreadable, recount_lake, table_rows
-from etl.pipeline import Pipeline, Replace, Upsert
+from etl.pipeline import Pipeline
 from etl.runs.heartbeat import require_sink
 from etl.sinks.columns import SYSTEM_COLUMNS
 from etl.sinks.lake.marker import marker_of
@@ -57,6 +57,7 @@ from etl.sinks.lake.references import (
 from etl.sinks.lake.s3 import s3_client, stored
 from etl.sinks.lake.schema import arrow_schema
 from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.modes import mode_of
 from etl.sinks.warehouse.table import column_types, postgres_type
 from etl.sources import evidence
 
@@ -207,7 +208,7 @@ def _keep_table(cursor: Cursor, pipeline: Pipeline) -> None:
 
 def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: LakeTable) -> _Delivered:
     deliveries = deliveries_in_force(cursor, pipeline.name)
-    current = deliveries[-1:] if isinstance(pipeline.sink, Replace) else deliveries
+    current = mode_of(pipeline.sink).in_force(deliveries)
     numbers = {one["delivery_id"] for one in current}
     files = delivered_files(cursor, pipeline.name)
     pointers = data.pointer(cursor), quarantine.pointer(cursor)
@@ -274,13 +275,14 @@ def _recount(
 def _latest(
     stack: ExitStack, pipeline: Pipeline, said: _Delivered, columns: pa.Schema
 ) -> LatestPerKey | None:
-    if not isinstance(pipeline.sink, Upsert):
+    key = mode_of(pipeline.sink).key
+    if key is None:
         return None
     return stack.enter_context(
         LatestPerKey(
             columns,
-            keys=pipeline.sink.keys,
-            newest=pipeline.sink.newest,
+            keys=key.columns,
+            newest=key.newest,
             order={one["delivery_id"]: one["commit_seq"] for one in said.deliveries},
             rows=sum(one["delivered"] for one in said.deliveries),
         )
@@ -315,12 +317,12 @@ def _recount_table(
 def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) -> list[AuditDifference]:
     delivered = expected(said.deliveries, "delivered", "checksum")
     held = expected(said.held, "quarantined", "quarantine_checksum")
-    upsert = isinstance(pipeline.sink, Upsert)
+    keyed = mode_of(pipeline.sink).key is not None  # the table lacks what newer rows of their keys cover
     differences = [
         AuditDifference(kind="table", delivery_id=None, what=what) for what in found.table_problems
     ]
     differences += unreadable_differences(found.unreadable, said.files)
-    sinks = {LAKE: found.lake} | ({} if upsert or found.table_problems else {TABLE: found.table})
+    sinks = {LAKE: found.lake} | ({} if keyed or found.table_problems else {TABLE: found.table})
     differences += compare("rows", delivered, sinks)
     if found.latest is not None:
         differences += latest_differences(found.latest)

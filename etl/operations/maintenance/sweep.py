@@ -22,13 +22,14 @@ from etl.common.wording import pluralize
 from etl.ledger import deliveries, leases, pipelines
 from etl.ledger.pointers import CATALOG
 from etl.ledger.stops import open_stops
-from etl.pipeline import Pipeline, Replace
+from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command
 from etl.runs.kinds.open import stream_of
 from etl.sinks.lake import marker
 from etl.sinks.lake.references import is_of, owner_of, recorded_manifests, referenced, retained_pointers
 from etl.sinks.lake.s3 import Stored, Upload, bucket_of, s3_client, stored, translated, unfinished
 from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.modes import mode_of
 from etl.sinks.warehouse.table import drop_staging_left, staging_left
 
 if TYPE_CHECKING:
@@ -293,13 +294,13 @@ def _needed(table: LakeTable, pointers: Sequence[str], current: str | None) -> s
 
 def _live(dsn: str, pipeline: Pipeline, uris: Sequence[str]) -> set[str]:
     """Return the URIs that are files of live deliveries; what a later delivery replaced is not."""
-    live: set[str] = set()
+    mode, live = mode_of(pipeline.sink), set[str]()
     with transaction(dsn) as cursor:
-        last = deliveries.last_delivery(cursor, pipeline.name)
+        newest = deliveries.last_delivery(cursor, pipeline.name)
         for some in _parts(uris):
             STATEMENTS.execute(cursor, "delivered_paths", pipeline=pipeline.name, paths=some)
             for path, kind, delivery in cursor.fetchall():
-                if kind == "quarantine" or not isinstance(pipeline.sink, Replace) or delivery == last:
+                if kind == "quarantine" or mode.is_in_force(delivery, newest=newest):
                     live.add(path)
     return live
 

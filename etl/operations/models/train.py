@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from etl.common.errors import NeedsPerson, SetupError
 from etl.operations.models.sample import Sample, drawn
 from etl.operations.serving.read import CommittedState, moment
-from etl.pipeline import Model, Pipeline, Upsert, load_pipeline
+from etl.pipeline import Model, Pipeline, load_pipeline
 from etl.pipeline.declaration import described
+from etl.sinks.modes import mode_of
 from etl.sources.side_inputs import onnx_forest
 from etl.sources.side_inputs.scorers import Version
 
@@ -114,7 +115,7 @@ def _learned_from(
     """
     model, what = pipeline.models[name], f"Model {name!r} of pipeline {pipeline.name}"
     on = load_pipeline(model.trained_on, workspace.settings.pipelines)
-    if isinstance(on.sink, Upsert):
+    if mode_of(on.sink).key is not None:
         raise SetupError(
             f"{what} is trained on {on.name}, an upsert sink: its table on the lake has every change of a row",
             remedy="train it on a pipeline that appends or replaces",

@@ -17,8 +17,9 @@ from etl.common.settings import Settings
 from etl.common.statements import Statements
 from etl.ledger import streams
 from etl.ledger.deliveries import delivered_files, deliveries_in_force
-from etl.pipeline import Pipeline, Replace, load_pipeline
+from etl.pipeline import Pipeline, load_pipeline
 from etl.sinks.lake.catalog import catalog_uri
+from etl.sinks.modes import mode_of
 from etl.spark.frames import parquet
 
 if TYPE_CHECKING:
@@ -93,14 +94,14 @@ def moment(workspace: Workspace, pipeline: Pipeline) -> CommittedState:
         read_one_snapshot(cursor)
         deliveries = deliveries_in_force(cursor, pipeline.name)
         replaced = dict(STATEMENTS.execute(cursor, "replaced", pipeline=pipeline.name).fetchall())
-        if isinstance(pipeline.sink, Replace):
-            earlier, deliveries = deliveries[:-1], deliveries[-1:]
-            replaced |= {one["delivery_id"]: deliveries[0]["delivery_id"] for one in earlier}
+        in_force = mode_of(pipeline.sink).in_force(deliveries)
+        earlier = deliveries[: len(deliveries) - len(in_force)]
+        replaced |= {one["delivery_id"]: in_force[-1]["delivery_id"] for one in earlier}
         stream = streams.current_stream(cursor, pipeline.name)
         return CommittedState(
-            deliveries=deliveries,
+            deliveries=in_force,
             replaced=replaced,
-            files=_files(cursor, pipeline, {one["delivery_id"] for one in deliveries}),
+            files=_files(cursor, pipeline, {one["delivery_id"] for one in in_force}),
             current_stream=stream.stream_id if stream else None,
             pointer=workspace.lake.table(pipeline.table).pointer(cursor),
         )
@@ -115,11 +116,7 @@ def delivered(
     the last result in the place of `after` leaves nothing out, and reads nothing twice.
     """
     workspace, pipeline = _opened(pipeline, settings)
-    if isinstance(pipeline.sink, Replace):
-        raise SetupError(
-            f"Each batch of {pipeline.name} replaces the whole table, so it has nothing that is new beside the rest",
-            remedy=f'read all of it: `etl.read(spark, "{pipeline.name}")`',
-        )
+    mode_of(pipeline.sink).refuse_increments(pipeline.name)
     dsn = workspace.services.postgres
     migrate(dsn)
     with transaction(dsn) as cursor:

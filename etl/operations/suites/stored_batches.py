@@ -15,7 +15,8 @@ from etl.common.database import Cursor, migrate, rows, transaction
 from etl.common.errors import SetupError
 from etl.common.record_columns import RAW, REASONS
 from etl.common.statements import Statements
-from etl.pipeline import Pipeline, Replace
+from etl.pipeline import Pipeline
+from etl.sinks.modes import mode_of
 from etl.spark.frames import parquet
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class SaidOfRule:
 
 
 def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[StoredBatch]:
-    """Return the last live batches, oldest first; of a table that each batch replaces, the last one only.
+    """Return the last batches that are in force, oldest first.
 
     A release from quarantine is none: its rows are those of the batch that held them. Raises SetupError where
     there is no batch.
@@ -69,15 +70,13 @@ def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[Store
     if last < 1:
         raise SetupError(f"--last {last} leaves no batch", remedy="give a number from 1 on")
     migrate(dsn)
-    if isinstance(pipeline.sink, Replace):
-        last = 1
     with transaction(dsn) as cursor:
         found = rows(STATEMENTS.execute(cursor, "batches", pipeline=pipeline.name, last=last))
     if not found:
         raise SetupError(
             f"Pipeline {pipeline.name} has no delivered batch yet", remedy=f"`sluice run {pipeline.name}`"
         )
-    return [StoredBatch(**one) for one in found]
+    return [StoredBatch(**one) for one in mode_of(pipeline.sink).in_force(found)]
 
 
 def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:

@@ -19,10 +19,11 @@ from etl.ledger import streams
 from etl.ledger.deliveries import last_delivery, live_inputs, origins
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range, joined, ranges_of
-from etl.pipeline import Pipeline, Replace, Upsert
+from etl.pipeline import Pipeline
 from etl.pipeline.intervals import PathTemplate, is_template
 from etl.pipeline.replayability import require_replayable
 from etl.sinks.lake.interval_scan import rows_within
+from etl.sinks.modes import mode_of
 from etl.sources import evidence
 from etl.sources.cutoff import before_start
 from etl.sources.kinds import kind_of
@@ -220,7 +221,7 @@ def plan(
         pipeline=pipeline.name,
         chosen=chosen.words(),
         newest=newest,
-        keyed=isinstance(pipeline.sink, Upsert),
+        keyed=mode_of(pipeline.sink).key is not None,
         state=stream.state if stream else (),
         deliveries=deliveries,
         releases=releases,
@@ -306,9 +307,9 @@ def _numbers(
             cursor, "by_batches", pipeline=pipeline.name, stream=stream, first=first, last=last
         )
     elif within is not None:
-        # What a replace sink held before is still in quarantine, and its delivery no longer in force.
-        old = within.keys() - {newest} if isinstance(pipeline.sink, Replace) else set()
-        return origins(cursor, list(within.keys() - old))
+        # Quarantine still has what deliveries held that are no longer in force.
+        mode = mode_of(pipeline.sink)
+        return origins(cursor, [number for number in within if mode.is_in_force(number, newest=newest)])
     elif chosen.interval:
         return _by_paths(cursor, pipeline, *chosen.interval)
     else:

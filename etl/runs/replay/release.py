@@ -28,12 +28,13 @@ from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
 from etl.ledger.quarantine import HeldRow
-from etl.pipeline import Pipeline, Replace
+from etl.pipeline import Pipeline
 from etl.quality.verdict import Counts, Verdict
 from etl.runs.heartbeat import leased, require_sink
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.summary import Progress
+from etl.sinks.modes import mode_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,12 +117,7 @@ def _by_delivery(held: Sequence[HeldRow]) -> Iterator[tuple[int, list[HeldRow]]]
 
 def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Corrections) -> None:
     name = pipeline.name
-    if isinstance(pipeline.sink, Replace):
-        raise SetupError(
-            f"Each batch of {name} replaces the whole table, so no row can be released into it",
-            remedy=f"mend the transform or the suite, then `sluice replay {name} --deliveries"
-            f" {max(one.delivery_id for one in held)}`; or land the corrected input as new files",
-        )
+    mode_of(pipeline.sink).refuse_release(name, [one.delivery_id for one in held])
     lost = [one for one in held if one.row is None and one.quarantine_id not in corrections]
     if lost:
         raise SetupError(

@@ -23,13 +23,14 @@ from etl.delivery.spark_change_log import LakeLog
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
-from etl.pipeline import Pipeline, Replace
+from etl.pipeline import Pipeline
 from etl.quality.verdict import Counts, Verdict
 from etl.runs.heartbeat import leased, make_known
 from etl.runs.replay.plan import SHOWN, Releases, ReplayPlan
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import refuse_replay
+from etl.sinks.modes import mode_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,12 +140,7 @@ def refuse(
     """Raise where a replay would have to guess; nothing was changed."""
     name = pipeline.name
     refuse_replay(name, planned.state)
-    if isinstance(pipeline.sink, Replace) and planned.numbers != [planned.newest]:
-        raise SetupError(
-            f"Pipeline {name} delivers by replace: each batch took the place of all before it, and only the newest,"
-            f" delivery {planned.newest}, is in force",
-            remedy=f"`sluice replay {name} --deliveries {planned.newest}`, or land the corrected input as new files",
-        )
+    mode_of(pipeline.sink).refuse_replay(name, planned.numbers, newest=planned.newest)
     if planned.changed and not accept_changed:
         some = "; ".join(planned.changed[:SHOWN])
         back = "leave these deliveries as they are" if planned.ranges else "put them back as they were"

@@ -17,13 +17,14 @@ import pyarrow as pa
 from psycopg2 import sql
 
 from etl.common.database import Cursor, ensure_schema, lock_schemas, savepoint, transaction, wait_for_locks
-from etl.common.errors import StagingLost, TableRefused
+from etl.common.errors import TableRefused
 from etl.common.outcome import in_short
 from etl.common.statements import Statements
-from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.sinks.evolution import SchemaDifference, difference
+from etl.sinks.modes import Key, SinkMode
 from etl.sinks.warehouse import views
+from etl.sinks.warehouse.staged_rows import StagedRows, names, require_count, require_staged
 from etl.sinks.warehouse.staging import StagingTables
 
 STATEMENTS = Statements(__name__)
@@ -67,7 +68,7 @@ class Warehouse:
     table_schema: str
     table_name: str
     columns: pa.Schema  # the transform's output in the common types
-    sink: Sink
+    mode: SinkMode
 
     @property
     def target(self) -> sql.Identifier:
@@ -75,13 +76,13 @@ class Warehouse:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return the key columns of an upsert sink, which no row may lack; none for another sink."""
-        return self.sink.keys if isinstance(self.sink, Upsert) else ()
+        """Return the columns of which no row may lack one; none unless the table has one row a key."""
+        return self.mode.key.columns if self.mode.key else ()
 
     @property
-    def _keys(self) -> sql.Composed:
-        assert isinstance(self.sink, Upsert)
-        return _names(self.sink.keys)
+    def _key(self) -> Key:
+        assert self.mode.key is not None
+        return self.mode.key
 
     @property
     def _same_key(self) -> sql.Composed:
@@ -115,7 +116,7 @@ class Warehouse:
         STATEMENTS.execute(cursor, "create_table", target=self.target, columns=columns)
         self._refuse(cursor)
         self._index_deliveries(cursor)
-        if isinstance(self.sink, Upsert):
+        if self.keys:
             self._index_keys(cursor)
 
     def _index_deliveries(self, cursor: Cursor) -> None:
@@ -132,7 +133,9 @@ class Warehouse:
             return
         index = sql.Identifier(self._key_index)
         try:
-            STATEMENTS.execute(cursor, "create_key_index", index=index, target=self.target, keys=self._keys)
+            STATEMENTS.execute(
+                cursor, "create_key_index", index=index, target=self.target, keys=names(self.keys)
+            )
         except (
             psycopg2.errors.UniqueViolation,  # a key is there twice
             psycopg2.errors.FeatureNotSupported,  # partitioned by a column that is no key
@@ -229,11 +232,11 @@ class Warehouse:
             STATEMENTS.execute(cursor, "create_log_staging", staging=staging, columns=columns)
 
     def _collations(self, cursor: Cursor) -> dict[str, sql.Identifier]:
-        """Return the collations that columns of the table have of their own; none unless the sink is an upsert.
+        """Return the collations that columns of the table have of their own; none unless it has one row a key.
 
-        Staged rows of an upsert are to be compared as the table's are.
+        Staged rows are then to be compared as the table's are.
         """
-        if not isinstance(self.sink, Upsert):
+        if not self.keys:
             return {}
         STATEMENTS.execute(cursor, "collations", table=self.target.as_string(cursor))
         return {column: sql.Identifier(schema, name) for column, schema, name in cursor.fetchall()}
@@ -253,42 +256,17 @@ class Warehouse:
 
         Every row is given its stream, batch and delivery.
         """
-        staging = sql.Identifier(tables.data)
-        names = _names(self.columns.names)
-        if isinstance(self.sink, Append | Replace):
-            if isinstance(self.sink, Replace):
-                STATEMENTS.execute(cursor, "delete_all", target=self.target)
-            STATEMENTS.execute(
-                cursor,
-                "merge_append",
-                target=self.target,
-                columns=names,
-                staging=staging,
-                tasks=list(tasks),
-                stream=stream_id,
-                batch=batch_id,
-                delivery=delivery_id,
-            )
-            _same_count(tables.data, cursor.rowcount, expected)
-            return
-        _require_staged(cursor, tables.data, tasks, expected)
-        updated = [name for name in (*self.columns.names, *SYSTEM_COLUMNS) if name not in self.sink.keys]
-        STATEMENTS.execute(
-            cursor,
-            "merge_upsert",
+        staged = StagedRows(
             target=self.target,
-            columns=names,
-            staging=staging,
-            keys=self._keys,
-            newest=sql.Identifier(self.sink.newest),
-            assignments=sql.SQL(", ").join(
-                sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in updated
-            ),
-            tasks=list(tasks),
-            stream=stream_id,
-            batch=batch_id,
-            delivery=delivery_id,
+            columns=self.columns.names,
+            staging=tables.data,
+            tasks=tasks,
+            expected=expected,
+            stream_id=stream_id,
+            batch_id=batch_id,
+            delivery_id=delivery_id,
         )
+        self.mode.merge(cursor, staged)
 
     def ask(
         self, cursor: Cursor, tables: StagingTables, tasks: Sequence[int], replaced: Sequence[int]
@@ -299,15 +277,15 @@ class Warehouse:
         covered; and those of `replaced` rows in the log's staging table, where the table is not taken to be
         right.
         """
-        assert isinstance(self.sink, Upsert)
+        key = self._key
         # A replay may bring the very column, which the table then gains with its commit.
-        there = self.sink.newest not in (self.lacks(cursor) or ())
-        covered = sql.SQL("t.{0} <= s.{0}").format(sql.Identifier(self.sink.newest))
+        there = key.newest not in (self.lacks(cursor) or ())
+        covered = sql.SQL("t.{0} <= s.{0}").format(sql.Identifier(key.newest))
         STATEMENTS.execute(
             cursor,
             "ask",
             target=self.target,
-            keys=self._keys,
+            keys=names(key.columns),
             same_key=self._same_key,
             whole=sql.SQL(" AND ").join(
                 sql.SQL("{} IS NOT NULL").format(sql.Identifier(key)) for key in self.keys
@@ -323,17 +301,16 @@ class Warehouse:
 
     def put_back(self, cursor: Cursor, log: str, tasks: Sequence[int], *, expected: int) -> None:
         """Give each key that an upsert table lacks the newest of its staged changes, or raise StagingLost."""
-        assert isinstance(self.sink, Upsert)
-        _require_staged(cursor, log, tasks, expected)
+        require_staged(cursor, log, tasks, expected)
         STATEMENTS.execute(
             cursor,
             "put_back",
             target=self.target,
-            columns=_names(self.columns.names),
-            staged_columns=_names(self.columns.names, of="s"),
-            staged_keys=_names(self.sink.keys, of="s"),
+            columns=names(self.columns.names),
+            staged_columns=names(self.columns.names, of="s"),
+            staged_keys=names(self.keys, of="s"),
             same_key=self._same_key,
-            newest=sql.Identifier(self.sink.newest),
+            newest=sql.Identifier(self._key.newest),
             staging=sql.Identifier(log),
             tasks=list(tasks),
         )
@@ -369,7 +346,7 @@ def merge_quarantine(
         batch=batch_id,
         delivery=delivery_id,
     )
-    _same_count(tables.quarantine, cursor.rowcount, expected)
+    require_count(tables.quarantine, cursor.rowcount, expected)
 
 
 def staging_left(cursor: Cursor, pipeline: str) -> list[str]:
@@ -397,25 +374,6 @@ def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
         with suppress(psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable), savepoint(cursor):
             STATEMENTS.execute(cursor, "lock_staging", staging=staging)
             STATEMENTS.execute(cursor, "drop_staging", staging=staging)
-
-
-def _require_staged(cursor: Cursor, table: str, tasks: Sequence[int], expected: int) -> None:
-    STATEMENTS.execute(cursor, "count_staged", staging=sql.Identifier(table), tasks=list(tasks))
-    counted = cursor.fetchone()
-    _same_count(table, counted[0] if counted else 0, expected)
-
-
-def _same_count(table: str, found: int, expected: int) -> None:
-    if found != expected:
-        raise StagingLost(
-            f"Staging table {table} has {found} rows of the winning tasks, which reported {expected}:"
-            " PostgreSQL empties unlogged tables when it crashes",
-            remedy="the batch is staged again; if it happens again, see PostgreSQL's log",
-        )
-
-
-def _names(names: Sequence[str], *, of: str | None = None) -> sql.Composed:
-    return sql.SQL(", ").join(sql.Identifier(*filter(None, (of, name))) for name in names)
 
 
 def _definitions(columns: pa.Schema, collations: Mapping[str, sql.Identifier] = {}) -> sql.Composed:

@@ -31,24 +31,6 @@ WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' AND a.pipeline = %(pipeline
       = format('d%%s_%%s', a.delivery_id, left(a.lease_token::text, 8))
 ORDER BY c.relname
 
--- name: merge_append
--- Adds the winning tasks' rows; the row count is the number delivered.
-INSERT INTO {target} ({columns}, _stream_id, _batch_id, _delivery_id)
-SELECT {columns}, %(stream)s::uuid, %(batch)s, %(delivery)s FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
-
--- name: count_staged
--- How many rows of the winning tasks are staged.
-SELECT count(*) FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
-
--- name: merge_upsert
--- Adds or updates by key, only by newer rows; among equally new ones the later delivery wins, within one any of them.
-INSERT INTO {target} AS t ({columns}, _stream_id, _batch_id, _delivery_id)
-SELECT DISTINCT ON ({keys}) {columns}, %(stream)s::uuid, %(batch)s::bigint, %(delivery)s::bigint
-FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
-ORDER BY {keys}, {newest} DESC NULLS LAST
-ON CONFLICT ({keys}) DO UPDATE SET {assignments}
-WHERE t.{newest} IS NULL OR t.{newest} <= excluded.{newest}
-
 -- name: put_back
 -- Gives each key that the table has not the newest of its staged changes; of equally new ones the later commit wins.
 -- Keys that it has are left out before anything is sorted.
@@ -71,10 +53,6 @@ SELECT {keys}, 0, {noted} FROM (
     SELECT {keys} FROM sluice_stage.{log} WHERE _delivery_id = ANY(%(replaced)s)
 ) t
 WHERE {whole} AND NOT EXISTS (SELECT FROM sluice_stage.{log} s WHERE s._task = {noted} AND {same_key})
-
--- name: delete_all
--- Empties the table of a replace sink, seen by readers only with the new rows.
-DELETE FROM {target}
 
 -- name: merge_quarantine
 -- Holds the winning tasks' bad rows; the row count is the number held.

@@ -1,0 +1,189 @@
+"""What a sink's mode decides: how rows come into the warehouse's table, and which deliveries' rows are in force.
+
+A mode is one class here; whoever needs to know asks it, and nobody else tells sinks apart.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar, assert_never
+
+from psycopg2 import sql
+
+from etl.common.database import Cursor
+from etl.common.errors import SetupError
+from etl.common.statements import Statements
+from etl.pipeline import Append, Replace, Sink, Upsert
+from etl.pipeline.declaration import OutputMode
+from etl.sinks.columns import SYSTEM_COLUMNS
+from etl.sinks.warehouse.staged_rows import StagedRows, names
+
+STATEMENTS = Statements(__name__)
+
+Delivery = TypeVar("Delivery")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """What tells which rows are versions of one, and which of these is the newest."""
+
+    columns: tuple[str, ...]
+    newest: str
+
+
+class SinkMode(ABC):
+    """How a sink takes rows. What a mode doesn't say otherwise holds where every row is new."""
+
+    output_mode: ClassVar[OutputMode]  # Spark's, in which an aggregate puts out what the sink takes
+    only_newest: ClassVar[bool] = False  # each delivery is the whole table, in both sinks
+
+    @property
+    def key(self) -> Key | None:
+        """Return the key of which the warehouse has one row, and the lake every change; None: it has all rows."""
+        return None
+
+    @property
+    def named_columns(self) -> Mapping[str, Sequence[str]]:
+        """Return the columns that the sink's own fields name, by field."""
+        return {}
+
+    @abstractmethod
+    def merge(self, cursor: Cursor, staged: StagedRows) -> None:
+        """Bring staged rows into the warehouse's table, within the caller's transaction.
+
+        Raises StagingLost where some of them are gone.
+        """
+
+    def in_force(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Return those of a pipeline's live deliveries, given in the order of their commits, whose rows the table has."""
+        return deliveries[-1:] if self.only_newest else deliveries
+
+    def is_in_force(self, delivery_id: int, *, newest: int | None) -> bool:
+        """Tell whether the table has the rows of a live delivery, when the pipeline's newest is `newest`."""
+        return not self.only_newest or delivery_id == newest
+
+    def refuse_output(self, pipeline: str, state: Sequence[str], output_mode: str) -> None:  # noqa: B027 - most refuse nothing
+        """Raise SetupError where the sink can't take what a transform with `state` puts out in this mode."""
+
+    def refuse_replay(self, pipeline: str, deliveries: Sequence[int], *, newest: int | None) -> None:  # noqa: B027 - most refuse nothing
+        """Raise SetupError where these deliveries can't be replayed, the newest of the pipeline being `newest`."""
+
+    def refuse_release(self, pipeline: str, held_by: Collection[int]) -> None:  # noqa: B027 - most refuse nothing
+        """Raise SetupError where no row that these deliveries hold can be released into the table."""
+
+    def refuse_increments(self, pipeline: str) -> None:  # noqa: B027 - most refuse nothing
+        """Raise SetupError where what one delivery brought is not new beside the rest."""
+
+
+class AppendMode(SinkMode):
+    """Every row is new."""
+
+    output_mode = "append"
+
+    def merge(self, cursor: Cursor, staged: StagedRows) -> None:
+        _append(cursor, staged)
+
+
+@dataclass(frozen=True)
+class UpsertMode(SinkMode):
+    """One row a key in the warehouse: the newest, then the one committed last."""
+
+    sink: Upsert
+    output_mode = "update"
+
+    @property
+    def key(self) -> Key:
+        return Key(columns=self.sink.keys, newest=self.sink.newest)
+
+    @property
+    def named_columns(self) -> Mapping[str, Sequence[str]]:
+        return {"keys": self.sink.keys, "newest": [self.sink.newest]}
+
+    def merge(self, cursor: Cursor, staged: StagedRows) -> None:
+        staged.require_staged(cursor)  # how many of them are the newest of their keys, nobody knows
+        key = self.key
+        updated = [name for name in (*staged.columns, *SYSTEM_COLUMNS) if name not in key.columns]
+        assignments = (sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in updated)
+        STATEMENTS.execute(
+            cursor,
+            "merge_upsert",
+            target=staged.target,
+            columns=names(staged.columns),
+            staging=sql.Identifier(staged.staging),
+            keys=names(key.columns),
+            newest=sql.Identifier(key.newest),
+            assignments=sql.SQL(", ").join(assignments),
+            tasks=list(staged.tasks),
+            stream=staged.stream_id,
+            batch=staged.batch_id,
+            delivery=staged.delivery_id,
+        )
+
+
+class ReplaceMode(SinkMode):
+    """Each delivery is the whole table."""
+
+    output_mode = "complete"
+    only_newest = True
+
+    def merge(self, cursor: Cursor, staged: StagedRows) -> None:
+        STATEMENTS.execute(cursor, "delete_all", target=staged.target)
+        _append(cursor, staged)
+
+    def refuse_output(self, pipeline: str, state: Sequence[str], output_mode: str) -> None:
+        if state and output_mode != "complete":
+            raise SetupError(
+                f"Pipeline {pipeline} keeps state ({'; '.join(state)}) and puts out in {output_mode} mode, which is a part"
+                " of its rows; Replace() would take each batch's part for the whole table",
+                remedy="aggregate in complete mode, or deliver with Append() or Upsert(…)",
+            )
+
+    def refuse_replay(self, pipeline: str, deliveries: Sequence[int], *, newest: int | None) -> None:
+        if list(deliveries) != [newest]:
+            raise SetupError(
+                f"Pipeline {pipeline} delivers by replace: each batch took the place of all before it, and only the"
+                f" newest, delivery {newest}, is in force",
+                remedy=f"`sluice replay {pipeline} --deliveries {newest}`, or land the corrected input as new files",
+            )
+
+    def refuse_release(self, pipeline: str, held_by: Collection[int]) -> None:
+        raise SetupError(
+            f"Each batch of {pipeline} replaces the whole table, so no row can be released into it",
+            remedy=f"mend the transform or the suite, then `sluice replay {pipeline} --deliveries {max(held_by)}`;"
+            " or land the corrected input as new files",
+        )
+
+    def refuse_increments(self, pipeline: str) -> None:
+        raise SetupError(
+            f"Each batch of {pipeline} replaces the whole table, so it has nothing that is new beside the rest",
+            remedy=f'read all of it: `etl.read(spark, "{pipeline}")`',
+        )
+
+
+def _append(cursor: Cursor, staged: StagedRows) -> None:
+    """Insert the staged rows; raise StagingLost unless they are as many as the tasks reported."""
+    STATEMENTS.execute(
+        cursor,
+        "merge_append",
+        target=staged.target,
+        columns=names(staged.columns),
+        staging=sql.Identifier(staged.staging),
+        tasks=list(staged.tasks),
+        stream=staged.stream_id,
+        batch=staged.batch_id,
+        delivery=staged.delivery_id,
+    )
+    staged.require_moved(cursor.rowcount)
+
+
+def mode_of(sink: Sink) -> SinkMode:
+    """Return the mode of a declared sink."""
+    if isinstance(sink, Append):
+        return AppendMode()
+    if isinstance(sink, Upsert):
+        return UpsertMode(sink)
+    if isinstance(sink, Replace):
+        return ReplaceMode()
+    assert_never(sink)

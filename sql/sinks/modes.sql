@@ -1,0 +1,17 @@
+-- name: merge_append
+-- Adds the winning tasks' rows; the row count is the number delivered.
+INSERT INTO {target} ({columns}, _stream_id, _batch_id, _delivery_id)
+SELECT {columns}, %(stream)s::uuid, %(batch)s, %(delivery)s FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
+
+-- name: merge_upsert
+-- Adds or updates by key, only by newer rows; among equally new ones the later delivery wins, within one any of them.
+INSERT INTO {target} AS t ({columns}, _stream_id, _batch_id, _delivery_id)
+SELECT DISTINCT ON ({keys}) {columns}, %(stream)s::uuid, %(batch)s::bigint, %(delivery)s::bigint
+FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
+ORDER BY {keys}, {newest} DESC NULLS LAST
+ON CONFLICT ({keys}) DO UPDATE SET {assignments}
+WHERE t.{newest} IS NULL OR t.{newest} <= excluded.{newest}
+
+-- name: delete_all
+-- Empties the table of a replace sink, seen by readers only with the new rows.
+DELETE FROM {target}
