@@ -18,6 +18,7 @@ from etl.airflow.process import Command, Finished
 from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
 from etl.common.wording import left_out
+from etl.runs.summary import Summary
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -175,52 +176,54 @@ class SluiceRunOperator(BaseOperator):
         began = time.monotonic()
         done = self._command.run(self.log.info)
         up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)
-        summary = done.result if isinstance(done.result, dict) else {}
+        summary = Summary.from_json(done.result)
+        said = summary.json() if summary else {}
         if done.exit_code:
-            context["ti"].xcom_push(key=SUMMARY, value={**summary, "exit_code": done.exit_code})
+            context["ti"].xcom_push(key=SUMMARY, value={**said, "exit_code": done.exit_code})
             self._alert(summary, context)
-            if (
-                self._killed and summary.get("outcome") == "FilesUnread"
-            ):  # for a worker that restarts no run is given up
+            # for a worker that restarts no run is given up
+            if self._killed and summary is not None and summary.outcome == "FilesUnread":
                 raise Ended("Airflow ended this try; all is delivered but files that Spark has passed over")
             raise failure(done, up=up)
-        if not summary:
+        if summary is None:
             raise NoSummary(
                 f"`sluice {' '.join(words[:3])}` ended with exit code 0 and without its summary. It printed"
                 f" {done.printed[:200]!r}; `sluice status {self.pipeline}` says what was delivered. Does the pipeline's"
                 " file, or a library, end the process?"
             )
-        context["ti"].xcom_push(key=SUMMARY, value=summary)
+        context["ti"].xcom_push(key=SUMMARY, value=said)
         self._alert(summary, context)
         if self._killed:  # it came to a good end, but no success is to be told of
             raise Ended("Airflow ended this try; the batch in flight is delivered")
         self.log.info(
             "%s: batches %s, rows delivered %s, quarantined %s (malformed %s), %s s",
-            *(
-                summary[name]
-                for name in ("pipeline", "batches", "delivered", "quarantined", "malformed", "seconds")
-            ),
+            summary.pipeline,
+            summary.batches,
+            summary.delivered,
+            summary.quarantined,
+            summary.malformed,
+            summary.seconds,
         )
         for asset in self.outlets:
             context["outlet_events"][asset].extra.update(told(summary))
-        return summary
+        return said
 
     @property
     def form(self) -> RunForm:
         """Return what the form says, once Airflow has rendered the template fields."""
         return RunForm.rendered({name: getattr(self, name) for name in FIELDS})
 
-    def _alert(self, summary: dict[str, Any], context: Context) -> None:
+    def _alert(self, summary: Summary | None, context: Context) -> None:
         """Alert of what this try delivered, however it ended; an alert that can't be sent fails no run."""
         limit = self.alert_quarantine_share
-        if limit is None or not summary:
+        if limit is None or summary is None:
             return
-        share = summary["quarantined"] / max(summary["rows_in"], summary["records"], 1)
+        share = summary.quarantined / max(summary.rows_in, summary.records, 1)
         if share > limit:
             text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
             self._tell("quarantine", text, context)
-        if summary["dropped"]:
-            text = DROPPED.format(pipeline=self.pipeline, left_out=left_out(summary["dropped"]))
+        if summary.dropped:
+            text = DROPPED.format(pipeline=self.pipeline, left_out=left_out(summary.dropped))
             self._tell("dropped", text, context)
 
     def _tell(self, kind: str, text: str, context: Context) -> None:
@@ -296,17 +299,17 @@ def failure(done: Finished, *, up: timedelta = timedelta(0)) -> RunFailed:
     return kind(f"exit code {done.exit_code}. {message}".strip())
 
 
-def told(summary: dict[str, Any]) -> dict[str, Any]:
+def told(summary: Summary) -> dict[str, Any]:
     """Return what an asset event says: deliveries that no event has named, their rows, the lake's snapshot."""
     return {
-        "action": "replaced" if summary["replaced"] else "released" if summary["released"] else "delivered",
-        "replaced": summary["replaced"],
-        "released": summary["released"],
-        "deliveries": summary["unreported"],
-        "batches": len(summary["unreported"]),
-        "rows": summary["unreported_rows"],
-        "quarantined": summary["unreported_quarantined"],
-        "snapshot_id": str(summary["snapshot_id"]) if summary["snapshot_id"] is not None else None,
-        "stream": summary["stream"],
-        "run": summary["run"],
+        "action": "replaced" if summary.replaced else "released" if summary.released else "delivered",
+        "replaced": summary.replaced,
+        "released": summary.released,
+        "deliveries": summary.unreported,
+        "batches": len(summary.unreported),
+        "rows": summary.unreported_rows,
+        "quarantined": summary.unreported_quarantined,
+        "snapshot_id": str(summary.snapshot_id) if summary.snapshot_id is not None else None,
+        "stream": summary.stream,
+        "run": summary.run,
     }

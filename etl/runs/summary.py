@@ -1,15 +1,16 @@
-"""What a run did, as the command prints it and Airflow passes it on."""
+"""What a run did, as the command prints it and Airflow reads it: light to import."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
-from etl.delivery.batch import Receipt
+if TYPE_CHECKING:
+    from etl.delivery.batch import Receipt
 
-Progress = Callable[[Receipt], None]
+Progress = Callable[["Receipt"], None]
 STOPPED = "stopped"  # the outcome of a run that was asked to, and ended after a whole batch
 
 
@@ -57,3 +58,13 @@ class Summary:
 
     def json(self) -> dict[str, Any]:
         return {**vars(self), "reasons": dict(self.reasons), "failed": dict(self.failed)}
+
+    @classmethod
+    def from_json(cls, content: Any) -> Summary | None:
+        """Read what `json` returned, whatever stands beside it; None where a part is missing."""
+        names = {one.name for one in fields(cls)}
+        if not isinstance(content, dict) or not names <= content.keys():
+            return None
+        values = {name: content[name] for name in names}
+        counted = {name: Counter(values[name]) for name in ("reasons", "failed")}
+        return cls(**(values | counted))

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from etl.pipeline import load_pipelines
 from etl.pipeline.checks import SHIPPED_DAGS
 from etl.pipeline.dag_names import replays_of
 from etl.pipelines.flights import PIPELINE
+from etl.runs.summary import Summary
 from tests.support.airflow.listeners import webhook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -367,11 +369,11 @@ def test_rows_that_a_run_left_out_behind_the_watermark_are_alerted_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=0.5)
-    figures = {"quarantined": 6, "rows_in": 7, "records": 1186}
+    summary = Summary(pipeline="hours", stream="", run="", quarantined=6, rows_in=7, records=1186)
     with webhook() as inbox:
         monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
-        task._alert({**figures, "dropped": 0}, {})  # type: ignore[typeddict-item]
-        task._alert({**figures, "dropped": 200}, {})  # type: ignore[typeddict-item]
+        task._alert(summary, {})  # type: ignore[typeddict-item]
+        task._alert(replace(summary, dropped=200), {})  # type: ignore[typeddict-item]
     left = "200 rows, or groups of rows, came behind the watermark and are in neither sink"
     text = f"hours: of what a run read {left}"
     assert inbox.found == [{"kind": "dropped", "pipeline": "hours", "text": text}]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from etl.airflow.api import Api, Refused
 from etl.common.errors import ServiceAway, SluiceError
@@ -79,20 +77,21 @@ def _lines(api: Api, name: str, run: str, attempt: int) -> list[str]:
 
 def _summary(api: Api, name: str, run: str) -> Summary:
     try:
-        found: dict[str, Any] = api.xcom(name, run, TASK, "summary")
+        found = api.xcom(name, run, TASK, "summary")
     except Refused:
         found = {}
+    exit_code = found.get("exit_code", 70)
     if api.state(name, run) != "success":
         raise RunFailed(
             f"The run {run} of {name} failed; its log is above and in Airflow",
             remedy=f"what the log says; then `sluice trigger {name}`",
-            exit_code=found.get("exit_code", 70),
+            exit_code=exit_code,
         )
-    if "reasons" not in found:
+    summary = Summary.from_json(found)
+    if summary is None:
         raise RunFailed(
             f"The run {run} of {name} was marked a success in Airflow before it had ended",
             remedy=f"`sluice status {name}` shows what was delivered; then `sluice trigger {name}`",
-            exit_code=found.get("exit_code", 70),
+            exit_code=exit_code,
         )
-    counters = {key: Counter(found[key]) for key in ("reasons", "failed")}
-    return Summary(**{**found, **counters})
+    return summary
