@@ -119,6 +119,19 @@ def delivered_by(dsn: str, asked: TaskTry) -> set[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Unreported:
+    """One delivery that no successful try has told of."""
+
+    delivery_id: int
+    live: bool
+    delivered: int
+    quarantined: int
+    snapshot_id: int | None
+    commit_seq: int
+    replaced: list[int]  # whose place it took
+
+
+@dataclass(frozen=True, kw_only=True)
 class Untold:
     """What no successful try has told of yet."""
 
@@ -141,15 +154,15 @@ def untold(dsn: str, pipeline: str, asked: TaskTry) -> Untold:
         STATEMENTS.execute(
             cursor, "unreported", pipeline=pipeline, dag_id=asked.dag_id, replays=replays_of(pipeline)
         )
-        found = rows(cursor)
+        found = [_Unreported(**one) for one in rows(cursor)]
         if found:
-            STATEMENTS.execute(cursor, "airflow_try_tells", **_key(asked), told_to=found[-1]["commit_seq"])
-    live = [one for one in found if one["live"]]
-    snapshots = [one["snapshot_id"] for one in live if one["snapshot_id"] is not None]
+            STATEMENTS.execute(cursor, "airflow_try_tells", **_key(asked), told_to=found[-1].commit_seq)
+    live = [one for one in found if one.live]
+    snapshots = [one.snapshot_id for one in live if one.snapshot_id is not None]
     return Untold(
-        deliveries=[one["delivery_id"] for one in live],
-        rows=sum(one["delivered"] for one in live),
-        quarantined=sum(one["quarantined"] for one in live),
-        replaced=sorted({old for one in found for old in one["replaced"]}),
+        deliveries=[one.delivery_id for one in live],
+        rows=sum(one.delivered for one in live),
+        quarantined=sum(one.quarantined for one in live),
+        replaced=sorted({old for one in found for old in one.replaced}),
         snapshot_id=snapshots[-1] if snapshots else None,
     )

@@ -96,8 +96,8 @@ class LatestRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchRow:
-    """One delivered batch."""
+class CommittedRow:
+    """Which delivery a row is about, and when it was committed."""
 
     delivery_id: int
     batch_id: int
@@ -105,6 +105,12 @@ class BatchRow:
     commit_seq: int
     committed_at: dt.datetime
     live: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRow(CommittedRow):
+    """One delivered batch."""
+
     rows_in: int
     delivered: int
     quarantined: int
@@ -158,29 +164,17 @@ class RuleRow(Judged):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerdictRow(Judged):
+class VerdictRow(Judged, CommittedRow):
     """One of a rule's verdicts over time."""
 
-    delivery_id: int
-    batch_id: int
-    kind: str
-    commit_seq: int
-    committed_at: dt.datetime
-    live: bool
     expectation: str
     severity: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnRow:
+class ColumnRow(CommittedRow):
     """What one column of a batch looked like; see sluice.column_history."""
 
-    delivery_id: int
-    batch_id: int
-    kind: str
-    commit_seq: int
-    committed_at: dt.datetime
-    live: bool
     column_name: str
     rows_seen: int
     null_share: float | None
@@ -227,29 +221,15 @@ class TryRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeliveryRow:
-    """One delivery whole."""
+class DeliveryRow(BatchRow):
+    """One delivered batch, and all that is known of it."""
 
-    delivery_id: int
     stream_id: str
-    batch_id: int
-    kind: str
     released_from: int | None
-    commit_seq: int
-    committed_at: dt.datetime
-    live: bool
-    rows_in: int
-    delivered: int
-    quarantined: int
-    malformed: int
     records: int | None  # that were read, where the transform keeps state
     late: int | None  # of them, behind the watermark as they were read
-    dropped: int | None  # rows, or groups of them, left out behind the watermark
-    suite_digest: str
     manifest: str
     snapshot_id: int | None
-    state: str | None
-    success: bool | None
     report: str | None  # None: there is none, or it is longer than LONGEST_REPORT
     report_bytes: int | None
     superseded_by: int | None
@@ -376,13 +356,11 @@ class HeldRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldWhole:
+class HeldWhole(CommittedRow):
     """One quarantined row whole."""
 
     quarantine_id: int
-    delivery_id: int
     stream_id: str
-    batch_id: int
     reasons: Sequence[str]
     status: str
     source_path: str | None
@@ -390,10 +368,6 @@ class HeldWhole:
     raw_length: int | None
     row: str | None
     row_length: int | None
-    committed_at: dt.datetime
-    commit_seq: int
-    live: bool
-    kind: str
     released_by: int | None
     decided_by: str | None
     why: str | None
