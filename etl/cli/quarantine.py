@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -33,22 +37,87 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="See what was held back, and let it out or give it up.")
 
-Ids = Annotated[list[int] | None, typer.Option("--id", min=1, max=MOST, help="A row's number; repeatable.")]
-Delivery = Annotated[int | None, typer.Option(min=1, max=MOST, help="Rows that this delivery holds.")]
-Reason = Annotated[str | None, typer.Option(help="Rows that carry this reason.")]
-All = Annotated[bool, typer.Option("--all", help="Every held row of the pipeline.")]
+STATES = ("held", "released", "discarded", "superseded")
 Why = Annotated[str, typer.Option(help="The reason, kept with each row.")]
 Status = Annotated[str, typer.Option(help="held, released, discarded or superseded.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many rows.")]
-STATES = ("held", "released", "discarded", "superseded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The options that name rows of a pipeline's quarantine."""
+
+    ids: Annotated[
+        list[int] | None, typer.Option("--id", min=1, max=MOST, help="A row's number; repeatable.")
+    ] = None
+    delivery: Annotated[int | None, typer.Option(min=1, max=MOST, help="Rows that this delivery holds.")] = (
+        None
+    )
+    reason: Annotated[str | None, typer.Option(help="Rows that carry this reason.")] = None
+
+    @property
+    def named(self) -> bool:
+        return bool(self.ids or self.delivery or self.reason)
+
+    def of_status(self, status: str | None, limit: int | None = None) -> RowSelection:
+        """Return the choice as the ledger takes it. Raises SetupError where there is no such status."""
+        from etl.ledger.quarantine import RowSelection
+
+        if status is not None and status not in STATES:
+            raise SetupError(f"--status {status} is no state", remedy=f"one of {', '.join(STATES)}")
+        ids = tuple(self.ids) if self.ids else None
+        return RowSelection(ids=ids, delivery=self.delivery, reason=self.reason, status=status, limit=limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsOrAll(Rows):
+    """The options that name rows to decide on."""
+
+    everything: Annotated[bool, typer.Option("--all", help="Every held row of the pipeline.")] = False
+
+    def held(self, workspace: Workspace, name: str, *, why: str) -> list[HeldRow]:
+        """Return the held rows that were named; nothing named is an error, and does not mean everything.
+
+        Raises SetupError where no rows or no reason are given, or no such row is held.
+        """
+        from etl.ledger.quarantine import held_rows, require_held
+
+        if not why.strip():
+            raise SetupError("A decision needs its reason", remedy='add --why "…"')
+        if self.everything == self.named:
+            raise SetupError(
+                "No rows are chosen, or --all goes with another choice",
+                remedy="say --id, --delivery, --reason or --all",
+            )
+        found = held_rows(workspace.services.postgres, name, self.of_status(None if self.ids else "held"))
+        require_held(found, name, self.ids)
+        if not found:
+            raise SetupError(f"No such row of {name} is held", remedy=f"`sluice quarantine list {name}`")
+        return found
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that its parameter `rows` declares, and let it have them as one value."""
+    signature = inspect.signature(command, eval_str=True)
+    kind = signature.parameters["rows"].annotation
+    options = inspect.signature(kind, eval_str=True).parameters
+    parameters: list[inspect.Parameter] = []
+    for one in signature.parameters.values():
+        parameters += options.values() if one.name == "rows" else [one.replace(kind=one.KEYWORD_ONLY)]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(rows=kind(**{name: given.pop(name) for name in options}), **given)
+
+    vars(run)["__signature__"] = signature.replace(parameters=parameters)
+    return run
 
 
 @app.command("list")
+@_with_options
 def list_rows(
     name: PipelineName,
-    ids: Ids = None,
-    delivery: Delivery = None,
-    reason: Reason = None,
+    rows: Rows,
     status: Status = "held",
     limit: Limit = 20,
     as_json: AsJson = False,
@@ -56,7 +125,7 @@ def list_rows(
     """Show how many rows are held for which reason, and some of them."""
     from etl.ledger.quarantine import by_reason, held_rows
 
-    workspace, chosen = _workspace(name), _chosen(ids, delivery, reason, status, limit)
+    workspace, chosen = _workspace(name), rows.of_status(status, limit)
     dsn = workspace.services.postgres
     found, reasons = held_rows(dsn, name, chosen), by_reason(dsn, name, status)
     if as_json:
@@ -119,19 +188,19 @@ def show(
 
 
 @app.command()
+@_with_options
 def export(
     name: PipelineName,
+    *,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A new file; default: print.")] = None,
-    ids: Ids = None,
-    delivery: Delivery = None,
-    reason: Reason = None,
+    rows: Rows,
     status: Status = "held",
 ) -> None:
     """Write rows as JSON Lines, which can be corrected and released."""
     from etl.ledger.quarantine import held_rows
 
     result_apart(output is None)
-    found = held_rows(_workspace(name).services.postgres, name, _chosen(ids, delivery, reason, status))
+    found = held_rows(_workspace(name).services.postgres, name, rows.of_status(status))
     lines = "".join(json.dumps(one.export()) + "\n" for one in found)
     if output is None:
         print_result(lines)
@@ -150,13 +219,11 @@ def export(
 
 
 @app.command()
+@_with_options
 def release(
     name: PipelineName,
     why: Why,
-    ids: Ids = None,
-    delivery: Delivery = None,
-    reason: Reason = None,
-    everything: All = False,
+    rows: RowsOrAll,
     corrections: Annotated[
         Path | None, typer.Option(help="JSON Lines with the columns to set; alone, it names the rows too.")
     ] = None,
@@ -170,9 +237,9 @@ def release(
 
     workspace = _workspace(name)
     changes = read_corrections(corrections) if corrections else {}
-    if changes and not (ids or delivery or reason or everything):
-        ids = list(changes)
-    found = _selected(workspace, name, ids, delivery, reason, everything=everything, why=why)
+    if changes and not (rows.named or rows.everything):
+        rows = replace(rows, ids=list(changes))
+    found = rows.held(workspace, name, why=why)
     if strangers := sorted(changes.keys() - {one.quarantine_id for one in found}):
         raise SetupError(
             f"{corrections} corrects rows that are not to be released: {', '.join(map(str, strangers[:5]))}",
@@ -197,19 +264,17 @@ def release(
 
 
 @app.command()
+@_with_options
 def discard(
     name: PipelineName,
     why: Why,
-    ids: Ids = None,
-    delivery: Delivery = None,
-    reason: Reason = None,
-    everything: All = False,
+    rows: RowsOrAll,
 ) -> None:
     """Give held rows up; they stay on record."""
     from etl.ledger.quarantine import discard as discard_rows
 
     workspace = _workspace(name)
-    found = _selected(workspace, name, ids, delivery, reason, everything=everything, why=why)
+    found = rows.held(workspace, name, why=why)
     numbers = [one.quarantine_id for one in found]
     count = discard_rows(workspace.services.postgres, name, numbers, who=who(), why=why)
     out.print(
@@ -221,50 +286,3 @@ def _workspace(name: str) -> Workspace:
     workspace = open_workspace()
     load(name, workspace.settings)
     return workspace
-
-
-def _selected(
-    workspace: Workspace,
-    name: str,
-    ids: list[int] | None,
-    delivery: int | None,
-    reason: str | None,
-    *,
-    everything: bool,
-    why: str,
-) -> list[HeldRow]:
-    """Return the held rows that were named; nothing named is an error, and does not mean everything.
-
-    Raises SetupError where no rows or no reason are given, or no such row is held.
-    """
-    from etl.ledger.quarantine import held_rows, require_held
-
-    if not why.strip():
-        raise SetupError("A decision needs its reason", remedy='add --why "…"')
-    if everything == bool(ids or delivery or reason):
-        raise SetupError(
-            "No rows are chosen, or --all goes with another choice",
-            remedy="say --id, --delivery, --reason or --all",
-        )
-    chosen = _chosen(ids, delivery, reason, None if ids else "held")
-    found = held_rows(workspace.services.postgres, name, chosen)
-    require_held(found, name, ids)
-    if not found:
-        raise SetupError(f"No such row of {name} is held", remedy=f"`sluice quarantine list {name}`")
-    return found
-
-
-def _chosen(
-    ids: list[int] | None,
-    delivery: int | None,
-    reason: str | None,
-    status: str | None,
-    limit: int | None = None,
-) -> RowSelection:
-    from etl.ledger.quarantine import RowSelection
-
-    if status is not None and status not in STATES:
-        raise SetupError(f"--status {status} is no state", remedy=f"one of {', '.join(STATES)}")
-    return RowSelection(
-        ids=tuple(ids) if ids else None, delivery=delivery, reason=reason, status=status, limit=limit
-    )
