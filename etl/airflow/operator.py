@@ -62,7 +62,7 @@ _BY_A_PERSON = [
     RetryRule(
         exception=f"{__name__}.ContractBroken",
         action=RetryAction.FAIL,
-        reason="a batch broke its contract; `sluice decide`, or mend the suite",
+        reason="a batch broke its contract; `sluice decide`, or fix the suite",
     ),
     RetryRule(
         exception=f"{__name__}.NeedsPerson",
@@ -183,7 +183,7 @@ class SluiceRunOperator(BaseOperator):
             self._alert(summary, context)
             # for a worker that restarts no run is given up
             if self._killed and summary is not None and summary.outcome == "FilesUnread":
-                raise Ended("Airflow ended this try; all is delivered but files that Spark has passed over")
+                raise Ended("Airflow ended this try; everything is delivered except files that Spark skipped")
             raise failure(done, up=up)
         if summary is None:
             raise NoSummary(

@@ -67,7 +67,7 @@ def trigger(name: PipelineName) -> None:
     pipeline = load(name, workspace.settings)
     if pipeline.follow:
         raise SetupError(
-            f"A run of {name} stays up: it has no end to be followed to",
+            f"A run of {name} stays up: `sluice trigger` would wait for its end for ever",
             remedy=f"`sluice airflow dags unpause {name}` keeps one up; `sluice status {name}` says what it does",
         )
     found = stack.require_running(workspace.settings)

@@ -33,7 +33,7 @@ def recover(
 ) -> None:
     """Mend a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or doubled.
 
-    What a transform keeps between batches is made anew where it is lost: all that is in force runs through it once more.
+    Where a transform's state is lost, it is rebuilt: all batches in force run through the transform once more.
     """
     from etl.common.errors import SetupError
     from etl.common.wording import pluralize
@@ -42,7 +42,9 @@ def recover(
     from etl.runs.recovery.recover import recover as recover_pipeline
 
     if accept_gone != bool(why):
-        raise SetupError("--accept-gone and --why go together", remedy="`sluice recover --help`")
+        raise SetupError(
+            "--accept-gone needs --why, and --why needs --accept-gone", remedy="`sluice recover --help`"
+        )
 
     def told(batch: int, of: int) -> None:
         if batch == 1:

@@ -140,7 +140,7 @@ def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) ->
         yield from (f"  {one['rows']:>9,}  {one['reason']}" for one in held)
     sluice = _as_called()
     yield f"Parquet   {workspace.lake.table(pipeline.table).location}/data/   listed by `{sluice} files {pipeline.name}`"
-    yield f'next      eval "$({sluice} env)"      starts the services where needed, and lets psql, boto3 and DuckDB in'
+    yield f'next      eval "$({sluice} env)"      starts the services where needed, and connects psql, boto3 and DuckDB'
     yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
     if held:
         yield f"          {sluice} quarantine list {pipeline.name}      shows what is held; release and discard let it go"

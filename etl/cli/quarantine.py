@@ -86,8 +86,8 @@ class RowsOrAll(Rows):
             raise SetupError("A decision needs its reason", remedy='add --why "…"')
         if self.everything == self.named:
             raise SetupError(
-                "No rows are chosen, or --all goes with another choice",
-                remedy="say --id, --delivery, --reason or --all",
+                "No rows are chosen, or --all is given with another choice",
+                remedy="give --id, --delivery, --reason, or --all alone",
             )
         found = held_rows(workspace.services.postgres, name, self.of_status(None if self.ids else "held"))
         require_held(found, name, self.ids)
@@ -242,8 +242,8 @@ def release(
     found = rows.held(workspace, name, why=why)
     if strangers := sorted(changes.keys() - {one.quarantine_id for one in found}):
         raise SetupError(
-            f"{corrections} corrects rows that are not to be released: {', '.join(map(str, strangers[:5]))}",
-            remedy="name these too, or take them out of the file",
+            f"{corrections} corrects rows that this release does not choose: {', '.join(map(str, strangers[:5]))}",
+            remedy="choose these rows too, or remove them from the file",
         )
     pipeline = load(name, workspace.settings)
 

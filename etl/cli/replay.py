@@ -95,7 +95,7 @@ def _say(done: Replayed, *, as_json: bool) -> None:
 
         one, name = done.receipt, done.plan.pipeline
         typer.echo(
-            f"{name}: delivery {one.delivery_id} took the place of {format_ranges(done.replaced) or 'none'}:"
+            f"{name}: delivery {one.delivery_id} replaced {format_ranges(done.replaced) or 'none'}:"
             f" {one.delivered:,} rows delivered (before: {done.plan.rows:,}),"
             f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
         )
@@ -121,7 +121,7 @@ def _chosen(
             "A replay takes exactly one of --deliveries, --batches, --run and --interval", remedy=ONE_WAY
         )
     if stream is not None and batches is None:
-        raise SetupError("--stream goes with --batches", remedy=ONE_WAY)
+        raise SetupError("--stream needs --batches", remedy=ONE_WAY)
     for option, value in (("--stream", stream), ("--run", run)):
         if value is not None and not is_uuid(value):
             raise SetupError(

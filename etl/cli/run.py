@@ -94,7 +94,7 @@ def run(
     from etl.runs.summary import Summary
 
     if every and not follow:
-        raise SetupError("--every goes with --follow alone", remedy="`sluice run --help`")
+        raise SetupError("--every needs --follow", remedy="`sluice run --help`")
     asked = TaskTry.parse(airflow) if airflow else None
     workspace = open_workspace(with_spark_conf(load_settings(), conf or []))
     pipeline = load(name, workspace.settings)

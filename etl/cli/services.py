@@ -13,7 +13,7 @@ def up() -> None:
     out.print(
         f"S3          {workspace.services.lake} at {workspace.services.s3_endpoint or 'AWS'}", markup=False
     )
-    out.print('next: `sluice run PIPELINE`; `eval "$(sluice env)"` lets psql, boto3 and DuckDB in')
+    out.print('next: `sluice run PIPELINE`; `eval "$(sluice env)"` connects psql, boto3 and DuckDB')
 
 
 def down() -> None:

@@ -246,7 +246,7 @@ def decide(
     from etl.operations.control.decide import record_decision
 
     if quarantine_all == accept:
-        raise SetupError("Say one of --quarantine-all and --accept", remedy="`sluice decide --help`")
+        raise SetupError("Give either --quarantine-all or --accept", remedy="`sluice decide --help`")
     workspace = open_workspace()
     action = "accept" if accept else "quarantine-all"
     decided = record_decision(

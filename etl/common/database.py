@@ -40,7 +40,7 @@ def connect(dsn: str) -> Connection:
     except psycopg2.OperationalError as error:
         raise ServiceAway(
             f"PostgreSQL can't be reached: {str(error).strip()}",
-            remedy="see that it runs and SLUICE_POSTGRES is right (`sluice doctor`), then run again",
+            remedy="check that it is running and that SLUICE_POSTGRES is right (`sluice doctor`), then run again",
         ) from error
     _ours.add(connection)
     return connection
@@ -86,7 +86,8 @@ def _settings() -> sql.Composed:
 def lacks_rights(seen: str) -> SetupError:
     """Make the SetupError for `seen`, a lack of rights that only whoever may grant them can mend."""
     return SetupError(
-        seen, remedy="`sluice doctor --rights` prints what the role needs, for whoever may grant it"
+        seen,
+        remedy="`sluice doctor --rights` prints the rights that the role needs, for a person who may grant them",
     )
 
 
@@ -170,7 +171,8 @@ def migrate(dsn: str) -> list[str]:
         except psycopg2.errors.LockNotAvailable as error:
             raise Busy(
                 f"Another command has been migrating the database for longer than {TIMEOUTS['lock_timeout']}",
-                remedy="let it end, or see who holds the advisory lock in pg_locks; then the same command again",
+                remedy="wait until it ends, or find in pg_locks who holds the advisory lock; then run the"
+                " same command again",
             ) from error
         try:
             return _apply(dsn)

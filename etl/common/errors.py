@@ -80,7 +80,7 @@ class InputsUnreadable(NeedsPerson):
 
 
 class OffsetsGone(NeedsPerson):
-    """Kafka has no longer what comes next: it aged out before it was read, or its topic was made anew."""
+    """Kafka no longer has the next records: they aged out before they were read, or their topic was recreated."""
 
 
 class RecordsMissing(NeedsPerson):
@@ -98,7 +98,7 @@ class StateChanged(NeedsPerson):
     def of(cls, pipeline: str, seen: str) -> Self:
         return cls(
             seen,
-            remedy="put the transform back as it was, or make the state anew from all that was delivered:"
+            remedy="restore the old transform, or rebuild the state from all that was delivered:"
             f" `sluice recover {pipeline}`",
         )
 

@@ -54,7 +54,7 @@ def service_error(error: BaseException) -> SluiceError | None:
     if found := re.search(_LOCKED, text):
         return Busy(
             f"Another session's lock was held for longer than lock_timeout: {found[1].strip()}",
-            remedy=f"see who holds it, in pg_locks and pg_stat_activity; {again}",
+            remedy=f"find its holder in pg_locks and pg_stat_activity; {again}",
         )
     for service, signs in SIGNS.items():
         if found := next(filter(None, (re.search(sign, text) for sign in signs)), None):

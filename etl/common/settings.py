@@ -257,7 +257,7 @@ def load_settings() -> Settings:
 
 
 def with_spark_conf(settings: Settings, pairs: Iterable[str]) -> Settings:
-    """Return the settings with some of Spark's set anew, each given as NAME=VALUE.
+    """Return the settings with some of Spark's replaced, each given as NAME=VALUE.
 
     Raises SetupError for a pair that is no setting of Spark.
     """

@@ -43,7 +43,7 @@ from etl.sinks.warehouse.table import drop_idle_staging, merge_quarantine
 
 log = logging.getLogger("sluice")
 
-# A pointer that moved under a draft is drafted anew; beside a busy stream that is nothing unusual.
+# A pointer that moved under a draft is drafted again; beside a busy stream that is nothing unusual.
 DRAFTS = 50
 RECONNECT_SECONDS = 60
 
@@ -133,9 +133,9 @@ def commit(
                 tell(run.sinks.dsn, run.sinks.table, run.lease.pipeline, mine)
             return _receipt(it)
     raise ServiceAway(
-        f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while its commit was drafted: another run of"
+        f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while this run drafted its commit: another run of"
         f" {run.lease.pipeline} commits more often than this one can draft",
-        remedy=f"let that run end, or stop it (`sluice stop {run.lease.pipeline}`); then {run.again}",
+        remedy=f"wait until that run ends, or stop it (`sluice stop {run.lease.pipeline}`); then {run.again}",
     )
 
 
@@ -163,9 +163,9 @@ def _transact(it: Commit, drafts: Drafts) -> None:
             _write(cursor, it, drafts)
     except psycopg2.errors.LockNotAvailable as error:
         raise ServiceAway(
-            f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: somebody else's lock on a table that the"
-            f" commit writes to was held for longer than lock_timeout ({TIMEOUTS['lock_timeout']})",
-            remedy=f"see who holds it, in pg_locks and pg_stat_activity; then {it.run.again}",
+            f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: another session held a lock on"
+            f" a table that the commit writes to for longer than lock_timeout ({TIMEOUTS['lock_timeout']})",
+            remedy=f"find its holder in pg_locks and pg_stat_activity; then {it.run.again}",
         ) from error
     except psycopg2.errors.QueryCanceled as error:
         said = str(error).strip().splitlines()[0]
@@ -181,8 +181,8 @@ def _transact(it: Commit, drafts: Drafts) -> None:
             raise
         if not _was_committed(it, error):
             raise ServiceAway(
-                f"PostgreSQL went away during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
-                " the ledger shows that it did not happen",
+                f"The connection to PostgreSQL broke during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
+                " the ledger shows that it was not committed",
                 remedy=it.run.again,
             ) from error
     finally:

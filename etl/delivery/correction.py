@@ -114,7 +114,7 @@ class Correction(DeliveryKind):
             raise NeedsPerson(
                 f"{entry.pipeline}: the deliveries to be replaced have {cursor.rowcount} rows in"
                 f" {warehouse.table_schema}.{warehouse.table_name}; the ledger says {self.removed}. Nothing was changed",
-                remedy="to have what they should have in the place of whatever is there: the same again with"
+                remedy="to replace whatever is there with what they should have, run the same command again with"
                 f" --accept-changed; `sluice audit {entry.pipeline}` shows what differs elsewhere",
             )
 
@@ -135,7 +135,7 @@ class Correction(DeliveryKind):
                 f"{entry.pipeline}, not replayed: of {len(released)} rows that had been released from these batches, the"
                 f" replay does not hold {len(released) - len(pairs)} again as they were: today's suite delivers them, and"
                 " they would be there twice, or today's transform and lookups give them other values. Nothing was changed",
-                remedy="the same again with --releases drop; in Airflow, drop in the form",
+                remedy="run the same command again with --releases drop; in Airflow, choose drop in the form",
             )
         STATEMENTS.execute(
             cursor,
@@ -166,7 +166,7 @@ class Correction(DeliveryKind):
     ) -> ContractBroken:
         return ContractBroken(
             f"The {self.kind} of {pipeline} broke its contract, and nothing was changed: " + "; ".join(stops),
-            remedy=f"mend the suite or the transform, then the same command again (`sluice whatif {pipeline}`"
+            remedy=f"fix the suite or the transform, then run the same command again (`sluice whatif {pipeline}`"
             " shows what a suite would do)",
         )
 
@@ -178,8 +178,8 @@ class Correction(DeliveryKind):
         lapsed: str,  # noqa: ARG002 - nothing was decided
     ) -> InputsUnreadable:
         return InputsUnreadable(
-            f"The {self.kind} of {pipeline} changed nothing, for not all of its inputs can be read: {first_few(stops)}",
-            remedy="put whole files in their place, or the schema back as it was, then the same again",
+            f"The {self.kind} of {pipeline} changed nothing, because some of its inputs can't be read: {first_few(stops)}",
+            remedy="put whole files in their place, or restore the old schema, then run the same command again",
             stops=stops,
         )
 
@@ -187,7 +187,7 @@ class Correction(DeliveryKind):
         return InputsChanged(
             f"The {self.kind} of {pipeline} changed nothing: its inputs are not as they were when it was"
             f" planned: {first_few(changes)}",
-            remedy=f"{self.again(pipeline)}, which asks whether to take them as they are",
+            remedy=f"{self.again(pipeline)}, which asks whether to take the inputs as they are",
         )
 
 
@@ -222,9 +222,9 @@ def _require_newest(cursor: Cursor, change: Correction, pipeline: str, delivery_
     [newest] = cursor.fetchone() or (None,)
     if newest not in change.supersedes:
         raise NeedsPerson(
-            f"{pipeline}, not replayed: delivery {newest} took the place of all before it while the replay was under"
+            f"{pipeline}, not replayed: delivery {newest} replaced all before it while the replay was under"
             " way. Nothing was changed",
-            remedy=f"nothing, if that is what the table should have; else `sluice replay {pipeline} --deliveries {newest}`",
+            remedy=f"nothing, if the table should have that delivery; else `sluice replay {pipeline} --deliveries {newest}`",
         )
 
 
@@ -238,7 +238,7 @@ def _refuse_released_since(cursor: Cursor, change: Correction, pipeline: str) ->
         raise NeedsPerson(
             f"{pipeline}, not replayed: rows that these batches had held were released, by deliveries"
             f" {', '.join(numbers)}, while the replay was under way. Nothing was changed",
-            remedy="the same again, which says what to do with them",
+            remedy="run the same command again, which says what to do with them",
         )
 
 
@@ -271,7 +271,7 @@ def _require(found: int, wanted: Sequence[int], state: str, pipeline: str) -> No
     if found != len(wanted):
         what = "deliveries to be replaced" if state == "live" else "rows to be released"
         raise NeedsPerson(
-            f"{pipeline}: {len(wanted) - found} of the {len(wanted)} {what} are no longer {state}: somebody was"
-            " quicker. Nothing was changed",
-            remedy=f"see what is there now: `sluice {'status' if state == 'live' else 'quarantine list'} {pipeline}`",
+            f"{pipeline}: {len(wanted) - found} of the {len(wanted)} {what} are no longer {state}: another command"
+            " changed them first. Nothing was changed",
+            remedy=f"what is there now: `sluice {'status' if state == 'live' else 'quarantine list'} {pipeline}`",
         )

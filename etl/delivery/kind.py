@@ -108,7 +108,7 @@ class StreamDelivery(DeliveryKind):
     def smaller(self, pipeline: str) -> str:
         return (
             "lower `max_files`, `max_bytes` or `max_offsets` of its sources, then"
-            f" `sluice recover {pipeline}`, which plans anew"
+            f" `sluice recover {pipeline}`, which plans new batches"
         )
 
     def fenced(self, pipeline: str, delivery_id: int) -> Fenced:  # noqa: ARG002 - its run is, whatever it delivers
@@ -124,13 +124,13 @@ class StreamDelivery(DeliveryKind):
             f"Batch {batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
             + "; ".join([*stops, *([lapsed] if lapsed else [])])
             + "\n  evidence: the whole report is in sluice.stopped_batch",
-            remedy=f"mend the suite and run again{again}",
+            remedy=f"fix the suite and run again{again}",
         )
 
     def unreadable(self, pipeline: str, batch_id: int, stops: Sequence[str], lapsed: str) -> InputsUnreadable:
         told = [first_few(stops), *([lapsed] if lapsed else [])]
         return InputsUnreadable(
-            f"Batch {batch_id} of {pipeline}, not delivered, for not all of it can be read: {'; '.join(told)}"
+            f"Batch {batch_id} of {pipeline}, not delivered, because some of it can't be read: {'; '.join(told)}"
             "\n  evidence: the whole report is in sluice.stopped_batch",
             remedy=f"put whole files in their place, then `sluice recover {pipeline}` and `sluice run {pipeline}`. Or"
             " deliver what can be read and hold the rest, one row for each file: of this batch by"
@@ -143,6 +143,6 @@ class StreamDelivery(DeliveryKind):
         return InputsChanged(
             f"Batch {batch_id} of {pipeline}, not delivered: its inputs are not as they were"
             f" listed: {first_few(changes)}",
-            remedy="put the files back as they were and land new content under new names; then run again."
-            f" To take them as they are now: `sluice recover {pipeline}`",
+            remedy="restore the old files and land new content under new names; then run again."
+            f" To take the files as they are now: `sluice recover {pipeline}`",
         )

@@ -109,13 +109,13 @@ def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None
     except psycopg2.IntegrityError as error:
         if constraint_of(error) != "one_input_one_delivery":
             raise
-        recover = f"`sluice recover {entry.pipeline}`, which makes the checkpoint know what was delivered"
+        recover = f"`sluice recover {entry.pipeline}`, which seeds a checkpoint with what was delivered"
         raise InputsChanged(
             f"Batch {entry.batch_id} of {entry.pipeline} was not committed: one of its inputs was delivered before"
             f" ({(error.diag.message_detail or '').strip()})",
             remedy=recover
             if entry.kind == "stream"
-            else "the same again, if it is to replace what was delivered",
+            else "run the same command again, if it is to replace what was delivered",
         ) from error
 
 

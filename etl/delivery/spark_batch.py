@@ -204,8 +204,8 @@ class SparkBatch:
             raise InputsChanged(
                 f"Batch {self.batch_id} of {name} can't run: its inputs are not as Spark listed them:"
                 f" {'; '.join(self.stale[:5])}",
-                remedy="put the files back as they were and land new content under new names; then run again."
-                f" To take them as they are now: `sluice recover {name}`",
+                remedy="restore the old files and land new content under new names; then run again."
+                f" To take the files as they are now: `sluice recover {name}`",
             )
 
     def _refuse_part(self, unreadable: Mapping[str, str]) -> None:
@@ -217,7 +217,7 @@ class SparkBatch:
             name = self.rules.pipeline.name
             stops = _sentences(unreadable)
             raise InputsUnreadable(
-                f"Batch {self.batch_id} of {name}, not delivered: {STATE_STOP}, and not all of these can be read:"
+                f"Batch {self.batch_id} of {name}, not delivered: {STATE_STOP}, and some of these can't be read:"
                 f" {first_few(stops)}",
                 remedy=f"put whole files in their place, then `sluice recover {name}` and `sluice run {name}`",
                 stops=[*stops, STATE_STOP],
@@ -298,7 +298,7 @@ class SparkBatch:
     def changed(self) -> Sequence[str]:
         """Return the inputs that are not as they were when the batch began.
 
-        Raises OffsetsGone for a topic that was made anew.
+        Raises OffsetsGone for a topic that was recreated.
         """
         self.source.require_same_topics(self.ranges)
         now = evidence.look_again(self.inputs, landing=self.settings.landing)

@@ -91,7 +91,7 @@ class LakeLog:
             first = origins(cursor, sorted(named))
         drop = "" if named <= {*first} else " --releases drop"  # else some are releases
         raise NeedsPerson(
-            f"{name}, not replayed: what some keys had before can't be told, for {len(gone)} of the objects that"
+            f"{name}, not replayed: what some keys had before is unknown, because {len(gone)} of the objects that"
             f" may have it are gone from S3, such as {', '.join(gone[:3])}",
             remedy="put them back, or"
             f" `sluice replay {name} --deliveries {format_ranges(first)} --accept-changed{drop}` reads"

@@ -49,7 +49,7 @@ def adopt_attempt(
     )
     if cursor.rowcount != 1:
         raise Busy(
-            f"Delivery {delivery_id} of {lease.pipeline} was lost, and its number was given to another run just now",
+            f"Delivery {delivery_id} of {lease.pipeline} was lost, and its number has just been given to another run",
             remedy=f"`sluice recover {lease.pipeline}` again",
         )
 

@@ -47,7 +47,7 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
     if held and held["fresh"] and not is_dead(held["holder"]):
         raise Busy(
             f"Pipeline {pipeline} is run by {held['holder']}, seen within the last {SILENCE}",
-            remedy="wait for that run to end, or stop it; then run again",
+            remedy="wait until that run ends, or stop it; then run again",
         )
     STATEMENTS.execute(cursor, "insert_run", run=run_id, pipeline=pipeline, holder=holder())
     STATEMENTS.execute(cursor, "take_lease", pipeline=pipeline, run=run_id)
@@ -149,7 +149,7 @@ def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int)
         raise Fenced(
             f"Batch {batch_id} of {lease.pipeline} was not committed: this run no longer holds the lease"
             f" ({held['lease_token'] if held else 'the ledger does not know the pipeline'})",
-            remedy=f"let the other run end, then `sluice run {lease.pipeline}`",
+            remedy=f"wait until the other run ends, then `sluice run {lease.pipeline}`",
         )
     if held["current_stream"] != stream_id:
         raise Fenced(

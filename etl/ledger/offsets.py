@@ -1,6 +1,6 @@
 """What a batch read of Kafka: ranges of offsets, each of one partition of one topic.
 
-A topic is who its id says it is: one that is deleted and made anew has the same name and another id.
+A topic is who its id says it is: one that is deleted and recreated has the same name and another id.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def next_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[R
         raise InputsChanged(
             f"Batch {batch_id} of {pipeline} was not committed: {len(wrong)} of its ranges do not start where the"
             f" deliveries before it ended: {some}",
-            remedy=f"`sluice recover {pipeline}`, which makes the checkpoint know what was delivered",
+            remedy=f"`sluice recover {pipeline}`, which seeds a checkpoint with what was delivered",
         )
     return [one for one in ranges if not one.empty or before[one.where] is None]
 

@@ -57,8 +57,8 @@ def require_sink(
         return known
     if known["replaces"] and not replaces:
         raise TableRefused(
-            f"Pipeline {pipeline} delivered by replace, and its sink now is another: what its batches had replaced would"
-            " come back",
+            f"Pipeline {pipeline} delivered by replace, and its sink now is another: rows that its batches"
+            " had replaced would come back",
             remedy="declare it as Replace() again, or a new pipeline under another name and with another table",
         )
     if (known["table_schema"], known["table_name"]) != (table_schema, table_name):
@@ -93,7 +93,7 @@ def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
     except psycopg2.errors.LockNotAvailable as error:
         raise Busy(
             f"A commit of pipeline {pipeline} is under way, for longer than lock_timeout",
-            remedy="wait for it to end, then run again",
+            remedy="wait until it ends, then run again",
         ) from error
 
 

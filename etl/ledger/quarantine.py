@@ -58,7 +58,7 @@ class HeldRow:
     why: str | None
     decided_at: dt.datetime | None
     held_at: dt.datetime
-    superseded_by: int | None  # the delivery that took the place of the one that held it
+    superseded_by: int | None  # the delivery that replaced the one that held it
 
     @property
     def values(self) -> dict[str, Any] | None:
@@ -146,8 +146,8 @@ def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) 
         count = cursor.rowcount
         if count != len(ids):
             raise NeedsPerson(
-                f"{len(ids) - count} of these {len(ids)} rows of {pipeline} are no longer held: somebody was"
-                " quicker. Nothing was changed",
+                f"{len(ids) - count} of these {len(ids)} rows of {pipeline} are no longer held: another command"
+                " changed them first. Nothing was changed",
                 remedy=f"`sluice quarantine list {pipeline}`",
             )
     return count

@@ -79,7 +79,7 @@ def _require_whole(suite: CompiledSuite, counts: Counts) -> None:
         raise VerdictUnknown(
             f"suite {suite.name!r}: the batch has {counts.rows} rows and {len(suite.flags)} flag words, "
             f"but the tasks counted {seen} rows in {len(seen)} words",
-            remedy="run again; if it stays, report it: the tasks' messages and the batch don't agree",
+            remedy="run again; if the error comes again, report it: the tasks' messages and the batch do not agree",
         )
 
 

@@ -68,7 +68,7 @@ class Rules:
         except (OverflowError, ValueError) as error:  # such as a moment that Python has no year for
             raise VerdictUnknown(
                 f"Suite {self.suite.name!r}: the batch's figures can't be read: {error}; Python knows the years 1 to 9999",
-                remedy="hold or leave out such values in the transform, or take rules on the least, greatest or mean of that"
+                remedy="hold or drop such values in the transform, or take rules on the least, greatest or mean of that"
                 " column out of the suite; then run again",
             ) from error
 

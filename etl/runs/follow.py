@@ -99,8 +99,8 @@ def require_follow(pipeline: Pipeline, stay: RunControl) -> None:
     """Raise SetupError for a run that is to end, of a source that has no end: Spark's availableNow takes nothing of it."""
     if not pipeline.replayable and stay.every is None:
         raise SetupError(
-            f"Pipeline {pipeline.name} reads {pipeline.reads}, which has no end that a run could come to",
-            remedy=f"`sluice run {pipeline.name} --follow`, and `sluice stop {pipeline.name}` when it is enough; or"
+            f"Pipeline {pipeline.name} reads {pipeline.reads}, which never ends, so a run without --follow could not end",
+            remedy=f"`sluice run {pipeline.name} --follow`, and `sluice stop {pipeline.name}` when it has run long enough; or"
             " declare follow=True",
         )
 

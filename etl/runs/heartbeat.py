@@ -72,7 +72,10 @@ def leased(
             try:
                 with transaction(dsn) as cursor:
                     if not leases.heartbeat(cursor, lease):
-                        log.warning("this run of %s was given up: it was silent for too long", lease.pipeline)
+                        log.warning(
+                            "another command ended this run of %s in the ledger: it was silent for too long",
+                            lease.pipeline,
+                        )
                         stay.lost = True
                         return
                     stay.ask(leases.stop_asked(cursor, lease))
@@ -111,7 +114,7 @@ def _end(dsn: str, lease: Lease, ending: RunOutcome) -> None:
         with transaction(dsn) as cursor:
             leases.give_lease_back(cursor, lease)
     except (SluiceError, psycopg2.Error) as error:
-        log.warning("the lease of %s could not be given back, it will lapse: %s", lease.pipeline, error)
+        log.warning("the lease of %s could not be given back and will lapse: %s", lease.pipeline, error)
 
 
 def drop_left(dsn: str, pipeline: str) -> None:

@@ -32,8 +32,8 @@ def refuse_unknown(checkpoints: Checkpoints[Checkpoint]) -> None:
     if present := checkpoints.present():
         raise LedgerBehind(
             f"The ledger has never seen pipeline {checkpoints.pipeline} run, but there are checkpoints of its streams"
-            f" {first_few(present)}: PostgreSQL went back in time, or it is another one",
-            remedy=f"put the right SLUICE_POSTGRES in place, or `sluice recover {checkpoints.pipeline}`",
+            f" {first_few(present)}: PostgreSQL went back in time, or SLUICE_POSTGRES names another one",
+            remedy=f"correct SLUICE_POSTGRES, or `sluice recover {checkpoints.pipeline}`",
         )
 
 
@@ -46,7 +46,7 @@ def unknown_streams(dsn: str, checkpoints: Checkpoints[Checkpoint]) -> LedgerBeh
         return None
     return LedgerBehind(
         f"There are checkpoints of streams of {checkpoints.pipeline} that the ledger does not know:"
-        f" {first_few(unknown)}: PostgreSQL went back in time, or it is another one",
+        f" {first_few(unknown)}: PostgreSQL went back in time, or SLUICE_POSTGRES names another one",
         remedy=f"`sluice recover {checkpoints.pipeline}`, which puts back what the lake still has",
     )
 
@@ -108,7 +108,7 @@ def unfit(dsn: str, known: StreamState, checkpoint: Checkpoint) -> SluiceError |
     last = "no batch yet" if known.last_batch is None else f"batches up to {known.last_batch}"
     if not checkpoint.exists:
         return CheckpointLost(
-            f"{where} is gone; the ledger has {last} of its stream. A new one would deliver them again",
+            f"{where} is gone; the ledger has {last} of its stream. A new checkpoint would deliver its inputs again",
             remedy=remedy,
         )
     if damage := checkpoint.damage() + _state_damage(known, checkpoint):

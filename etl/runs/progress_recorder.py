@@ -92,7 +92,7 @@ class ProgressRecorder:
             log.debug("the query of %s can't be asked for its progress: %s", self._name, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, no run ends by it
             if not self._failed:
-                log.warning("what Spark told of the batches of %s could not be kept: %r", self._name, error)
+                log.warning("the progress of the batches of %s could not be recorded: %r", self._name, error)
             self._failed = True
         else:
             self._failed = False

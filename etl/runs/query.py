@@ -79,7 +79,7 @@ def to_its_end(
             _await(query, pipeline, stay, settled, exhausted, caught_up)
     except (OSError, Py4JError) as error:
         raise SluiceError(
-            f"Spark's JVM is gone: {error}", remedy=f"see its log, {jvm_log.current()}; then run again"
+            f"Spark's JVM is gone: {error}", remedy=f"its log is {jvm_log.current()}; then run again"
         ) from error
     except StreamingQueryException as error:
         raised = failure.error if failure else None
@@ -131,7 +131,7 @@ def _await(
             stay.require_lease(pipeline)
             stay.heeded = True
         elif stay.waiting and exhausted():
-            log.info("%s: what it reads has ended, and so does the run when all of it is delivered", pipeline)
+            log.info("%s: its source has ended; the run ends when all of it is delivered", pipeline)
             query.processAllAvailable()
             query.stop()
 
@@ -171,13 +171,13 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
             continue
         if Cause.STORAGE_AWAY in told:
             raise ServiceAway(
-                f"What {pipeline} keeps between batches can't be read or written now: {told[Cause.STORAGE_AWAY]}",
-                remedy=f"see that S3 runs (`sluice doctor` looks); then `sluice run {pipeline}`",
+                f"The state of {pipeline} can't be read or written now: {told[Cause.STORAGE_AWAY]}",
+                remedy=f"check that S3 is reachable (`sluice doctor`); then `sluice run {pipeline}`",
             ) from error
         if Cause.STATE_PASSING not in told:
             raise CheckpointDamaged(
-                f"Spark can't take up what the transform of {pipeline} had kept: {told[Cause.STATE]}",
-                remedy=f"`sluice recover {pipeline}` makes the state anew from all that was delivered",
+                f"Spark can't load the state of the transform of {pipeline}: {told[Cause.STATE]}",
+                remedy=f"`sluice recover {pipeline}` rebuilds the state from all that was delivered",
             ) from error
 
 
@@ -198,8 +198,8 @@ def _refuse_unreached(pipeline: str, error: BaseException, stay: RunControl) -> 
     """Raise ServiceAway where Spark could not reach what it connects to by itself, such as a socket's server."""
     if unreached := classify(error).get(Cause.SERVER_UNREACHED):
         raise ServiceAway(
-            f"Spark could not connect to what {pipeline} reads: {unreached}",
-            remedy=f"see that it listens there; then `sluice run {pipeline}{' --follow' if stay.every else ''}`",
+            f"Spark could not connect to the source of {pipeline}: {unreached}",
+            remedy=f"check that it listens there; then `sluice run {pipeline}{' --follow' if stay.every else ''}`",
         ) from error
 
 
@@ -228,6 +228,6 @@ def refuse_kafka(pipeline: str, errors: Sequence[BaseException], again: str) -> 
             ) from error
         if away := told.get(Cause.KAFKA_AWAY):
             raise ServiceAway(
-                f"Kafka gave {pipeline} no answer: {away}; nothing of the batch under way was delivered",
-                remedy=f"see that the brokers run; then {again}",
+                f"Kafka did not answer {pipeline}: {away}; nothing of the batch under way was delivered",
+                remedy=f"check that the brokers are running; then {again}",
             ) from error

@@ -29,11 +29,11 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
     """Name what the transform keeps between batches and can't change while it does.
 
     The result is empty if each batch stands alone. Raises SetupError when the transform does not take its
-    streams in a way that a checkpoint can be made anew for.
+    streams in a way for which a checkpoint can be rebuilt.
     """
     if not frame.isStreaming:
         raise SetupError(
-            f"What the transform of {pipeline.name} puts out is made of none of its streams",
+            f"The output of the transform of {pipeline.name} uses none of its streams",
             remedy="derive it from the DataFrames that the transform is given",
         )
     nodes = streaming_nodes(frame)
@@ -56,7 +56,7 @@ def _refuse_other_order(pipeline: Pipeline, numbers: Sequence[int]) -> None:
         return
     if unread := [pipeline.sources[number].named for number in wanted if number not in numbers]:
         raise SetupError(
-            f"The transform of {pipeline.name} makes nothing of {', '.join(unread)}",
+            f"The transform of {pipeline.name} does not use {', '.join(unread)}",
             remedy="take that stream in the transform, or take it out of the declaration",
         )
     order = ", ".join(pipeline.sources[number].named for number in numbers)
@@ -93,8 +93,8 @@ def tell_of_history(pipeline: Pipeline) -> None:
     """Warn that what `start` leaves out of a stream that keeps state stays out: no replay may load it afterwards."""
     if before := StartCutoff.of(pipeline):
         log.warning(
-            "%s keeps state, so no replay will load the files of before its start, %s: to have them in it, declare an"
-            " earlier start now, or later make all of it anew (docs/state.md)",
+            "%s keeps state, so no replay will load files from before its start, %s: to include them, declare an"
+            " earlier start now, or later rebuild all of it (docs/state.md)",
             pipeline.name,
             before.start.isoformat(),
         )
@@ -118,8 +118,8 @@ def refuse_replay(pipeline: str, state: Sequence[str]) -> None:
         raise SetupError(
             f"Pipeline {pipeline} keeps state between batches ({'; '.join(state)}): what a batch delivers depends on"
             " all batches before it, so none can be replayed by itself",
-            remedy="land corrected records as new files; an upsert or replace sink takes what they change. To have all of"
-            f" it made anew, from the first input on: declare the transform as a pipeline of another name, such as"
-            f" {pipeline}_2, over the same sources, `sluice run {pipeline}_2`, then give its readers' name to it, in both"
+            remedy="land corrected records as new files; an upsert or replace sink takes what they change. To rebuild all of"
+            f" it, from the first input on: declare the transform as a pipeline of another name, such as"
+            f" {pipeline}_2, over the same sources, `sluice run {pipeline}_2`, then give it the readers' name, in both"
             f" sinks at once, by `sluice publish {pipeline}_2 --as SCHEMA.NAME` (docs/state.md)",
         )

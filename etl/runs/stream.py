@@ -1,4 +1,4 @@
-"""The query of a run: one micro-batch after the other, and the query made anew where a lookup or model has changed."""
+"""The query of a run: one micro-batch after the other, and the query opened again when a lookup or model has changed."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class StreamRun:
         return self.of.unread(self.stream_id, self.awaited)
 
     def _tell_unread(self) -> None:
-        """Warn of files that Spark has passed over; what can't be looked at now is looked at again at the run's end."""
+        """Warn of files that Spark has skipped; what can't be looked at now is looked at again at the run's end."""
         try:
             unread = self._unread()
         except (OSError, SluiceError) as error:
-            log.warning("%s: which files were passed over can't be told now: %s", self.pipeline.name, error)
+            log.warning("%s: can't tell now which files were skipped: %s", self.pipeline.name, error)
             return
         if unread:
             log.warning("%s. The run goes on", unread.seen)
@@ -188,7 +188,7 @@ class StreamRun:
         return self.workspace.services.postgres
 
     def _checkpoint(self) -> Checkpoint:
-        """Open the stream's checkpoint anew at each call: Spark writes to it all the time."""
+        """Open the stream's checkpoint again at each call: Spark writes to it all the time."""
         return self.workspace.checkpoints(self.pipeline).of(self.stream_id)
 
     def _stream(self) -> StreamState:

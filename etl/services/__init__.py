@@ -92,7 +92,9 @@ def find_postgres(settings: Settings) -> str:
     database = _postgres(settings)
     port = postgres.running(database)
     if port is None:
-        raise ServiceAway("the embedded PostgreSQL does not run", remedy="`sluice up`, then again")
+        raise ServiceAway(
+            "the embedded PostgreSQL does not run", remedy="`sluice up`, then run the same command again"
+        )
     return database.dsn(port)
 
 

@@ -96,7 +96,7 @@ def jars(which: JarSet, folder: Path) -> Path:
 
 
 def record(which: JarSet, folder: Path, into: Path) -> None:
-    """Resolve the set's packages anew and write its lock; for whoever changes the packages."""
+    """Resolve the set's packages again and write its lock; for whoever changes the packages."""
     work = make_folder(folder / f".{which}.record")
     excludes = _lines(f"{which}-excludes.txt")
     command = [

@@ -120,7 +120,7 @@ def start(server: Postgres) -> str:
     elif server.port not in (0, port):
         raise SetupError(
             f"the embedded PostgreSQL runs on port {port}, the settings want {server.port}",
-            remedy="sluice down, then the same command again",
+            remedy="`sluice down`, then run the same command again",
         )
     _wait_for_role(server, port)
     return server.dsn(port)
@@ -268,7 +268,7 @@ def _initialise(server: Postgres, binaries: Path) -> None:
         raise SetupError(
             f"the embedded PostgreSQL could not be initialised in {server.folder}: "
             f"{result.stdout.strip()[-300:]}",
-            remedy="see that the disk has room and the folder is writable, then the same command again",
+            remedy="check that the disk has room and the folder is writable, then run the same command again",
         )
     with (part / "postgresql.conf").open("a") as conf:
         conf.write("\ninclude = 'sluice.conf'\n")
@@ -297,7 +297,7 @@ def _socket_folder(server: Postgres) -> Path:
     if found.st_uid != uid or found.st_mode & 0o077:
         raise SetupError(
             f"the socket folder {folder} belongs to another user or is open to others",
-            remedy="remove it, then the same command again",
+            remedy="remove it, then run the same command again",
         )
     return folder
 
@@ -340,7 +340,7 @@ def _wait_until_open(server: Postgres, port: int) -> psycopg2.extensions.connect
             if time.monotonic() > deadline:
                 raise ServiceAway(
                     f"the embedded PostgreSQL on port {port} took no connection for {RECOVERY_SECONDS} s: {said}",
-                    remedy=f"see in {server.log} what it is at, then run again",
+                    remedy=f"{server.log} says what it is doing; then run again",
                 ) from error
             time.sleep(0.2)
 

@@ -109,7 +109,7 @@ def _claim(port: int) -> bool:
 def choose_port(service: str, wanted: int, memory: Path) -> int:
     """Choose the port to listen on: the one the settings want, else the remembered one, else any free one.
 
-    A port chosen anew is remembered in the file `memory`.
+    A newly chosen port is remembered in the file `memory`.
     """
     if wanted:
         _check_port(service, wanted)

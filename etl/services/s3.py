@@ -119,7 +119,7 @@ def start(server: S3) -> int:
         if server.port not in (0, port):
             raise SetupError(
                 f"the embedded S3 server runs on port {port}, the settings want {server.port}",
-                remedy="sluice down, then the same command again",
+                remedy="`sluice down`, then run the same command again",
             )
         _wait_until_ready(server, process, port)
         return port
@@ -218,7 +218,7 @@ def _kept(credentials: Path) -> tuple[str, str]:
     if not all(found):
         raise SetupError(
             f"{credentials} does not have the credentials of the embedded S3 server, or not all of them",
-            remedy="`sluice down`, remove that file, then the same command again: new ones are made",
+            remedy="`sluice down`, remove that file, then run the same command again: it creates new ones",
         )
     return found
 
@@ -273,7 +273,7 @@ def _wait_until_ready(server: S3, process: psutil.Process, port: int) -> None:
         except ClientError as error:
             raise SetupError(
                 f"the server on {endpoint(port)} refused the embedded S3's own credentials: {error}",
-                remedy="sluice down, then the same command again",
+                remedy="`sluice down`, then run the same command again",
             ) from error
         except BotoCoreError as error:
             if not lives(process):
@@ -284,7 +284,7 @@ def _wait_until_ready(server: S3, process: psutil.Process, port: int) -> None:
             if time.monotonic() > deadline:
                 raise ServiceAway(
                     f"the embedded S3 server (pid {process.pid}) did not answer within {READY_WITHIN} s",
-                    remedy=f"look into {server.log}, then sluice down and the same command again",
+                    remedy=f"look into {server.log}, then `sluice down`, and run the same command again",
                 ) from error
             time.sleep(0.05)
     if BUCKET not in buckets:

@@ -136,14 +136,14 @@ class ReplaceMode(SinkMode):
         if state and output_mode != "complete":
             raise SetupError(
                 f"Pipeline {pipeline} keeps state ({'; '.join(state)}) and puts out in {output_mode} mode, which is a part"
-                " of its rows; Replace() would take each batch's part for the whole table",
+                " of its rows; Replace() would replace the whole table with that part",
                 remedy="aggregate in complete mode, or deliver with Append() or Upsert(…)",
             )
 
     def refuse_replay(self, pipeline: str, deliveries: Sequence[int], *, newest: int | None) -> None:
         if list(deliveries) != [newest]:
             raise SetupError(
-                f"Pipeline {pipeline} delivers by replace: each batch took the place of all before it, and only the"
+                f"Pipeline {pipeline} delivers by replace: each batch replaced all before it, and only the"
                 f" newest, delivery {newest}, is in force",
                 remedy=f"`sluice replay {pipeline} --deliveries {newest}`, or land the corrected input as new files",
             )
@@ -151,13 +151,13 @@ class ReplaceMode(SinkMode):
     def refuse_release(self, pipeline: str, held_by: Collection[int]) -> None:
         raise SetupError(
             f"Each batch of {pipeline} replaces the whole table, so no row can be released into it",
-            remedy=f"mend the transform or the suite, then `sluice replay {pipeline} --deliveries {max(held_by)}`;"
+            remedy=f"fix the transform or the suite, then `sluice replay {pipeline} --deliveries {max(held_by)}`;"
             " or land the corrected input as new files",
         )
 
     def refuse_increments(self, pipeline: str) -> None:
         raise SetupError(
-            f"Each batch of {pipeline} replaces the whole table, so it has nothing that is new beside the rest",
+            f"Each batch of {pipeline} replaces the whole table, so no part of it is new by itself",
             remedy=f'read all of it: `etl.read(spark, "{pipeline}")`',
         )
 

@@ -83,8 +83,8 @@ def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
     what = "is gone" if lost is None else f"has no longer the columns {', '.join(lost)}"
     raise TableRefused(
         f"Table {pipeline.table} {what}, and deliveries of pipeline {pipeline.name} had filled it: new batches would"
-        " leave it without their rows",
-        remedy="restore it from a backup; or have it filled from the inputs again: `sluice replay"
+        " not bring these rows back",
+        remedy="restore it from a backup; or fill it from the inputs again: `sluice replay"
         f" {pipeline.name} --deliveries 1..{deliveries.last_delivery(cursor, pipeline.name)} --accept-changed`",
     )
 

@@ -329,7 +329,7 @@ class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
         if not state:
             raise SetupError(
                 f"The transform of {self.pipeline.name} takes its input more than once: every file would be read as"
-                " often, and a checkpoint could not be made anew",
+                " often, and a checkpoint could not be rebuilt",
                 remedy="make several rows of one with explode",
             )
 

@@ -62,7 +62,7 @@ class FileSource(Source):
                 self._refuse_ambiguous(uri, like)
                 source = like[0] if like else None
             if source is None:
-                seen = f"{uri} is no file of pipeline {self.pipeline.name}: none of its patterns means it"
+                seen = f"{uri} is no file of pipeline {self.pipeline.name}: it matches none of its patterns"
                 raise SetupError(seen, remedy="check the pipeline's sources and SLUICE_LANDING")
             found.setdefault(source, []).append(uri)
         return found

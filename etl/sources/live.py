@@ -154,8 +154,8 @@ def _refuse_more_than_rows(pipeline: str, frame: DataFrame) -> None:
     if found := operators(frame):
         raise SetupError(
             f"The transform of {pipeline} keeps state between batches ({'; '.join(found)}), and its source can't be read"
-            " again: the state could not be made anew",
-            remedy="land files or send to a topic of Kafka what is to be aggregated, joined or freed of doubles",
+            " again: the state could not be rebuilt",
+            remedy="land files, or use a topic of Kafka, for what is to be aggregated, joined or deduplicated",
         )
     spark = frame.sparkSession
     checker = java_class(spark, "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker")

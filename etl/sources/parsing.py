@@ -253,7 +253,7 @@ def _raw_csv(schema: StructType, options: Mapping[str, str]) -> Column:
     """Return the text of a malformed record, null of any other.
 
     It needs every field: Spark does not check one that nobody uses. Where a decimal alone is wrong, Spark has
-    the record's fields and not its text: they are written as CSV anew.
+    the record's fields and not its text: they are written as CSV again.
     """
     from pyspark.sql import functions as F
 
@@ -261,8 +261,8 @@ def _raw_csv(schema: StructType, options: Mapping[str, str]) -> Column:
     nothing = F.substring(F.concat_ws("", *(field.cast("string") for field in fields)), 1, 0)
     raw = F.col(MALFORMED_COLUMN)
     bad = [no_decimal(text, field, options) for text, field in zip(fields, schema.fields, strict=True)]
-    anew = F.when(reduce(or_, bad), F.to_csv(F.struct(*fields), {**options, **_WITH_BLANKS}))
-    return F.when(raw.isNotNull(), F.concat(raw, nothing)).otherwise(anew).alias(MALFORMED_COLUMN)
+    rewritten = F.when(reduce(or_, bad), F.to_csv(F.struct(*fields), {**options, **_WITH_BLANKS}))
+    return F.when(raw.isNotNull(), F.concat(raw, nothing)).otherwise(rewritten).alias(MALFORMED_COLUMN)
 
 
 def _with_malformed(schema: StructType) -> StructType:

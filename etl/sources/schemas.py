@@ -64,7 +64,7 @@ def _refuse_nested(pipeline: Pipeline, fields: Mapping[str | None, StructType]) 
         if read.kind == "json" and tiny:
             raise SetupError(
                 f"Pipeline {pipeline.name}: {', '.join(tiny)} can't be read from JSON ({read.named}): a tinyint within"
-                " a nested column, where 200 would become -56 without a word",
+                " a nested column, where 200 would silently become -56",
                 remedy="declare smallint there, and cast it in the transform",
             )
 

@@ -39,7 +39,7 @@ def reading_fails(uri: str, read: Callable[[], DataFrame]) -> str | None:
         *_, root = causes(error)
         raise ServiceAway(
             f"{uri} can't be read now: {root}",
-            remedy="see that its storage is there, then run again; where that is all well, put the file there anew",
+            remedy="check that its storage is reachable, then run again; if it is, land the file again in its place",
         ) from error
     return None
 

@@ -1,7 +1,7 @@
 """A home for Spark without its archive of PySpark: the Python that it starts imports the installed one.
 
 Spark puts `python/lib/pyspark.zip` before all else on the path of each Python process that it starts. What comes from
-an archive is compiled in each of them anew, 0.4 s at a time, and Spark gives some of them ten seconds to call back.
+each of them compiles an archive again, 0.4 s at a time, and Spark gives some of them ten seconds to call back.
 The installed PySpark is the same, and compiled.
 """
 

@@ -86,7 +86,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
 def _check(settings: Settings) -> None:
     if settings.spark_conf.get("spark.submit.deployMode", "client") != "client":
         raise SetupError(
-            "SLUICE_SPARK_CONF asks for cluster mode: the driver would outlive the command that answers for it",
+            "SLUICE_SPARK_CONF asks for cluster mode: the driver would outlive the command that controls it",
             remedy="leave spark.submit.deployMode out; docs/airflow.md says how the command itself runs in the cluster",
         )
     if shown := sorted(name for name in settings.spark_conf if SECRET.search(name)):

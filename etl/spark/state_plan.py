@@ -58,8 +58,8 @@ def _number(leaf: Any) -> int:
         number = leaf.extraOptions().get(SOURCE_NUMBER)
     if number is None:
         raise SetupError(
-            f"The transform reads a stream that is none of its sources ({leaf.nodeName()})",
-            remedy="declare it among `sources`, of a stream of its own where its schema is another",
+            f"The transform reads a stream that is not among its sources ({leaf.nodeName()})",
+            remedy="declare it in `sources`, with a stream of its own if its schema differs",
         )
     return int(number)
 

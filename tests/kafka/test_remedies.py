@@ -152,7 +152,7 @@ def test_a_topic_that_was_made_anew_is_a_stop_though_its_name_is_the_same(home: 
     home.run()
     topics.remake(topic)
     after = topics.send(topic, orders(100, 30))  # more than the ledger has: offsets alone would hide it
-    with pytest.raises(OffsetsGone, match=f"{topic} was deleted and made anew"):
+    with pytest.raises(OffsetsGone, match=f"{topic} was deleted and recreated"):
         home.run()
     assert_holds(home, topics.sent[:10])
     mend(home, YES)
@@ -196,9 +196,7 @@ def test_a_transform_over_topics_that_begins_to_keep_state_has_it_made_of_what_w
     home.run()
     text = (home.root / "my pipelines" / "orders.py").read_text()
     home.declare(text=text.replace("return df.select", "return df.dropDuplicates(['id']).select"))
-    with pytest.raises(
-        StateChanged, match="make the state anew from all that was delivered: `sluice recover"
-    ):
+    with pytest.raises(StateChanged, match="rebuild the state from all that was delivered: `sluice recover"):
         home.run()
     mend(home)
     topics.send(topic, orders(3, 5, partitions=1))
@@ -261,7 +259,7 @@ def test_a_decision_on_a_first_batch_is_not_applied_to_a_topic_that_was_made_ane
     assert decided.returncode == 0, decided.stderr
     topics.remake(topic, partitions=1)
     topics.send(topic, orders(100, 12, partitions=1, negative=[103]))
-    with pytest.raises(OffsetsGone, match=r"was deleted and made anew.*from 0 on"):
+    with pytest.raises(OffsetsGone, match=r"was deleted and recreated.*from 0 on"):
         home.run()
     mend(home, YES)
     with pytest.raises(ContractBroken):

@@ -122,8 +122,8 @@ def test_a_topic_that_was_made_anew_has_nothing_of_what_was_read(
     topics.remake(three_batches)
     topics.send(three_batches, orders(100, 30))
     found = planned(home, 2)
-    assert not found.there and all("was deleted and made anew" in one for one in found.changed)
-    with pytest.raises(OffsetsGone, match="deleted and made anew"):
+    assert not found.there and all("was deleted and recreated" in one for one in found.changed)
+    with pytest.raises(OffsetsGone, match="deleted and recreated"):
         replayed(home, before)  # planned while it was the old one
     assert_holds(home, topics.sent[:30])
 

@@ -158,7 +158,7 @@ def test_what_a_try_had_done_before_it_died_is_not_done_again_and_is_told_of_by_
 def test_a_form_that_makes_no_sense_is_refused(home: Home) -> None:
     home.declare()
     wrong = {
-        "names nothing that is to be replayed": asked(accept_changed=True),
+        "names nothing to replay": asked(accept_changed=True),
         "asks for a replay and names rows": asked(release="1", releases="keep"),
         "releases some is not known": asked(deliveries="1", releases="some"),
         "names deliveries and an interval": asked(deliveries="1", start="2020-01-01"),

@@ -236,7 +236,7 @@ def test_a_signal_stops_after_the_whole_batch_and_a_second_one_at_once(followed:
         # Its statement would wait for the lock for 30 s.
         assert followed.exit_code(within=25) == 128 + signal.SIGTERM, followed.said
         assert followed.deliveries == 1
-    assert "could not be kept" not in followed.said
+    assert "could not be recorded" not in followed.said
     assert followed.outcomes == ["Stopped"]
 
     followed.start_process()
@@ -311,7 +311,7 @@ def test_a_run_whose_jvm_dies_tells_what_its_log_ends_with_and_no_other_run_empt
     assert f"Spark's log, {log}, ends with:\n" in followed.said
     assert "  a word of a worker\n" in followed.said
     *_, error, remedy = followed.said.splitlines()
-    assert error.startswith("sluice: Spark's JVM is gone") and f"see its log, {log}; then" in remedy
+    assert error.startswith("sluice: Spark's JVM is gone") and f"its log is {log}; then" in remedy
     followed.home.declare(max_files=1)
     followed.start_process("run", NAME)
     assert followed.exit_code() == 0, followed.said

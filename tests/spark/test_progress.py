@@ -161,8 +161,8 @@ def test_what_spark_tells_in_a_shape_that_is_not_known_ends_no_run(
     landed = home.land("orders/0.jsonl", orders(0, 5))
     assert home.run().batches == 1
     home.assert_holds(landed)
-    told = [one.getMessage() for one in caplog.records if "could not be kept" in one.getMessage()]
-    assert told == ["what Spark told of the batches of orders could not be kept: KeyError('stateOperators')"]
+    told = [one.getMessage() for one in caplog.records if "could not be recorded" in one.getMessage()]
+    assert told == ["the progress of the batches of orders could not be recorded: KeyError('stateOperators')"]
 
 
 def test_a_run_is_the_same_while_its_progress_can_not_be_kept(
@@ -173,6 +173,6 @@ def test_a_run_is_the_same_while_its_progress_can_not_be_kept(
     landed = home.land("orders/0.jsonl", orders(0, 5)) + home.land("orders/1.jsonl", orders(5, 5))
     assert home.run().batches == 2
     home.assert_holds(landed)
-    told = [one.getMessage() for one in caplog.records if "could not be kept" in one.getMessage()]
+    told = [one.getMessage() for one in caplog.records if "could not be recorded" in one.getMessage()]
     assert len(told) == 1
     assert "batch_progress" in told[0]

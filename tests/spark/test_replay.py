@@ -439,7 +439,7 @@ def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_em
         home.run()
         numbers = delivered(home)
     home.land("orders/4.jsonl", orders(20, 4))
-    gave_way = "took the place of all before it while the replay was under way"
+    gave_way = "replaced all before it while the replay was under way"
     with once_at(Step.POINTER_DRAFTED, home.run), pytest.raises(NeedsPerson, match=gave_way):
         again(home, Selection(deliveries=((numbers[-1], numbers[-1]),)))
     replaced_by(home, 20, 21, 22, 23)
@@ -459,7 +459,7 @@ def test_the_command_says_its_plan_first_and_can_stop_there(home: Home) -> None:
     done = home.sluice("replay", "orders", "--batches", "1..2", "--why", "the vendor's file was bad")
     assert done.returncode == 0, done.stderr
     assert "14 rows of PostgreSQL" in done.stderr
-    assert re.search(r"took the place of \d+\.\.\d+: 14 rows delivered \(before: 14\)", done.stdout)
+    assert re.search(r"replaced \d+\.\.\d+: 14 rows delivered \(before: 14\)", done.stdout)
     home.assert_holds(landed)
     kept = home.ask("SELECT why, plan ->> 'rows', outcome FROM sluice.run WHERE kind = 'replay'")
     assert kept == [("the vendor's file was bad", "14", "done")]

@@ -121,7 +121,7 @@ def test_a_batch_of_a_replace_sink_is_the_whole_table(home: Home) -> None:
     assert_replaced_by(last)
     declare(home, "prices", ORDER, schema=schema, sink="Append()", suite='suite="orders",')
     land(home, "prices/9.jsonl", [json.loads(order.json) for order in orders(900, 1)])
-    with pytest.raises(TableRefused, match="what its batches had replaced would come back"):
+    with pytest.raises(TableRefused, match="rows that its batches had replaced would come back"):
         home.run("prices")
 
 

@@ -245,7 +245,7 @@ def test_a_figure_of_the_same_type_that_is_computed_in_another_way_is_no_state_t
 def test_a_part_of_the_rows_does_not_replace_the_table(home: Home, mode: str) -> None:
     declare(home, sink="Replace()", output_mode=mode)
     land_all(home, taps.taps(1, 20, seed=3))
-    with pytest.raises(SetupError, match=f"puts out in {mode} mode, which is a part of its rows"):
+    with pytest.raises(SetupError, match=f"outputs in {mode} mode, so each batch has a part of its rows"):
         home.run(NAME)
     assert home.ask("SELECT count(*) FROM sluice.delivery") == [(0,)]
 

@@ -127,7 +127,7 @@ def test_a_state_of_another_schema_is_told_and_made_anew(home: Home) -> None:
     land_all(home, files[6:], first=6)
     with pytest.raises(StateChanged, match=r"Existing value_schema=.*seconds.* and new .*taps.*") as stop:
         home.run(NAME)
-    assert "put the transform back" in stop.value.remedy
+    assert "restore the old transform" in stop.value.remedy
     assert "`sluice recover taps`" in stop.value.remedy
     home.recover(NAME)
     home.run(NAME)

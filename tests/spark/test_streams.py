@@ -137,10 +137,10 @@ ANOTHER = """df.sparkSession.readStream.format("rate").load().selectExpr(
     ("made", "told"),
     [
         (f"{OWNED}.unionByName({BOTH})", r"in another order than declared: owners/\*.csv, taps/\*.jsonl"),
-        (BOTH, r"makes nothing of owners/\*.csv"),
+        (BOTH, r"does not use owners/\*.csv"),
         (f"{BOTH}.unionByName({OWNED}).unionByName({BOTH})", "more often than another"),
-        ('df.sparkSession.sql("SELECT 1 AS who")', "made of none of its streams"),
-        (f"{BOTH}.unionByName({OWNED}).unionByName({ANOTHER})", "a stream that is none of its sources"),
+        ('df.sparkSession.sql("SELECT 1 AS who")', "uses none of its streams"),
+        (f"{BOTH}.unionByName({OWNED}).unionByName({ANOTHER})", "a stream that is not among its sources"),
     ],
     ids=["order", "unread", "twice", "static", "another"],
 )

@@ -107,7 +107,7 @@ def test_a_file_that_is_there_is_left_alone_unless_forced(home: Home) -> None:
     file.write_text("mine")
     refused = home.sluice("suggest", "orders", "--output", str(file))
     assert (refused.returncode, file.read_text()) == (2, "mine")
-    assert "exists, and was left as it is" in refused.stderr
+    assert "exists already; it was not changed" in refused.stderr
     drafted = Suggestion(suite={"name": "orders", "expectations": []}, batches=1, rows=1)
     with pytest.raises(SetupError, match="exists"):
         write(drafted, file, force=False)

@@ -109,7 +109,7 @@ def test_a_file_from_anywhere_is_read_by_the_source_of_its_format(home: Home) ->
     other = home.root / "sample.jsonl"
     other.write_bytes((home.landing / "orders/a.jsonl").read_bytes())
     assert tried(home, str(other)).delivered == 3
-    with pytest.raises(SetupError, match="none of its patterns means it"):
+    with pytest.raises(SetupError, match="matches none of its patterns"):
         tried(home, str(home.write("notes.txt", "no record")))
     with pytest.raises(SetupError, match=r"No such file: .*gone\.jsonl"):
         tried(home, str(home.root / "gone.jsonl"))

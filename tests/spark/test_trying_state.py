@@ -108,7 +108,7 @@ def test_a_file_from_anywhere_is_tried_whatever_its_name(home: Home) -> None:
 def test_a_file_that_ends_early_is_told(home: Home) -> None:
     taps.declare(home)
     home.write(f"{taps.NAME}/000.jsonl.gz", b"\x1f\x8b\x08\x00")
-    with pytest.raises(SetupError, match=r"read to its end: .*000\.jsonl\.gz"):
+    with pytest.raises(SetupError, match=r"read to their end: .*000\.jsonl\.gz"):
         try_out(
             home.place,
             home.pipeline(taps.NAME),

@@ -37,7 +37,7 @@ def test_brokers_that_take_no_connection_are_told_and_are_wrong_where_none_does(
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # and does not listen
         open_, away = (f"127.0.0.1:{one.getsockname()[1]}" for one in (server, closed))
-        assert kafka(open_) == f"{open_} takes connections"
-        assert kafka(f"{away},{open_}").startswith(f"{open_} takes connections; {away} does not: ")
-        with pytest.raises(ServiceAway, match=rf"no broker takes connections; {away} does not: .*refused"):
+        assert kafka(open_) == f"{open_} accepts connections"
+        assert kafka(f"{away},{open_}").startswith(f"{open_} accepts connections; {away} does not: ")
+        with pytest.raises(ServiceAway, match=rf"no broker accepts connections; {away} does not: .*refused"):
             kafka(away)

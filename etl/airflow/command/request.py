@@ -2,7 +2,7 @@
 
 - *Trigger* with deliveries or an interval named in the form replays these; with held rows, it releases these.
 - *Backfill* replays the deliveries with a row in its interval, delivered or held; it may bring a form of its own.
-- *Clear* of a run whose form names something does that again: what took the place of those deliveries is replayed,
+- *Clear* of a run whose form names something does that again: what replaced those deliveries is replayed,
   and of held rows those that are not released yet are. *Clear* of any other run that had succeeded replays exactly
   what that run delivered; of one that had not, it goes on from where the stream is.
 
@@ -78,7 +78,7 @@ def run_requested(
             summary = run_stream(workspace, pipeline, progress=progress, began=became, stay=stay)
         elif (before := tries.replayed_before(dsn, asked)) is not None:
             say(
-                f"an earlier try of this run has replayed {chosen.words()}: nothing is left to do but to tell of it"
+                f"an earlier try of this run has replayed {chosen.words()}: nothing is left to do but to report it"
             )
             summary = Summary(pipeline=pipeline.name, stream=before, run=before)
         else:
@@ -219,12 +219,12 @@ def meant(workspace: Workspace, pipeline: Pipeline, asked: TaskTry) -> Selection
         return Selection(runs=runs)
     if asked.says_how_to_replay:
         raise SetupError(
-            "The form says how to replay, and names nothing that is to be replayed",
+            "The form says how to replay, but names nothing to replay",
             remedy=f'trigger {_dag(pipeline)} with "{DELIVERIES}" filled in; the Data quality pages list them',
         )
     if asked.beside:
         raise SetupError(
-            f"The form of {asked.dag_id} asks for nothing, and what has landed since is for the DAG {pipeline.name}",
+            f"The form of {asked.dag_id} asks for nothing, and what has landed since is left to the DAG {pipeline.name}",
             remedy=f'trigger it with "{DELIVERIES}" filled in, with "{START}" and "{END}", or with "{RELEASE}"; the'
             " Data quality pages list deliveries and held rows",
         )

@@ -50,7 +50,7 @@ def _await_dag(api: Api, name: str) -> None:
             wrong = "".join(f"\n  - {file}: {text}" for file, text in api.import_errors().items())
             raise ServiceAway(
                 f"Airflow has no DAG {name!r} after {KNOWN_WITHIN} s{wrong}",
-                remedy="see that the pipeline is declared (`sluice doctor`), then again",
+                remedy="check that the pipeline is declared (`sluice doctor`), then run the same command again",
             )
         time.sleep(0.5)
 

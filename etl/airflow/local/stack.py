@@ -155,7 +155,7 @@ def _check(settings: Settings) -> None:
     _check_ours(settings)
     if not settings.embedded_postgres and not _own_database():
         raise SetupError(
-            "SLUICE_POSTGRES is a server of your own, on which no database for Airflow is made unasked",
+            "SLUICE_POSTGRES is a server of your own, and Sluice creates no database for Airflow on it",
             remedy=f"create one, and name it in {URL_VARIABLE} (postgresql+psycopg2://…)",
         )
 
@@ -193,7 +193,7 @@ def _found(settings: Settings, folder: Path, port: int) -> Airflow:
     if settings.airflow_port not in (0, port):
         raise SetupError(
             f"Airflow runs on port {port}, the settings want {settings.airflow_port}",
-            remedy="sluice down, then the same command again",
+            remedy="`sluice down`, then run the same command again",
         )
     airflow = _airflow(settings, folder, port, found=True)
     _wait_until_healthy(airflow, datetime.min.replace(tzinfo=UTC))
@@ -266,7 +266,7 @@ def _wait_until_healthy(airflow: Airflow, since: datetime) -> None:
         if time.monotonic() > deadline:
             raise ServiceAway(
                 f"Airflow's {', '.join(late)} did not become healthy within {HEALTHY_WITHIN} s",
-                remedy=f"look into {airflow.folder / 'logs'}, then sluice down and the same command again",
+                remedy=f"look into {airflow.folder / 'logs'}, then `sluice down`, and run the same command again",
             )
         time.sleep(0.25)
 

@@ -56,7 +56,7 @@ def require_shown(rows: Rows, digest: str, pipeline: str) -> None:
     """Raise NeedsPerson unless these are the very rows that were shown."""
     if not rows.ids or rows.more or rows.digest != digest:
         raise NeedsPerson(
-            "The held rows are no longer those that were shown: somebody was quicker. Nothing was changed",
+            "The held rows are no longer those that were shown: somebody else has changed them since. Nothing was changed",
             remedy=f"sluice quarantine list {pipeline}",
         )
 

@@ -197,7 +197,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
 
 
 def _keep_table(cursor: Cursor, pipeline: Pipeline) -> None:
-    """Let nobody write the table anew, as a wider column does: a snapshot from before would find it empty.
+    """Keep others from rewriting the table, as a wider column does: an older snapshot would find it empty.
 
     Locking takes no snapshot, looking whether the table is there would.
     """
@@ -235,7 +235,7 @@ def _whole(pipeline: Pipeline) -> Iterator[None]:
     except FileNotFoundError as error:
         raise NeedsPerson(
             f"The lake's tables of pipeline {pipeline.name} can't be read: an object is gone: {error}",
-            remedy="bring the object back from a backup or an older version of the bucket;"
+            remedy="restore the object from a backup or an older version in the bucket;"
             " sluice.delivery has the metadata location of every delivery",
         ) from error
 

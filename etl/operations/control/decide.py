@@ -33,7 +33,7 @@ def record_decision(
     if not pipeline.replayable:
         raise SetupError(
             f"Pipeline {pipeline.name} reads {pipeline.reads}: no run can have a stopped batch of it again",
-            remedy=f"mend the suite, then `{run_command(pipeline)}`, which begins anew",
+            remedy=f"fix the suite, then `{run_command(pipeline)}`, which begins a new stream",
         )
     migrate(workspace.services.postgres)
     with transaction(workspace.services.postgres) as cursor:

@@ -143,10 +143,10 @@ def kafka(brokers: str) -> str:
     told = [f"{one} does not: {why}" for one, why in silent.items()]
     if not answer:
         raise ServiceAway(
-            f"no broker takes connections; {'; '.join(told)}",
-            remedy="see that it runs, and that SLUICE_KAFKA is right",
+            f"no broker accepts connections; {'; '.join(told)}",
+            remedy="check that it is running, and that SLUICE_KAFKA is right",
         )
-    return "; ".join([f"{', '.join(answer)} {'take' if len(answer) > 1 else 'takes'} connections", *told])
+    return "; ".join([f"{', '.join(answer)} {'accept' if len(answer) > 1 else 'accepts'} connections", *told])
 
 
 def _silent(broker: str) -> str | None:

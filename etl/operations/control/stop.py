@@ -44,7 +44,7 @@ def stop(
     while (outcome := _outcome(dsn, found["run_id"], found["holder"])) is None:
         if time.monotonic() > deadline:
             raise Busy(
-                f"The run of {pipeline} on {found['holder']} is asked to stop and was still in its batch after"
+                f"The run of {pipeline} on {found['holder']} was asked to stop and is still in its batch after"
                 f" {timeout.total_seconds():g} s",
                 remedy=f"it ends after that batch; `sluice stop {pipeline}` waits again",
             )

@@ -288,7 +288,7 @@ def _needed(table: LakeTable, pointers: Sequence[str], current: str | None) -> s
     except FileNotFoundError as error:
         raise NeedsPerson(
             f"The current metadata of Iceberg table {table.namespace}.{table.name} is not whole: {error}",
-            remedy="nothing was swept; bring the object back from a backup or another version of it",
+            remedy="nothing was swept; restore the object from a backup or from another version of it",
         ) from error
 
 
@@ -323,7 +323,7 @@ def _delete(client: S3Client, doomed: Sequence[Removed]) -> None:
             first = f"{refused[0].get('Key')}: {refused[0].get('Message')}"
             raise ServiceAway(
                 f"S3 did not remove {len(refused)} objects, such as {first}",
-                remedy="see what the credentials may do there; sweep again, which goes on from here",
+                remedy="check what the credentials may do there, then sweep again, which goes on from here",
             )
 
 

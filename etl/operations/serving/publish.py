@@ -98,7 +98,7 @@ def _not_waited_for(name: Name) -> Iterator[None]:
         raise Busy(
             f"View {name} was read, or another name given, in a transaction that goes on for longer than lock_timeout"
             f" ({TIMEOUTS['lock_timeout']}). Nothing was changed",
-            remedy="see who it is, in pg_locks and pg_stat_activity; then the same command again",
+            remedy="find that transaction in pg_locks and pg_stat_activity; then run the same command again",
         ) from error
 
 
@@ -112,7 +112,7 @@ def _refuse_taken(cursor: Cursor, name: Name) -> None:
     STATEMENTS.execute(cursor, "taken", catalog=CATALOG, schema=name.schema, name=name.name)
     if taken := [what for (what,) in cursor.fetchall()]:
         raise SetupError(
-            f"{name} is {' and '.join(taken)} already, and was not published by Sluice",
+            f"{name} is {' and '.join(taken)} already, and Sluice did not publish it",
             remedy="publish under another name, or drop what has this one",
         )
 
@@ -128,5 +128,6 @@ def _require_all_read(cursor: Cursor, pipeline: str, before: str, name: Name) ->
         raise SetupError(
             f"{pipeline} has not read {unread:,} of the {all_of_them:,} files and partitions that {before} has delivered,"
             f" such as {example}; readers of {name} would miss them",
-            remedy=f"`sluice run {pipeline}` first; what is there no longer, or is to be left out, with --incomplete",
+            remedy=f"`sluice run {pipeline}` first; if some of them no longer exist, or are to be left out,"
+            " add --incomplete",
         )

@@ -127,7 +127,7 @@ def delivered(
             raise LedgerBehind(
                 f"Commit {max(after, to or 0)} of {pipeline.name} was read, and its newest in the ledger is {newest}:"
                 " PostgreSQL went back in time",
-                remedy="make what was made of this pipeline anew, from `after=0` on",
+                remedy="rebuild what you made of this pipeline, from `after=0` on",
             )
         to = newest if to is None else to
         STATEMENTS.execute(cursor, "delivered_between", pipeline=pipeline.name, after=after, to=to)

@@ -104,7 +104,9 @@ def write(suggestion: Suggestion, file: Path, *, force: bool) -> None:
 
 
 def exists(file: Path) -> SetupError:
-    return SetupError(f"{file} exists, and was left as it is", remedy="name another --output, or add --force")
+    return SetupError(
+        f"{file} exists already; it was not changed", remedy="name another --output, or add --force"
+    )
 
 
 def _delivered(spark: SparkSession, batches: Sequence[StoredBatch], frame: DataFrame) -> DataFrame:

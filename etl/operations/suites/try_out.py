@@ -226,7 +226,7 @@ def _telling_of_files(source: FileSource, uris: Sequence[str]) -> Iterator[None]
     if misfits := source.misfits(uris):
         some = "; ".join(f"{uri}: {why}" for uri, why in misfits.items())
         raise SetupError(
-            f"Not every file has the types that are declared: {some}",
+            f"Some files do not have the declared types: {some}",
             remedy='declare these; a run would stop, or hold such a file as malformed where unreadable="hold" is declared',
         )
     try:
@@ -234,8 +234,9 @@ def _telling_of_files(source: FileSource, uris: Sequence[str]) -> Iterator[None]
     except Exception as error:
         some = "; ".join(f"{uri}: {why}" for uri, why in source.to_blame(error, uris).items())
         raise SetupError(
-            f"Not every file can be read to its end: {some}",
-            remedy="mend it; a run would stop, or deliver what can be read of it and hold the rest as malformed where"
+            f"Some files can't be read to their end: {some}",
+            remedy="replace it with a whole file; a run would stop, or deliver what can be read of it and"
+            " hold the rest as malformed where"
             ' unreadable="hold" is declared',
         ) from error
 

@@ -89,8 +89,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
             return None
         return FilesUnread(
             f"{pluralize(len(lost), 'file')} below {landing} had landed before this run of {name} began, and Spark has"
-            f" passed over {'it' if len(lost) == 1 else 'them'}: {first_few(lost)}",
-            remedy=f"land each anew under another name, in UTF-8 and without control characters, then `sluice run {name}`",
+            f" skipped {'it' if len(lost) == 1 else 'them'}: {first_few(lost)}",
+            remedy=f"land each again under another name, in UTF-8 and without control characters, then `sluice run {name}`",
         )
 
     def _passed_over(self, stream_id: str, awaited: AbstractSet[str]) -> list[str]:
@@ -111,9 +111,9 @@ class FileStream(ContinuedStream[FileCheckpoint]):
             return None
         if {behind[path] for path in lost} <= {*live.values()}:
             return CheckpointDamaged(
-                f"The landing is now {self.landing}, and {len(lost)} files were delivered from elsewhere:"
+                f"The landing is now {self.landing}, and {len(lost)} files were delivered from another place:"
                 f" {first_few(lost)}",
-                remedy=f"set SLUICE_LANDING back; or, where they were moved there too, `sluice recover {known.pipeline}`",
+                remedy=f"restore the old SLUICE_LANDING; or, if the files were moved to the new one, `sluice recover {known.pipeline}`",
             )
         return CheckpointDamaged(
             f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(lost)} files as read that no delivery has:"
@@ -197,9 +197,9 @@ def _refuse_changed(pipeline: Pipeline, landing: str, batches: Iterable[Recorded
     changes += [f"{one.uri} is of no source any more" for one in recorded if one.uri not in read]
     if changes:
         raise InputsChanged(
-            f"The state of {pipeline.name} can't be made anew: of the {len(recorded):,} files that it was made of,"
+            f"The state of {pipeline.name} can't be rebuilt: of the {len(recorded):,} files that it was computed from,"
             f" {len(changes):,} are not as they were: {'; '.join(changes[:SHOWN])}",
-            remedy=f"put them back as they were, then `sluice recover {pipeline.name}` again",
+            remedy=f"restore the old files, then `sluice recover {pipeline.name}` again",
         )
 
 

@@ -56,7 +56,7 @@ class TopicStream(ContinuedStream[TopicCheckpoint]):
         if not wrong:
             return None
         return CheckpointDamaged(
-            f"Checkpoint {checkpoint.uri} of {known.pipeline} is elsewhere than what was delivered: {first_few(wrong)}",
+            f"Checkpoint {checkpoint.uri} of {known.pipeline} does not agree with what was delivered: {first_few(wrong)}",
             remedy=f"`sluice recover {known.pipeline}`",
         )
 
@@ -135,7 +135,7 @@ class TopicRecovery(Recovery):
                 where_to_begin(cursor, checkpoints, source, now, accepted, before)
         declared = [one for past in batches.values() for one in _plannable(source, past)]
         stream_id = run_again(dsn, checkpoints, pipeline, frame, state, declared, self.request.told)
-        now = source.now()  # a topic that was made anew meanwhile may have been read under its old offsets
+        now = source.now()  # a topic that was recreated meanwhile may have been read under its old offsets
         _refuse_gone(source, now, batches.values())
         checkpoint = checkpoints.of(stream_id)
         with transaction(dsn) as cursor:
@@ -158,12 +158,14 @@ def _plannable(source: KafkaSource, past: RecordedBatch) -> list[RecordedBatch]:
 def _refuse_gone(source: KafkaSource, now: Mapping[str, Topic], batches: Iterable[RecordedBatch]) -> None:
     name, read = source.pipeline.name, list(chain.from_iterable(past.ranges for past in batches))
     _, lacking = still_there(now, read)
-    lacking += [f"{one} is compacted, and what compaction took is not told" for one in source.compacted()]
+    lacking += [
+        f"{one} is compacted, and Kafka does not say what compaction removed" for one in source.compacted()
+    ]
     if lacking:
         raise InputsChanged(
-            f"The state of {name} can't be made anew: it was made of {len(read):,} ranges of offsets, and not all of that"
-            f" is there: {'; '.join(lacking[:SHOWN])}",
+            f"The state of {name} can't be rebuilt: it was computed from {len(read):,} ranges of offsets, and some of that"
+            f" is gone: {'; '.join(lacking[:SHOWN])}",
             remedy="if the checkpoint was lost, restore it from a backup; if the transform or the declared topics"
-            " changed, put them back as they were; or declare a new pipeline, which reads its topics from their first"
+            " changed, restore the old ones; or declare a new pipeline, which reads its topics from their first"
             " record",
         )

@@ -1,1 +1,1 @@
-"""Lost checkpoints, lost deliveries and lost state, made anew."""
+"""Recovery of lost checkpoints, lost deliveries and lost state."""

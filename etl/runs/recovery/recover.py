@@ -55,8 +55,8 @@ def recover(
 ) -> Recovered:
     """Make the pipeline ready to run again, or raise having changed nothing that a rerun can't repeat.
 
-    `told` hears of each batch that runs again, where a state has to be made anew; only then, and for a pipeline of
-    topics, Spark is started. What Kafka has no longer is left out only when that is `accepted`.
+    `told` hears of each batch that runs again, where a state has to be rebuilt; only then, and for a pipeline of
+    topics, Spark is started. Records that Kafka no longer has are skipped only when that is `accepted`.
     """
     dsn, stream = workspace.services.postgres, stream_of(workspace, pipeline)
     lease = claim(dsn, pipeline)

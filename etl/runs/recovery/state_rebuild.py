@@ -1,4 +1,4 @@
-"""The state of a transform made anew, when its checkpoint is lost or is of another transform.
+"""Rebuilds the state of a transform when its checkpoint is lost or belongs to another transform.
 
 Every batch that is in force runs once more, in the order of the commits and with exactly its own files, or its own
 offsets, on a new checkpoint. Nothing of it is delivered: what it leaves in the checkpoint is what the next batch goes
@@ -140,13 +140,13 @@ def make_current(
 
     Raises Fenced, with nothing changed, if another run came between.
 
-    Making the state anew took a while: the lease has to be ours still, and these batches those in force.
+    Rebuilding the state took a while: the lease has to be ours still, and these batches those in force.
     """
     pipelines.lock(cursor, lease.pipeline)
     now = [number for number, *_ in deliveries.batches_in_force(cursor, lease.pipeline)]
     if not (leases.heartbeat(cursor, lease) and list(batches) == now):
         raise Fenced(
-            f"Another run delivered into {lease.pipeline} while its state was made anew; nothing was changed",
+            f"Another run delivered into {lease.pipeline} while its state was rebuilt; nothing was changed",
             remedy=f"`sluice recover {lease.pipeline}` again",
         )
     streams.register_stream(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from etl.runs.opened import OpenedPipeline
     from etl.runs.workspace import Workspace
 
-GIVEN_UP = "what it has told of is released, and all else is held as before"  # by a signal, before a commit
+GIVEN_UP = "what it has reported is released, and all else is held as before"  # by a signal, before a commit
 Corrections = Mapping[int, Mapping[str, Any]]  # quarantine id -> column -> value as in JSON
 
 
@@ -121,7 +121,7 @@ def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Correction
     lost = [one for one in held if one.row is None and one.quarantine_id not in corrections]
     if lost:
         raise SetupError(
-            f"{len(lost)} of these never became rows, for their records are malformed or came late; such as"
+            f"{len(lost)} of these never became rows, because their records are malformed or came late; such as"
             f" {lost[0].quarantine_id}: {(lost[0].raw or '')[:200]!r}",
             remedy=f"give their columns in a file of corrections: `sluice quarantine export {name}`, then"
             " release with --corrections FILE",
@@ -267,7 +267,7 @@ class ReleaseBatch:
             reasons = ", ".join(f"{reason} ({count})" for reason, count in staged.reasons.most_common())
             raise ContractBroken(
                 f"All of these rows of delivery {self.origin} would be held again: {reasons}",
-                remedy="correct them (--corrections FILE), or mend the suite, then release these again",
+                remedy="correct them (--corrections FILE), or fix the suite, then release them again",
             )
         return staged
 

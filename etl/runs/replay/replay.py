@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sluice")
 
-GIVEN_UP = "nothing was changed; the same command does it anew"  # by a signal, before the commit
+GIVEN_UP = "nothing was changed; the same command starts again"  # by a signal, before the commit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def replay(
     unless the pipeline has delivered nothing. `began` is told its id.
     """
     if accept_unreadable and not (why or "").strip():
-        raise SetupError("To replay without what can't be read needs its reason", remedy='add --why "…"')
+        raise SetupError("--accept-unreadable needs a reason", remedy='add --why "…"')
     if planned.newest is None and not planned.history:
         return Replayed(plan=planned, receipt=None)
     dsn = workspace.services.postgres
@@ -143,7 +143,7 @@ def refuse(
     mode_of(pipeline.sink).refuse_replay(name, planned.numbers, newest=planned.newest)
     if planned.changed and not accept_changed:
         some = "; ".join(planned.changed[:SHOWN])
-        back = "leave these deliveries as they are" if planned.ranges else "put them back as they were"
+        back = "leave these deliveries as they are" if planned.ranges else "restore the old ones"
         raise InputsChanged(
             f"{name}, not replayed: {len(planned.changed)} of the inputs are not as they were delivered: {some}",
             remedy=f"{back}, or {remedies.changed}",

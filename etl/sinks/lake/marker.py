@@ -64,7 +64,7 @@ def read(table: LakeTable) -> Newest | None:
     except (ValueError, TypeError) as error:
         raise NeedsPerson(
             f"{uri} is not as it was written: {text[:100]!r}",
-            remedy="bring it back from another version of it, or remove it; then the same command again",
+            remedy="restore it from another version of it, or remove it; then run the same command again",
         ) from error
 
 
@@ -131,7 +131,7 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
     if now is None:
         return LedgerBehind(
             f"Delivery {told.delivery_id} of {pipeline.name} was committed, says {marker_of(table)}, and the ledger does"
-            " not have it: PostgreSQL went back in time, or it is another one",
+            " not have it: PostgreSQL went back in time, or SLUICE_POSTGRES names another one",
             remedy=f"`sluice recover {pipeline.name}`, which puts back what the lake still has; or put the right"
             " SLUICE_POSTGRES in place",
         )

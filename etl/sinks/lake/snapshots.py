@@ -107,7 +107,7 @@ class Overwrite(_OverwriteFiles):
         return [left for manifest in self._base for left in self._left_of(manifest)]
 
     def _left_of(self, manifest: ManifestFile) -> list[ManifestFile]:
-        """Return the manifest without the entries that leave: as it is, written anew, or none."""
+        """Return the manifest without the entries that leave: as it is, rewritten, or none."""
         if manifest not in self._touched:
             return [manifest]
         left = [one for one in self._touched[manifest] if one.data_file not in self._deleted_data_files]

@@ -298,10 +298,10 @@ class LakeTable:
         if uris is not None and found != len(uris) and not as_found:
             raise NeedsPerson(
                 f"{len(uris) - found} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
-                f" {self.namespace}.{self.name}: another replay was quicker, or the table is not as the ledger says."
+                f" {self.namespace}.{self.name}: another replay committed first, or the table is not as the ledger says."
                 " Nothing was changed",
-                remedy="the same command again; if it stays, `sluice audit` shows where ledger and table differ, and"
-                " --accept-changed takes out what is there",
+                remedy="run the same command again; if the error comes again, `sluice audit` shows where"
+                " ledger and table differ, and --accept-changed removes what is there",
             )
         return snapshot
 

@@ -144,8 +144,8 @@ class Warehouse:
             raise TableRefused(
                 f"Table {self.target.as_string(cursor)} can't have a unique index of the keys"
                 f" {', '.join(self.keys)} of pipeline {self.pipeline}: {in_short(error)}",
-                remedy="take rows of the same key, or of too long a one, out of the table; make the columns that it is"
-                " partitioned by keys of the sink; or name another table in the sink",
+                remedy="remove rows with the same key, or with a key that is too long, from the table; make"
+                " the columns that it is partitioned by keys of the sink; or name another table in the sink",
             ) from error
 
     def _lacks_index(self, cursor: Cursor, name: str) -> bool:
@@ -190,7 +190,7 @@ class Warehouse:
         if different.others:
             raise TableRefused(
                 f"Table {name} no longer fits pipeline {self.pipeline}: " + "; ".join(different.others),
-                remedy="see who changed it while this batch was written; then run again",
+                remedy="find out who changed it while this batch was written; then run again",
             )
         if not (different.added or different.widened):
             return
@@ -212,7 +212,7 @@ class Warehouse:
         except psycopg2.errors.FeatureNotSupported as error:  # a view or a rule reads the column
             raise TableRefused(
                 f"Column {column} of {self.target.as_string(cursor)} can't become {kind.string}: {in_short(error)}",
-                remedy="drop what depends on it, run again, and make it anew",
+                remedy="drop what depends on it, run again, and create it again",
             ) from error
 
     def _obstacles(self, cursor: Cursor, name: str) -> list[str]:

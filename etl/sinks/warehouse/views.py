@@ -1,6 +1,6 @@
 """The views under which readers see a pipeline's rows in PostgreSQL.
 
-A view is made anew within its caller's transaction, with what people had given it: its options, owner, comments and
+A view is created again within its caller's transaction, with what people had given it: its options, owner, comments and
 grants. All are locked before their table is, as readers lock them, so neither waits for the other for ever.
 """
 
@@ -55,7 +55,7 @@ class Name:
 def made_anew(cursor: Cursor, pipeline: str, target: sql.Identifier, *, dropped: bool) -> Iterator[None]:
     """Make the pipeline's views follow what is done to its table within; `dropped`: drop them meanwhile.
 
-    Raises TableRefused, with the way out, where one of them can't be made anew.
+    Raises TableRefused, with the way out, where one of them can't be created again.
     """
     names = [
         Name(schema=schema, name=name)
@@ -112,7 +112,7 @@ def drop_view(cursor: Cursor, name: Name) -> list[Given]:
     except psycopg2.errors.DependentObjectsStillExist as error:
         raise TableRefused(
             f"View {name} can't be given other columns: {(error.diag.message_detail or str(error)).strip()}",
-            remedy="drop what depends on it, the same command again, and make it anew",
+            remedy="drop what depends on it, run the same command again, and create it again",
         ) from error
     return given
 

@@ -106,7 +106,7 @@ class Cluster:
     def _id(self, name: str, told: Any) -> str:
         """Return the id that tells who a topic is. Raises SetupError when the brokers give none.
 
-        Brokers without ids say zero of each, and a topic that is made anew would be taken for the old.
+        Brokers without ids say zero of each, and a recreated topic would be taken for the old one.
         """
         if told.topicId().equals(self._kafka("common.Uuid").ZERO_UUID):
             raise SetupError(
@@ -153,7 +153,7 @@ class Cluster:
                 ) from error
             raise ServiceAway(
                 f"Kafka ({self.servers}) gave no answer about {what}: {_short(_cause(error))}",
-                remedy="see that it runs and that SLUICE_KAFKA is right, then run again",
+                remedy="check that it is running and that SLUICE_KAFKA is right, then run again",
             ) from error
 
     def _client(self, settings: Mapping[str, str]) -> Any:
@@ -218,7 +218,7 @@ def _properties(settings: Settings, spark: SparkSession) -> dict[str, str]:
     if refused := sorted(name for name in found if not (name.startswith(_PREFIXES) or name in _NAMES)):
         raise SetupError(
             f"{settings.kafka_properties} sets {', '.join(refused)}, which is not about how to reach the brokers",
-            remedy="leave it out: servers are named in SLUICE_KAFKA, and what is read is told by the ledger",
+            remedy="leave it out: SLUICE_KAFKA names the servers, and the ledger decides what is read",
         )
     return found
 
@@ -295,7 +295,7 @@ def still_there(now: Mapping[str, Topic], read: Sequence[Range]) -> tuple[list[R
             lacking.append(f"{one.uri} is of a topic that is no longer declared")
             continue
         if topic.topic_id != one.topic_id:
-            lacking.append(f"{one.uri} is gone: its topic was deleted and made anew")
+            lacking.append(f"{one.uri} is gone: its topic was deleted and recreated")
             continue
         start = min(max(one.start, topic.earliest[one.partition]), one.end)
         end = max(min(one.end, topic.latest[one.partition]), start)

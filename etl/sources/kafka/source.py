@@ -96,7 +96,7 @@ class KafkaSource(Source):
     ) -> None:
         """Raise OffsetsGone where Kafka no longer has what comes next, or where it went back in time.
 
-        Raises OffsetsGone for a topic that was made anew, too, and CheckpointDamaged where Spark would stop. The pipeline is
+        Raises OffsetsGone for a recreated topic, too, and CheckpointDamaged where Spark would stop. The pipeline is
         where `known` says.
         """
         known = self.known(checkpoint, batch_id, reached, noted)
@@ -111,7 +111,7 @@ class KafkaSource(Source):
             )
             raise OffsetsGone(
                 f"Kafka went back in time under {name}: {some}",
-                remedy="see what the brokers lost. A topic that lost records has to be made anew; then"
+                remedy="find out what the brokers lost. A topic that lost records has to be recreated; then"
                 f' `sluice recover {name} --accept-gone --why "…"`',
             )
         if misfit := self.misfit(checkpoint, batch_id, now):
@@ -169,11 +169,11 @@ class KafkaSource(Source):
     def gone(self, found: Sequence[Gap]) -> OffsetsGone:
         name = self.pipeline.name
         remade = sorted({gap.topic for gap in found if gap.end is None})
-        why = f"; {', '.join(remade)} was deleted and made anew" if remade else ""
+        why = f"; {', '.join(remade)} was deleted and recreated" if remade else ""
         some = "; ".join(map(str, found[:10])) + ("; …" if len(found) > 10 else "")
         return OffsetsGone(
-            f"Kafka has no longer all that comes next for {name}{why}. Gone before it was read: {some}",
-            remedy=f'to go on without it, on record: `sluice recover {name} --accept-gone --why "…"`',
+            f"Kafka no longer has all records that come next for {name}{why}. Gone before they were read: {some}",
+            remedy=f'to go on without them, on record: `sluice recover {name} --accept-gone --why "…"`',
         )
 
     def require_same_topics(self, ranges: Sequence[Range]) -> None:
@@ -187,7 +187,7 @@ class KafkaSource(Source):
         if remade := [topic for topic in before if before[topic] != now[topic]]:
             name = self.pipeline.name
             raise OffsetsGone(
-                f"{', '.join(remade)} was deleted and made anew while {name} read it; the batch under way was not"
+                f"{', '.join(remade)} was deleted and recreated while {name} read it; the batch under way was not"
                 " delivered",
                 remedy=f"`sluice run {name}`, which says what is gone",
             )

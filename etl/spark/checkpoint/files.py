@@ -52,7 +52,7 @@ class FileCheckpoint(PlannableCheckpoint):
                 found += self._entries(source, start, end)
             return tuple(found)
         except Torn as torn:
-            seen = f"the inputs of batch {batch_id} can't be told: {torn}"
+            seen = f"the inputs of batch {batch_id} can't be read: {torn}"
             raise damaged(self.uri, [seen]) from None
 
     def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:

@@ -38,7 +38,7 @@ class TopicCheckpoint(PlannableCheckpoint):
         try:
             starts, ends = self._starts(batch_id), self._offsets(batch_id)
         except Torn as torn:
-            seen = f"the offsets of batch {batch_id} can't be told: {torn}"
+            seen = f"the offsets of batch {batch_id} can't be read: {torn}"
             raise damaged(self.uri, [seen]) from None
         return tuple(
             Range(
