@@ -1,4 +1,4 @@
-"""Sluice: exactly-once micro-batch ETL."""
+"""Sluice: exactly-once micro-batch ETL, with its public functions `read`, `delivered`, `session` and `try_out`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Alerts through Airflow's own notifiers: a webhook, and SMTP by Airflow's connection `smtp_default`.
 
-Which of the two there are, and whom a mail goes to, is read from the settings with the DAG; the webhook's address,
-which often is a secret, only when it is called: it is in no DAG, not in Airflow's database and on no page.
+The settings, read with the DAG, say which of the two exist and whom a mail goes to. The webhook's address, which often
+is a secret, is read only when it is called: it is in no DAG, not in Airflow's database and on no page.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Airflow's REST API as far as Sluice needs it: sign in, start a DAG run, follow it, read what it said.
 
-Every answer is Airflow's own; what it refuses is one error with its words.
+Every answer is Airflow's own; a refusal is raised as one error with Airflow's words.
 """
 
 from __future__ import annotations

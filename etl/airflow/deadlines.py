@@ -1,4 +1,4 @@
-"""From when a run's deadline counts."""
+"""The moment from which a run's deadline counts."""
 
 from __future__ import annotations
 

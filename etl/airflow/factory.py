@@ -1,4 +1,5 @@
-"""Two DAGs for each declared pipeline, one for its runs and one for replays and releases, made of the declaration alone."""
+"""Builds two DAGs for each declared pipeline, one for its runs and one for replays and releases, from the declaration
+alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the Data quality pages are, and the task's link to the page of its run: light to import."""
+"""The addresses of the Data quality pages, and the task's link to the page of its run: light to import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator that runs a pipeline, and how its failures are told apart for retries."""
+"""The operator that runs a pipeline, and the rule that decides which of its failures Airflow tries again."""
 
 from __future__ import annotations
 

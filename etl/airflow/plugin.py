@@ -1,6 +1,6 @@
 """Airflow's entry point: creates each pipeline's pool before its tasks are scheduled, and shows the Data quality pages.
 
-A task whose pool is missing would stay scheduled for ever, without a word.
+A task whose pool is missing would stay scheduled for ever, without a message.
 """
 
 from __future__ import annotations

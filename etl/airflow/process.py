@@ -1,4 +1,4 @@
-"""A `sluice` command as a child process: its log line by line, its result, and its end with its parent's.
+"""Runs a `sluice` command as a child process: reads its log line by line and its result, and ends it with its parent.
 
 However this process ends, SIGKILL included, the command, its JVM and its Python workers end too: the kernel
 kills the command with its parent, the JVM ends with the pipe to the command, the workers with the JVM.

@@ -1,4 +1,4 @@
-"""An Airflow task's try, as the operator names it to the command: light to import."""
+"""Identifies one try of an Airflow task; the operator passes it to the command. Light to import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m etl.cli` is the command `sluice`."""
+"""Lets `python -m etl.cli` run the command `sluice`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sluice airflow`: the local Airflow, followed until it is asked to end; `sluice trigger`: a run through it."""
+"""`sluice airflow` runs the local Airflow until it is asked to end; `sluice trigger` runs a pipeline through it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `sluice`. Results go to standard output, what happens meanwhile to standard error."""
+"""The command `sluice`: results go to standard output, progress to standard error."""
 
 from __future__ import annotations
 

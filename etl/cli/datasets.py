@@ -1,4 +1,4 @@
-"""`sluice land`: input to try the shipped pipelines with."""
+"""`sluice land`: lands input to try the shipped pipelines with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sluice audit`, `recover` and `sweep`."""
+"""`sluice audit`, `sluice recover` and `sluice sweep`."""
 
 from __future__ import annotations
 

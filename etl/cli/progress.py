@@ -1,4 +1,4 @@
-"""What a run says while it works, and at its end: a bar on a terminal, one line a batch in a log."""
+"""Shows the progress of a run and its result: a bar on a terminal, one line per batch in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sluice replay`: says what it would replace, then replaces exactly that."""
+"""`sluice replay`: shows what it would replace, then replaces exactly that."""
 
 from __future__ import annotations
 

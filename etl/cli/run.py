@@ -1,4 +1,4 @@
-"""The command `sluice stop`."""
+"""`sluice run` and `sluice stop`: start a run, and ask one to stop."""
 
 from __future__ import annotations
 

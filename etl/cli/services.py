@@ -1,4 +1,4 @@
-"""`sluice up` and `down`: the embedded services."""
+"""`sluice up` and `sluice down`: start and stop the embedded services."""
 
 from __future__ import annotations
 

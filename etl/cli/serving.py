@@ -1,4 +1,4 @@
-"""The command `sluice publish`."""
+"""`sluice publish`, `files` and `env`: names, objects and settings for readers."""
 
 from __future__ import annotations
 

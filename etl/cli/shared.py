@@ -1,4 +1,4 @@
-"""What the commands of `sluice` share: the place they work at, and the words that they take and print."""
+"""What the commands of `sluice` share: their workspace, and the options that they take and print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `sluice status` shows people: a line a pipeline, what runs where, what went wrong, and the newest batches of one."""
+"""`sluice status`, `state`, `decide` and `doctor`: the state of pipelines, decisions, what this machine lacks."""
 
 from __future__ import annotations
 

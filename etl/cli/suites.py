@@ -1,4 +1,4 @@
-"""`sluice try`, `whatif`, `suggest`, `docs` and `columns`: suites, verdicts and columns of batches that are delivered."""
+"""`sluice try`, `whatif`, `suggest`, `docs`, `columns` and `train`: suites, metrics and models of delivered batches."""
 
 from __future__ import annotations
 

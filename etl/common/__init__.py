@@ -1,1 +1,1 @@
-"""What everything else is built on: errors, settings, database access. A closed list, which imports no other package."""
+"""What all other packages are built on: errors, settings, database access. A closed list, which imports no other package."""

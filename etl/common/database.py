@@ -1,4 +1,4 @@
-"""Connections and transactions. A driver error is translated here, once, by its SQLSTATE or constraint."""
+"""Connects to PostgreSQL and runs transactions; translates a driver's error here, once, by its SQLSTATE or constraint."""
 
 from __future__ import annotations
 

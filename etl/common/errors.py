@@ -1,5 +1,5 @@
-"""The few ways a command can fail. Each carries its exit code and finishes the story: what was seen,
-against what limit, where the evidence is, and which command comes next."""
+"""The ways in which a command can fail: each error has an exit code and says what was seen, against what limit,
+where the evidence is, and which command comes next."""
 
 from __future__ import annotations
 

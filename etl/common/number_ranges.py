@@ -1,4 +1,4 @@
-"""Numbers of deliveries as people write them, such as `4..7,9`, and how large one may be."""
+"""Parses and writes ranges of delivery numbers, such as `4..7,9`, and limits how large a number may be."""
 
 from __future__ import annotations
 

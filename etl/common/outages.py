@@ -1,6 +1,6 @@
-"""A service that is away, as the libraries that ask it tell: said as what it is, with the next step.
+"""Recognises a service that can't be reached from the errors of its client library, and raises it with the next step.
 
-Workers' errors reach the driver as text, so text is what is looked at, for errors of this process too.
+Workers' errors reach the driver as text, so this module looks at the text, for errors of this process too.
 """
 
 from __future__ import annotations

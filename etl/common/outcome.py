@@ -1,4 +1,4 @@
-"""How a run ended, in the few words that the ledger keeps: never a secret, never more than fits a screen."""
+"""The outcome of a run, in the few words that the ledger keeps: never a secret, never more than fits a screen."""
 
 from __future__ import annotations
 

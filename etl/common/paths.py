@@ -1,4 +1,4 @@
-"""Names of files and folders: a URI as Spark writes it, the place it means, and how to open that.
+"""Paths of files and folders: a URI as Spark writes it, the path it means, and how to open that.
 
 A URI is percent-encoded and has a scheme. A place is `/absolute/path` or `s3a://bucket/key`, decoded once:
 decoding it again would name another file, so the two are kept apart.

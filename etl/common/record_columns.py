@@ -1,4 +1,4 @@
-"""Names the columns that Sluice puts beside a record on its way to the sinks."""
+"""The names of the columns that Sluice adds to a record on its way to the sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One frozen, fully checked object from the environment (SLUICE_*) and sluice.toml.
+"""The settings: one frozen, fully checked object from the environment (SLUICE_*) and sluice.toml.
 
 Nothing else in Sluice reads SLUICE_* names. Every problem of both sources is reported together, unknown
 names included, and no message ever shows the value of a secret.

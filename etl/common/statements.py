@@ -1,4 +1,4 @@
-"""SQL text lives in files of named statements, each under a line `-- name: …`: one file for each module that has some."""
+"""Reads SQL from files of named statements, each under a line `-- name: …`; a module has its own in the file of its name."""
 
 from __future__ import annotations
 

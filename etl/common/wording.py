@@ -1,4 +1,4 @@
-"""Counts and lists as messages and reports say them."""
+"""Words counts and lists for messages and reports."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One batch: staged, judged, and committed into both sinks or neither; replays and releases as corrections."""
+"""Delivers one batch: stages it, judges it, commits it into both sinks or neither; replays and releases are corrections."""

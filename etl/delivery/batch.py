@@ -1,4 +1,4 @@
-"""The nouns of a delivery: the opened sinks, the run's session, a batch, what was staged, the receipt.
+"""The types of a delivery: its context with the opened sinks, a batch, its staged rows, the receipt.
 
 Free of Spark and of Great Expectations.
 """

@@ -1,4 +1,4 @@
-"""The one transaction that commits both sinks, and what is written before it: manifest and drafts.
+"""Commits a batch into both sinks in one transaction, after it has written manifest and drafts.
 
 Three outcomes are three ends: it returns (the batch is committed), it raises (it is not), or it raises
 CommitUnknown (the connection broke during COMMIT and PostgreSQL could not be asked since).

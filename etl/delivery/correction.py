@@ -1,9 +1,10 @@
-"""Deliveries beside the stream: a replay takes the place of earlier deliveries, a release lets rows out of quarantine.
+"""Corrections, which are deliveries outside the stream: a replay replaces earlier deliveries, a release lets rows out of
+quarantine.
 
-Each is one batch of a stream of its own, staged and judged like any other and committed by the same transaction,
-under the same lock of the pipeline's row. It neither takes the stream's lease nor loses anything to it: what it
-may commit hangs on its attempt, which is closed when its run was given up, and on what it replaces, which must
-still be in force in the very transaction.
+Each is one batch of a stream of its own, staged and judged like any other and committed by the same transaction, under
+the same lock of the pipeline's row. It does not take the stream's lease. Two things decide whether it may commit: its
+attempt, which is closed when its run was given up, and what it replaces, which must still be in force in that same
+transaction.
 """
 
 from __future__ import annotations

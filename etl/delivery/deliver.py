@@ -1,4 +1,4 @@
-"""The body of foreachBatch: one batch into both sinks, in one PostgreSQL transaction, or into neither.
+"""Delivers one batch (the body of foreachBatch) into both sinks, in one PostgreSQL transaction, or into neither.
 
     ledger   already delivered? then done
     stage    one job: rows to S3 and to staging tables, each counted

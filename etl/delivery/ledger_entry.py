@@ -1,4 +1,4 @@
-"""A delivery as its commit writes it into the ledger: the row, its inputs, its files, and how it was judged.
+"""Writes a delivery into the ledger in its commit: the row, its inputs, its files, and the verdict.
 
 Every function takes the cursor of the one transaction, whose caller holds the pipeline's lock.
 """

@@ -1,4 +1,4 @@
-"""Splits a task's rows into those that are delivered and those that are held, with every reason."""
+"""Splits a task's rows into delivered and held ones, and gives each held row every reason."""
 
 from __future__ import annotations
 

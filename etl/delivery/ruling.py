@@ -1,7 +1,7 @@
-"""What a decision on a stopped batch covers: the batch as it was seen when it stopped, and nothing beyond.
+"""Decides whether a person's decision still covers a stopped batch: only the batch as it was seen when it stopped.
 
-Where suite, lookups or models are others by then, or more of the batch breaks its rules, nobody has decided on what it now
-is: the decision is forgotten, and the batch is judged as if there had been none.
+Where suite, lookups or models have changed since, or more of the batch breaks its rules, nobody has decided on the
+batch as it now is: the decision is dropped, and the batch is judged as if there had been none.
 """
 
 from __future__ import annotations

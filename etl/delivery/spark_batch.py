@@ -1,4 +1,4 @@
-"""A Spark micro-batch as the delivery sees it: one job that stages it, and the suite's verdict on it."""
+"""A Spark micro-batch for the delivery: one job stages it, and the suite gives its verdict."""
 
 from __future__ import annotations
 

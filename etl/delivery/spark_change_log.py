@@ -1,4 +1,4 @@
-"""Stages rows of the change log by a Spark job: the side of an upsert's replay that runs on executors."""
+"""Stages rows of the change log by a Spark job: the part of an upsert's replay that runs on executors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on the executors: one task's rows to Parquet on S3 and to PostgreSQL's staging tables, in one pass.
+"""Writes one task's rows to Parquet on S3 and to PostgreSQL's staging tables, in one pass on an executor.
 
 Nothing that a task writes can be seen by a reader: its objects are in no Iceberg metadata, its rows in a
 staging table of the attempt, under the number of the task. The transaction merges only the rows of tasks

@@ -1,4 +1,5 @@
-"""Rows of an upsert sink that come back into force when a replay takes away the newer ones that covered them.
+"""Restores rows of an upsert sink: when a replay removes a delivery, each of its keys gets the newest row that the other
+deliveries brought.
 
 The table has one row a key, the lake every change. Once the replaced rows are gone, each of their keys has the
 newest of what the other live deliveries brought, exactly as if the replaced ones had never been; and over that
@@ -6,9 +7,9 @@ the replay's own rows are merged as any. A row of the table is at least as new a
 replay brings one that is as new as that, it wins, and the lake need not be asked; it is asked for the other keys
 alone, and not read where there are none.
 
-Which keys these are, and their changes, is staged before the lock, and under the lock found out once more. Whatever
-adds to the changes moves the Iceberg table's pointer, so a commit that came in between is noticed by the swap, and a
-key that only now needs its changes by the second look: what is missing is staged, and the transaction tried again.
+The keys that need the lake, and their changes, are staged before the lock, and computed once more under it. Whatever
+adds to the changes moves the Iceberg table's pointer, so the swap notices a commit that came in between; the second
+look notices a key that only now needs its changes. What is missing is staged, and the transaction tried again.
 """
 
 from __future__ import annotations

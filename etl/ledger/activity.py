@@ -1,4 +1,4 @@
-"""What runs where, how the last run of a pipeline ended, and what Spark told of its newest batches: as the ledger has it."""
+"""Reads from the ledger what runs where, how a pipeline's last run ended, and the progress of its newest batches."""
 
 from __future__ import annotations
 

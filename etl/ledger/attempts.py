@@ -1,4 +1,4 @@
-"""Attempts: rows that are committed before the first object of a batch is written, so that a sweep knows whose it is."""
+"""Attempts: ledger rows that are committed before a batch's first object is written, so that a sweep knows whose it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may commit, what was committed, and from which inputs. All of it is in PostgreSQL.
+"""Deliveries in the ledger: which batches were committed, by which number, from which inputs.
 
 Every function takes a cursor inside the caller's transaction, so that the caller decides what is atomic.
 """

@@ -1,4 +1,4 @@
-"""What a pipeline waits for and which command comes next: one rule for `sluice status` and the pages."""
+"""Diagnoses what a pipeline waits for and which command comes next, in one rule for `sluice status` and the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases: who may run a pipeline, for as long as its heartbeat is heard or its process lives."""
+"""Leases: a run holds its pipeline while its heartbeat arrives or its process lives."""
 
 from __future__ import annotations
 

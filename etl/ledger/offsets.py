@@ -1,6 +1,6 @@
-"""What a batch read of Kafka: ranges of offsets, each of one partition of one topic.
+"""Ranges of Kafka's offsets that a batch read, each of one partition of one topic.
 
-A topic is who its id says it is: one that is deleted and recreated has the same name and another id.
+A topic is identified by its id: one that is deleted and recreated has the same name and another id.
 """
 
 from __future__ import annotations

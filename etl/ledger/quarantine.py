@@ -1,7 +1,7 @@
-"""The quarantine as people work with it: find rows, look at one, export them, give them up.
+"""The quarantine: finds rows, shows one, exports them, discards them.
 
-Each row is held, released, discarded or superseded, and only a held one can change: it is released or discarded
-once, whoever else tries.
+Each row is held, released, discarded or superseded, and only a held one can change: it is released or discarded once,
+however many try.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stopped batches, and what a person decided on them."""
+"""Stopped batches, and the decisions of people on them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a person asks for beside runs: one folder a thing, none of which needs another."""
+"""Everything that a person asks for apart from a run: one folder each, none of which needs another."""

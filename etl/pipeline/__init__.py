@@ -1,4 +1,4 @@
-"""Declare a pipeline, and load what is declared: what users import."""
+"""What users import to declare a pipeline and to load declarations."""
 
 from __future__ import annotations
 

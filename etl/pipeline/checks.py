@@ -1,4 +1,4 @@
-"""All that can be wrong with a declaration, found without pyspark and told by field."""
+"""Checks a declaration without pyspark, and names every mistake by its field."""
 
 from __future__ import annotations
 

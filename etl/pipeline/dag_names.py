@@ -1,4 +1,4 @@
-"""Names the DAGs of a pipeline, and finds the pipeline of a DAG."""
+"""The names of a pipeline's DAGs, and the pipeline of a DAG."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The nouns a pipeline is declared with: plain values, built without pyspark.
+"""The classes that declare a pipeline: plain values, built without pyspark.
 
-Building one checks nothing. All that is wrong with a declaration is found when it is loaded, at once and by
-field, so that a person mends it in one go.
+Building one checks nothing. The loader finds every mistake of a declaration at once, by field, so that a person
+corrects it in one go.
 """
 
 from __future__ import annotations

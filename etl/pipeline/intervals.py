@@ -1,4 +1,4 @@
-"""Which interval a landed file is of, by its path: `dt={interval:%Y-%m-%d}` is a day, `{interval:%Y%m}` a month."""
+"""Finds the interval of a landed file by its path: `dt={interval:%Y-%m-%d}` is a day, `{interval:%Y%m}` a month."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline is one Python file: this module has the words it is written with, and loads it.
+"""Loads pipelines from their Python files.
 
 Loading imports no pyspark, so that Airflow can do it often. Either every declaration asked for is right, or
 one error names all that is wrong, by file and field.

@@ -1,4 +1,4 @@
-"""Which files a pattern means, in the terms of Spark's file source.
+"""Matches files with a pattern as Spark's file source does.
 
 `flights/**/*.jsonl` is a folder, read at any depth, and a glob for the file's name. Without `**` the whole
 pattern is a glob of single levels; a folder that it means is read whole, at any depth, whatever the names in it.

@@ -1,4 +1,4 @@
-"""Says what a pipeline's sources allow: whether they can be read again, and what is promised where they can't."""
+"""Says whether a pipeline's sources can be read again, and what is promised where they can't."""
 
 from __future__ import annotations
 

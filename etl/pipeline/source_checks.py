@@ -1,4 +1,4 @@
-"""All that can be wrong with what a declaration says of its sources, told by field."""
+"""Checks what a declaration says of its sources, and names every mistake by its field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names the parts of the text that tells which state a transform keeps."""
+"""The parts of the text that identifies which state a transform keeps."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A suite judges a batch in the pass that writes it, and its verdict is Great Expectations' own."""
+"""Judges a batch by its suite in the pass that writes it, with the verdict of Great Expectations."""

@@ -1,4 +1,4 @@
-"""After a job failed: each rule of the suite tried alone, to name the one that can't be evaluated."""
+"""Names the rule that can't be evaluated, after a job failed, by trying each rule of the suite alone."""
 
 from __future__ import annotations
 

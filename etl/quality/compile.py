@@ -1,4 +1,4 @@
-"""A suite becomes columns of the batch frame, once per run, from GX's own conditions on an empty frame.
+"""Compiles a suite into columns of the batch frame, once per run, from GX's own conditions on an empty frame.
 
 Every flag and aggregate is GX's own expression, narrowed to the domain that GX itself would filter to.
 """

@@ -1,4 +1,4 @@
-"""Great Expectations' metrics, asked for one by one: no data context, no validator, no persisted batch.
+"""Asks Great Expectations for its metrics one by one: no data context, no validator, no persisted batch.
 
 Importing GX takes seconds, so it is imported when a suite is compiled and not with this module.
 """

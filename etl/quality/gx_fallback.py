@@ -1,4 +1,4 @@
-"""Rules that compare rows, or ask what no single pass can answer, are GX's own work on the staged rows."""
+"""Lets GX judge on the staged rows the rules that compare rows or that no single pass can answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledger remembers of a pipeline's columns: its last batches, and any span of them as if it were one."""
+"""Reads the ledger's history of a pipeline's columns: its last batches, and any span of them merged into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts become GX's own results, and results become the decision to deliver the batch or to stop it."""
+"""Turns counts into GX's own results, and results into the decision to deliver the batch or to stop it."""
 
 from __future__ import annotations
 

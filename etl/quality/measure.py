@@ -1,4 +1,4 @@
-"""The metrics of a pipeline's columns, as aggregates that Spark observes in the pass: they cost no job of their own."""
+"""Measures the metrics of a pipeline's columns, as aggregates that Spark observes in the pass without a job of their own."""
 
 from __future__ import annotations
 

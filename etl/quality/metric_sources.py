@@ -1,4 +1,4 @@
-"""Where the value of a GX metric comes from when nobody looks at the data again."""
+"""The sources of a GX metric's value when nobody looks at the data again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a column of a batch looked like: figures, and sketches that merge, so that no span of batches is read again.
+"""The metrics of a batch's column: figures, and sketches that can be merged, so that no span of batches is read again.
 
 Both sketches are Apache DataSketches', which Spark writes and any of its libraries reads: HLL over the values'
 hashes, with a relative standard error of 1.6 % (lg k = 12), and KLL over the numbers, with a rank error of

@@ -1,4 +1,4 @@
-"""Each metric that an expectation asks for gets a source: a flag's count, an aggregate, the schema."""
+"""Gives each metric that an expectation needs its source: a flag's count, an aggregate, the schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline's suite, compiled for its output: what the stage flags, and what the batch is judged by."""
+"""A pipeline's suite, compiled for its output: the flags of the stage, and the judgement of the batch."""
 
 from __future__ import annotations
 

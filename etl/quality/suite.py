@@ -1,4 +1,4 @@
-"""A suite file is GX's own JSON; every mistake in it is found when it is loaded, none while a batch waits."""
+"""Loads a suite from GX's own JSON and finds every mistake in it then, none while a batch waits."""
 
 from __future__ import annotations
 

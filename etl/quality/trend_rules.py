@@ -1,4 +1,4 @@
-"""Rules that compare a batch with the batches before it: Great Expectations' own, whose bounds the history fills in.
+"""Rules that compare a batch with earlier batches: Great Expectations' own, with bounds from the history.
 
 Such an expectation names no bounds. Its `meta.across` says how far the batch may be from the last ones:
 

@@ -1,4 +1,4 @@
-"""The nouns between a batch's rules, its stage and its verdict; free of Spark and of Great Expectations.
+"""The types shared by a batch's rules, its stage and its verdict; free of Spark and of Great Expectations.
 
 A rule about rows is one flag: a bit of the `_flags<w>` columns that `quality` adds to the frame. The stage
 counts rows per value of each word, so any flag's count follows without another look at the data.

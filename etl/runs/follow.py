@@ -1,7 +1,7 @@
-"""How long a run stays: to the end of what has landed, or until it is asked to stop.
+"""Controls how long a run lasts: until it has delivered what has landed, or until it is asked to stop.
 
-It is asked by a signal, or by `sluice stop` on whatever machine, through the ledger. The batch in flight is brought
-to its end, Spark's own mark included; the next one is not begun.
+A signal asks it, or `sluice stop` on any machine, through the ledger. The batch in flight is brought to its end,
+Spark's own mark included; no other batch begins.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def require_follow(pipeline: Pipeline, stay: RunControl) -> None:
     """Raise SetupError for a run that is to end, of a source that has no end: Spark's availableNow takes nothing of it."""
     if not pipeline.replayable and stay.every is None:
         raise SetupError(
-            f"Pipeline {pipeline.name} reads {pipeline.reads}, which never ends, so a run without --follow could not end",
+            f"Pipeline {pipeline.name} reads {pipeline.reads}, which never ends, so a run without"
+            " --follow could not end",
             remedy=f"`sluice run {pipeline.name} --follow`, and `sluice stop {pipeline.name}` when it has run long enough; or"
             " declare follow=True",
         )

@@ -1,4 +1,4 @@
-"""A run's lease: taken, kept up by a heartbeat, and given back with the outcome."""
+"""Takes a run's lease, keeps it by a heartbeat, and gives it back with the run's outcome."""
 
 from __future__ import annotations
 

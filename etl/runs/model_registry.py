@@ -1,6 +1,6 @@
-"""The models that a pipeline's transform scores rows with: PostgreSQL knows their versions, the lake has them.
+"""The models that score the rows of a pipeline's transform: PostgreSQL has their versions, the lake their content.
 
-A version is written once. What is loaded is the version in force, and only the bytes that were trained.
+A version is written once. Only the version in force is loaded, and only the bytes that were trained.
 """
 
 from __future__ import annotations

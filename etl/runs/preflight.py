@@ -1,7 +1,7 @@
-"""What is compared before a query starts: the checkpoint, and what the ledger knows of its stream.
+"""Compares the checkpoint with the ledger's record of its stream, before a query starts.
 
-Every stream has a checkpoint folder of its own, named by its id, so an old one is never overwritten. Nothing
-is guessed: where checkpoint and ledger do not fit together, the run stops with the command that mends it.
+Every stream has a checkpoint folder of its own, named by its id, so an old one is never overwritten. Nothing is
+guessed: where checkpoint and ledger disagree, the run stops with the command that repairs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Spark tells of a run's micro-batches, kept in the ledger beside them: rates, phases, state, watermark.
+"""Records the progress that Spark reports of a run's micro-batches in the ledger: rates, phases, state, watermark.
 
 No batch waits for it and no run fails by it: a thread of its own reads what the query has told since it last looked,
 and writes it in transactions of its own; what can't be written is a warning. Spark keeps the last hundred batches of

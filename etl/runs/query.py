@@ -1,4 +1,4 @@
-"""A streaming query run to its end, and what ended it early told as an error that a person can act on."""
+"""Runs a streaming query to its end, and turns what ended it early into an error that a person can act on."""
 
 from __future__ import annotations
 

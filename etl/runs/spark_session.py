@@ -1,4 +1,4 @@
-"""The Spark session of a run: given by the caller, or started and stopped for it."""
+"""Provides the Spark session of a run: the caller's, or one that is started and stopped for the run."""
 
 from __future__ import annotations
 

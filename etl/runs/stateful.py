@@ -1,4 +1,4 @@
-"""What a run must know of a transform that keeps state, and what it refuses."""
+"""Checks a transform that keeps state: what a run must know of it, and what the run refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run did, as the command prints it and Airflow reads it: light to import."""
+"""The summary of a run, as the command prints it and Airflow reads it: light to import."""
 
 from __future__ import annotations
 

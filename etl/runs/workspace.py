@@ -1,4 +1,4 @@
-"""Where a pipeline runs: the settings, and the services that they lead to."""
+"""The workspace of a pipeline: the settings, and the services that they lead to."""
 
 from __future__ import annotations
 

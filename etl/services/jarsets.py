@@ -1,4 +1,4 @@
-"""The Java side: which Java runs, and the pinned jars, each checked against its recorded SHA-256.
+"""Finds Java and the pinned jars, and checks each jar against its recorded SHA-256.
 
 The jars come once, through the resolver that Spark brings along (Ivy), into a folder that is complete or not
 there. `<set>.lock` names every jar, so that no pom is read and nothing is resolved on the user's machine;

@@ -1,4 +1,4 @@
-"""Servers that outlive the command which started them: found by pid and start time, never by pid alone."""
+"""Starts and finds servers that outlive their command, by pid and start time, never by pid alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order-independent checksums of rows: the sum of one 64-bit hash a row, modulo 2^64.
+"""Order-independent checksums of rows: the sum of one 64-bit hash per row, modulo 2^64.
 
 Equal multisets of rows have equal checksums, however they are ordered, split into batches or stored. A
 null adds nothing, so a column that was added later leaves the checksums of earlier rows as they are.

@@ -1,7 +1,7 @@
-"""The column types that both sinks hold alike, as one Arrow schema.
+"""The column types that both sinks can hold, as one Arrow schema.
 
-Whatever the transform puts out is first brought to these types, so that PostgreSQL, Parquet and the
-checksums of `audit` speak of the same values.
+The transform's output is first cast to these types, so that PostgreSQL, Parquet and the checksums of `audit` have the
+same values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a table lacks of the columns that a pipeline puts out, and whether it can be given them.
+"""Compares a table with a pipeline's output columns: what it lacks, and whether it can be altered.
 
 A table may gain columns, which are null in all rows before, and a column may become wider where every value stays the
-same value in both sinks. Anything else would change what is delivered already, and is refused.
+same value in both sinks. Anything else would change what is already delivered, and is refused.
 """
 
 from __future__ import annotations

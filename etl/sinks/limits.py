@@ -1,4 +1,4 @@
-"""What a sink can't hold, found before it makes a whole COPY or a commit fail.
+"""Finds values that a sink can't hold, before they make a whole COPY or a commit fail.
 
 Source: PostgreSQL 18 manual, 8.3 (character types: no NUL, valid in the server's encoding) and table 8.9
 (date/time types: ranges).

@@ -135,8 +135,8 @@ class ReplaceMode(SinkMode):
     def refuse_output(self, pipeline: str, state: Sequence[str], output_mode: str) -> None:
         if state and output_mode != "complete":
             raise SetupError(
-                f"Pipeline {pipeline} keeps state ({'; '.join(state)}) and puts out in {output_mode} mode, which is a part"
-                " of its rows; Replace() would replace the whole table with that part",
+                f"Pipeline {pipeline} keeps state ({'; '.join(state)}) and outputs in {output_mode} mode, so each"
+                " batch has a part of its rows; Replace() would replace the whole table with that part",
                 remedy="aggregate in complete mode, or deliver with Append() or Upsert(…)",
             )
 

@@ -1,1 +1,1 @@
-"""Where rows come from: files, topics, live sources; malformed and late records told apart."""
+"""Reads rows from files, topics and live sources; separates malformed and late records."""

@@ -1,7 +1,7 @@
-"""Files of intervals before a pipeline's `start`: the stream never takes them, and a replay of their interval loads them.
+"""Files of intervals before a pipeline's `start`: the stream never reads them, a replay of their interval loads them.
 
-It goes by the path alone, so it is the same for a file that lands late, for a new checkpoint, and for whoever asks:
-Spark lists them and does not open them, and they are no inputs of its batches.
+The path alone decides, so the result is the same for a file that lands late, for a new checkpoint, and for every
+caller: Spark lists these files and does not open them, and they are not inputs of its batches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decimals that are written as text, looked at before Spark takes them.
+"""Checks decimals that are written as text before Spark parses them.
 
-Spark's parser drops all commas of a decimal, so that 12,50 would be 1250.00; and where an exponent is of millions it writes
-every zero, for which one value keeps a core busy for minutes (Spark 4.3, tried). Such a text is no decimal here, and its
+Spark's parser drops all commas of a decimal, so that 12,50 would be 1250.00; and for an exponent of millions it writes
+every zero, so that one value keeps a core busy for minutes (Spark 4.3, tried). Such a text is no decimal here, and its
 record is malformed.
 """
 

@@ -1,4 +1,4 @@
-"""A batch's inputs: which file it was, and the evidence that it is still the same.
+"""The inputs of a batch: which file each was, and the evidence that it is still the same.
 
 A file's identity is its path below the landing. Size, modification time and etag are evidence beside it:
 looked at when the batch starts and again before it commits.

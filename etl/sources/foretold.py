@@ -1,6 +1,6 @@
-"""Files that will not be read by today's declaration, as their headers and footers tell; nothing else of them is looked at.
+"""Finds files that can't be read by today's declaration from their headers and footers alone.
 
-Spark has the last word when it reads them: what is told here is for a plan.
+Spark has the last word when it reads them: this is for a plan.
 """
 
 from __future__ import annotations

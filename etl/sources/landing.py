@@ -1,4 +1,4 @@
-"""Which files have landed for a pipeline, seen without Spark."""
+"""Lists the files that have landed for a pipeline, without Spark."""
 
 from __future__ import annotations
 

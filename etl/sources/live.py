@@ -1,8 +1,8 @@
-"""What a pipeline reads of a source that can't be read again: its query hands over the records as they come.
+"""Reads a source that can't be read again: its query passes the records on as they come.
 
-The transform is applied to each micro-batch within foreachBatch, so that the malformed records of a batch are those of
-the batch itself: they can be had nowhere else. Spark makes a micro-batch again as often as it is asked within the
-query, and the same one: a socket's lines stay in the driver's memory until their batch is marked as done.
+The transform is applied to each micro-batch within foreachBatch, because the malformed records of a batch can be read
+nowhere else. Within the query Spark computes a micro-batch again as often as it is asked, and always the same one: a
+socket's lines stay in the driver's memory until their batch is marked as done.
 """
 
 from __future__ import annotations

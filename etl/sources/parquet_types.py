@@ -1,7 +1,7 @@
-"""Parquet files whose columns are of other types than declared, told by their footers.
+"""Finds Parquet files whose columns have other types than declared, from their footers.
 
-Spark's reader takes the bits of a whole number for another whole number, a date, a span of time or a decimal's digits, and
-says nothing: an int32 of 300 becomes a tinyint of 44, a decimal of 12.34 a double of 1234 (Spark 4.3, tried).
+Spark's reader takes the bits of a whole number for another whole number, a date, a span of time or a decimal's digits,
+without a message: an int32 of 300 becomes a tinyint of 44, a decimal of 12.34 a double of 1234 (Spark 4.3, tried).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Landed files as typed rows: every record is either a row, or malformed and kept as its raw text.
+"""Parses landed files into typed rows: every record is either a row, or malformed and kept as its raw text.
 
 Spark's own readers let some records slip. A JSON line's second object is dropped, an empty array gives no
 row, and a field that nobody selects is not parsed, so its wrong type goes unseen. Here a JSON line is one
 object in UTF-8, and all fields of all formats are parsed. Of a text file every line is a row, an empty one too.
 
-CSV is one record a line. A quoted value with a line break in it is cut there without a word, and the rest of it is read
-as a record of its own: Spark closes an open quote at a line's end, and tells nobody. Nor does it tell of bytes that are
-not of the encoding: they are U+FFFD.
+CSV is one record a line. A quoted value with a line break in it is cut there, and its rest is read as a record of its
+own: Spark closes an open quote at a line's end, without a message. Nor does it report bytes that are invalid in the
+encoding: they become U+FFFD.
 """
 
 from __future__ import annotations

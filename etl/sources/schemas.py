@@ -1,4 +1,4 @@
-"""The declared schemas of a pipeline's streams as Spark has them, without what can't be read of its sources."""
+"""The declared schemas of a pipeline's streams as Spark has them; refuses types that its sources can't be read as."""
 
 from __future__ import annotations
 

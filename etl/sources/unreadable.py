@@ -1,4 +1,4 @@
-"""Tells why a file can't be read to its end."""
+"""Finds out why a file can't be read to its end."""
 
 from __future__ import annotations
 

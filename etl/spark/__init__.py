@@ -1,1 +1,1 @@
-"""All that touches Spark's inside: the session and its JVM, checkpoints, plans, errors."""
+"""Everything that touches Spark's internals: the session and its JVM, checkpoints, plans, errors."""

@@ -1,8 +1,8 @@
-"""Spark's classes as one run of it left them, for the next to map into memory: a start takes a third less.
+"""Archives Spark's classes as one run loaded them, so that the next maps them into memory: a start takes a third less.
 
-The JVM calls this class data sharing. `python -m etl.spark.class_data`, a step of `make install`, makes the archive for the
-Java and the class path in force, from a small stream that is thrown away. Whether it fits is the JVM's own check at
-every start: one that does not is left out, and costs no more than time.
+The JVM calls this class data sharing. `python -m etl.spark.class_data`, a step of `make install`, makes the archive for
+the Java and the class path in force, from a small stream that is thrown away. The JVM checks at every start whether the
+archive fits; one that does not is ignored, and costs only time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JVM of a Spark driver: how it is launched, and what each one is set to."""
+"""The JVM of a Spark driver: how it is launched, and its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark's JVMs write: a log for each that is launched, of which the newest are kept."""
+"""The logs of Spark's JVMs: one per launch, of which the newest are kept."""
 
 from __future__ import annotations
 

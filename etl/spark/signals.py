@@ -1,4 +1,4 @@
-"""What SIGINT and SIGTERM do to a command: it ends at once, or a run after the batch in flight."""
+"""Handles SIGINT and SIGTERM: a command ends at once, a run after the batch in flight."""
 
 from __future__ import annotations
 

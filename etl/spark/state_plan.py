@@ -1,4 +1,4 @@
-"""What a transform keeps between micro-batches, as its plan tells, and what follows from it for its stream.
+"""Reads from a transform's plan which state it keeps between micro-batches, and what follows for its stream.
 
 The state is in the checkpoint. It grows with every batch in its order, so no batch stands alone: one that was
 delivered already still has to run, a single one can't be replayed, and a checkpoint without its state is lost.

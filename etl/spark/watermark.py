@@ -1,8 +1,8 @@
-"""Records that come after the watermark has passed them: told at the source, so that none is dropped in silence.
+"""Counts records behind the watermark where they are read, so that none is dropped in silence.
 
-Spark drops, within a transform that keeps state, what is not newer than the watermark as of the batch before; of a window
-its end counts. Here the record's own time does, so all that Spark would drop is among what is told. The watermark is known
-when a batch begins, not when its query is planned, so the tasks are told by properties of their job.
+In a transform that keeps state Spark drops what is not newer than the watermark as of the batch before; for a window
+its end decides. Here the record's own time decides, so the count includes everything that Spark would drop. The
+watermark is known when a batch begins, not when its query is planned, so the tasks get it by properties of their job.
 """
 
 from __future__ import annotations

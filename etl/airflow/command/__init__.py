@@ -1,1 +1,1 @@
-"""What a command does that Airflow started."""
+"""What a `sluice` command does in addition when Airflow has started it."""

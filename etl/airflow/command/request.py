@@ -6,12 +6,13 @@
   and of held rows those that are not released yet are. *Clear* of any other run that had succeeded replays exactly
   what that run delivered; of one that had not, it goes on from where the stream is.
 
-A run of the DAG for replays and releases does these beside the stream, and fails where none is asked for: it never
+A run of the DAG for replays and releases works beside the stream, and fails where its form asks for neither: it never
 delivers the stream's next batches.
 
-What a replay must not guess, the run's form says; a Clear has none but that of the run it clears.
+The run's form says what a replay must not guess; a *Clear* has only the form of the run that it clears.
 
-It is decided by the run's type, how often it was cleared, its form and the ledger; never by the text of its id.
+The run's type, how often it was cleared, its form and the ledger decide what it asks for; the text of its id never
+does.
 """
 
 from __future__ import annotations

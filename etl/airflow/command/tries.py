@@ -1,7 +1,7 @@
-"""The ledger's note of Airflow's tries: who asked for a run, and what became of it.
+"""Records Airflow's tries in the ledger: which try asked for a run, and how the run ended.
 
-A try is on record before anything is looked at for it, whether what it asks for makes sense and whether it gets
-the lease or not; one that was killed stays without an outcome.
+A try is on record before its request is checked and before it gets the lease; a try that was killed stays without an
+outcome.
 """
 
 from __future__ import annotations

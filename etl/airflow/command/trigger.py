@@ -1,4 +1,4 @@
-"""One run of a pipeline through the local Airflow, followed to its end."""
+"""`sluice trigger`: runs a pipeline once through the local Airflow and follows the run to its end."""
 
 from __future__ import annotations
 

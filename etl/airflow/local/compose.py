@@ -1,6 +1,6 @@
-"""What the set of docker-compose.yml needs before its other services start: Airflow's database, the bucket, the login.
+"""Sets up what docker-compose.yml needs before its other services start: Airflow's database, the bucket, the login.
 
-Done again, it changes nothing but the passwords of the login, to those that are wanted now.
+Run again, it changes nothing but the passwords of the login, to those that are set now.
 """
 
 from __future__ import annotations

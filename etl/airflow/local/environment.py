@@ -1,4 +1,4 @@
-"""What the processes of the local Airflow are given: variables and no cfg, and the files of their secrets.
+"""The environment of the local Airflow's processes: variables instead of a cfg file, and the files of their secrets.
 
 A cfg with parts left out would leave secrets empty, or different in each process.
 """

@@ -1,8 +1,8 @@
-"""The local Airflow: four processes on 127.0.0.1 that know each other's secrets, and nobody else does.
+"""The local Airflow: four processes on 127.0.0.1 that share secrets which nobody else knows.
 
-Started, it is healthy; stopped, none of its processes is left, whoever was killed before. Each component is
-a session of its own, noted by pid and start time; every process below it bears a mark in its environment, by
-which the last ones are found.
+`up` returns when it is healthy; `stop` leaves none of its processes, whoever was killed before. Each component is a
+session of its own, noted by pid and start time; every process below it has a mark in its environment, by which the last
+ones are found.
 """
 
 from __future__ import annotations

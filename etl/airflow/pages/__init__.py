@@ -3,7 +3,7 @@
     app       routes, behind Airflow's own sign-in and each DAG's own permission
     pages     one function a page: a cursor in, HTML out; knows nothing of Airflow
     records   what the pages' statements return
-    heatmap, charts, rows, verdicts, report, words   what a page is made of
+    heatmap, charts, rows, verdicts, report, formatting   what a page is made of
 
 Only `app` imports FastAPI and Airflow.
 """

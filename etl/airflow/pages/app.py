@@ -1,9 +1,8 @@
 """The pages as a FastAPI application, mounted by the Airflow plugin.
 
-Nobody sees anything without Airflow's own sign-in, and of a pipeline only whoever may read the runs of the DAG
-of its name: the application asks for the user, and each route below a pipeline's name for that right. Held rows are
-discarded by whoever may trigger that DAG, and released by whoever may trigger the one for the pipeline's replays, which
-does it in their name.
+Nobody sees anything without Airflow's own sign-in, and a pipeline's pages require the right to read the runs of the DAG
+of that name: each route below a pipeline's name asks for it. Whoever may trigger that DAG may discard held rows;
+whoever may trigger the DAG for the pipeline's replays may release them, and that DAG does it in their name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bars and lines over batches as one SVG path a series; the figures that a reader needs are written beside them."""
+"""Draws bars and lines over batches, one SVG path per series; the figures that a reader needs are written beside them."""
 
 from __future__ import annotations
 

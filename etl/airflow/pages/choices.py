@@ -1,4 +1,4 @@
-"""Which held rows a person decides on from a page, and what a release asks Airflow for."""
+"""The held rows that a person chooses on a page, and what a release of them asks Airflow for."""
 
 from __future__ import annotations
 

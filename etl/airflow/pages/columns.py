@@ -1,4 +1,4 @@
-"""What the columns of batches looked like: the figures of one batch, and each column over time."""
+"""The metrics of columns on the pages: the figures of one batch, and each column over time."""
 
 from __future__ import annotations
 

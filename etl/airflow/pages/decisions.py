@@ -1,7 +1,7 @@
-"""Release and discard of held rows from the pages: exactly the rows that the person saw, or nothing.
+"""Releases and discards held rows from the pages: exactly the rows that the person saw, or nothing.
 
-A form carries a signed note of who was shown which rows, for what, and when. It counts for that user, that action
-and those very rows, for ten minutes; and only when the browser says that it comes from a page of this server.
+A form carries a signed note of who was shown which rows, for what, and when. It is valid for that user, that action and
+those very rows, for ten minutes; and only when the browser says that it comes from a page of this server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the pages write figures, moments and values: short, and never more than fits."""
+"""Formats figures, timestamps and values for the pages: short, and cut where they do not fit."""
 
 from __future__ import annotations
 

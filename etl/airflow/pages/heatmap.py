@@ -1,4 +1,4 @@
-"""Rules by batches: one cell says how many of a batch's rows break a rule, by shade and by text.
+"""Draws rules by batches: a cell shows the share of a batch's rows that break a rule, by shade and by text.
 
 However many rules and batches there are, a map has at most MOST_CELLS cells.
 """

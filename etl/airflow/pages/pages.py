@@ -1,7 +1,7 @@
-"""One function a page: reads the ledger through a cursor and returns HTML with every value escaped.
+"""One function per page: it reads the ledger through a cursor and returns HTML with every value escaped.
 
-No page runs more than ten statements or grows with the history: maps, charts and lists show a bounded part,
-and links lead on from where it ends. A value that is long is cut where it is shown.
+No page runs more than ten statements or grows with the history: maps, charts and lists show a bounded part, and links
+lead to the rest. A long value is cut where it is shown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a pipeline's batches ran: rates, where the time went, what was kept between them, and what came too late."""
+"""Draws how a pipeline's batches ran: rates, the parts of their time, state, late rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a page is drawn: one template, every value escaped, no script."""
+"""Renders a page: one template, every value escaped, no script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch's report read again: Great Expectations' own results, whatever of them is there.
+"""Reads the stored report of a batch: Great Expectations' own results, as far as they are there.
 
 The text is data: a report of another version, or one that a person wrote, may lack anything.
 """

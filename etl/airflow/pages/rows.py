@@ -1,4 +1,4 @@
-"""Quarantined rows as people read them: which value breaks which rule."""
+"""Shows quarantined rows to people, and marks the value that breaks a rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expectations as a batch's page shows them: the ledger's verdict beside what Great Expectations saw."""
+"""Shows expectations on a batch's page: the ledger's verdict beside what Great Expectations saw."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Both sinks, recounted and compared with each other and with the ledger."""
+"""Recounts both sinks and compares them with each other and with the ledger."""

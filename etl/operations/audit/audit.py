@@ -1,4 +1,4 @@
-"""`sluice audit`: every row of both sinks is read and counted again, and compared.
+"""`sluice audit`: reads and counts every row of both sinks again, and compares the counts with the ledger.
 
 The report is clean exactly when both sinks hold the same rows, delivery by delivery, and these are the rows
 that the ledger says were delivered. The ledger, the pointers and the table are read as of one moment, so a

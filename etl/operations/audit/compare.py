@@ -1,4 +1,4 @@
-"""What is not as it was delivered: two recounts and a ledger compared, each difference in words."""
+"""Compares two recounts and a ledger, and words each difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the table of an upsert sink is exactly the latest row a key of the lake's change log.
+"""Checks that the table of an upsert sink has exactly the latest row per key of the lake's change log.
 
 Both sides are reduced to 56 bytes a row and spread over files on disk by key, so that memory is bounded by
 one such file, however many rows and keys there are.

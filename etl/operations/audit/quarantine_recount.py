@@ -1,4 +1,4 @@
-"""The quarantine read again: sluice.quarantine, and the lake's table both typed and as the same texts."""
+"""Reads the quarantine again: sluice.quarantine, and the lake's table both typed and as the same texts."""
 
 from __future__ import annotations
 

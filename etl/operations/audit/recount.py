@@ -1,6 +1,6 @@
-"""Every row of both sinks read again, and counted and summed by the delivery that it says it belongs to.
+"""Reads every row of both sinks again, and counts and sums them by the delivery that each row names.
 
-Nothing that the ledger says is taken for granted here. Memory is bounded by a few batches of rows.
+It trusts nothing that the ledger says. Memory is bounded by a few batches of rows.
 """
 
 from __future__ import annotations

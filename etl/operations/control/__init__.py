@@ -1,1 +1,1 @@
-"""Where pipelines stand, what is decided, and who is asked to stop."""
+"""Shows the state of pipelines, records decisions, asks runs to stop."""

@@ -1,4 +1,4 @@
-"""What a machine, its settings and its services must have, checked one by one; and the DBA's script."""
+"""Checks one by one what a machine, its settings and its services must have; has the DBA's script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline's transform keeps between batches, read through Spark's own state data source."""
+"""Reads the state that a pipeline's transform keeps between batches, through Spark's own state data source."""
 
 from __future__ import annotations
 

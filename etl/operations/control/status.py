@@ -1,4 +1,4 @@
-"""Where a pipeline stands, what it waits for, and what a person decided."""
+"""Reads a pipeline's state, what it waits for, and what a person decided."""
 
 from __future__ import annotations
 

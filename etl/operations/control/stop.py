@@ -1,4 +1,4 @@
-"""The asking side of a clean stop: the run may be on any machine, the ledger carries the word."""
+"""Asks a run on any machine to stop, through the ledger, and waits for its end."""
 
 from __future__ import annotations
 

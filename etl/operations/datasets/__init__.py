@@ -1,1 +1,1 @@
-"""Input to try the shipped pipelines with."""
+"""Lands input to try the shipped pipelines with."""

@@ -1,4 +1,4 @@
-"""Lands the flights of 2013 the way an upstream would: one file a day, half of them JSON Lines, half CSV.
+"""Lands the flights of 2013 as an upstream would: one file a day, half of them JSON Lines, half CSV.
 
 The weather of the three airports comes along, one Parquet file a day.
 

@@ -1,8 +1,8 @@
-"""Data sets that are generated: readings of devices, what is done with an app, a web server's log; one file an hour.
+"""Generates data sets: readings of devices, actions in an app, a web server's log; one file an hour.
 
-A day's files depend on the seed, the day and the day before alone, so landing more days changes no file. Some records come
-some minutes out of order, some twice, some a day late, in the second half of the next day, and some are broken. Some
-readings are faulty, in records that are good. How many of each there are is told.
+A day's files depend only on the seed, the day and the day before, so landing more days changes no file. Some records
+come some minutes out of order, some twice, some a day late, in the second half of the next day, and some are malformed.
+Some readings are faulty, in valid records. The command prints how many of each there are.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What nothing refers to any more is taken away."""
+"""Removes what nothing refers to any more."""

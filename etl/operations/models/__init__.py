@@ -1,1 +1,1 @@
-"""Models, trained on what was delivered."""
+"""Trains models on delivered rows."""

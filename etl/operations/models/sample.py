@@ -1,4 +1,4 @@
-"""Rows that were delivered, as arrays: of more than are wanted, a seeded sample, and never more than those in memory."""
+"""Samples delivered rows as arrays, by a seed, with no more rows in memory than the sample and one file."""
 
 from __future__ import annotations
 

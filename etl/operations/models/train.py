@@ -1,7 +1,7 @@
-"""`sluice train`: fits a pipeline's models to rows that were delivered, and says how good they are.
+"""`sluice train`: fits a pipeline's models to delivered rows, and reports how good they are.
 
-The same rows and the same declaration make the same model: what is drawn is drawn by the declared seed. What runs meanwhile
-scores with the version before, and takes the new one with its next batch.
+The same rows and the same declaration make the same model: the declared seed decides what is sampled. A run that is
+under way scores with the version before, and takes the new one with its next batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The environment that lets other tools in: psql, boto3, pyarrow, DuckDB, pyiceberg."""
+"""The environment that gives other tools their connection settings: psql, boto3, pyarrow, DuckDB, pyiceberg."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Names of a pipeline's table for readers: a view in PostgreSQL and a table of the catalog, which show the same rows.
+"""Publishes a pipeline's table under a name for readers: a view in PostgreSQL and a table of the catalog, with the same
+rows.
 
-A name is given to another pipeline by one transaction, so readers of either sink see all of the one or all of the
-other; in PostgreSQL those whose statement sees what is committed, as in REPEATABLE READ it does not. Every commit of the
-pipeline moves the catalog's name along with the table's own (`swap_pointer`).
+One transaction gives a name to another pipeline, so readers of either sink see all of the one or all of the other; in
+PostgreSQL this holds for statements that see what is committed, which in REPEATABLE READ they do not. Every commit of
+the pipeline moves the catalog's name along with the table's own (`swap_pointer`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading what was delivered: exactly the committed files, pinned to one moment.
+"""Reads delivered rows: exactly the committed files, pinned to one moment.
 
 A listing of the folder would also find what failed attempts left there. These functions ask the ledger.
 """

@@ -1,1 +1,1 @@
-"""Suites and pipelines tried, drafted and shown."""
+"""Tries, drafts and shows suites and pipelines."""

@@ -1,7 +1,7 @@
-"""Runs on the executors: which stored rows another suite would hold or let through. Nothing is written.
+"""Counts on the executors which stored rows another suite would hold or let through. It writes nothing.
 
-The rows are told apart by the stage's own `split_rows`, so this can't differ from what a run would do. Like the
-stage, this module imports neither pyspark nor pyiceberg.
+The stage's own `split_rows` separates the rows, so this can't differ from what a run would do. Like the stage, this
+module imports neither pyspark nor pyiceberg.
 """
 
 from __future__ import annotations

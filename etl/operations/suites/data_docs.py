@@ -1,4 +1,4 @@
-"""`sluice docs`: Great Expectations' Data Docs of the batches that were delivered, with nothing in them that runs.
+"""`sluice docs`: builds Great Expectations' Data Docs of delivered batches, without anything that runs.
 
 The pages are rendered by GX's own renderer and templates, which write some values raw (1.24.1). So no value
 reaches them as it is: every character that could mean something to HTML, Markdown or a template goes through

@@ -1,7 +1,7 @@
-"""What stored rows look like, column by column, from one aggregation in bounded memory.
+"""Profiles stored rows column by column, in one aggregation with bounded memory.
 
-Values and shapes are counted by sketches that are exact while there are few of them; whether they were is
-told by their counts, which then add up to the rows.
+Values and shapes are counted by sketches that are exact while there are few of them; they were exact where their counts
+add up to the rows.
 """
 
 from __future__ import annotations

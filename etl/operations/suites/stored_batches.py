@@ -1,4 +1,4 @@
-"""Batches that were delivered, as they are stored: every row of the transform's output, and what was said of it.
+"""Reads delivered batches as they are stored: every row of the transform's output, and its verdict.
 
 Only committed files of live deliveries are read. The sinks are not touched.
 """

@@ -1,7 +1,7 @@
-"""`sluice suggest`: a draft suite from stored batches, in Great Expectations' own JSON.
+"""`sluice suggest`: drafts a suite from stored batches, in Great Expectations' own JSON.
 
-No expectation of the draft fails on a batch that it was drawn from: each is judged over all of them, in the
-way runs are judged, before it is written. It is a draft: what it says was so, not that it must be.
+No expectation of the draft fails on a batch that it was drawn from: each is judged over all of them, as a run judges,
+before it is written. It is a draft: it says what was so, not what must be.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`sluice try`: a transform and its suite over some files, as one batch; no sink and no ledger is written to.
+"""`sluice try`: runs a transform and its suite over some files as one batch; writes to no sink and no ledger.
 
-Read, typed, flagged, sifted and judged by the code that runs use: what it says is what a run of exactly these
-files as one batch would do, into tables that do not exist yet. Where the transform keeps state it is what a new
-stream puts out of them: in their batch, and in the one after it that closes what the watermark has passed.
+The code that runs use reads, types, flags, filters and judges the files: the result is what a run of exactly these
+files as one batch would do, into tables that do not exist yet. Where the transform keeps state, it is the output of a
+new stream over them: in their batch, and in the next one, which closes what the watermark has passed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`sluice whatif`: another suite over batches that are delivered, judged as a run would judge them.
+"""`sluice whatif`: judges delivered batches by another suite, as a run would judge them.
 
-Neither a sink nor the ledger is written to. The flags are compiled, counted and judged by the code that runs
-use, over the transform's stored output; what it says is what a run of the same rows with that suite would say.
+It writes to no sink and not to the ledger. The code that runs use compiles, counts and judges the flags, over the
+transform's stored output: the result is what a run of the same rows with that suite would say.
 """
 
 from __future__ import annotations

@@ -113,7 +113,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
             return CheckpointDamaged(
                 f"The landing is now {self.landing}, and {len(lost)} files were delivered from another place:"
                 f" {first_few(lost)}",
-                remedy=f"restore the old SLUICE_LANDING; or, if the files were moved to the new one, `sluice recover {known.pipeline}`",
+                remedy="restore the old SLUICE_LANDING; or, if the files were moved to the new one,"
+                f" `sluice recover {known.pipeline}`",
             )
         return CheckpointDamaged(
             f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(lost)} files as read that no delivery has:"

@@ -1,4 +1,4 @@
-"""Deliveries that the ledger lost and the lake still has: put back as they were, from their manifests.
+"""Puts deliveries back, from their manifests, that the ledger lost and the lake still has.
 
 After PostgreSQL went back in time both sinks are back together, but the lost deliveries' objects and manifests
 are still on S3. Each is committed again through the same transaction and the same checks as any batch.

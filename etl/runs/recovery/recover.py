@@ -1,4 +1,4 @@
-"""The remedy for a checkpoint that is lost, damaged, or out of step with the ledger.
+"""`sluice recover`: repairs a pipeline whose checkpoint is lost, damaged, or out of step with the ledger.
 
 Nothing is lost and nothing comes twice: what the lake still has of deliveries that PostgreSQL lost is
 committed again, then a new checkpoint is seeded with exactly the inputs that are live in the ledger; where the

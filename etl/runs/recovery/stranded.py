@@ -1,7 +1,7 @@
-"""Deliveries that only the lake has and that can't be put back: their rows must not be lost without a word.
+"""Finds deliveries that only the lake has and that can't be put back, so that their rows are not lost in silence.
 
-What they had read is read again where it is still there. Where it is not, or where a part of a topic would be
-taken for unread, a person decides.
+Their inputs are read again where they are still there. Where they are not, or where a part of a topic would be taken
+for unread, a person decides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A new stream over topics, whose checkpoint begins exactly where the ledger is."""
+"""Seeds a new stream over topics with a checkpoint that begins exactly at the ledger's offsets."""
 
 from __future__ import annotations
 

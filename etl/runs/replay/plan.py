@@ -1,4 +1,4 @@
-"""What a replay would replace, and from what: said before anything is done, and nothing is changed by it."""
+"""Plans a replay: what it would replace, and from which inputs. Planning changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sluice quarantine release`: held rows, corrected or not, judged again and let into both sinks.
+"""`sluice quarantine release`: judges held rows again, corrected or not, and lets them into both sinks.
 
 The rows of each delivery that holds some become one delivery of their own, which names it. A row is let out only
 while it is held, in the transaction that delivers it: a second release of the same rows does nothing. What still

@@ -1,4 +1,4 @@
-"""`sluice replay`: delivered batches again, from the same inputs, with today's code and today's suite.
+"""`sluice replay`: delivers batches again, from the same inputs, with today's code and today's suite.
 
 It says first what it would replace. Then everything is staged, beside the running stream, and one transaction
 takes the old deliveries out of both sinks and out of quarantine and puts the new one in their place: a reader of

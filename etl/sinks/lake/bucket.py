@@ -1,4 +1,4 @@
-"""The lake's bucket: there, and usable; unfinished uploads end by themselves where the store can do that."""
+"""Checks that the lake's bucket exists and is usable, and lets unfinished uploads expire where the store can do that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names the SQL catalog of the lake's tables for other readers."""
+"""The names of the lake's tables in the SQL catalog, for other readers."""
 
 from __future__ import annotations
 

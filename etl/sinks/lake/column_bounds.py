@@ -1,7 +1,7 @@
-"""Which bounds of a Parquet file may go into Iceberg's metadata: readers leave out files by them.
+"""Chooses the bounds of a Parquet file that may go into Iceberg's metadata: readers skip files by them.
 
-A bound that is missing costs a look into the file; one that is wrong costs its rows. So a column whose
-bounds are not known for every row group, or which pyiceberg can't hold, has only its counts recorded.
+A missing bound costs a look into the file; a wrong bound costs its rows. So a column whose bounds are not known for
+every row group, or which pyiceberg can't hold, has only its counts recorded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which deliveries have rows in an interval of a column: the lake is asked, which keeps every change of a key.
+"""Finds the deliveries that have rows in an interval of a column, from the lake, which keeps every change of a key.
 
-Held rows are on it with their typed columns, in a table of their own, and are asked in the same way.
+The lake has held rows with their typed columns, in a table of their own, which is read in the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which objects may have a row with one of some keys: Iceberg's metadata has the least and greatest key of each."""
+"""Finds the objects that may have a row with one of some keys: Iceberg's metadata has the least and greatest key of each."""
 
 from __future__ import annotations
 

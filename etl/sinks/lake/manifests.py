@@ -1,4 +1,4 @@
-"""The manifests of a pipeline's deliveries, beside its table: one an attempt to commit, named by its number and its run."""
+"""The manifests of a pipeline's deliveries, beside its table: one per attempt to commit, named by its number and its run."""
 
 from __future__ import annotations
 

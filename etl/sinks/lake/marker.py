@@ -1,8 +1,8 @@
-"""A pipeline's newest delivery, as the lake has it: by it a run sees that PostgreSQL went back in time.
+"""The marker of a pipeline's newest delivery on the lake: by it a run sees that PostgreSQL went back in time.
 
-A restore of PostgreSQL, with or without the checkpoint, leaves one small object beside the delivery manifests. It is
-written after each commit, and read before anything else is delivered; what could not be written is made up for by
-the next of these.
+The marker is one small object beside the delivery manifests, which a restore of PostgreSQL does not touch, with or
+without the checkpoint. It is written after each commit, and read before anything else is delivered; if it could not be
+written, the next of these writes it.
 """
 
 from __future__ import annotations

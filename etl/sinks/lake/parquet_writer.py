@@ -1,4 +1,4 @@
-"""Parquet objects on S3, written by an executor: rows wait until they fill a row group of their partition.
+"""Writes Parquet objects to S3 on an executor: rows wait until they fill a row group of their partition.
 
 An object exists on S3 only after its writer was closed; until then it is an unfinished multipart upload,
 which the sweeper knows how to find.

@@ -1,4 +1,4 @@
-"""What is below a table's folder on S3, which attempt wrote it, and which of it some metadata still needs."""
+"""Finds what is below a table's folder on S3, which attempt wrote it, and which of it some metadata still needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks S3 what is stored and what was left unfinished, with errors told apart by their status."""
+"""Asks S3 what is stored and which uploads are unfinished; distinguishes errors by their status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of an Iceberg table of ours: its types, its fields' ids, its partitions, and how it may change."""
+"""The schema of our Iceberg tables: types, field ids, partitions, and how it may change."""
 
 from __future__ import annotations
 

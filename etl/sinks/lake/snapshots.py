@@ -1,4 +1,4 @@
-"""The snapshots that a draft of an Iceberg table's next metadata makes, under a name that tells whose they are."""
+"""Drafts the snapshots of an Iceberg table's next metadata, under a name that says whose they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's staging tables, written by an executor: binary COPY, one transaction a task.
+"""Writes PostgreSQL's staging tables on an executor: binary COPY, one transaction per task.
 
 A staging table is unlogged and belongs to one attempt. If PostgreSQL crashes it is emptied, which the
 commit notices by its count.

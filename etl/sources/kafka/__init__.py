@@ -1,1 +1,1 @@
-"""Topics of Kafka."""
+"""Reads topics of Kafka."""

@@ -1,7 +1,7 @@
-"""A Kafka cluster, asked through Spark's own JVM: which topics there are, under which ids, and from where on.
+"""Asks a Kafka cluster, through Spark's own JVM, for its topics, their ids and their offsets.
 
-Nothing is written to it: no group commits an offset, and no topic is made. Secrets come from a file and are in no
-message.
+It writes nothing to the cluster: no group commits an offset, and no topic is created. Secrets come from a file and are
+in no message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a pipeline reads of Kafka: records as typed rows, malformed ones kept as their raw text.
+"""Reads a pipeline's topics of Kafka: records as typed rows, malformed ones kept as their raw text.
 
-No record is dropped: one without a value (a tombstone) is a row whose columns of the schema are null, and an
-empty value is malformed. Each range of offsets is told apart by its URI, kafka://<topic>/<partition>/<start>-<end>.
+No record is dropped: one without a value (a tombstone) is a row whose columns of the schema are null, and an empty
+value is malformed. A range of offsets is identified by its URI, kafka://<topic>/<partition>/<start>-<end>.
 """
 
 from __future__ import annotations

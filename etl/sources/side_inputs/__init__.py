@@ -1,1 +1,1 @@
-"""What a transform takes beside its rows: lookups, and models that score."""
+"""The inputs of a transform beside its rows: lookups, and models that score."""

@@ -1,4 +1,4 @@
-"""A pipeline's lookups: small tables that a transform joins, read whole and held as they were."""
+"""A pipeline's lookups: small tables that a transform joins, read whole and kept as they were."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""An isolation forest as ONNX: written where it was fitted, applied in Spark's Python workers.
+"""An isolation forest as ONNX: written where it was trained, applied in Spark's Python workers.
 
-A file of operators and no code: three of them, and one with any other is refused. To load it takes no scikit-learn, which
-costs a worker seconds to import, and whose next release might read its own files otherwise. Its scores are scikit-learn's
-own to six digits, and each row falls to the same leaves.
+The file holds operators and no code: three of them; a file with any other is refused. Loading it needs no scikit-learn,
+which costs a worker seconds to import, and whose next release might read its own files differently. Its scores are
+scikit-learn's own to six digits, and each row falls to the same leaves.
 """
 
 from __future__ import annotations

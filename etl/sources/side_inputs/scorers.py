@@ -1,4 +1,4 @@
-"""What a batch takes for a model: a version that was trained, and the scorer that its content makes."""
+"""The model of a batch: a version that was trained, and the scorer made from its content."""
 
 from __future__ import annotations
 

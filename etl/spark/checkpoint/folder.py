@@ -1,4 +1,4 @@
-"""All checkpoints of a pipeline: one folder a stream."""
+"""All checkpoints of a pipeline: one folder per stream."""
 
 from __future__ import annotations
 

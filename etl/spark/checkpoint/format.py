@@ -1,4 +1,4 @@
-"""The files of Spark 4.3's checkpoint: how each is written, and reading them whole or not at all.
+"""The files of Spark 4.3's checkpoint: writes each, and reads them whole or not at all.
 
     metadata                  {"id": "<stream id>"}
     offsets/<batch>           v1 | a line of JSON about the batch | for each source {"logOffset": <n>} or -

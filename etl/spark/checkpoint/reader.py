@@ -1,4 +1,4 @@
-"""Spark's checkpoint without Spark: which batches it has, what is damaged, and a new one.
+"""Reads Spark's checkpoint without Spark: the batches it has, and damage; seeds a new one from the ledger.
 
 Nothing is guessed: a batch whose inputs the logs don't tell for sure raises CheckpointDamaged.
 """

@@ -1,4 +1,4 @@
-"""Spark's checkpoint of a query over topics of Kafka: which offsets are in a batch, and a new one from a ledger.
+"""Reads Spark's checkpoint of a query over topics of Kafka: the offsets of a batch; seeds a new one from the ledger.
 
     sources/<i>/0      a NUL, v1 | {"<topic>": {"<partition>": <offset>}}: where the first batch starts
     offsets/<batch>    v1 | a line of JSON about the batch | for each source such an object: where the batch ends
