@@ -27,19 +27,19 @@ MAINTENANCE = """
 For each pipeline, beside its runs:
 
 - `audit_…` (`sluice audit`) reads the table and the Parquet of every delivery and compares both with the ledger. It
-  fails when they differ; its log says in what, and which command puts it right.
-- `sweep_…` (`sluice sweep`) then removes objects and staging of attempts that were fenced. It is not run where the
-  audit failed: what it would remove may be evidence. *Clear* the audit when it is put right; the sweep follows.
+  fails when they differ; its log says in what, and which command repairs it.
+- `sweep_…` (`sluice sweep`) then removes objects and staging of attempts that were fenced. It does not run where
+  the audit failed: what it would remove may be evidence. *Clear* the audit when the cause is fixed; the sweep follows.
 """
 REPLAYS = """
 Replays and releases of `{name}`, beside its own runs: neither waits for the other, also where a run is kept up. *Trigger*
 asks for one of these:
 
-- deliveries, or an interval: what they had read is delivered again, in their own place (`sluice replay`);
-- held rows: judged again, and let out of quarantine (`sluice quarantine release`), as *Release* on the Data quality pages
+- deliveries, or an interval: their inputs are delivered again, in their place (`sluice replay`);
+- held rows: judged again, and released from quarantine (`sluice quarantine release`), as *Release* on the Data quality pages
   does.
 
-With nothing filled in the run fails: what has landed since is for the DAG `{name}`, and so are *Backfill* and *Clear* of
+With an empty form the run fails: what has landed since is left to the DAG `{name}`, and so are *Backfill* and *Clear* of
 its runs.
 """
 TAG, REPLAYS_TAG = "sluice", "sluice-replays"  # to see either kind of DAG alone

@@ -87,18 +87,18 @@ class RunForm:
     )
     releases: str | None = _text(
         "Rows released since",
-        "Of a replay or a backfill: keep leaves them as they were released, drop takes them out with the rest; not"
+        "For a replay or a backfill: keep leaves them as they were released, drop removes them with the rest; not"
         " said: where there are any, nothing is replayed.",
         enum=[None, "keep", "drop"],
         values_display={"null": "not said"},
     )
     accept_changed: bool = _tick(
         "Take changed inputs",
-        "Of a replay or a backfill: inputs that have changed, or are gone, are taken as they are now.",
+        "For a replay or a backfill: inputs that have changed, or are gone, are taken as they are now.",
     )
     accept_unreadable: bool = _tick(
         "Hold what can't be read",
-        "Of a replay or a backfill: of files that can't be read to their end what can be read is delivered, and"
+        "For a replay or a backfill: of files that can't be read to their end, what can be read is delivered, and"
         " the rest held.",
     )
     release: str | None = _text(

@@ -18,12 +18,12 @@ def airflow(
         list[str] | None,
         typer.Argument(
             metavar="[COMMAND]...",
-            help="One of Airflow's own, such as `backfill create …`, over the Airflow that runs; its exit code.",
+            help="A command of Airflow's own, such as `backfill create …`, for the running Airflow; exits with its code.",
         ),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it is healthy.")] = False,
 ) -> None:
-    """Start Airflow and the services it needs; Ctrl-C stops what was started."""
+    """Start Airflow and the services it needs; Ctrl-C stops what this command started."""
     from etl import services
     from etl.airflow.local import stack
 
@@ -68,7 +68,7 @@ def trigger(name: PipelineName) -> None:
     if pipeline.follow:
         raise SetupError(
             f"A run of {name} stays up: `sluice trigger` would wait for its end for ever",
-            remedy=f"`sluice airflow dags unpause {name}` keeps one up; `sluice status {name}` says what it does",
+            remedy=f"`sluice airflow dags unpause {name}` keeps one up; `sluice status {name}` shows what it does",
         )
     found = stack.require_running(workspace.settings)
     api = sign_in(found.address, found.login)

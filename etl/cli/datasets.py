@@ -15,7 +15,9 @@ def land(
         str, typer.Argument(help="What to land: flights (with weather), devices, actions or requests.")
     ],
     days: Annotated[str | None, typer.Option(help="First..last day, such as 2013-01-01..2013-01-31.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of what is generated: all but the flights.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the generated data sets (all but the flights).")
+    ] = None,
 ) -> None:
     """Land a data set the way an upstream would; landing again changes nothing."""
     from etl.common.errors import SetupError

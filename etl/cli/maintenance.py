@@ -27,11 +27,14 @@ def audit(name: PipelineName, as_json: AsJson = False) -> None:
 def recover(
     name: PipelineName,
     accept_gone: Annotated[
-        bool, typer.Option("--accept-gone", help="Go on without what Kafka has no longer; kept on record.")
+        bool,
+        typer.Option(
+            "--accept-gone", help="Go on without the records that Kafka no longer has; kept on record."
+        ),
     ] = False,
     why: Annotated[str | None, typer.Option(help="The reason, kept with --accept-gone.")] = None,
 ) -> None:
-    """Mend a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or doubled.
+    """Repair a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or delivered twice.
 
     Where a transform's state is lost, it is rebuilt: all batches in force run through the transform once more.
     """
@@ -49,7 +52,7 @@ def recover(
     def told(batch: int, of: int) -> None:
         if batch == 1:
             out.print(
-                f"{name}: its state is rebuilt from {pluralize(of, 'batch', 'batches')}; nothing of them is delivered again"
+                f"{name}: its state is rebuilt from {pluralize(of, 'batch', 'batches')}; none of them is delivered again"
             )
         out.print(f"  batch {batch} of {of}")
 
@@ -58,7 +61,7 @@ def recover(
     pipeline = load(name, workspace.settings)
     done = recover_pipeline(workspace, pipeline, told=told, accepted=accepted)
     if done.problem is None:
-        out.print(f"{name}: nothing to recover; checkpoint and ledger fit together")
+        out.print(f"{name}: nothing to recover; checkpoint and ledger agree")
         return
     out.print(f"{name}: {done.problem}", markup=False)
     for receipt in done.put_back:
@@ -77,7 +80,9 @@ def recover(
 
 def sweep(
     name: PipelineName,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")
+    ] = False,
 ) -> None:
     """Remove what fenced and failed attempts left behind, once it is older than the backup horizon."""
     from etl.operations.maintenance.sweep import sweep as sweep_pipeline

@@ -143,7 +143,7 @@ def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) ->
     yield f'next      eval "$({sluice} env)"      starts the services where needed, and connects psql, boto3 and DuckDB'
     yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
     if held:
-        yield f"          {sluice} quarantine list {pipeline.name}      shows what is held; release and discard let it go"
+        yield f"          {sluice} quarantine list {pipeline.name}      shows held rows; release and discard end their hold"
     yield f"          {sluice} audit {pipeline.name}      recounts both sinks"
 
 
@@ -170,9 +170,9 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
             )
             yield left_out(summary.dropped) + hold
         if summary.outcome == STOPPED:
-            yield "it was asked to stop, and all that it began is delivered"
+            yield "it was asked to stop, and every batch that it began is delivered"
     elif summary.outcome == STOPPED:
-        left = "; what has landed is the next run's" if pipeline.replayable else ""
+        left = "; the next run delivers what has landed" if pipeline.replayable else ""
         yield f"{summary.pipeline}: it was asked to stop before a batch began; nothing was changed{left}"
     else:
         yield f"{summary.pipeline}: nothing new had landed; nothing was changed"

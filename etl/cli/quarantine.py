@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from etl.ledger.quarantine import HeldRow, RowSelection
     from etl.runs.workspace import Workspace
 
-app = typer.Typer(no_args_is_help=True, help="See what was held back, and let it out or give it up.")
+app = typer.Typer(no_args_is_help=True, help="See held rows, and release or discard them.")
 
 STATES = ("held", "released", "discarded", "superseded")
 Why = Annotated[str, typer.Option(help="The reason, kept with each row.")]
@@ -225,7 +225,7 @@ def release(
     why: Why,
     rows: RowsOrAll,
     corrections: Annotated[
-        Path | None, typer.Option(help="JSON Lines with the columns to set; alone, it names the rows too.")
+        Path | None, typer.Option(help="JSON Lines with the columns to set; alone, it also chooses the rows.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -270,7 +270,7 @@ def discard(
     why: Why,
     rows: RowsOrAll,
 ) -> None:
-    """Give held rows up; they stay on record."""
+    """Discard held rows; they stay on record."""
     from etl.ledger.quarantine import discard as discard_rows
 
     workspace = _workspace(name)

@@ -30,7 +30,7 @@ def replay(
         tuple[str, str] | None,
         typer.Option(
             metavar="START END",
-            help="Deliveries with a row, delivered or held, or a file in it, by the declared interval; END is exclusive.",
+            help="Deliveries with a row, delivered or held, or a file in this interval, as declared; END is exclusive.",
         ),
     ] = None,
     plan_only: Annotated[
@@ -40,18 +40,18 @@ def replay(
         bool,
         typer.Option(
             "--accept-changed",
-            help="Take inputs, and rows of the table, that have changed or are gone, as they are.",
+            help="Take changed or missing inputs, and rows of the table, as they are now.",
         ),
     ] = False,
     accept_unreadable: Annotated[
         bool,
         typer.Option(
             "--accept-unreadable",
-            help="Deliver what can be read of files that can't be read to their end, and hold the rest; with --why.",
+            help="Deliver what can be read of damaged files, and hold the rest; needs --why.",
         ),
     ] = False,
     releases: Annotated[
-        str | None, typer.Option(metavar="keep|drop", help="What becomes of rows that were released since.")
+        str | None, typer.Option(metavar="keep|drop", help="What to do with rows that were released since.")
     ] = None,
     why: Annotated[str | None, typer.Option(help="The reason, kept with the run.")] = None,
     as_json: AsJson = False,

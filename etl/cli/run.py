@@ -51,13 +51,13 @@ def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
     from etl.operations.control.stop import DIED
 
     unfinished = (
-        "what it had begun is the next run's to finish"
+        "the next run finishes what it had begun"
         if replayable
         else "what it had begun is in both sinks or in neither, and can't be read again"
     )
     how = {
-        "stopped": "has stopped; all that it began is delivered",
-        "done": "had read all there was, and ended by itself",
+        "stopped": "has stopped; every batch that it began is delivered",
+        "done": "had read everything, and ended by itself",
         DIED: f"is not alive; {unfinished}",
     }.get(outcome, f"ended with {outcome}")
     return how, "goes on from the ledger" if replayable else "begins a stream of its own"
@@ -74,7 +74,7 @@ def run(
         bool,
         typer.Option(
             "--follow",
-            help="Stay up and deliver what lands meanwhile, until Ctrl-C, SIGTERM or `sluice stop`.",
+            help="Stay up and deliver new files as they land, until Ctrl-C, SIGTERM or `sluice stop`.",
         ),
     ] = False,
     every: Annotated[

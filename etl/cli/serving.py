@@ -26,10 +26,14 @@ def publish(
         bool, typer.Option("--withdraw", help="Take the name away instead; no row is touched.")
     ] = False,
     incomplete: Annotated[
-        bool, typer.Option("--incomplete", help="Although it has not read all that the one before has.")
+        bool,
+        typer.Option(
+            "--incomplete",
+            help="Give the name even if this pipeline has not read all that the one before has.",
+        ),
     ] = False,
 ) -> None:
-    """Show a pipeline's rows under another name, in both sinks at once, in place of whose were seen there before."""
+    """Show a pipeline's rows under another name, in both sinks at once, instead of the rows that the name showed before."""
     from etl.operations.serving import publish
     from etl.sinks.warehouse.views import Name
 

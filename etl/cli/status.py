@@ -210,7 +210,7 @@ def status(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where each pipeline stands and what it waits for; of one pipeline also its newest batches."""
+    """Show each pipeline's state and what it waits for; for one pipeline also its newest batches."""
     from etl.operations.control.status import states
     from etl.pipeline import load_pipelines
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def train(name: PipelineName, as_json: AsJson = False) -> None:
-    """Fit the pipeline's models to delivered rows, and tell how good they are; its next batch scores with them.
+    """Fit the pipeline's models to delivered rows, and report how good they are; its next batch scores with them.
 
     Where neither the rows nor the declaration have changed, the version in force stays.
     """
@@ -47,7 +47,7 @@ def train(name: PipelineName, as_json: AsJson = False) -> None:
     out = Console(soft_wrap=True)
     for one in found:
         report = one.report
-        done = "made now" if one.new else "in force; nothing that it is made of has changed since"
+        done = "made now" if one.new else "in force; its rows and declaration have not changed since"
         out.print(shown(f"{name}: model {report['model']}, version {one.version}, {done}"))
         _show(out, report)
         out.print(shown(f"  {one.location}"))
@@ -86,9 +86,7 @@ Last = Annotated[int, typer.Option(metavar="N", help="How many of the newest bat
 
 def try_(
     name: PipelineName,
-    files: Annotated[
-        list[str], typer.Option("--input", metavar="FILE", help="A file to read; may be said again.")
-    ],
+    files: Annotated[list[str], typer.Option("--input", metavar="FILE", help="A file to read; repeatable.")],
     rows: Annotated[int, typer.Option(min=0, help="How many rows of each kind are shown.")] = 3,
     plan: Annotated[bool, typer.Option("--plan", help="Show Spark's plan of the transform as well.")] = False,
     as_json: AsJson = False,
@@ -159,7 +157,7 @@ def whatif(
     last: Last = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a changed suite would have made of the last batches; nothing is delivered or held by it."""
+    """Show how a changed suite would have judged the last batches; it delivers and holds nothing."""
     from etl.operations.suites.what_if import what_if
 
     workspace = open_workspace()
@@ -177,7 +175,7 @@ def suggest(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to; standard output by default.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Draft a suite from the last batches, each expectation with its evidence in its notes."""
     from etl.operations.suites.suggest import exists, write
@@ -204,7 +202,7 @@ def columns(
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="MOMENT", help="And before then.")] = None,
     by: Annotated[
-        str, typer.Option(metavar="all|month|day|batch", help="One line for each of these.")
+        str, typer.Option(metavar="all|month|day|batch", help="One line for each of these spans.")
     ] = "all",
     as_json: AsJson = False,
 ) -> None:
@@ -256,7 +254,7 @@ def docs(
     ] = None,
     last: Last = 20,
 ) -> None:
-    """Build Great Expectations' Data Docs of the last batches: static pages with nothing in them that runs."""
+    """Build Great Expectations' Data Docs of the last batches: static pages without scripts."""
     from etl.operations.suites.data_docs import build_docs
 
     workspace = open_workspace()

@@ -306,7 +306,7 @@ def _require_forward(table: LakeTable, now: str, published: str, pipeline: str) 
             f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at {now or 'nothing'}, of"
             f" delivery {found}, and delivery {last} is committed. Nothing was changed",
             remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
-            f" '{table.namespace}' AND table_name = '{table.name}'`, then the same command again",
+            f" '{table.namespace}' AND table_name = '{table.name}'`, then run the same command again",
         )
 
 

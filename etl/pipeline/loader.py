@@ -80,7 +80,7 @@ def _is_called(one: _Loaded, name: str) -> bool:
 
 def _refused(wrong: list[str]) -> SetupError:
     listed = "".join(f"\n  - {sentence}" for sentence in wrong)
-    return SetupError(f"A pipeline's declaration is not right:{listed}", remedy="change these and run again")
+    return SetupError(f"A pipeline's declaration has mistakes:{listed}", remedy="change these and run again")
 
 
 def _unknown(name: str, loaded: list[_Loaded], folders: list[Path]) -> SetupError:

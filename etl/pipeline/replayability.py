@@ -11,7 +11,7 @@ def require_replayable(pipeline: Pipeline, what: str) -> None:
     if not pipeline.replayable:
         raise SetupError(
             f"Pipeline {pipeline.name} reads {pipeline.reads}, which can't be read again, as {what} would",
-            remedy="land as files what is to be read again; docs/cookbook/live.md says what there is for such sources",
+            remedy="land as files what you want to read again; docs/cookbook/live.md says what such sources support",
         )
 
 

@@ -359,7 +359,7 @@ def test_sluice_stop_waits_for_the_batch_in_flight_and_begins_no_other(followed:
         )
         assert asking.stderr is not None and "to stop after the batch in flight" in asking.stderr.readline()
     said, _ = asking.communicate(timeout=PATIENCE)
-    assert asking.returncode == 0 and "has stopped; all that it began is delivered" in said
+    assert asking.returncode == 0 and "has stopped; every batch that it began is delivered" in said
     summary = followed.ended()
     assert (summary.outcome, summary.batches) == ("stopped", 2)
     assert followed.outcomes == ["stopped"]

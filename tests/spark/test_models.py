@@ -345,7 +345,7 @@ def test_training_again_makes_a_version_when_there_is_something_new(home: Home) 
     with home.place.lake.open(told_of["location"].replace("model.onnx", "report.json")) as source:
         assert json.loads(source.read()) == {k: v for k, v in told_of.items() if k not in ("new", "location")}
     shown = home.sluice("train", "scored")
-    assert "version 2, in force; nothing that it is made of has changed since" in shown.stdout
+    assert "version 2, in force; its rows and declaration have not changed since" in shown.stdout
     assert "of 720 rows of readings" in shown.stdout and "recall" in shown.stdout
 
     for name in ("readings", "scored"):

@@ -19,7 +19,7 @@ STOPPED_EARLY = "orders: it was asked to stop before a batch began; nothing was 
     ("source", "batches", "outcome", "said"),
     [
         (FILES, 0, "done", ["orders: nothing new had landed; nothing was changed"]),
-        (FILES, 0, STOPPED, [f"{STOPPED_EARLY}; what has landed is the next run's"]),
+        (FILES, 0, STOPPED, [f"{STOPPED_EARLY}; the next run delivers what has landed"]),
         (RATE, 0, STOPPED, [STOPPED_EARLY]),
         (
             FILES,
@@ -27,7 +27,7 @@ STOPPED_EARLY = "orders: it was asked to stop before a batch began; nothing was 
             STOPPED,
             [
                 "orders: 1 batch in 0.0 s (0 rows/s); 0 rows in = 0 delivered + 0 quarantined",
-                "it was asked to stop, and all that it began is delivered",
+                "it was asked to stop, and every batch that it began is delivered",
             ],
         ),
     ],

@@ -13,9 +13,9 @@ GOES_ON, ANEW = "goes on from the ledger", "begins a stream of its own"
 @pytest.mark.parametrize(
     ("outcome", "replayable", "said"),
     [
-        ("stopped", True, ("has stopped; all that it began is delivered", GOES_ON)),
+        ("stopped", True, ("has stopped; every batch that it began is delivered", GOES_ON)),
         ("ContractBroken", False, ("ended with ContractBroken", ANEW)),
-        (DIED, True, ("is not alive; what it had begun is the next run's to finish", GOES_ON)),
+        (DIED, True, ("is not alive; the next run finishes what it had begun", GOES_ON)),
         (
             DIED,
             False,

@@ -101,7 +101,7 @@ def require_running(settings: Settings) -> Airflow:
     if found is None:
         _check_ours(settings)
         raise SetupError(
-            "Airflow does not run", remedy="`sluice airflow --detach`, then the same command again"
+            "Airflow does not run", remedy="`sluice airflow --detach`, then run the same command again"
         )
     return found
 
@@ -282,7 +282,7 @@ def _require_all(airflow: Airflow) -> None:
             log = airflow.log(component)
             raise ServiceAway(
                 f"Airflow's {component} ended by itself: {tail(log)}",
-                remedy=f"look into {log}, then the same command again",
+                remedy=f"look into {log}, then run the same command again",
             )
 
 

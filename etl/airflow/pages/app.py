@@ -328,11 +328,11 @@ def _told(request: Request) -> Iterator[None]:
         raise HTTPException(503, error.seen, {"X-Remedy": error.remedy}) from error
     except psycopg2.Error as error:
         if error.pgcode in (errorcodes.UNDEFINED_TABLE, errorcodes.UNDEFINED_COLUMN):
-            seen, remedy = "The ledger is not there yet, or older than these pages", "sluice status"
+            seen, remedy = "The ledger does not exist yet, or is older than these pages", "sluice status"
         elif error.pgcode == errorcodes.LOCK_NOT_AVAILABLE:
             seen, remedy = "Another transaction holds these rows. Nothing was changed", "again later"
         elif error.pgcode == errorcodes.QUERY_CANCELED:
-            seen, remedy = "The ledger did not answer within 10 s", "a narrower choice, or again later"
+            seen, remedy = "The ledger did not answer within 10 s", "choose fewer rows, or try again later"
         else:
             log.exception("a page of %s could not be read", request.url.path)
             seen, remedy = AWAY, "sluice doctor"
@@ -370,7 +370,7 @@ async def _misread(request: Request, error: Any) -> HTMLResponse:
     places = ", ".join(str(one["loc"][-1]) for one in error.errors())
     title = "The address is not one of these pages"
     if request.method == "POST":
-        title = "The form was not filled in as it must be; nothing was changed"
+        title = "The form was not filled in correctly; nothing was changed"
     page = pages.problem(Frame(), title=title, text=f"wrong: {places}")
     return _html(page, 422)
 

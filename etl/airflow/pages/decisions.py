@@ -42,11 +42,11 @@ def signed(user: BaseUser, choice: Choice, rows: Rows) -> str:
 def read_note(request: Request, note: str, user: BaseUser, choice: Choice) -> tuple[str, str]:
     """Return the digest of the rows that were shown, and a word that no other form has. Raises NotOurs."""
     if not _is_same_origin(request):
-        raise NotOurs("The form was sent from another place than these pages")
+        raise NotOurs("The form was sent from another site than these pages")
     try:
         *whom, digest, once = _notes().loads(note, max_age=COUNTS_FOR)
     except (BadSignature, ValueError, TypeError) as error:
-        raise NotOurs("The form is too old, or not of these pages") from error
+        raise NotOurs("The form is too old, or does not come from these pages") from error
     if whom != [user.get_id(), *choice.words]:
         raise NotOurs("The form was drawn for another user, or for other rows")
     return digest, once
@@ -85,7 +85,7 @@ def ask_for_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, onc
     except (DagNotFound, ParamValidationError, ValueError) as error:
         raise NeedsPerson(
             f"Airflow refused to start a run of {dag_id}: {error}. Nothing was changed",
-            remedy=f"see in Airflow whether the DAG {dag_id} is as it should be; a pipeline whose sink is replaced has none",
+            remedy=f"check the DAG {dag_id} in Airflow; a pipeline whose sink is replaced has none",
         ) from error
     return run_id
 

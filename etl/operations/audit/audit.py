@@ -342,12 +342,14 @@ def _next(
         )
     other = {one.delivery_id for one in differences if one.delivery_id is not None}
     if other and state:
-        found.append('docs/state.md, "All of it anew": no batch of a transform that keeps state stands alone')
+        found.append(
+            'docs/state.md, "All of it anew": no batch of a transform that keeps state can be replayed by itself'
+        )
     elif pipeline.replayable and (again := other - releases):
         found.append(
             f"`sluice replay {name} --deliveries {format_ranges(again)} --accept-changed` delivers these"
             " from their inputs again,"
-            " in the place of whatever both sinks have of them; --plan says what it would do"
+            " and replaces whatever both sinks have of them; --plan says what it would do"
         )
     return found
 

@@ -48,7 +48,7 @@ def record_decision(
             )
         if STATE_STOP in decided.stops:
             raise SetupError(
-                f"Batch {batch} of {pipeline.name} can't be delivered without what is missing of its files: {STATE_STOP}",
+                f"Batch {batch} of {pipeline.name} can't be delivered without the missing part of its files: {STATE_STOP}",
                 remedy=f"put whole files in their place, then `sluice recover {pipeline.name}` and"
                 f" `sluice run {pipeline.name}`",
             )
@@ -58,7 +58,7 @@ def record_decision(
     stop = Stop(batch_id=batch, stops=decided.stops, decision=action)
     if stop.unreadable:
         will += "; what can be read of its files is delivered, and the rest held, one row for each file"
-    instead = f", which takes the place of {decided.before} by {decided.by}" if decided.before else ""
+    instead = f", which replaces {decided.before} by {decided.by}" if decided.before else ""
     return f"batch {batch} ({'; '.join(decided.stops)}): {will}{instead}\nnext: `sluice run {pipeline.name}`"
 
 

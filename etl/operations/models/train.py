@@ -81,7 +81,7 @@ def _train(workspace: Workspace, pipeline: Pipeline, name: str, who: str) -> Tra
         raise SetupError(
             f"Pipeline {on.name} has delivered {sample.there:,} rows, {len(rows.fitted):,} of which model {name!r} of"
             f" pipeline {pipeline.name} would learn from; {FEWEST} are needed",
-            remedy=f"land more and `sluice run {on.name}`, then the same command again",
+            remedy=f"land more and `sluice run {on.name}`, then run the same command again",
         )
     fitted = _fit(rows.fitted, model)
     content = onnx_forest.written(fitted, len(model.features))
@@ -123,7 +123,7 @@ def _learned_from(
     now = moment(workspace, on)
     if now.pointer is None or not now.deliveries:
         seen = f"{what} is trained on {on.name}, which has delivered nothing yet"
-        raise SetupError(seen, remedy=f"`sluice run {on.name}`, then the same command again")
+        raise SetupError(seen, remedy=f"`sluice run {on.name}`, then run the same command again")
     table = workspace.lake.table(on.table).at(now.pointer)
     columns = {field.name: field.type for field in table.schema().as_arrow()}
     wanted = dict.fromkeys(model.features, _is_number)

@@ -153,21 +153,21 @@ class ReplayPlan:
         many = pluralize(len(self.deliveries), "delivery", "deliveries")
         yield f"{self.pipeline}: {self.chosen}: {many} ({format_ranges(self.numbers)}) replaced by one"
         if self.state:
-            yield f"  refused    none stands alone: its transform keeps state ({'; '.join(self.state)})"
+            yield f"  refused    no batch can be replayed by itself: the transform keeps state ({'; '.join(self.state)})"
         changes = "changes of keys in PostgreSQL" if self.keyed else "rows of PostgreSQL"
         yield (
             f"  replaced   {self.rows:,} {changes} and {pluralize(data, 'Parquet file')};"
             f" {pluralize(self.held, 'row')} of quarantine and {quarantine:,} of its files"
         )
         if len(self.deliveries) > 1:
-            yield "  judged     as one batch: its share of held rows, and rules about the whole table, are of all of it"
+            yield "  judged     as one batch: its share of held rows, and rules about the whole table, count all of it"
         yield f"  read       {self._read()}"
         for what, count in self.besides.items():
             if count:
-                yield f"    {pluralize(count, what)} of these outside of the interval, which come again as well"
+                yield f"    {pluralize(count, what)} of these outside the interval, which come again as well"
         yield from (f"    {one}" for one in self.changed[:SHOWN])
         if self.foretold:
-            yield f"  unreadable {pluralize(len(self.foretold), 'file')}, as headers and footers tell; the replay will stop"
+            yield f"  unreadable {pluralize(len(self.foretold), 'file')}, by their headers and footers; the replay will stop"
             yield from (f"    {uri}: {why}" for uri, why in list(self.foretold.items())[:SHOWN])
         for one in self.releases[:SHOWN]:
             number, rows, origin = one["delivery_id"], one["delivered"], one["released_from"]
