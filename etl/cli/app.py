@@ -42,11 +42,11 @@ def main() -> NoReturn:
         with raising_service_errors():
             app(standalone_mode=True)
     except (Exception, Stopped) as error:  # noqa: BLE001 - the last resort of a command line
-        sys.exit(_told(error))
+        sys.exit(_report_failure(error))
     sys.exit(0)
 
 
-def _told(error: BaseException) -> int:
+def _report_failure(error: BaseException) -> int:
     """Tell what ended the command, and return its exit code."""
     if stopped := Stopped.behind(error):
         err.print(f"sluice: stopped by {stopped}; {stopped.left}", markup=False)

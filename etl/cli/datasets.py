@@ -35,8 +35,8 @@ def land(
         open_workspace(settings)
     landed: Landed | LandedFiles
     if dataset in DATASETS:
-        chosen = parse_range(days or FIRST_DAYS)
-        landed = land_generated(settings.landing, dataset, chosen, seed=SEED if seed is None else seed)
+        span = parse_range(days or FIRST_DAYS)
+        landed = land_generated(settings.landing, dataset, span, seed=SEED if seed is None else seed)
         counts = ", ".join(f"{count:,} {name}" for name, count in landed.counts.items())
         what = f"{dataset}: {counts}, in {landed.files:,} files"
     else:

@@ -62,11 +62,11 @@ def replay(
     from etl.runs.replay.replay import GIVEN_UP
     from etl.runs.replay.replay import replay as replay_deliveries
 
-    chosen = _chosen(deliveries, batches, stream, run, interval)
-    kept = keep_or_drop("--releases", releases)
+    selection = _selection(deliveries, batches, stream, run, interval)
+    releases_choice = keep_or_drop("--releases", releases)
     workspace = open_workspace()
     pipeline = load(name, workspace.settings)
-    planned = plan(workspace, pipeline, chosen)
+    planned = plan(workspace, pipeline, selection)
     for line in planned.lines():
         typer.echo(line, err=not plan_only or as_json)
     if plan_only:
@@ -82,7 +82,7 @@ def replay(
             why=why,
             accept_changed=accept_changed,
             accept_unreadable=accept_unreadable,
-            releases=kept,
+            releases=releases_choice,
         )
     _say(done, as_json=as_json)
 
@@ -104,7 +104,7 @@ def _say(done: Replayed, *, as_json: bool) -> None:
         )
 
 
-def _chosen(
+def _selection(
     deliveries: str | None,
     batches: str | None,
     stream: str | None,

@@ -31,14 +31,14 @@ def stop(
     from etl.operations.control.stop import stop as stop_run
     from etl.pipeline.replayability import run_command
 
-    def asked(holder: str) -> None:
+    def report_holder(holder: str) -> None:
         typer.echo(f"{name}: asked the run on {holder} to stop after the batch in flight", err=True)
 
     limit = duration("--timeout", timeout)
     workspace = open_workspace()
     pipeline = load(name, workspace.settings)
     by = f"{who()} on {socket.gethostname()}"
-    ended = stop_run(workspace.services.postgres, name, who=by, timeout=limit, asked=asked)
+    ended = stop_run(workspace.services.postgres, name, who=by, timeout=limit, asked=report_holder)
     if ended is None:
         typer.echo(f"{name}: nothing runs")
         return
@@ -95,15 +95,15 @@ def run(
 
     if every and not follow:
         raise SetupError("--every needs --follow", remedy="`sluice run --help`")
-    asked = TaskTry.parse(airflow) if airflow else None
+    task_try = TaskTry.parse(airflow) if airflow else None
     workspace = open_workspace(with_spark_conf(load_settings(), conf or []))
     pipeline = load(name, workspace.settings)
     follow = follow or (pipeline.follow and not pipeline.replayable)
-    stay = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)
+    control = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)
     try:
-        with heeded(stay, told=err.is_terminal), watching(workspace, pipeline, err, stay) as progress:
+        with heeded(control, told=err.is_terminal), watching(workspace, pipeline, err, control) as progress:
             say = partial(err.print, markup=False)
-            summary = run_requested(workspace, pipeline, asked, progress, say, stay)
+            summary = run_requested(workspace, pipeline, task_try, progress, say, control)
     except SluiceError as error:
         if as_json and isinstance(error.done, Summary):
             print_json(error.done.json())
@@ -113,5 +113,5 @@ def run(
     else:
         for line in summary_lines(workspace, pipeline, summary):
             out.print(line, markup=False)
-    if stay.heeded and stay.by_signal and not follow:  # there was more to deliver
-        raise Stopped(stay.by_signal)
+    if control.heeded and control.by_signal and not follow:  # there was more to deliver
+        raise Stopped(control.by_signal)

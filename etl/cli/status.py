@@ -146,7 +146,7 @@ def _show_batches(out: Console, batches: Sequence[BatchProgress]) -> None:
     out.print(_times(batches))
     out.print()
     if any(one.operators or one.watermark for one in batches):
-        out.print(_kept(batches))
+        out.print(_state_table(batches))
         out.print()
     for end in batches[0].ends:
         out.print(shown(f"read to  {end}"))
@@ -173,7 +173,7 @@ def _times(batches: Sequence[BatchProgress]) -> Table:
     return table
 
 
-def _kept(batches: Sequence[BatchProgress]) -> Table:
+def _state_table(batches: Sequence[BatchProgress]) -> Table:
     """Make the table of each batch's state, late records, and what the operators left out.
 
     State is what the transform kept after the batch; late records came behind its watermark.

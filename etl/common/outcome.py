@@ -37,8 +37,10 @@ class RunOutcome:
             return cls(outcome="done")
         outcome = type(error).__name__
         if isinstance(error, SluiceError):
-            return cls(outcome=outcome, message=_kept(error.seen), remedy=_kept(error.remedy))
-        return cls(outcome=outcome, message=_kept(in_short(error)))
+            return cls(
+                outcome=outcome, message=_one_safe_line(error.seen), remedy=_one_safe_line(error.remedy)
+            )
+        return cls(outcome=outcome, message=_one_safe_line(in_short(error)))
 
 
 def in_short(error: BaseException) -> str:
@@ -53,7 +55,7 @@ def in_short(error: BaseException) -> str:
     return f"{lines[0]} {ends[-1]}" if lines[0].endswith(":") and ends else lines[0]
 
 
-def _kept(text: str) -> str:
+def _one_safe_line(text: str) -> str:
     """Put the text on one line, cut, without secrets and without NUL, which PostgreSQL's text can't hold."""
     text = " ".join(without_secrets(text).replace("\0", "").split()).encode("utf-8", "replace").decode()
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -204,10 +204,10 @@ def _credentials(server: S3) -> tuple[str, str]:
         text = f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
         write_secret(server.credentials, text)
         return key, secret
-    return _kept(server.credentials)
+    return _read_credentials(server.credentials)
 
 
-def _kept(credentials: Path) -> tuple[str, str]:
+def _read_credentials(credentials: Path) -> tuple[str, str]:
     """Read the key and secret from the file. Raises SetupError where one of them is missing."""
     file = configparser.ConfigParser(interpolation=None)
     try:

@@ -59,8 +59,8 @@ def _values(values: pa.Array) -> Hashes:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _texts(values)
     if pa.types.is_decimal128(kind):
-        words = np.frombuffer(values.buffers()[1], np.uint64)[2 * values.offset :][: 2 * len(values)]
-        return mix(words[0::2]) + words[1::2]
+        halves = np.frombuffer(values.buffers()[1], np.uint64)[2 * values.offset :][: 2 * len(values)]
+        return mix(halves[0::2]) + halves[1::2]
     if pa.types.is_floating(kind):
         return _floats(values)
     if pa.types.is_timestamp(kind):

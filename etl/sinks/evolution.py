@@ -29,12 +29,12 @@ class SchemaDifference:
 
 
 def difference(
-    found: Mapping[str, Kind], wanted: Mapping[str, Kind], words: Callable[[pa.DataType], str]
+    found: Mapping[str, Kind], wanted: Mapping[str, Kind], type_name: Callable[[pa.DataType], str]
 ) -> SchemaDifference:
-    """Compare the columns `found` with those that are `wanted`; `words` writes a type as the sink does."""
+    """Compare the columns `found` with those that are `wanted`; `type_name` writes a type as the sink does."""
 
     def said(kind: Kind) -> str:
-        return kind if isinstance(kind, str) else words(kind)
+        return kind if isinstance(kind, str) else type_name(kind)
 
     changed = [name for name, kind in wanted.items() if name in found and found[name] != kind]
     others = [

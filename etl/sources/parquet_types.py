@@ -48,8 +48,8 @@ def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
         return {}
     store, _ = filesystem(to_path(uris[0]))
     with ThreadPoolExecutor(REQUESTS) as pool:
-        told = pool.map(lambda uri: _misfit(store, to_path(uri).removeprefix("s3a://"), schema), uris)
-        return {uri: visible(why) for uri, why in zip(uris, told, strict=True) if why is not None}
+        reasons = pool.map(lambda uri: _misfit(store, to_path(uri).removeprefix("s3a://"), schema), uris)
+        return {uri: visible(why) for uri, why in zip(uris, reasons, strict=True) if why is not None}
 
 
 def _misfit(store: FileSystem, path: str, schema: StructType) -> str | None:
@@ -66,12 +66,12 @@ def _of_struct(found: Mapping[str, pa.DataType], declared: StructType, within: s
 
     Spark finds a file's columns whatever their case; one that the file lacks is null.
     """
-    told = (
+    reasons = (
         _of_type(found[field.name.lower()], field.dataType, within + field.name)
         for field in declared.fields
         if field.name.lower() in found
     )
-    return next((why for why in told if why is not None), None)
+    return next((why for why in reasons if why is not None), None)
 
 
 def _of_type(found: pa.DataType, declared: DataType, name: str) -> str | None:

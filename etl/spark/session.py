@@ -79,8 +79,8 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
     else:
         found["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
     found |= _s3a(services)
-    kept = {name: found[name] for name in ("spark.sql.streaming.minBatchesToRetain", _COMPACTED)}
-    return found | settings.spark_conf | KEEP_EVERYTHING | kept
+    fixed = {name: found[name] for name in ("spark.sql.streaming.minBatchesToRetain", _COMPACTED)}
+    return found | settings.spark_conf | KEEP_EVERYTHING | fixed
 
 
 def _check(settings: Settings) -> None:

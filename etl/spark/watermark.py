@@ -27,9 +27,9 @@ def set_watermark(spark: SparkSession, watermark_ms: int | None) -> None:
 
     They are those of this thread, and of queries that it starts.
     """
-    told = None if watermark_ms is None else str(watermark_ms)
+    value = None if watermark_ms is None else str(watermark_ms)
     for name in (_WATERMARK, _LOGGED):
-        spark.sparkContext.setLocalProperty(name, told)  # type: ignore[arg-type]
+        spark.sparkContext.setLocalProperty(name, value)  # type: ignore[arg-type]
 
 
 def is_late(moment: str) -> Column:
@@ -44,10 +44,10 @@ def _not_after_watermark(moments: pa.Array) -> pa.Array:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    told = context.getLocalProperty(_WATERMARK) if context else None
-    if told is None:
+    value = context.getLocalProperty(_WATERMARK) if context else None
+    if value is None:
         return moments.is_null()
-    watermark = pa.scalar(int(told) * 1000, pa.timestamp("us", tz="UTC"))
+    watermark = pa.scalar(int(value) * 1000, pa.timestamp("us", tz="UTC"))
     return pc.fill_null(pc.less_equal(moments, watermark), True)
 
 
@@ -60,5 +60,5 @@ def is_behind(moment: Column) -> Column:
     from pyspark.sql import functions as F
 
     # reflect() makes text of it: 'null', where there is none
-    told = F.expr(f"try_cast(reflect('org.slf4j.MDC', 'get', '{_LOGGED}') AS bigint)")
-    return F.coalesce(moment <= F.timestamp_millis(told), moment.isNull())
+    watermark = F.expr(f"try_cast(reflect('org.slf4j.MDC', 'get', '{_LOGGED}') AS bigint)")
+    return F.coalesce(moment <= F.timestamp_millis(watermark), moment.isNull())

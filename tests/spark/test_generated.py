@@ -13,7 +13,7 @@ from itertools import product
 import pytest
 
 from etl.operations.control.state import read_state
-from etl.operations.datasets.generated import GeneratedFile, generated, told
+from etl.operations.datasets.generated import GeneratedFile, count_fates, generated
 from etl.pipeline import Pipeline, load_pipeline
 from etl.runs.run import run
 from tests.support.home import Home
@@ -93,7 +93,7 @@ def run_over(shipped: Home, given: Pipeline, files: Sequence[GeneratedFile], max
 def deliver(shipped: Home, name: str, given: Expected, max_files: int) -> None:
     """Run over what is given, and look that what was late is held."""
     run_over(shipped, declared(shipped, name), given.files, max_files)
-    known = told(given.files)
+    known = count_fates(given.files)
     reasons = held(shipped)
     assert (reasons["late"], reasons["malformed"]) == (known["late"], known["malformed"])
     assert known["late"] == given.late > 0
@@ -116,7 +116,7 @@ def test_device_events(shipped: Home, max_files: int) -> None:
     deliver(shipped, "device_events", DEVICES, max_files)
     good = {(one["device"], one["reading"]) for _, one in DEVICES.records if one["temperature"] != 999.9}
     assert table(shipped, "device_events", "device, reading") == Counter(good)
-    known = told(DEVICES.files)
+    known = count_fates(DEVICES.files)
     unwanted = sum(known[fate] for fate in ("double", "late", "malformed", "implausible"))
     assert len(good) == known["records"] - unwanted
     assert held(shipped)["the temperature is what the sensor measures"] == known["implausible"]
@@ -265,7 +265,7 @@ def test_features_used(shipped: Home, max_files: int) -> None:
     pairs = {(record["phone"], record["action"]) for *_, record in ACTIONS.parsed}
     good = {pair for pair in pairs if pair[1] in KNOWN}
     assert table(shipped, "features_used", "phone, action") == Counter(good)
-    malformed = told(ACTIONS.files)["malformed"]
+    malformed = count_fates(ACTIONS.files)["malformed"]
     assert held(shipped) == {"the action is a known one": len(pairs - good), "malformed": malformed}
     [store] = read_state(shipped.place, used, most=2, spark=shipped.spark)
     assert store.keys == len(pairs) > len(good), "one entry for each"
@@ -282,7 +282,7 @@ def test_actions_by_day(shipped: Home, max_files: int) -> None:
     wanted: Rows = Counter((*group, len(times), min(times), max(times)) for group, times in groups.items())
     columns = f"action, day, actions, {moment('earliest')}, {moment('latest')}"
     assert table(shipped, "actions_by_day", columns) == wanted
-    known = told(ACTIONS.files)
+    known = count_fates(ACTIONS.files)
     assert len(groups["all", "all"]) == known["records"] - known["malformed"]
     assert held(shipped) == {"malformed": known["malformed"]}, "an unknown action is told of and delivered"
 
@@ -340,7 +340,7 @@ def test_requests(shipped: Home, max_files: int) -> None:
                 int(at.timestamp()), words[0], name, words[6], int(words[8]), int(size) if size else None
             ] += 1
     assert table(shipped, "requests", f"{moment('at')}, address, name, path, status, bytes") == wanted
-    known = told(files)
+    known = count_fates(files)
     assert held(shipped) == {
         "the line is in the log's format": known["malformed"],
         "the status is one of HTTP": known["implausible"],

@@ -23,7 +23,7 @@ from etl.common.errors import Busy, NeedsPerson, SetupError
 from etl.delivery.batch import Receipt
 from etl.ledger.quarantine import RowSelection as Held
 from etl.ledger.quarantine import held_rows
-from etl.operations.datasets.generated import generated, told
+from etl.operations.datasets.generated import count_fates, generated
 from etl.operations.maintenance.sweep import sweep
 from etl.operations.models.sample import Sample
 from etl.operations.models.train import Trained, _split, train
@@ -196,7 +196,7 @@ def test_device_anomalies(shipped: Home) -> None:
     assert {row[4] for row in found.values()} == {1}
 
     faulty = {key for key, one in readings.items() if one["faulty"]}
-    assert len(faulty) == told(files)["faulty"] > 50
+    assert len(faulty) == count_fates(files)["faulty"] > 50
     caught = {key for key, row in found.items() if row[3]}
     assert len(caught & faulty) > 0.9 * len(faulty)
     assert len(caught & faulty) > 0.6 * len(caught)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from etl.common.errors import SetupError
-from etl.operations.datasets.generated import generated, told
+from etl.operations.datasets.generated import count_fates, generated
 from etl.operations.suites.try_out import Tried, try_out
 from etl.pipeline import load_pipeline
 from tests.support.data import taps
@@ -87,7 +87,7 @@ def test_a_shipped_pipeline_is_tried_on_a_day(shipped: Home, name: str) -> None:
     files = generated("devices", [dt.date(2026, 1, 1)], seed=3)
     for file in files:
         shipped.write(file.path, file.content)
-    said, known = tried(shipped, name), told(files)
+    said, known = tried(shipped, name), count_fates(files)
     assert said.malformed == known["malformed"] > 0
     assert said.delivered > 10
     assert said.held == (known["implausible"] if name == "device_events" else 0)

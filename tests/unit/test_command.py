@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from etl.cli import progress
-from etl.cli.app import _told
+from etl.cli.app import _report_failure
 from etl.cli.shared import duration, print_json, shown, who
 from etl.common.errors import SetupError, SluiceError
 
@@ -63,7 +63,7 @@ def test_the_command_to_copy_is_one_word_to_a_shell_wherever_it_is(
 def test_a_value_in_an_error_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     seen = "the file \x1b]0;pwned\x07\x1b[2J of [red]Köln[/red]\n  evidence: none"
     for error in (SluiceError(seen, remedy="look at it"), ValueError(seen)):
-        assert _told(error) == 70
+        assert _report_failure(error) == 70
     said = capsys.readouterr().err
     assert "\x1b" not in said and "\x07" not in said
     assert (

@@ -239,7 +239,7 @@ def _ask(request: Request, user: BaseUser, choice: Choice) -> HTMLResponse:
 
 def _decide(request: Request, user: BaseUser, choice: Choice, why: str, note: str) -> RedirectResponse:
     """Decide on exactly the rows that were shown, and lead to the page that says what was done."""
-    with _told(request):
+    with _http_errors(request):
         digest, once = decisions.read_note(request, note, user, choice)
         dsn = find_postgres(load_settings())
         asked_before = decisions.run_id_of(once)
@@ -249,8 +249,8 @@ def _decide(request: Request, user: BaseUser, choice: Choice, why: str, note: st
             rows = rows_of(cursor, choice)
         decisions.require_shown(rows, digest, choice.pipeline)
         if choice.action == "release":
-            asked = decisions.ask_for_release(choice, rows, user=user, why=why, once=once)
-            return _leads_to_run(choice, asked)
+            run_id = decisions.ask_for_release(choice, rows, user=user, why=why, once=once)
+            return _leads_to_run(choice, run_id)
         discard(dsn, choice.pipeline, rows.ids, who=user.get_name(), why=why)
         return _leads_to(f"../{choice.row or choice.delivery}")
 
@@ -259,9 +259,9 @@ def _leads_to_run(choice: Choice, run_id: str) -> RedirectResponse:
     return _leads_to("../../run", dag=replays_of(choice.pipeline), run_id=run_id)
 
 
-def _leads_to(place: str, **query: str | None) -> RedirectResponse:
-    asked = urlencode({name: value for name, value in query.items() if value is not None})
-    return RedirectResponse(f"{place}?{asked}" if asked else place, 303, headers=HEADERS)
+def _leads_to(address: str, **query: str | None) -> RedirectResponse:
+    parameters = urlencode({name: value for name, value in query.items() if value is not None})
+    return RedirectResponse(f"{address}?{parameters}" if parameters else address, 303, headers=HEADERS)
 
 
 def _may_decide(user: BaseUser, pipeline: str) -> frozenset[Action]:
@@ -308,12 +308,12 @@ def _answer(
 ) -> HTMLResponse:
     # the application's own mount is the last part of the path; what is before it is Airflow's
     airflow = str(request.scope.get("root_path", "")).rpartition("/")[0]
-    with _told(request), reading(find_postgres(load_settings())) as cursor:
+    with _http_errors(request), reading(find_postgres(load_settings())) as cursor:
         return _html(make(cursor, Frame(airflow=airflow, up=up, decides=decides)))
 
 
 @contextmanager
-def _told(request: Request) -> Iterator[None]:
+def _http_errors(request: Request) -> Iterator[None]:
     """Turn what keeps a page from being made into an answer that a person can act on. Raises HTTPException."""
     try:
         yield

@@ -91,14 +91,14 @@ def _odd(tallies: Mapping[str, Tally]) -> str:
 def latest_differences(latest: Latest) -> list[AuditDifference]:
     """Return where the table of an upsert sink is not the latest row of each key in the lake's change log."""
     found = []
-    for counted, words in (
+    for counted, sentence in (
         (latest.missing, "the table has no row of {} keys whose latest row in the lake is of this delivery"),
         (latest.unknown, "the table has {} rows whose keys are not in the lake"),
         (latest.other, "the table has {} rows that are not the latest of their keys in the lake"),
         (latest.doubled, "the table has {} rows too many: their keys are there already"),
     ):
         for delivery, count in sorted(counted.items()):
-            what = f"delivery {delivery}: {words.format(f'{count:,}')}"
+            what = f"delivery {delivery}: {sentence.format(f'{count:,}')}"
             seen = {TABLE: {"rows": count}}
             found.append(AuditDifference(kind="latest", delivery_id=delivery, what=what, seen=seen))
     return found

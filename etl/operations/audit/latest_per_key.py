@@ -115,8 +115,8 @@ def _compare(log: Records, table: Records, into: Latest) -> int:
     last = np.append(log["key"][1:] != log["key"][:-1], True)[: len(log)]
     latest = log[last]
     tied = log[_equal(log, latest[np.searchsorted(latest["key"], log["key"])], ("key", *_RANK))]
-    again = np.append(False, table["key"][1:] == table["key"][:-1])[: len(table)]
-    into.doubled.update(table["delivery"][again].tolist())
+    repeated = np.append(False, table["key"][1:] == table["key"][:-1])[: len(table)]
+    into.doubled.update(table["delivery"][repeated].tolist())
     known = np.isin(table["key"], latest["key"])
     into.unknown.update(table["delivery"][~known].tolist())
     into.missing.update(latest["delivery"][~np.isin(latest["key"], table["key"])].tolist())
@@ -156,8 +156,8 @@ def _rank(values: pa.Array) -> tuple[Hashes, Hashes, Hashes]:
     if _is_unranked(kind):
         return none, none, none
     if pa.types.is_decimal128(kind):
-        words = np.frombuffer(values.buffers()[1], np.uint64)[2 * values.offset :][: 2 * len(values)]
-        return has, (words[1::2] ^ _SIGN) * has, words[0::2] * has
+        halves = np.frombuffer(values.buffers()[1], np.uint64)[2 * values.offset :][: 2 * len(values)]
+        return has, (halves[1::2] ^ _SIGN) * has, halves[0::2] * has
     if pa.types.is_floating(kind):
         numbers = values.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64)
         numbers = numbers + 0.0  # -0.0 equals 0.0

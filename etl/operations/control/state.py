@@ -67,8 +67,8 @@ def read_state(
 
 def _variables(properties: str) -> list[str | None]:
     """Name the variables of a state of the user's own, without Spark's; return [None] for an operator without any."""
-    told = json.loads(properties) if properties else {}
-    found = told.get("stateVariables")
+    named = json.loads(properties) if properties else {}
+    found = named.get("stateVariables")
     if found is None:
         return [None]
     variables = json.loads(found) if isinstance(found, str) else found

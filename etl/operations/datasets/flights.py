@@ -131,9 +131,9 @@ class _File:
 def _files(days: Days | None) -> Iterator[_File]:
     for name in REFERENCE:
         yield _File(path=f"reference/{name}.csv", content=_csv(_table(f"data/{name}.csv")), flights=0)
-    chosen = days or parse_days(None)
-    weather = dict(_by_day(_table("data/weather.csv"), chosen))
-    for day, rows in _by_day(_table("data/flights.csv.zip"), chosen):
+    span = days or parse_days(None)
+    weather = dict(_by_day(_table("data/weather.csv"), span))
+    for day, rows in _by_day(_table("data/flights.csv.zip"), span):
         if day in weather:
             yield _File(path=f"weather/dt={day}/weather.parquet", content=_parquet(weather[day]), flights=0)
         is_json = day.timetuple().tm_yday % 2 == 1

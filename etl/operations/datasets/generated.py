@@ -62,7 +62,7 @@ class LandedFiles:
 
     files: int
     written: int  # whose bytes were not there yet
-    counts: Counter[str]  # as `told` has them
+    counts: Counter[str]  # as `count_fates` has them
 
 
 def land_generated(landing: str, dataset: str, days: Iterable[dt.date], *, seed: int) -> LandedFiles:
@@ -70,7 +70,7 @@ def land_generated(landing: str, dataset: str, days: Iterable[dt.date], *, seed:
     store, root = filesystem(landing_path(landing))
     files = generated(dataset, days, seed=seed)
     written = sum(put(store, f"{root}/{file.path}", file.content) for file in files)
-    return LandedFiles(files=len(files), written=written, counts=told(files))
+    return LandedFiles(files=len(files), written=written, counts=count_fates(files))
 
 
 def generated(dataset: str, days: Iterable[dt.date], *, seed: int) -> list[GeneratedFile]:
@@ -80,7 +80,7 @@ def generated(dataset: str, days: Iterable[dt.date], *, seed: int) -> list[Gener
     return [file for day in days for file in _hourly(dataset, day, [*drawn(day - before), *drawn(day)])]
 
 
-def told(files: Sequence[GeneratedFile]) -> Counter[str]:
+def count_fates(files: Sequence[GeneratedFile]) -> Counter[str]:
     """Count the `records`, those of each fate, the `faulty` and the `out of order`: older than one before.
 
     Faulty and out of order are counted of those without a fate only.
@@ -204,8 +204,8 @@ def _sent(
     else:
         yield Record(arrival=arrival, at=at, line=line, faulty=faulty)
         if fate == "double" and doubled:
-            again = min(arrival + draw.randrange(1, LATEST), last)
-            yield Record(arrival=again, at=at, line=line, fate=fate)
+            second_arrival = min(arrival + draw.randrange(1, LATEST), last)
+            yield Record(arrival=second_arrival, at=at, line=line, fate=fate)
 
 
 def _midnight(day: dt.date) -> int:

@@ -87,9 +87,11 @@ def suggest(
         drafts.insert(0, _all_columns(names, drawn))
         rules = compile_rules(pipeline, frame, workspace.settings, instead=_suite(pipeline, drafts))
         weighed = list(weigh(found, batches, rules))
-    kept = [kept for number, draft in enumerate(drafts) if (kept := _as_judged(number, draft, weighed))]
+    accepted = [
+        accepted for number, draft in enumerate(drafts) if (accepted := _as_judged(number, draft, weighed))
+    ]
     rows = columns[0].rows if columns else 0
-    return Suggestion(suite=_suite(pipeline, kept), batches=len(batches), rows=rows)
+    return Suggestion(suite=_suite(pipeline, accepted), batches=len(batches), rows=rows)
 
 
 def write(suggestion: Suggestion, file: Path, *, force: bool) -> None:
@@ -265,7 +267,7 @@ def _as_judged(number: int, draft: Drafted, weighed: Sequence[Weighed]) -> Draft
     results = [one.verdict.results[number] for one in weighed]
     if not draft.about_rows:
         return draft if all(result.success for result in results) else None
-    worst = min((_kept(result) for result in results), default=1.0)
+    worst = min((_passed_share(result) for result in results), default=1.0)
     if worst < (1 - NULLS_WORTH_A_RULE if draft.kind == NOT_NULL else SELDOM):
         return None
     judged, broken = (sum(getattr(r, f"{name}_count") or 0 for r in results) for name in COUNTS)
@@ -280,7 +282,7 @@ def _as_judged(number: int, draft: Drafted, weighed: Sequence[Weighed]) -> Draft
     return replace(draft, kwargs=kwargs, evidence=evidence, severity="warning" if loud else "info")
 
 
-def _kept(result: RuleResult) -> float:
+def _passed_share(result: RuleResult) -> float:
     """Return the share, 0 to 1, that GX compares with mostly.
 
     It is of the rows that have a value, but for the rule about nulls.

@@ -167,17 +167,17 @@ class Weighed:
     batch: StoredBatch
     counts: Counts
     verdict: Verdict
-    crossings: Sequence[SuiteDifference]
+    differences: Sequence[SuiteDifference]
 
     @property
     def held_by(self) -> Counter[str]:
         """Count by reason the delivered rows that it would hold."""
-        return sum((crossing.held_by for crossing in self.crossings), Counter())
+        return sum((difference.held_by for difference in self.differences), Counter())
 
     @property
     def freed_of(self) -> Counter[str]:
         """Count by stored reason the held rows that would be delivered."""
-        return sum((crossing.freed_of for crossing in self.crossings), Counter())
+        return sum((difference.freed_of for difference in self.differences), Counter())
 
 
 def what_if(
@@ -235,9 +235,9 @@ def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: RowFi
 
     frame = stored_rows(spark, batch, rules.schema)
     job = in_tasks(rules.flagged(frame), partial(cross, sieve))
-    crossings: list[SuiteDifference] = collect(job)
+    differences: list[SuiteDifference] = collect(job)
     staged = Staged(
-        reports=[crossing.report for crossing in crossings],
+        reports=[difference.report for difference in differences],
         malformed=[TaskReport(partition=0, task=0, quarantined=batch.malformed)],
         aggregates=rules.aggregates(job),
         records=batch.records,
@@ -248,11 +248,11 @@ def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: RowFi
     except VerdictUnknown as error:
         error.add_note(f"It was asked of {batch.name}; batches before it could be judged.")
         raise
-    return Weighed(batch=batch, counts=counts, verdict=verdict, crossings=crossings)
+    return Weighed(batch=batch, counts=counts, verdict=verdict, differences=differences)
 
 
 def _change(weighed: Weighed, said: Sequence[SaidOfRule]) -> BatchChange:
-    batch, counts, crossings = weighed.batch, weighed.counts, weighed.crossings
+    batch, counts, differences = weighed.batch, weighed.counts, weighed.differences
     return BatchChange(
         delivery_id=batch.delivery_id,
         stream=batch.stream_id,
@@ -261,8 +261,8 @@ def _change(weighed: Weighed, said: Sequence[SaidOfRule]) -> BatchChange:
         malformed=batch.malformed,
         delivered=counts.rows - counts.held,
         held=counts.held,
-        newly_held=sum(crossing.newly_held for crossing in crossings),
-        newly_delivered=sum(crossing.newly_delivered for crossing in crossings),
+        newly_held=sum(difference.newly_held for difference in differences),
+        newly_delivered=sum(difference.newly_delivered for difference in differences),
         stops=weighed.verdict.stops,
         rules=_rules(said, weighed),
     )
@@ -311,8 +311,8 @@ def _outcome(rule: SaidOfRule | RuleResult) -> Outcome:
 def _status(old: SaidOfRule | None, new: RuleResult) -> Status:
     if old is None:
         return "new"
-    asked = new.result["expectation_config"]
-    same_question = old.kwargs is None or _canonical(old.kwargs) == _canonical(declared_kwargs(asked))
+    configuration = new.result["expectation_config"]
+    same_question = old.kwargs is None or _canonical(old.kwargs) == _canonical(declared_kwargs(configuration))
     same = (old.expectation, old.severity) == (new.expectation_type, new.severity)
     return "same" if same and same_question else "changed"
 
