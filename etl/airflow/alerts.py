@@ -61,13 +61,13 @@ class WebhookNotifier(BaseNotifier):
 def notifiers(kind: str, pipeline: str, text: str) -> list[BaseNotifier]:
     """Make a notifier for each place that the settings name; none where they name none."""
     settings = load_settings()
-    found: list[BaseNotifier] = []
+    configured: list[BaseNotifier] = []
     if settings.alert_webhook is not None:
-        found.append(WebhookNotifier(kind=kind, pipeline=pipeline, text=text))
+        configured.append(WebhookNotifier(kind=kind, pipeline=pipeline, text=text))
     if settings.alert_email is not None:
         from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 
-        found.append(
+        configured.append(
             SmtpNotifier(
                 to=settings.alert_email,
                 from_email=settings.alert_email,
@@ -75,7 +75,7 @@ def notifiers(kind: str, pipeline: str, text: str) -> list[BaseNotifier]:
                 html_content=f"<p>{_escaped(text)}</p>",
             )
         )
-    return found
+    return configured
 
 
 def _escaped(text: str) -> str:
@@ -91,18 +91,18 @@ def deadline(pipeline: Pipeline) -> list[DeadlineAlert]:
     if pipeline.deadline is None:
         return []
     text = DEADLINE.format(pipeline=pipeline.name, limit=pipeline.deadline)
-    found = []
+    alerts = []
     for notifier in notifiers("deadline", pipeline.name, text):
         kind = type(notifier)
         kwargs = {name: getattr(notifier, name) for name in _WORDS[kind.__name__]}
-        found.append(
+        alerts.append(
             DeadlineAlert(
                 reference=FirstQueued(),
                 interval=pipeline.deadline,
                 callback=AsyncCallback(kind, kwargs=kwargs),
             )
         )
-    return found
+    return alerts
 
 
 # What each notifier is made of, for a callback names its class and its arguments.

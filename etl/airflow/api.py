@@ -64,8 +64,8 @@ class Api:
 
     def import_errors(self) -> dict[str, str]:
         """Return the traceback of each file of the DAG folder that can't be loaded, by the file's name."""
-        found = self.get("/api/v2/importErrors")["import_errors"]
-        return {error["filename"]: error["stack_trace"] for error in found}
+        errors = self.get("/api/v2/importErrors")["import_errors"]
+        return {error["filename"]: error["stack_trace"] for error in errors}
 
     def is_paused(self, dag: str) -> bool:
         return bool(self.get(f"/api/v2/dags/{quote(dag)}")["is_paused"])
@@ -99,15 +99,15 @@ class Api:
 
         Unpausing alone may start a run that the schedule owes.
         """
-        found = self.get(f"/api/v2/dags/{quote(dag)}/dagRuns?order_by=-run_after")["dag_runs"]
-        return {run["dag_run_id"]: run["state"] for run in found}
+        runs = self.get(f"/api/v2/dags/{quote(dag)}/dagRuns?order_by=-run_after")["dag_runs"]
+        return {run["dag_run_id"]: run["state"] for run in runs}
 
     def state(self, dag: str, run: str) -> str:
         return str(self.get(_run(dag, run))["state"])
 
     def tasks(self, dag: str, run: str) -> list[TaskState]:
-        found = self.get(f"{_run(dag, run)}/taskInstances")["task_instances"]
-        return [TaskState(task=t["task_id"], state=t["state"], tries=t["try_number"]) for t in found]
+        instances = self.get(f"{_run(dag, run)}/taskInstances")["task_instances"]
+        return [TaskState(task=t["task_id"], state=t["state"], tries=t["try_number"]) for t in instances]
 
     def follow(self, dag: str, run: str, *, within: float, ticks: bool = False) -> Iterator[TaskState]:
         """Yield every change of the run's tasks as it comes, until the run has ended.
@@ -153,16 +153,16 @@ def sign_in(address: str, login: Path, user: str = "admin") -> Api:
 def heartbeats(address: str) -> dict[str, datetime]:
     """Return when each healthy component last gave a sign of life, by name; empty while nothing answers."""
     try:
-        found = _call("GET", f"{address}/api/v2/monitor/health")
+        components = _call("GET", f"{address}/api/v2/monitor/health")
     except SluiceError:
         return {}
-    if found["metadatabase"]["status"] != "healthy":
+    if components["metadatabase"]["status"] != "healthy":
         return {}
-    beats = {name: health.get(f"latest_{name}_heartbeat") for name, health in found.items()}
+    beats = {name: health.get(f"latest_{name}_heartbeat") for name, health in components.items()}
     return {
         name: datetime.fromisoformat(beat)
         for name, beat in beats.items()
-        if beat and found[name]["status"] == "healthy"
+        if beat and components[name]["status"] == "healthy"
     }
 
 

@@ -34,24 +34,24 @@ def airflow(
     if stack.running(settings) is None:
         typer.echo("starting Airflow, half a minute or so", err=True)
     try:
-        found = stack.up(settings, supervised=not detach)
+        running = stack.up(settings, supervised=not detach)
     except BaseException:
         if at_rest:
             services.down(settings)
         raise
-    if detach or found.found:
-        _say(found, stays=True)
+    if detach or running.found:
+        _say(running, stays=True)
         return
     try:
-        stack.follow(found, lambda: _say(found, stays=False))
+        stack.follow(running, lambda: _say(running, stays=False))
     finally:
         typer.echo("stopping Airflow", err=True)
         _end(settings, with_services=at_rest)
 
 
-def _say(found: Airflow, *, stays: bool) -> None:
-    typer.echo(f"Airflow  {found.address}{', running already' if found.found else ''}")
-    typer.echo(f"login    admin or viewer; the passwords are in {found.login}")
+def _say(running: Airflow, *, stays: bool) -> None:
+    typer.echo(f"Airflow  {running.address}{', running already' if running.found else ''}")
+    typer.echo(f"login    admin or viewer; the passwords are in {running.login}")
     typer.echo(f"next: `sluice down` stops it{'' if stays else ', and so does Ctrl-C'}")
 
 
@@ -70,8 +70,8 @@ def trigger(name: PipelineName) -> None:
             f"A run of {name} stays up: `sluice trigger` would wait for its end for ever",
             remedy=f"`sluice airflow dags unpause {name}` keeps one up; `sluice status {name}` shows what it does",
         )
-    found = stack.require_running(workspace.settings)
-    api = sign_in(found.address, found.login)
+    running = stack.require_running(workspace.settings)
+    api = sign_in(running.address, running.login)
     summary = trigger_pipeline(api, name, lambda line: typer.echo(line, err=True))
     for line in summary_lines(workspace, pipeline, summary):
         typer.echo(line)
@@ -81,10 +81,10 @@ def where(settings: Settings) -> str | None:
     """Tell in a line where Airflow is, if it runs; None if it does not."""
     from etl.airflow.local import stack
 
-    found = stack.running(settings)
-    if found is None:
+    running = stack.running(settings)
+    if running is None:
         return None
-    return f"Airflow  {found.address}, the passwords of admin and viewer in {found.login}"
+    return f"Airflow  {running.address}, the passwords of admin and viewer in {running.login}"
 
 
 def _end(settings: Settings, *, with_services: bool) -> None:

@@ -66,8 +66,8 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
 
     result_apart(True)
     workspace = open_workspace()
-    found = committed_files(workspace, load(name, workspace.settings))
+    committed = committed_files(workspace, load(name, workspace.settings))
     if as_json:
-        print_json(found.json())
+        print_json(committed.json())
     else:
-        print_result("".join(f"{file.path}\n" for file in found.files))
+        print_result("".join(f"{file.path}\n" for file in committed.files))

@@ -70,8 +70,8 @@ def duration(option: str, text: str) -> dt.timedelta:
 
     Raises SetupError, which names the option.
     """
-    found = re.fullmatch(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)([smh])", text)
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
+    match = re.fullmatch(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)([smh])", text)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0
     if not 1 <= seconds <= 86_400:
         raise SetupError(f"{option} {text}: no time from 1s to 24h", remedy=f"such as {option} 10s, 5m or 1h")
     return dt.timedelta(seconds=seconds)

@@ -41,12 +41,12 @@ def state(
     from etl.operations.control.state import read_state
 
     workspace = open_workspace()
-    found = read_state(workspace, load(name, workspace.settings), most=rows)
+    stores = read_state(workspace, load(name, workspace.settings), most=rows)
     if as_json:
-        print_json([one.json() for one in found])
+        print_json([one.json() for one in stores])
         return
     out = Console(soft_wrap=True)
-    for store in found:
+    for store in stores:
         out.print(
             shown(
                 f"{name}: operator {store.operator} ({store.name}), store {store.store}, after batch {store.batch}:"
@@ -215,11 +215,11 @@ def status(
     from etl.pipeline import load_pipelines
 
     workspace = open_workspace()
-    found = states(workspace, name)
+    pipelines = states(workspace, name)
     if as_json:
-        print_json([state.json() for state in found])
+        print_json([state.json() for state in pipelines])
     else:
-        show(out, found)
+        show(out, pipelines)
         if airflow := where(workspace.settings):
             out.print(airflow, markup=False)
     if name is None:

@@ -40,12 +40,12 @@ def train(name: PipelineName, as_json: AsJson = False) -> None:
     from etl.operations.models.train import train as train_pipeline
 
     workspace = open_workspace()
-    found = train_pipeline(workspace, load(name, workspace.settings), who=who())
+    versions = train_pipeline(workspace, load(name, workspace.settings), who=who())
     if as_json:
-        print_json([one.json() for one in found])
+        print_json([one.json() for one in versions])
         return
     out = Console(soft_wrap=True)
-    for one in found:
+    for one in versions:
         report = one.report
         done = "made now" if one.new else "in force; its rows and declaration have not changed since"
         out.print(shown(f"{name}: model {report['model']}, version {one.version}, {done}"))
@@ -98,25 +98,25 @@ def try_(
     from etl.operations.suites.try_out import try_out
 
     workspace = open_workspace()
-    found = try_out(workspace, load(name, workspace.settings), files, most=rows)
+    tried = try_out(workspace, load(name, workspace.settings), files, most=rows)
     if as_json:
-        print_json(found.json())
+        print_json(tried.json())
     else:
-        show(found, plan=plan)
-    if found.stops:
+        show(tried, plan=plan)
+    if tried.stops:
         raise typer.Exit(ContractBroken.exit_code)
 
 
-def show(found: Tried, *, plan: bool) -> None:
+def show(tried: Tried, *, plan: bool) -> None:
     """Print for people what `sluice try` found, with Spark's plan if `plan` is set."""
     out = Console(soft_wrap=True)
-    files, held = len(found.files), found.held + found.malformed
-    out.print(f"{found.pipeline}: {files:,} files; {found.delivered:,} rows delivered, {held:,} held")
-    named = list(found.columns.items())
-    _table(out, "delivered", ["column", "type"], _upright(named, found.rows))
-    bad = [("; ".join(reasons), *row) for reasons, row in found.held_rows]
+    files, held = len(tried.files), tried.held + tried.malformed
+    out.print(f"{tried.pipeline}: {files:,} files; {tried.delivered:,} rows delivered, {held:,} held")
+    named = list(tried.columns.items())
+    _table(out, "delivered", ["column", "type"], _upright(named, tried.rows))
+    bad = [("; ".join(reasons), *row) for reasons, row in tried.held_rows]
     _table(out, "held", ["column", "type"], _upright([("reasons", ""), *named], bad) if bad else [])
-    _table(out, "held as malformed", ["record", "file"], found.malformed_records)
+    _table(out, "held as malformed", ["record", "file"], tried.malformed_records)
     rules = [
         (
             "passed" if one.success else "failed",
@@ -124,12 +124,12 @@ def show(found: Tried, *, plan: bool) -> None:
             str(one.severity),
             "" if one.unexpected_count is None else f"{one.unexpected_count:,} of {one.element_count:,}",
         )
-        for one in found.verdict.results
+        for one in tried.verdict.results
     ]
     _table(out, "rules", ["", "rule", "severity", "rows that break it"], rules)
     if plan:
-        out.print(Text(found.plan))
-    for stop in found.stops:
+        out.print(Text(tried.plan))
+    for stop in tried.stops:
         out.print(shown(f"a run would stop here: {stop}"))
 
 
@@ -161,11 +161,11 @@ def whatif(
     from etl.operations.suites.what_if import what_if
 
     workspace = open_workspace()
-    found = what_if(workspace, load(name, workspace.settings), suite, last=last)
+    report = what_if(workspace, load(name, workspace.settings), suite, last=last)
     if as_json:
-        print_json(found.json())
+        print_json(report.json())
         return
-    for line in found.lines():
+    for line in report.lines():
         typer.echo(line)
 
 
@@ -185,13 +185,13 @@ def suggest(
         raise exists(output)
     result_apart(output is None)
     workspace = open_workspace()
-    found = draw(workspace, load(name, workspace.settings), last=last)
+    draft = draw(workspace, load(name, workspace.settings), last=last)
     if output is None:
-        print_result(found.text)
+        print_result(draft.text)
         return
-    write(found, output, force=force)
-    rules = len(found.suite["expectations"])
-    typer.echo(f"{rules} expectations from {found.rows:,} rows of {found.batches:,} batches in {output}")
+    write(draft, output, force=force)
+    rules = len(draft.suite["expectations"])
+    typer.echo(f"{rules} expectations from {draft.rows:,} rows of {draft.batches:,} batches in {output}")
     typer.echo(f"next: `sluice whatif {name} --suite {output}`")
 
 
@@ -215,15 +215,15 @@ def columns(
     end = moment("--until", until) if until else None
     workspace = open_workspace()
     pipeline = load(name, workspace.settings)
-    found = spans(workspace.services.postgres, pipeline, since=first, until=end, by=cast("By", by))
+    histories = spans(workspace.services.postgres, pipeline, since=first, until=end, by=cast("By", by))
     if as_json:
-        print_json([span.json() for span in found])
+        print_json([span.json() for span in histories])
         return
     if not pipeline.metrics:
         typer.echo(
             f"{name} declares no `metrics`: name the columns there whose figures are to be kept", err=True
         )
-    for span in found:
+    for span in histories:
         heading = f"{span.start:%Y-%m-%d %H:%M}" if span.start else name
         typer.echo(f"{heading}   {span.batches:,} batches")
         for one in span.columns:
@@ -259,5 +259,5 @@ def docs(
 
     workspace = open_workspace()
     folder = output or Path(workspace.settings.home) / "docs" / name
-    found = build_docs(workspace, load(name, workspace.settings), folder, last=last)
-    typer.echo(f"{len(found):,} batches in {folder / 'index.html'}")
+    pages = build_docs(workspace, load(name, workspace.settings), folder, last=last)
+    typer.echo(f"{len(pages):,} batches in {folder / 'index.html'}")

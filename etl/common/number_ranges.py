@@ -13,10 +13,10 @@ MOST = 2**63 - 1  # PostgreSQL's greatest number
 
 def first_and_last(what: str, text: str) -> NumberRange:
     """Read `A..B` or `A`, which a person wrote for `what`. Raises SetupError where it is neither."""
-    found = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
+    if match is None:
         raise SetupError(f"{what} {text!r} is neither A..B nor a number", remedy=f"such as {what} 4..7")
-    first, last = int(found[1]), int(found[2] or found[1])
+    first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
         raise SetupError(f"{what} {text}: {last} comes before {first}", remedy=f"{what} {last}..{first}")
     return first, last
@@ -29,10 +29,10 @@ def parse_ranges(what: str, text: str) -> tuple[NumberRange, ...]:
 
 def format_ranges(numbers: Iterable[int]) -> str:
     """Write exactly these numbers as `parse_ranges` reads them, such as `4..7,9`."""
-    found: list[NumberRange] = []
+    ranges: list[NumberRange] = []
     for number in sorted(numbers):
-        if found and found[-1][1] == number - 1:
-            found[-1] = found[-1][0], number
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = ranges[-1][0], number
         else:
-            found.append((number, number))
-    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in found)
+            ranges.append((number, number))
+    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in ranges)

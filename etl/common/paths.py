@@ -117,9 +117,9 @@ def _client(environment: tuple[tuple[str, str], ...]) -> S3Client:  # noqa: ARG0
         connect_timeout=5, read_timeout=20, max_pool_connections=REQUESTS, retries={"total_max_attempts": 3}
     )
     session = boto3.Session()  # not the default session, which keeps the first credentials it found
-    found = session.client("s3", config=config)
-    if ".amazonaws." in found.meta.endpoint_url:
-        return found
+    client = session.client("s3", config=config)
+    if ".amazonaws." in client.meta.endpoint_url:
+        return client
     # Other stores seldom answer to a bucket's name in front of their own.
     return session.client("s3", config=config.merge(Config(s3={"addressing_style": "path"})))
 
@@ -131,10 +131,10 @@ def filesystem(place: str) -> tuple[fs.FileSystem, str]:
     """
     if not place.startswith("s3a://"):
         return fs.LocalFileSystem(), place.rstrip("/") or "/"
-    found = s3_client().meta
-    endpoint = found.endpoint_url
+    client = s3_client().meta
+    endpoint = client.endpoint_url
     s3 = fs.S3FileSystem(
-        region=found.region_name,
+        region=client.region_name,
         endpoint_override=None if ".amazonaws.com" in endpoint else endpoint,
         force_virtual_addressing=False,
         connect_timeout=5,

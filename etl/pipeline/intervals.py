@@ -38,12 +38,12 @@ def named_interval(option: str, start: str, end: str) -> tuple[dt.datetime, dt.d
 
     Raises SetupError that names the option, also for an interval that is empty.
     """
-    found = moment(option, start), moment(option, end)
-    if found[1] <= found[0]:
+    interval = moment(option, start), moment(option, end)
+    if interval[1] <= interval[0]:
         raise SetupError(
             f"{option} {start} {end} is empty", remedy="name a start before the end, which is exclusive"
         )
-    return found
+    return interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,23 +61,23 @@ class PathTemplate:
 
     @cached_property
     def _declared(self) -> re.Match[str]:
-        found = _TEMPLATE.fullmatch(self.text)
-        if found is None:
+        match = _TEMPLATE.fullmatch(self.text)
+        if match is None:
             raise ValueError(
                 f"{self.text!r} must hold {{interval:…}} once, such as 'dt={{interval:%Y-%m-%d}}'"
             )
-        return found
+        return match
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        found = self._declared
-        parts = re.split("%(.)", found["format"])
+        declared = self._declared
+        parts = re.split("%(.)", declared["format"])
         moment = "".join(
             f"([0-9]{{{_DIGITS[part]}}})" if place % 2 else re.escape(part)
             for place, part in enumerate(parts)
         )
-        before, after = re.escape(found["before"]), re.escape(found["after"])
-        end = "" if found["after"] and not found["after"][-1].isalnum() else "(?![0-9A-Za-z])"
+        before, after = re.escape(declared["before"]), re.escape(declared["after"])
+        end = "" if declared["after"] and not declared["after"][-1].isalnum() else "(?![0-9A-Za-z])"
         return re.compile(rf"(?<![^/]){before}(?P<moment>{moment}){after}{end}")
 
     @property
@@ -94,11 +94,11 @@ class PathTemplate:
 
     def of(self, path: str) -> tuple[dt.datetime, dt.datetime] | None:
         """Return the start and the end, exclusive, of a path's interval in UTC; None when it names none."""
-        found, declared = self._pattern.search(path), self._declared
-        if found is None:
+        match, declared = self._pattern.search(path), self._declared
+        if match is None:
             return None
         try:
-            start = dt.datetime.strptime(found["moment"], declared["format"]).replace(tzinfo=dt.UTC)
+            start = dt.datetime.strptime(match["moment"], declared["format"]).replace(tzinfo=dt.UTC)
         except ValueError:  # a 31st of February
             return None
         unit = next(one for one in _FINEST if f"%{one}" in declared["format"])

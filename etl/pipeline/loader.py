@@ -120,10 +120,10 @@ def _load(file: Path) -> _Loaded:
         return _Loaded(file=file, pipeline=None, wrong=("declares no PIPELINE = Pipeline(…)",))
     pipeline = dataclasses.replace(declared, file=file)
     try:
-        found = problems(pipeline)
+        mistakes = problems(pipeline)
     except TypeError as error:  # a value of a kind that no field has
         return _Loaded(file=file, pipeline=None, wrong=(f"a field's value is of the wrong type: {error}",))
-    return _Loaded(file=file, pipeline=pipeline, wrong=(*early, *found))
+    return _Loaded(file=file, pipeline=pipeline, wrong=(*early, *mistakes))
 
 
 def _run(file: Path) -> object:
@@ -148,14 +148,14 @@ def _early_imports(tree: ast.Module) -> list[str]:
 
     One would cost every reader of the declaration seconds.
     """
-    found = []
+    mistakes = []
     for node in tree.body:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names = [node.module]
         if any(name.partition(".")[0] == "pyspark" for name in names):
-            found.append(f"line {node.lineno}: imports pyspark at its top; import it inside the transform")
-    return found
+            mistakes.append(f"line {node.lineno}: imports pyspark at its top; import it inside the transform")
+    return mistakes
 
 
 def _raised(file: Path, error: BaseException) -> str:
@@ -167,7 +167,7 @@ def _raised(file: Path, error: BaseException) -> str:
 
 def _clashes(loaded: list[_Loaded]) -> list[str]:
     """Tell which names are declared twice, and which tables two pipelines would own, a sentence each."""
-    found = []
+    clashes = []
     names: dict[str, Path] = {}
     tables: dict[str, tuple[str, Path]] = {}
     for one in loaded:
@@ -175,11 +175,11 @@ def _clashes(loaded: list[_Loaded]) -> list[str]:
             continue
         name, file = one.pipeline.name, one.file
         if name in names:
-            found.append(f"{file}: name: {name!r} is declared in {names[name]} too")
+            clashes.append(f"{file}: name: {name!r} is declared in {names[name]} too")
             continue
         names[name] = file
         for table in (one.pipeline.table, one.pipeline.quarantine_table):
             owner, other = tables.setdefault(table, (name, file))
             if owner != name:
-                found.append(f"{file}: sink: table {table} belongs to pipeline {owner!r} ({other}) already")
-    return found
+                clashes.append(f"{file}: sink: table {table} belongs to pipeline {owner!r} ({other}) already")
+    return clashes

@@ -62,23 +62,23 @@ def pattern_problems(pattern: object) -> list[str]:
         return [f"{pattern!r} must be a path pattern, such as 'events/**/*.jsonl'"]
     scheme = _SCHEME.match(pattern)
     rest = pattern
-    found = []
+    mistakes = []
     if scheme:
         rest = pattern[scheme.end() :]
         if scheme[1] != "s3a":
-            found.append(f"{pattern!r}: only s3a:// and local paths can be read, not {scheme[1]}://")
+            mistakes.append(f"{pattern!r}: only s3a:// and local paths can be read, not {scheme[1]}://")
     *above, name = rest.removeprefix("/").split("/")
     if name in ("", ".", "..", "**"):
-        found.append(f"{pattern!r} must end in a file's name or a glob for it, such as '*.jsonl'")
+        mistakes.append(f"{pattern!r} must end in a file's name or a glob for it, such as '*.jsonl'")
     if "" in above or "." in above or ".." in above:
-        found.append(f"{pattern!r} has an empty, '.' or '..' part")
+        mistakes.append(f"{pattern!r} has an empty, '.' or '..' part")
     if "**" in above[:-1] or any("**" in part and part != "**" for part in [*above, name]) or (name == "**"):
-        found.append(f"{pattern!r}: '**' may only be the whole folder just before the file's name")
+        mistakes.append(f"{pattern!r}: '**' may only be the whole folder just before the file's name")
     if any(part[:1] in ("_", ".") for part in [*above, name] if part not in (".", "..")):
-        found.append(f"{pattern!r}: names that start with '_' or '.' are hidden from Spark")
+        mistakes.append(f"{pattern!r}: names that start with '_' or '.' are hidden from Spark")
     if scheme and (not above or _GLOB.search(above[0])):
-        found.append(f"{pattern!r} must name a bucket")
-    return found
+        mistakes.append(f"{pattern!r} must name a bucket")
+    return mistakes
 
 
 def is_glob(path: str) -> bool:

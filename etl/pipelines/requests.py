@@ -25,8 +25,8 @@ def requests(df: DataFrame) -> DataFrame:
 
     def part(number: int) -> Column:
         """Return a part of the line; null where it is `-`, or where the line is in another format."""
-        found = F.regexp_extract("line", FORMAT, number)
-        return F.when(~found.isin("", "-"), found)
+        text = F.regexp_extract("line", FORMAT, number)
+        return F.when(~text.isin("", "-"), text)
 
     at = F.try_to_timestamp(part(3), F.lit("dd/MMM/yyyy:HH:mm:ss Z"))
     return df.select(

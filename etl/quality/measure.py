@@ -33,12 +33,12 @@ def aggregates(columns: Sequence[str], schema: StructType) -> list[Column]:
     """Return the aggregates for Spark to observe of these columns, named as `read_metrics` reads them."""
     from pyspark.sql import functions as F
 
-    found = []
+    columns_of_metrics = []
     for number, name in enumerate(columns):
         column = F.col(quoted(name))
         figures = _figures(column, schema[name].dataType)
-        found += [figure.alias(f"_metrics{number}_{what}") for what, figure in figures.items()]
-    return found
+        columns_of_metrics += [figure.alias(f"_metrics{number}_{what}") for what, figure in figures.items()]
+    return columns_of_metrics
 
 
 def _figures(column: Column, kind: DataType) -> dict[str, Column]:
@@ -54,22 +54,22 @@ def _figures(column: Column, kind: DataType) -> dict[str, Column]:
 
     # Null has a hash as well; and a column that becomes wider has the same values as before.
     hashes = F.when(column.isNotNull(), F.xxhash64(column.cast(_widest(kind))))
-    found = {"present": F.count(column), "distinct": F.hll_sketch_agg(hashes, F.lit(LG_K))}
+    figures = {"present": F.count(column), "distinct": F.hll_sketch_agg(hashes, F.lit(LG_K))}
     if isinstance(kind, DateType | TimestampType | TimestampNTZType):
         moment = column.cast("timestamp")
         within = F.when(moment.between(F.expr(_FIRST), F.expr(_LAST)), F.unix_micros(moment))
-        found |= {"earliest": F.min(within), "latest": F.max(within)}
+        figures |= {"earliest": F.min(within), "latest": F.max(within)}
     if isinstance(kind, NumericType):
         number = column.cast("double")
         if isinstance(kind, FloatType | DoubleType):
-            found["nans"] = F.count_if(F.isnan(column))
+            figures["nans"] = F.count_if(F.isnan(column))
             number = F.when(~F.isnan(number), number)
-        found |= {"minimum": F.min(number), "maximum": F.max(number), "mean": F.avg(number)}
-        found |= {
+        figures |= {"minimum": F.min(number), "maximum": F.max(number), "mean": F.avg(number)}
+        figures |= {
             "deviation": F.stddev_pop(number),
             "quantiles": F.kll_sketch_agg_double(number, F.lit(K)),
         }
-    return found
+    return figures
 
 
 def _widest(kind: DataType) -> DataType:
@@ -89,11 +89,11 @@ def read_metrics(columns: Sequence[str], rows: int, observed: Mapping[str, Any])
 
 
 def _metrics(name: str, prefix: str, rows: int, observed: Mapping[str, Any]) -> ColumnMetrics:
-    found = {key.removeprefix(prefix): value for key, value in observed.items() if key.startswith(prefix)}
-    found["nulls"] = rows - found.pop("present")
-    found |= {key: _moment(found[key]) for key in ("earliest", "latest") if key in found}
-    found |= {key: bytes(found[key]) for key in ("distinct", "quantiles") if key in found}
-    return ColumnMetrics(column=name, rows=rows, **found)
+    figures = {key.removeprefix(prefix): value for key, value in observed.items() if key.startswith(prefix)}
+    figures["nulls"] = rows - figures.pop("present")
+    figures |= {key: _moment(figures[key]) for key in ("earliest", "latest") if key in figures}
+    figures |= {key: bytes(figures[key]) for key in ("distinct", "quantiles") if key in figures}
+    return ColumnMetrics(column=name, rows=rows, **figures)
 
 
 def _moment(micros: int | None) -> dt.datetime | None:

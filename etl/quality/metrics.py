@@ -60,9 +60,9 @@ class ColumnMetrics:
 
     def json(self) -> dict[str, Any]:
         """Return the metrics as JSON values, the sketches in base64; what is None is left out."""
-        found = {name: value for name, value in asdict(self).items() if value is not None}
-        found |= {name: found[name].isoformat() for name in ("earliest", "latest") if name in found}
-        return found | {name: base64.b64encode(found[name]).decode() for name in SKETCHES if name in found}
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        values |= {name: values[name].isoformat() for name in ("earliest", "latest") if name in values}
+        return values | {name: base64.b64encode(values[name]).decode() for name in SKETCHES if name in values}
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> ColumnMetrics:

@@ -100,18 +100,18 @@ def find_postgres(settings: Settings) -> str:
 
 def status(settings: Settings) -> tuple[Status, ...]:
     """Return the state of the embedded services that these settings use, running or not; start nothing."""
-    found = []
+    states = []
     if settings.embedded_postgres:
         database = _postgres(settings)
         port = postgres.running(database)
-        found.append(
+        states.append(
             Status(service="postgres", port=port, folder=str(database.folder), log=str(database.log))
         )
     if settings.embedded_s3:
         store = _s3(settings)
         port = s3.running(store)
-        found.append(Status(service="s3", port=port, folder=str(store.folder), log=str(store.log)))
-    return tuple(found)
+        states.append(Status(service="s3", port=port, folder=str(store.folder), log=str(store.log)))
+    return tuple(states)
 
 
 def _postgres(settings: Settings) -> postgres.Postgres:

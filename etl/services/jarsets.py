@@ -65,23 +65,23 @@ def java() -> Path:
     Raises SetupError where it is missing, does not run or is too old.
     """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    executable = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     where = f"JAVA_HOME={home}" if home else "PATH"
     install = f"install Java {OLDEST_JAVA} or later and set JAVA_HOME to it"
-    if found is None:
+    if executable is None:
         raise SetupError(f"no java in {where}", remedy=install)
-    said = _said_of_itself(found)
+    said = _said_of_itself(executable)
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if version is None:
-        raise SetupError(f"{found} (from {where}) does not run: {said.strip()[-200:]}", remedy=install)
+        raise SetupError(f"{executable} (from {where}) does not run: {said.strip()[-200:]}", remedy=install)
     if int(version[1]) < OLDEST_JAVA:
-        raise SetupError(f"{found} (from {where}) is Java {version[1]}, too old", remedy=install)
-    return Path(found)
+        raise SetupError(f"{executable} (from {where}) is Java {version[1]}, too old", remedy=install)
+    return Path(executable)
 
 
 @cache
-def _said_of_itself(found: str) -> str:
-    return subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+def _said_of_itself(executable: str) -> str:
+    return subprocess.run([executable, "-version"], capture_output=True, text=True, check=False).stderr
 
 
 def jars(which: JarSet, folder: Path) -> Path:
@@ -121,8 +121,8 @@ def _resolve(which: JarSet, target: Path) -> None:
     # with a cache of its own: a half-filled ~/.m2 or ~/.ivy2 can't make it fail
     work = make_folder(target.with_name(f".{which}.part"))
     expected = dict(line.split() for line in _lines(f"{which}.lock"))
-    found = _fetch(which, list(expected), work)
-    digests = {jar.name: _digest(jar) for jar in found.glob("*.jar")}
+    fetched = _fetch(which, list(expected), work)
+    digests = {jar.name: _digest(jar) for jar in fetched.glob("*.jar")}
     wrong = [jar for jar, digest in expected.items() if digests.get(_file_name(jar)) != digest]
     if wrong or len(digests) != len(expected):
         kept = target.with_name(f"{which}-resolve.log")
@@ -133,7 +133,7 @@ def _resolve(which: JarSet, target: Path) -> None:
             f" {wrong[0] if wrong else 'others are there too'} first; the resolver's log is {kept}",
             remedy=f"see that Maven Central is reachable, or set {REPOSITORY_VARIABLE} to a mirror",
         )
-    found.rename(target)
+    fetched.rename(target)
     shutil.rmtree(work)
 
 
@@ -183,7 +183,7 @@ def _lines(file: str) -> list[str]:
 
 def spark_jars() -> Path:
     """Return the folder of the jars that pyspark brings along. Raises SetupError without pyspark."""
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    package = find_spec("pyspark")
+    if package is None or package.origin is None:
         raise SetupError("pyspark is not installed", remedy="make install")
-    return Path(found.origin).parent / "jars"
+    return Path(package.origin).parent / "jars"

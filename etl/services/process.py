@@ -82,13 +82,13 @@ def free_ports(count: int) -> list[int]:
     low, high = map(int, KERNELS_OWN.read_text().split())
     ports = [port for port in DYNAMIC if not low <= port <= high] or DYNAMIC
     free = (port for port in random.sample(ports, len(ports)) if port_is_free(port) and _claim(port))
-    found = list(itertools.islice(free, count))
-    if len(found) < count:
+    taken = list(itertools.islice(free, count))
+    if len(taken) < count:
         raise SetupError(
             f"of {len(ports)} ports of {HOST} from {ports[0]} on fewer than {count} are free",
             remedy="stop what uses them",
         )
-    return found
+    return taken
 
 
 def _claim(port: int) -> bool:

@@ -113,9 +113,9 @@ def endpoint(port: int) -> str:
 def start(server: S3) -> int:
     """Start the server unless it runs, make its bucket, and return its port."""
     _check_chain(server)
-    found = recall(server.note)
-    if found is not None:
-        process, port = found
+    recalled = recall(server.note)
+    if recalled is not None:
+        process, port = recalled
         if server.port not in (0, port):
             raise SetupError(
                 f"the embedded S3 server runs on port {port}, the settings want {server.port}",
@@ -128,10 +128,10 @@ def start(server: S3) -> int:
 
 def stop(server: S3) -> bool:
     """Stop the server; return False when it did not run. Raises ServiceAway where it does not end."""
-    found = recall(server.note)
-    if found is None:
+    recalled = recall(server.note)
+    if recalled is None:
         return False
-    process, _ = found
+    process, _ = recalled
     tell(process, signal.SIGTERM)
     if not have_ended([process], within=20):
         # it keeps nothing in memory that a client was promised
@@ -146,8 +146,8 @@ def stop(server: S3) -> bool:
 
 
 def running(server: S3) -> int | None:
-    found = recall(server.note)
-    return found[1] if found else None
+    recalled = recall(server.note)
+    return recalled[1] if recalled else None
 
 
 def _check_chain(server: S3) -> None:
@@ -212,15 +212,15 @@ def _read_credentials(credentials: Path) -> tuple[str, str]:
     file = configparser.ConfigParser(interpolation=None)
     try:
         file.read(credentials, encoding="utf-8")
-        found = file["default"]["aws_access_key_id"], file["default"]["aws_secret_access_key"]
+        key_and_secret = file["default"]["aws_access_key_id"], file["default"]["aws_secret_access_key"]
     except (configparser.Error, UnicodeDecodeError, KeyError):
-        found = ("", "")
-    if not all(found):
+        key_and_secret = ("", "")
+    if not all(key_and_secret):
         raise SetupError(
             f"{credentials} does not have the credentials of the embedded S3 server, or not all of them",
             remedy="`sluice down`, remove that file, then run the same command again: it creates new ones",
         )
-    return found
+    return key_and_secret
 
 
 def _property(value: object) -> str:
@@ -228,8 +228,8 @@ def _property(value: object) -> str:
     return re.sub(r"[^ -~]", _escaped, str(value).replace("\\", r"\\"))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
+def _escaped(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
     return "".join(f"\\u{unit}" for unit in units)
 
 

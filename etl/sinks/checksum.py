@@ -117,12 +117,12 @@ def _short(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashe
 def _long(data: npt.NDArray[np.uint8]) -> int:
     """Return the hash of one text that is longer than a piece (1 MB)."""
     powers, _ = _powers()
-    found, power = len(data), 1
+    total, power = len(data), 1
     for start in range(0, len(data), PIECE_BYTES):
         content = data[start : start + PIECE_BYTES].astype(np.uint64) + np.uint64(1)
-        found += power * int((content * powers[: len(content)]).sum(dtype=np.uint64))
+        total += power * int((content * powers[: len(content)]).sum(dtype=np.uint64))
         power = power * pow(_BASE, PIECE_BYTES, MODULUS) % MODULUS
-    return found % MODULUS
+    return total % MODULUS
 
 
 @cache

@@ -29,25 +29,25 @@ class SchemaDifference:
 
 
 def difference(
-    found: Mapping[str, Kind], wanted: Mapping[str, Kind], type_name: Callable[[pa.DataType], str]
+    existing: Mapping[str, Kind], wanted: Mapping[str, Kind], type_name: Callable[[pa.DataType], str]
 ) -> SchemaDifference:
-    """Compare the columns `found` with those that are `wanted`; `type_name` writes a type as the sink does."""
+    """Compare the columns `existing` with those that are `wanted`; `type_name` writes a type as the sink does."""
 
     def said(kind: Kind) -> str:
         return kind if isinstance(kind, str) else type_name(kind)
 
-    changed = [name for name, kind in wanted.items() if name in found and found[name] != kind]
+    changed = [name for name, kind in wanted.items() if name in existing and existing[name] != kind]
     others = [
-        f"{name} is {said(found[name])}, the pipeline delivers {said(wanted[name])}"
+        f"{name} is {said(existing[name])}, the pipeline delivers {said(wanted[name])}"
         for name in changed
-        if not is_wider(found[name], wanted[name])
+        if not is_wider(existing[name], wanted[name])
     ]
     return SchemaDifference(
-        added=tuple(name for name in wanted if name not in found),
-        widened=tuple(name for name in changed if is_wider(found[name], wanted[name])),
+        added=tuple(name for name in wanted if name not in existing),
+        widened=tuple(name for name in changed if is_wider(existing[name], wanted[name])),
         others=(
             *others,
-            *(f"{name} is not delivered by the pipeline" for name in found if name not in wanted),
+            *(f"{name} is not delivered by the pipeline" for name in existing if name not in wanted),
         ),
     )
 

@@ -34,20 +34,20 @@ def breaches(
 
     That is what PostgreSQL can't hold, or can't key, or by which the lake can't be partitioned.
     """
-    found = []
+    breached = []
     for name in keys:
-        found += _key(name, rows.column(name), min(_LONGEST_KEY, _LONGEST_KEYS // len(keys)))
+        breached += _key(name, rows.column(name), min(_LONGEST_KEY, _LONGEST_KEYS // len(keys)))
     for name, values in zip(rows.schema.names, rows.columns, strict=True):
         kind = values.type
         if pa.types.is_string(kind):
-            found += _texts(name, values)
+            breached += _texts(name, values)
         elif pa.types.is_timestamp(kind):
-            found += _range(name, values.view(pa.int64()), _FIRST_TIMESTAMP, _LAST_TIMESTAMP)
+            breached += _range(name, values.view(pa.int64()), _FIRST_TIMESTAMP, _LAST_TIMESTAMP)
         elif pa.types.is_date32(kind):
-            found += _range(name, values.view(pa.int32()), _FIRST_DAY, _LAST_DATE)
+            breached += _range(name, values.view(pa.int32()), _FIRST_DAY, _LAST_DATE)
     if partitioned_by is not None:
-        found += _partition(partitioned_by, rows.column(partitioned_by))
-    return found
+        breached += _partition(partitioned_by, rows.column(partitioned_by))
+    return breached
 
 
 def _partition(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
@@ -72,12 +72,12 @@ def _folders(name: str, values: pa.Array, reason: str) -> list[tuple[str, pa.Arr
 
 
 def _key(name: str, values: pa.Array, longest: int) -> list[tuple[str, pa.Array]]:
-    found = [(f"null_key({name})", values.is_null())] if values.null_count else []
+    breached = [(f"null_key({name})", values.is_null())] if values.null_count else []
     if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
         long = pc.greater(pc.binary_length(values), longest).fill_null(False)
         if long.true_count:
-            found.append((f"postgres_key_length({name})", long))
-    return found
+            breached.append((f"postgres_key_length({name})", long))
+    return breached
 
 
 def _range(
@@ -97,16 +97,16 @@ def _texts(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
         return []
     ends = np.frombuffer(offsets, np.int32)[values.offset :][: len(values) + 1]
     content = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
-    found = []
+    breached = []
     if len(content) and content.min() == 0:
         nul = pc.match_substring(values.cast(pa.binary()), b"\x00")
-        found.append((f"postgres_nul({name})", nul.fill_null(False)))
+        breached.append((f"postgres_nul({name})", nul.fill_null(False)))
     if not _valid_utf8(values):
         invalid = [
             value is not None and not _is_utf8(value) for value in values.cast(pa.binary()).to_pylist()
         ]
-        found.append((f"postgres_encoding({name})", pa.array(invalid)))
-    return found
+        breached.append((f"postgres_encoding({name})", pa.array(invalid)))
+    return breached
 
 
 def repaired(values: pa.Array) -> pa.Array:

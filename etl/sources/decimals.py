@@ -77,9 +77,9 @@ def has_no_decimal(
     parsed = F.to_json(F.from_json(ended, whole, dict(options)))
     outside = F.regexp_replace(line, F.lit(_STRINGS), F.lit(""))
     wrong = rf'"{malformed}":|{_IS}{_HAS_COMMA if commas else ""}'
-    found = outside.rlike(_HUGE) | F.coalesce(parsed.rlike(wrong), F.lit(False))
+    wrong_decimal = outside.rlike(_HUGE) | F.coalesce(parsed.rlike(wrong), F.lit(False))
     # A CASE, for both sides of an AND may be evaluated for every line.
-    return F.when(line.rlike(_suspicion(schema, commas=commas)), found).otherwise(F.lit(False))
+    return F.when(line.rlike(_suspicion(schema, commas=commas)), wrong_decimal).otherwise(F.lit(False))
 
 
 def _suspicion(schema: StructType, *, commas: bool) -> str:
@@ -101,13 +101,13 @@ def _names(kind: DataType) -> set[str] | None:
         return _names(kind.elementType if isinstance(kind, ArrayType) else kind.valueType)
     if isinstance(kind, DecimalType):
         return None
-    found = set[str]()
+    names = set[str]()
     for one in kind.fields if isinstance(kind, StructType) else ():
         inner = {one.name} if isinstance(one.dataType, DecimalType) else _names(one.dataType)
         if inner is None:
             return None
-        found |= inner
-    return found
+        names |= inner
+    return names
 
 
 def _texts(kind: DataType) -> DataType | None:
@@ -122,7 +122,7 @@ def _texts(kind: DataType) -> DataType | None:
         return (inner := _texts(kind.valueType)) and MapType(kind.keyType, inner)
     if not isinstance(kind, StructType):
         return None
-    fields = [StructField(one.name, found) for one in kind.fields if (found := _texts(one.dataType))]
+    fields = [StructField(one.name, texts) for one in kind.fields if (texts := _texts(one.dataType))]
     return StructType(fields) if fields else None
 
 

@@ -125,19 +125,21 @@ def changed(before: Iterable[Input], after: Iterable[Input]) -> list[str]:
     there again are the same input.
     """
     now = {(one.source, one.path): one for one in after}
-    found = []
+    changes = []
     for was in before:
         seen = now.pop((was.source, was.path), None)
         if seen is None:
-            found.append(f"{was.path} is gone")
+            changes.append(f"{was.path} is gone")
         elif seen.size != was.size:
-            found.append(f"{was.path} has {seen.size} bytes and had {was.size}")
+            changes.append(f"{was.path} has {seen.size} bytes and had {was.size}")
         elif was.etag is not None and seen.etag is not None:
             if seen.etag != was.etag:
-                found.append(f"{was.path} has other content (etag {seen.etag}, was {was.etag})")
+                changes.append(f"{was.path} has other content (etag {seen.etag}, was {was.etag})")
         elif seen.mtime_ms != was.mtime_ms:
-            found.append(f"{was.path} was written again ({_time(seen.mtime_ms)}, was {_time(was.mtime_ms)})")
-    return found + [f"{path} is new" for _, path in now]
+            changes.append(
+                f"{was.path} was written again ({_time(seen.mtime_ms)}, was {_time(was.mtime_ms)})"
+            )
+    return changes + [f"{path} is new" for _, path in now]
 
 
 def _time(mtime_ms: int) -> str:

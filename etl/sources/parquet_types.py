@@ -55,55 +55,55 @@ def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
 def _misfit(store: FileSystem, path: str, schema: StructType) -> str | None:
     try:
         with raising_service_errors(), store.open_input_file(path) as file:
-            found = pq.read_schema(file)
+            schema_of_file = pq.read_schema(file)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
         return None
-    return _of_struct({one.name.lower(): one.type for one in found}, schema, "")
+    return _of_struct({one.name.lower(): one.type for one in schema_of_file}, schema, "")
 
 
-def _of_struct(found: Mapping[str, pa.DataType], declared: StructType, within: str) -> str | None:
+def _of_struct(of_file: Mapping[str, pa.DataType], declared: StructType, within: str) -> str | None:
     """Tell why a column of a struct would be blurred; None when none would.
 
     Spark finds a file's columns whatever their case; one that the file lacks is null.
     """
     reasons = (
-        _of_type(found[field.name.lower()], field.dataType, within + field.name)
+        _of_type(of_file[field.name.lower()], field.dataType, within + field.name)
         for field in declared.fields
-        if field.name.lower() in found
+        if field.name.lower() in of_file
     )
     return next((why for why in reasons if why is not None), None)
 
 
-def _of_type(found: pa.DataType, declared: DataType, name: str) -> str | None:
+def _of_type(of_file: pa.DataType, declared: DataType, name: str) -> str | None:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    found = kept_as(found)
-    if isinstance(declared, StructType) and pa.types.is_struct(found):
-        return _of_struct({one.name.lower(): one.type for one in found.fields}, declared, f"{name}.")
-    if isinstance(declared, ArrayType) and isinstance(found, _LISTS):
-        return _of_type(found.value_type, declared.elementType, f"{name}[]")
-    if isinstance(declared, MapType) and isinstance(found, pa.MapType):
-        of_keys = _of_type(found.key_type, declared.keyType, f"{name}.key")
-        return of_keys or _of_type(found.item_type, declared.valueType, f"{name}.value")
+    of_file = kept_as(of_file)
+    if isinstance(declared, StructType) and pa.types.is_struct(of_file):
+        return _of_struct({one.name.lower(): one.type for one in of_file.fields}, declared, f"{name}.")
+    if isinstance(declared, ArrayType) and isinstance(of_file, _LISTS):
+        return _of_type(of_file.value_type, declared.elementType, f"{name}[]")
+    if isinstance(declared, MapType) and isinstance(of_file, pa.MapType):
+        of_keys = _of_type(of_file.key_type, declared.keyType, f"{name}.key")
+        return of_keys or _of_type(of_file.item_type, declared.valueType, f"{name}.value")
     kind = declared.simpleString()
-    return None if _fits(found, kind) else f"{name} is {found}, declared {kind}"
+    return None if _fits(of_file, kind) else f"{name} is {of_file}, declared {kind}"
 
 
-def kept_as(found: pa.DataType) -> pa.DataType:
+def kept_as(of_file: pa.DataType) -> pa.DataType:
     """Return the type that a file's values have, without what Arrow alone knows of it: extensions, dictionaries."""
-    if isinstance(found, pa.BaseExtensionType):
-        found = found.storage_type
-    return found.value_type if isinstance(found, pa.DictionaryType) else found
+    if isinstance(of_file, pa.BaseExtensionType):
+        of_file = of_file.storage_type
+    return of_file.value_type if isinstance(of_file, pa.DictionaryType) else of_file
 
 
-def _fits(found: pa.DataType, declared: str) -> bool:
+def _fits(of_file: pa.DataType, declared: str) -> bool:
     """Tell whether Spark reads the values as they are, or refuses them by itself."""
     if declared.startswith("decimal"):
-        return not pa.types.is_temporal(found)
-    return declared not in _TAKEN or found in _TAKEN[declared] or not _is_number(found)
+        return not pa.types.is_temporal(of_file)
+    return declared not in _TAKEN or of_file in _TAKEN[declared] or not _is_number(of_file)
 
 
-def _is_number(found: pa.DataType) -> bool:
+def _is_number(of_file: pa.DataType) -> bool:
     """Tell whether a file keeps the type as a number, or as bytes that are one."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal)
-    return any(is_one(found) for is_one in kinds)
+    return any(is_one(of_file) for is_one in kinds)

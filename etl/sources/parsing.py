@@ -56,17 +56,17 @@ def ddl_fields(schema: str, where: str) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
     try:
-        found = cast("StructType", StructType.fromDDL(schema))
+        parsed = cast("StructType", StructType.fromDDL(schema))
     except ParseException as error:
         why = str(error).strip().splitlines()[0]
         raise SetupError(f"{where} is no Spark DDL: {why}", remedy="correct it in the declaration") from error
-    for field in found.fields:
+    for field in parsed.fields:
         if refused := _UNREAD.search(field.dataType.simpleString()):
             raise SetupError(
                 f"{where}: column {field.name} has the type {refused[0]}, which can't be read",
                 remedy="declare string, and a rule on its length or a cast in the transform",
             )
-    return StructType([StructField(field.name, field.dataType) for field in found.fields])
+    return StructType([StructField(field.name, field.dataType) for field in parsed.fields])
 
 
 def read_stream(

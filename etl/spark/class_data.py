@@ -33,8 +33,8 @@ def option(jars: Path) -> str:
 
     The text is empty when there is no archive.
     """
-    found = _archive(jars)
-    return f' -XX:SharedArchiveFile="{found}"' if found.exists() else ""
+    archive = _archive(jars)
+    return f' -XX:SharedArchiveFile="{archive}"' if archive.exists() else ""
 
 
 def make(jars: Path) -> None:

@@ -43,7 +43,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
     _check(settings)
     local = settings.spark_master.startswith("local")
     folder = jars(JarSet.SPARK, settings.jars)
-    found = {
+    conf = {
         "spark.master": settings.spark_master,
         "spark.app.name": "sluice",
         "spark.ui.enabled": "false",
@@ -70,17 +70,17 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
     }
     if local:
         cores = settings.spark_master.removeprefix("local").strip("[]").split(",")[0] or "1"
-        found[SHUFFLES] = cores if cores.isdigit() else str(os.cpu_count() or 1)
-        found[_LISTING_TASKS] = found[SHUFFLES]  # Spark would make a task of each folder
-        found |= LOOPBACK
+        conf[SHUFFLES] = cores if cores.isdigit() else str(os.cpu_count() or 1)
+        conf[_LISTING_TASKS] = conf[SHUFFLES]  # Spark would make a task of each folder
+        conf |= LOOPBACK
         # on the class path a jar costs nothing; spark.jars would copy each of them
-        found["spark.driver.extraClassPath"] = f"{folder}/*"
-        found["spark.driver.extraJavaOptions"] += class_data.option(folder)
+        conf["spark.driver.extraClassPath"] = f"{folder}/*"
+        conf["spark.driver.extraJavaOptions"] += class_data.option(folder)
     else:
-        found["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
-    found |= _s3a(services)
-    fixed = {name: found[name] for name in ("spark.sql.streaming.minBatchesToRetain", _COMPACTED)}
-    return found | settings.spark_conf | KEEP_EVERYTHING | fixed
+        conf["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
+    conf |= _s3a(services)
+    fixed = {name: conf[name] for name in ("spark.sql.streaming.minBatchesToRetain", _COMPACTED)}
+    return conf | settings.spark_conf | KEEP_EVERYTHING | fixed
 
 
 def _check(settings: Settings) -> None:
@@ -117,7 +117,7 @@ def _s3a(services: Services) -> dict[str, str]:
 
     Credentials come by the AWS chain alone.
     """
-    found = {
+    conf = {
         "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
         ".DefaultCredentialsProvider",
         "spark.hadoop.fs.s3a.endpoint.region": services.s3_region,
@@ -125,9 +125,9 @@ def _s3a(services: Services) -> dict[str, str]:
         "spark.hadoop.fs.s3a.retry.limit": "4",
     }
     if services.s3_endpoint:
-        found["spark.hadoop.fs.s3a.endpoint"] = services.s3_endpoint
-        found["spark.hadoop.fs.s3a.path.style.access"] = "true"
-    return found
+        conf["spark.hadoop.fs.s3a.endpoint"] = services.s3_endpoint
+        conf["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    return conf
 
 
 def start(settings: Settings, services: Services) -> SparkSession:
@@ -139,13 +139,13 @@ def start(settings: Settings, services: Services) -> SparkSession:
     local = settings.spark_master.startswith("local")
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", HOST)
-    found = configuration(settings, services)
+    conf = configuration(settings, services)
     # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
-    python = found.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = python
     logs = make_folder(settings.home / "logs")
     with home.lean(settings.home) if local else nullcontext():
-        return launched(found, logs)
+        return launched(conf, logs)
 
 
 @contextmanager
@@ -187,6 +187,6 @@ def session() -> SparkSession:
     from etl import services
 
     settings = load_settings()
-    found = services.up(settings)
-    os.environ.update(found.environment)
-    return start(settings, found)
+    running = services.up(settings)
+    os.environ.update(running.environment)
+    return start(settings, running)

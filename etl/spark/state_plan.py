@@ -80,13 +80,13 @@ def _stateful(nodes: Sequence[Node]) -> Iterator[Any]:
 
 def streaming_nodes(frame: DataFrame) -> list[Node]:
     """List the streaming nodes of a plan, from output down and left on, with their streaming children."""
-    found, waiting = list[Node](), [frame._jdf.queryExecution().analyzed()]
+    nodes, waiting = list[Node](), [frame._jdf.queryExecution().analyzed()]
     while waiting:
         node = waiting.pop()
         streams = [child for child in _listed(node.children()) if child.isStreaming()]
-        found.append((node, streams))
+        nodes.append((node, streams))
         waiting += reversed(streams)
-    return found
+    return nodes
 
 
 def _keeps_state(name: str, streams: int) -> bool:
@@ -102,13 +102,13 @@ def watermarked(frame: DataFrame) -> frozenset[str]:
     nodes = streaming_nodes(frame)
     if next(_stateful(nodes), None) is None:
         return frozenset()
-    computed, found = _computed(nodes), set[str]()
+    computed, ids = _computed(nodes), set[str]()
     for node, _ in nodes:
         column = node.eventTime() if node.nodeName() == "EventTimeWatermark" else None
         while column is not None and column.nodeName() == "AttributeReference":
-            found.add(column.exprId().toString())
+            ids.add(column.exprId().toString())
             column = computed.get(column.exprId().toString())
-    return frozenset(found)
+    return frozenset(ids)
 
 
 def column_ids(frame: DataFrame) -> dict[str, str]:
@@ -163,19 +163,19 @@ def _figures(node: Any, computed: Mapping[str, Any]) -> str:
 
     Spark compares the types of what is kept, not what it is a figure of.
     """
-    found, waiting = list[str](), _listed(node.aggregateExpressions())[::-1]
+    figures, waiting = list[str](), _listed(node.aggregateExpressions())[::-1]
     while waiting:
         one = waiting.pop()
         if one.nodeName() == "AggregateExpression":
-            found.append(one.sql() + "".join(_expressions(one, computed)))
+            figures.append(one.sql() + "".join(_expressions(one, computed)))
         else:
             waiting += _listed(one.children())[::-1]
-    return f"{COMPUTING}{', '.join(dict.fromkeys(found))}" if found else ""
+    return f"{COMPUTING}{', '.join(dict.fromkeys(figures))}" if figures else ""
 
 
-def _expressions(found: Any, computed: Mapping[str, Any]) -> Iterator[str]:
+def _expressions(expression: Any, computed: Mapping[str, Any]) -> Iterator[str]:
     """Yield what each computed column within an expression is computed of, in its order."""
-    for leaf in _listed(found.collectLeaves()):
+    for leaf in _listed(expression.collectLeaves()):
         made = computed.get(leaf.exprId().toString()) if leaf.nodeName() == "AttributeReference" else None
         if made is not None:
             yield f" ({leaf.name()} = {made.sql()})"
@@ -199,22 +199,22 @@ def _made_of(key: Any, computed: Mapping[str, Any]) -> str:
 
 def _computed(nodes: Sequence[Node]) -> dict[str, Any]:
     """Map the ids of the columns that a plan computes and names to their expressions."""
-    found: dict[str, Any] = {}
+    by_id: dict[str, Any] = {}
     for node, _ in nodes:
         if node.nodeName() == "Project":
             aliases = [one for one in _listed(node.projectList()) if one.nodeName() == "Alias"]
-            found |= {one.exprId().toString(): one.child() for one in aliases}
+            by_id |= {one.exprId().toString(): one.child() for one in aliases}
         elif node.nodeName() == "Expand":  # several rows of one: sliding windows, rollup
             row = zip(_listed(node.output()), _listed(node.projections().head()), strict=True)
-            found |= {
+            by_id |= {
                 one.exprId().toString(): made for one, made in row if made.nodeName() != "AttributeReference"
             }
-    return found
+    return by_id
 
 
-def _listed(found: Any) -> list[Any]:
+def _listed(sequence: Any) -> list[Any]:
     """Return the elements of a Scala Seq as a list."""
-    return [found.apply(number) for number in range(found.size())]
+    return [sequence.apply(number) for number in range(sequence.size())]
 
 
 def dropped(execution: Any) -> int:

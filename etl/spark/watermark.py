@@ -36,8 +36,8 @@ def is_late(moment: str) -> Column:
     """Tell whether a record's moment is not newer than the job's watermark, or is not given at all."""
     from pyspark.sql.pandas.functions import arrow_udf
 
-    found: Column = arrow_udf(_not_after_watermark, "boolean")(moment)  # type: ignore[call-overload]
-    return found
+    late: Column = arrow_udf(_not_after_watermark, "boolean")(moment)  # type: ignore[call-overload]
+    return late
 
 
 def _not_after_watermark(moments: pa.Array) -> pa.Array:

@@ -51,11 +51,11 @@ def write_secrets(airflow: Airflow) -> None:
             write_secret(folder / name, urlsafe_b64encode(secrets.token_bytes(size)).decode())
 
 
-def environment(airflow: Airflow, settings: Settings, found: Services) -> dict[str, str]:
+def environment(airflow: Airflow, settings: Settings, services: Services) -> dict[str, str]:
     """Return the variables of every process of the stack: no secret of ours, only files that have them."""
     ours = _airflow_variables(airflow, settings)
     if settings.embedded_postgres:
-        ours[URL_VARIABLE] = _database_url(found.postgres)
+        ours[URL_VARIABLE] = _database_url(services.postgres)
     taken = {_option(name) for name in ours}
     kept = {name: value for name, value in os.environ.items() if _option(name) not in taken}
     if settings.embedded_postgres:
@@ -65,7 +65,7 @@ def environment(airflow: Airflow, settings: Settings, found: Services) -> dict[s
     no_secrets = {name: None for name, value in settings if isinstance(value, SecretStr)}
     return {
         **kept,
-        **found.environment,
+        **services.environment,
         **same_place(settings.model_copy(update=no_secrets)),
         **({"SLUICE_CONFIG": str(file)} if file else {}),
         **ours,

@@ -59,12 +59,12 @@ def heatmap(batches: Sequence[BatchRow], rules: Sequence[RuleRow]) -> Heatmap:
     """
     newest = list(batches)[: width(len({rule.reason for rule in rules}))]
     columns = {batch.delivery_id: place for place, batch in enumerate(reversed(newest))}
-    found: dict[str, list[RuleRow]] = {}
+    by_reason: dict[str, list[RuleRow]] = {}
     for rule in rules:
         if rule.delivery_id in columns:
-            found.setdefault(rule.reason, []).append(rule)
+            by_reason.setdefault(rule.reason, []).append(rule)
     lines = sorted(
-        (_line(reason, verdicts, columns) for reason, verdicts in found.items()),
+        (_line(reason, verdicts, columns) for reason, verdicts in by_reason.items()),
         key=_importance,
     )
     most = max(1, MOST_CELLS // max(len(columns), 1))

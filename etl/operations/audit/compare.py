@@ -47,7 +47,7 @@ def compare(
     kind: str, said: Mapping[Identity, Tally], sinks: Mapping[str, Recount], *, said_by: str = LEDGER
 ) -> list[AuditDifference]:
     """Return one difference for each delivery on which `said_by` and the sinks do not agree."""
-    found = []
+    differences = []
     known = {*said}
     for recount in sinks.values():
         known |= {*recount.tallies}
@@ -56,8 +56,10 @@ def compare(
         seen |= {name: one.tallies.get(identity) for name, one in sinks.items()}
         tallies = [tally or NOTHING for tally in seen.values()]
         if any(tally != tallies[0] for tally in tallies):
-            found.append(_difference(kind, identity, seen, unknown_to=None if identity in said else said_by))
-    return found
+            differences.append(
+                _difference(kind, identity, seen, unknown_to=None if identity in said else said_by)
+            )
+    return differences
 
 
 def _difference(
@@ -90,7 +92,7 @@ def _odd(tallies: Mapping[str, Tally]) -> str:
 
 def latest_differences(latest: Latest) -> list[AuditDifference]:
     """Return where the table of an upsert sink is not the latest row of each key in the lake's change log."""
-    found = []
+    differences = []
     for counted, sentence in (
         (latest.missing, "the table has no row of {} keys whose latest row in the lake is of this delivery"),
         (latest.unknown, "the table has {} rows whose keys are not in the lake"),
@@ -100,15 +102,15 @@ def latest_differences(latest: Latest) -> list[AuditDifference]:
         for delivery, count in sorted(counted.items()):
             what = f"delivery {delivery}: {sentence.format(f'{count:,}')}"
             seen = {TABLE: {"rows": count}}
-            found.append(AuditDifference(kind="latest", delivery_id=delivery, what=what, seen=seen))
-    return found
+            differences.append(AuditDifference(kind="latest", delivery_id=delivery, what=what, seen=seen))
+    return differences
 
 
 def file_differences(
     said: Mapping[str, LedgerFile], snapshot: Mapping[str, tuple[int, int]], listed: Mapping[str, int]
 ) -> list[AuditDifference]:
     """Compare the ledger's files, the current snapshots' (rows, bytes) and the objects that are there."""
-    found = []
+    differences = []
     for path in sorted({*said, *snapshot}):
         ledger, figures, size = said.get(path), snapshot.get(path), listed.get(path)
         problems = []
@@ -130,8 +132,8 @@ def file_differences(
             delivery = ledger.delivery_id if ledger else None
             what = f"file {path} of delivery {delivery}: {'; '.join(problems)}"
             seen = {LAKE: {"bytes": size}}
-            found.append(AuditDifference(kind="file", delivery_id=delivery, what=what, seen=seen))
-    return found
+            differences.append(AuditDifference(kind="file", delivery_id=delivery, what=what, seen=seen))
+    return differences
 
 
 def unreadable_differences(

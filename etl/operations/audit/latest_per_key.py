@@ -96,8 +96,8 @@ class LatestPerKey:
 
     def _read(self, side: str, number: int) -> Records:
         file = self._file(side, number)
-        found: Records = np.fromfile(file, _RECORD) if file.exists() else np.zeros(0, _RECORD)
-        return found[np.lexsort([found[name] for name in (*reversed(_RANK), "key")])]
+        records: Records = np.fromfile(file, _RECORD) if file.exists() else np.zeros(0, _RECORD)
+        return records[np.lexsort([records[name] for name in (*reversed(_RANK), "key")])]
 
     def compare(self) -> Latest:
         """Compare what was taken of both sides."""
@@ -134,8 +134,8 @@ def _equal(left: Records, right: Records, names: tuple[str, ...]) -> npt.NDArray
 
 def _pairs(records: Records) -> Hashes:
     """Return one number for each key and its row."""
-    found: Hashes = mix(records["key"]) + records["row"]
-    return found
+    pairs: Hashes = mix(records["key"]) + records["row"]
+    return pairs
 
 
 def _is_unranked(kind: pa.DataType) -> bool:

@@ -56,10 +56,10 @@ def read_state(
             f"Checkpoint {checkpoint.uri} of {pipeline.name} holds no state",
             remedy=f"`sluice run {pipeline.name}`, which goes on or says what is missing",
         )
-    with a_session(workspace, spark) as found:
-        stores = found.read.format("state-metadata").load(checkpoint.uri).collect()
+    with a_session(workspace, spark) as session:
+        stores = session.read.format("state-metadata").load(checkpoint.uri).collect()
         return [
-            _store(found, checkpoint.uri, checkpoint.commits[-1], store, variable, most)
+            _store(session, checkpoint.uri, checkpoint.commits[-1], store, variable, most)
             for store in stores
             for variable in _variables(store.operatorProperties)
         ]
@@ -68,10 +68,10 @@ def read_state(
 def _variables(properties: str) -> list[str | None]:
     """Name the variables of a state of the user's own, without Spark's; return [None] for an operator without any."""
     named = json.loads(properties) if properties else {}
-    found = named.get("stateVariables")
-    if found is None:
+    described = named.get("stateVariables")
+    if described is None:
         return [None]
-    variables = json.loads(found) if isinstance(found, str) else found
+    variables = json.loads(described) if isinstance(described, str) else described
     return [one["stateName"] for one in variables if not one["stateName"].startswith("$")]
 
 

@@ -144,8 +144,8 @@ def _files(days: Days | None) -> Iterator[_File]:
 def _table(member: str) -> pa.Table:
     """Read a packaged file, `NA` as null; the package itself is not imported: its __init__ fails."""
     try:
-        found = importlib.metadata.distribution(PACKAGE).locate_file(f"{PACKAGE}/{member}")
-        content = Path(str(found)).read_bytes()
+        path = importlib.metadata.distribution(PACKAGE).locate_file(f"{PACKAGE}/{member}")
+        content = Path(str(path)).read_bytes()
     except (importlib.metadata.PackageNotFoundError, OSError) as error:
         seen = f"The data of package {PACKAGE} can't be read: {error}"
         raise SetupError(seen, remedy="make install") from error
@@ -236,8 +236,8 @@ def put(store: fs.FileSystem, path: str, content: bytes) -> bool:
 
 
 def _has(store: fs.FileSystem, path: str, content: bytes) -> bool:
-    found = store.get_file_info(path)
-    if found.type != fs.FileType.File or found.size != len(content):
+    info = store.get_file_info(path)
+    if info.type != fs.FileType.File or info.size != len(content):
         return False
     with store.open_input_stream(path) as stream:
         return cast("bytes", stream.read()) == content

@@ -86,16 +86,16 @@ def count_fates(files: Sequence[GeneratedFile]) -> Counter[str]:
     Faulty and out of order are counted of those without a fate only.
     """
     records = [record for file in files for record in file.records]
-    found = Counter({"records": len(records), "faulty": 0, "out of order": 0} | dict.fromkeys(FATES, 0))
+    counts = Counter({"records": len(records), "faulty": 0, "out of order": 0} | dict.fromkeys(FATES, 0))
     newest = 0
     for record in records:
-        found[record.fate] += 1
+        counts[record.fate] += 1
         if not record.fate:
-            found["faulty"] += record.faulty
-            found["out of order"] += record.at < newest
+            counts["faulty"] += record.faulty
+            counts["out of order"] += record.at < newest
             newest = max(newest, record.at)
-    del found[""]
-    return found
+    del counts[""]
+    return counts
 
 
 def _hourly(dataset: str, day: dt.date, drawn: Iterable[Record]) -> Iterator[GeneratedFile]:

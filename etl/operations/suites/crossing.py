@@ -32,24 +32,24 @@ def cross(
     sieve: RowFilter, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
 ) -> SuiteDifference:
     """Sift stored rows, whose `_reasons` say why they were held, and compare. Keeps nothing but counts."""
-    found = SuiteDifference(report=TaskReport.of(sieve, partition=partition, number=number))
+    difference = SuiteDifference(report=TaskReport.of(sieve, partition=partition, number=number))
     for batch in batches:
-        _cross(sieve, batch, found)
-    return found
+        _cross(sieve, batch, difference)
+    return difference
 
 
-def _cross(sieve: RowFilter, batch: pa.RecordBatch, found: SuiteDifference) -> None:
-    held, reasons = split_rows(sieve, batch, cast_to(batch, sieve.columns), found.report)
+def _cross(sieve: RowFilter, batch: pa.RecordBatch, difference: SuiteDifference) -> None:
+    held, reasons = split_rows(sieve, batch, cast_to(batch, sieve.columns), difference.report)
     if held is None:
         held = pa.repeat(False, batch.num_rows)
     stored = batch.column(REASONS)
     was_held = stored.is_valid()
-    found.report.quarantined += held.true_count
-    found.report.delivered += batch.num_rows - held.true_count
+    difference.report.quarantined += held.true_count
+    difference.report.delivered += batch.num_rows - held.true_count
     for before, now in zip(was_held.filter(held).to_pylist(), reasons, strict=True):
         if not before:
-            found.newly_held += 1
-            found.held_by.update(now)
+            difference.newly_held += 1
+            difference.held_by.update(now)
     for before in stored.filter(pc.and_(was_held, pc.invert(held))).to_pylist():
-        found.newly_delivered += 1
-        found.freed_of.update(before)
+        difference.newly_delivered += 1
+        difference.freed_of.update(before)

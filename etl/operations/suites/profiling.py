@@ -75,8 +75,8 @@ def profile(frame: DataFrame) -> list[ColumnProfile]:
     wanted = [F.count(F.lit(1)).alias("rows")]
     for number, field in enumerate(fields):
         wanted += [column.alias(f"{number} {name}") for name, column in _measures(field).items()]
-    (found,) = frame.agg(*wanted).collect()
-    figures = found.asDict()
+    (row,) = frame.agg(*wanted).collect()
+    figures = row.asDict()
     return [
         _profile(
             field, figures["rows"], {k.split(" ", 1)[1]: v for k, v in figures.items() if _is_of(k, number)}
@@ -111,27 +111,27 @@ def _measures(field: StructField) -> dict[str, Column]:
     from pyspark.sql import functions as F
 
     column, kind = F.col(quoted(field.name)), field.dataType
-    found = {"given": F.count(column), "distinct": F.approx_count_distinct(column)}
+    measures = {"given": F.count(column), "distinct": F.approx_count_distinct(column)}
     if is_number(kind):
         number = column.cast("double")
         number = F.when(~F.isnan(number), number)
-        found |= {
+        measures |= {
             "quantiles": F.percentile_approx(number, list(QUANTILES)),
             "smallest": F.min(number),
             "largest": F.max(number),
         }
     if _is_whole(kind):
-        found["values"] = _counted(column, MOST_VALUES)
+        measures["values"] = _counted(column, MOST_VALUES)
     if _is_text(kind):
         short = F.substring(column, 1, _TRACKED_TEXT)
-        found |= {
+        measures |= {
             "values": _counted(short, MOST_VALUES),
             "shortest": F.min(F.length(column)),
             "longest": F.max(F.length(column)),
             "shapes": _counted(_shape(short), MOST_SHAPES),
             "runs": _counted(F.regexp_replace(_shape(short), "([Aa9])\\1+", f"$1{RUN}"), MOST_SHAPES),
         }
-    return found
+    return measures
 
 
 def _counted(column: Column, most: int) -> Column:
@@ -145,37 +145,37 @@ def _shape(text: Column) -> Column:
     """Write each digit as 9, each capital as A and each small letter as a; all else stays as it is."""
     from pyspark.sql import functions as F
 
-    for found, instead in (("[0-9]", "9"), ("[A-Z]", "A"), ("[a-z]", "a")):
-        text = F.regexp_replace(text, found, instead)
+    for characters, instead in (("[0-9]", "9"), ("[A-Z]", "A"), ("[a-z]", "a")):
+        text = F.regexp_replace(text, characters, instead)
     return text
 
 
-def _profile(field: StructField, rows: int, found: Mapping[str, Any]) -> ColumnProfile:
+def _profile(field: StructField, rows: int, figures: Mapping[str, Any]) -> ColumnProfile:
     numbers = texts = None
-    if found.get("quantiles"):
-        low, median, high = (float(value) for value in found["quantiles"])
+    if figures.get("quantiles"):
+        low, median, high = (float(value) for value in figures["quantiles"])
         numbers = NumberProfile(
-            low=low, median=median, high=high, smallest=found["smallest"], largest=found["largest"]
+            low=low, median=median, high=high, smallest=figures["smallest"], largest=figures["largest"]
         )
         if not all(math.isfinite(value) for value in (low, high)):
             numbers = None
-    if found.get("longest") is not None:
-        whole = found["longest"] <= _TRACKED_TEXT
+    if figures.get("longest") is not None:
+        whole = figures["longest"] <= _TRACKED_TEXT
         texts = TextProfile(
-            shortest=found["shortest"],
-            longest=found["longest"],
-            shapes=_all_of(found["shapes"], rows, MOST_SHAPES) if whole else None,
-            runs=_all_of(found["runs"], rows, MOST_SHAPES) if whole else None,
+            shortest=figures["shortest"],
+            longest=figures["longest"],
+            shapes=_all_of(figures["shapes"], rows, MOST_SHAPES) if whole else None,
+            runs=_all_of(figures["runs"], rows, MOST_SHAPES) if whole else None,
         )
-    values = _all_of(found["values"], rows, MOST_VALUES) if "values" in found else None
+    values = _all_of(figures["values"], rows, MOST_VALUES) if "values" in figures else None
     if _is_text(field.dataType) and (texts is None or texts.longest > _TRACKED_TEXT):
         values = None
     return ColumnProfile(
         name=field.name,
         kind=type(field.dataType).__name__,
         rows=rows,
-        nulls=rows - found["given"],
-        distinct=found["distinct"],
+        nulls=rows - figures["given"],
+        distinct=figures["distinct"],
         values=values,
         numbers=numbers,
         texts=texts,
@@ -196,12 +196,12 @@ _CLASSES = {"A": "[A-Z]", "a": "[a-z]", "9": "[0-9]"}
 
 def shape_regex(shape: str) -> str:
     """Return a regular expression, for Java as for Python, of the texts that have this shape."""
-    found = []
+    parts = []
     for character, run in groupby(shape):
         length = len(list(run))
         part = _CLASSES.get(character) or re.escape(character)
-        found.append(part if length == 1 else f"{part}{{{length}}}")
-    return "".join(found)
+        parts.append(part if length == 1 else f"{part}{{{length}}}")
+    return "".join(parts)
 
 
 def runs_regex(runs: str) -> str:

@@ -78,15 +78,15 @@ def suggest(
     from etl.runs.spark_session import a_session
 
     batches = stored_batches(workspace.services.postgres, pipeline, last)
-    with a_session(workspace, spark) as found:
-        frame = put_out(workspace, pipeline, found)
-        columns = profile(_delivered(found, batches, frame))
+    with a_session(workspace, spark) as session:
+        frame = put_out(workspace, pipeline, session)
+        columns = profile(_delivered(session, batches, frame))
         drawn = _drawn_from(batches)
         drafts = [draft for column in columns for draft in _drafts(column, drawn)]
         names = [column.name for column in columns]
         drafts.insert(0, _all_columns(names, drawn))
         rules = compile_rules(pipeline, frame, workspace.settings, instead=_suite(pipeline, drafts))
-        weighed = list(weigh(found, batches, rules))
+        weighed = list(weigh(session, batches, rules))
     accepted = [
         accepted for number, draft in enumerate(drafts) if (accepted := _as_judged(number, draft, weighed))
     ]

@@ -125,25 +125,25 @@ class WhatIf:
         judged = ", ".join(dict.fromkeys(batch.suite_digest[:12] for batch in self.batches))
         tried = f"suite {self.suite!r} ({self.suite_digest[:12]})"
         over = f"the last {said['batches']:,} batches, {said['rows']:,} rows"
-        found = [f"{self.pipeline}: {tried} over {over}, which were judged by {judged}"]
-        found.append(
+        report = [f"{self.pipeline}: {tried} over {over}, which were judged by {judged}"]
+        report.append(
             f"  {said['newly_held']:,} delivered rows would be held, {said['newly_delivered']:,} held rows"
             f" would be delivered, {said['batches_that_stop']:,} batches would stop"
         )
         for batch in self.batches:
-            found += _batch_lines(batch)
+            report += _batch_lines(batch)
         if same := said["batches"] - said["batches_that_differ"]:
-            found.append(f"  {same:,} batches would be as they are")
-        return found
+            report.append(f"  {same:,} batches would be as they are")
+        return report
 
 
 def _batch_lines(batch: BatchChange) -> list[str]:
     if not batch.differs:
         return []
     name = f"batch {batch.batch_id} (delivery {batch.delivery_id})"
-    found = [f"  {name}: {batch.newly_held:,} newly held, {batch.newly_delivered:,} newly delivered"]
-    found += [f"    would stop: {stop}" for stop in batch.stops]
-    return found + [
+    lines = [f"  {name}: {batch.newly_held:,} newly held, {batch.newly_delivered:,} newly delivered"]
+    lines += [f"    would stop: {stop}" for stop in batch.stops]
+    return lines + [
         f"    {rule.reason} ({rule.status}, {rule.severity}): {_said(rule.then)} -> {_said(rule.now)};"
         f" {rule.newly_held:,} newly held, {rule.newly_delivered:,} newly delivered"
         for rule in batch.rules
@@ -195,9 +195,9 @@ def what_if(
 
     batches = stored_batches(workspace.services.postgres, pipeline, last)
     read_suite(suite)  # a file that is no suite at all is refused before Spark starts
-    with a_session(workspace, spark) as found:
+    with a_session(workspace, spark) as session:
         rules = compile_rules(
-            pipeline, put_out(workspace, pipeline, found), workspace.settings, instead=suite
+            pipeline, put_out(workspace, pipeline, session), workspace.settings, instead=suite
         )
         return WhatIf(
             pipeline=pipeline.name,
@@ -205,7 +205,7 @@ def what_if(
             suite_digest=rules.suite.digest,
             batches=[
                 _change(one, said_of(workspace.services.postgres, one.batch))
-                for one in weigh(found, batches, rules)
+                for one in weigh(session, batches, rules)
             ],
         )
 

@@ -29,14 +29,14 @@ def provable(plan: Plan, footer: pq.FileMetaData, ids: Mapping[str, int]) -> Pla
 
 
 def _has_bounds(column: pq.ColumnChunkMetaData) -> bool:
-    found = column.statistics
-    if found is None:
+    statistics = column.statistics
+    if statistics is None:
         return False
-    if not found.has_min_max:
+    if not statistics.has_min_max:
         # Arrow writes no bounds of values above 4 kB; of nulls and of NaN there are none, and none are needed
-        return found.physical_type in ("FLOAT", "DOUBLE") or found.null_count == column.num_values
+        return statistics.physical_type in ("FLOAT", "DOUBLE") or statistics.null_count == column.num_values
     try:
-        _ = found.min, found.max
+        _ = statistics.min, statistics.max
     except (OverflowError, ValueError):  # moments beyond the years 1 to 9999, where Python's calendar ends
         return False
     return True

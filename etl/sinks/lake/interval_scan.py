@@ -38,12 +38,12 @@ def rows_within(table: LakeTable, pointer: str, pipeline: Pipeline, interval: In
     within = And(from_start(column.name, start), before_end(column.name, end))
     scan = at.scan(row_filter=within, selected_fields=(DELIVERY,))
     reader = ArrowScan(at.metadata, at.io, scan.projection(), within)
-    found = Counter[int]()
+    counts = Counter[int]()
     for task in scan.plan_files():  # one by one: pyiceberg's own loop reads all of them ahead
         for batch in reader.to_record_batches([task]):
             for one in pc.value_counts(batch.column(DELIVERY)).to_pylist():
-                found[one["values"]] += one["counts"]
-    return found
+                counts[one["values"]] += one["counts"]
+    return counts
 
 
 def _column(pipeline: Pipeline, schema: Schema) -> NestedField:
@@ -54,15 +54,15 @@ def _column(pipeline: Pipeline, schema: Schema) -> NestedField:
             f"Pipeline {pipeline.name} declares no interval, so no interval of it can be replayed",
             remedy=f"declare interval=…, or name deliveries: `sluice replay {pipeline.name} --deliveries A..B`",
         )
-    found = schema.find_field(name) if name in schema.column_names else None
-    if found is None or not isinstance(found.field_type, DateType | TimestampType | TimestamptzType):
+    field = schema.find_field(name) if name in schema.column_names else None
+    if field is None or not isinstance(field.field_type, DateType | TimestampType | TimestamptzType):
         raise SetupError(
             f"Pipeline {pipeline.name} declares interval={name!r}, which is no column of {pipeline.table} with"
-            f" dates or times: it is {'missing' if found is None else found.field_type}",
+            f" dates or times: it is {'missing' if field is None else field.field_type}",
             remedy="declare a column of dates or timestamps, or the paths of its files, such as"
             ' interval="dt={interval:%Y-%m-%d}"',
         )
-    return found
+    return field
 
 
 def _literal(kind: IcebergType, moment: dt.datetime) -> str:

@@ -33,16 +33,16 @@ def candidates(table: LakeTable, pointer: str, uris: Sequence[str], keys: pa.Tab
         return [one.data_file.file_path for one in entries if not may_have(one.data_file)]
 
     with ThreadPoolExecutor(READERS) as pool:
-        without = {uri for found in pool.map(lacking, snapshot.manifests(at.io)) for uri in found}
+        without = {uri for uris_of in pool.map(lacking, snapshot.manifests(at.io)) for uri in uris_of}
     return [uri for uri in uris if uri not in without]
 
 
 def _between(keys: pa.Table) -> BooleanExpression:
-    found: BooleanExpression = AlwaysTrue()
+    expression: BooleanExpression = AlwaysTrue()
     for name in keys.column_names:
         for bound in _bounds(name, keys.column(name)):
-            found = And(found, bound)
-    return found
+            expression = And(expression, bound)
+    return expression
 
 
 def _bounds(name: str, values: pa.ChunkedArray) -> Iterator[BooleanExpression]:

@@ -203,9 +203,9 @@ def split(rows: pa.RecordBatch, by: Partitioning | None) -> Iterator[tuple[Any, 
         yield None, rows
         return
     keys = partition_values(rows.column(by.column), by.transform)
-    found = pc.unique(keys).to_pylist()
-    for value in found:
-        if len(found) == 1:
+    partitions = pc.unique(keys).to_pylist()
+    for value in partitions:
+        if len(partitions) == 1:
             yield value, rows
         else:
             yield (

@@ -72,12 +72,12 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     def field(nested: NestedField) -> pa.Field:
         kind = nested.field_type
         if isinstance(kind, DecimalType):
-            found: pa.DataType = pa.decimal128(kind.precision, kind.scale)
+            arrow_type: pa.DataType = pa.decimal128(kind.precision, kind.scale)
         elif isinstance(kind, ListType):
-            found = pa.list_(pa.field("element", pa.string(), metadata=_id(kind.element_id)))
+            arrow_type = pa.list_(pa.field("element", pa.string(), metadata=_id(kind.element_id)))
         else:
-            found = arrow[kind]
-        return pa.field(nested.name, found, metadata=_id(nested.field_id))
+            arrow_type = arrow[kind]
+        return pa.field(nested.name, arrow_type, metadata=_id(nested.field_id))
 
     return pa.schema([field(nested) for nested in schema.fields])
 
@@ -101,20 +101,20 @@ def partition_spec(partition: Partition | None, schema: Schema) -> PartitionSpec
     )
 
 
-def difference_of(found: Schema, wanted: pa.Schema | Schema) -> SchemaDifference:
-    """Return how a table of the schema `found` differs from `wanted`."""
+def difference_of(existing: Schema, wanted: pa.Schema | Schema) -> SchemaDifference:
+    """Return how a table of the schema `existing` differs from `wanted`."""
 
     def kinds(of: Schema | pa.Schema) -> dict[str, Kind]:
         arrow = arrow_schema(of) if isinstance(of, Schema) else of
         return {field.name: "list" if pa.types.is_list(field.type) else field.type for field in arrow}
 
-    return difference(kinds(found), kinds(wanted), lambda kind: str(_iceberg_type(kind, 0)))
+    return difference(kinds(existing), kinds(wanted), lambda kind: str(_iceberg_type(kind, 0)))
 
 
-def evolved(update: UpdateSchema, found: Schema, wanted: pa.Schema) -> Schema:
-    """Return `found` with columns added and widened as in `wanted`; Sluice's own still end every row."""
-    different = difference_of(found, wanted)
-    own = next(field.name for field in found.fields if field.name.startswith("_"))
+def evolved(update: UpdateSchema, existing: Schema, wanted: pa.Schema) -> Schema:
+    """Return `existing` with columns added and widened as in `wanted`; Sluice's own still end every row."""
+    different = difference_of(existing, wanted)
+    own = next(field.name for field in existing.fields if field.name.startswith("_"))
     for name in different.added:
         update.add_column((name,), _iceberg_type(wanted.field(name).type, 0)).move_before((name,), (own,))
     for name in different.widened:

@@ -67,8 +67,8 @@ class Overwrite(_OverwriteFiles):
             commit_uuid=name,
             snapshot_properties=dict(properties),
         )
-        found = parent.manifests(io) if parent else []
-        self._base = [one for one in found if one.has_added_files() or one.has_existing_files()]
+        manifests = parent.manifests(io) if parent else []
+        self._base = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
         # All entries of each manifest that loses some.
         self._touched: dict[ManifestFile, list[ManifestEntry]] = {}
 
@@ -131,8 +131,8 @@ def _entry(one: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | N
 
 def _is_by(manifest: ManifestFile, deliveries: Collection[int]) -> bool:
     """Tell whether one of these deliveries wrote the manifest, as its name says."""
-    found = _NAME.search(manifest.manifest_path)
-    return found is not None and drafted_by(uuid.UUID(found[1])) in deliveries
+    name = _NAME.search(manifest.manifest_path)
+    return name is not None and drafted_by(uuid.UUID(name[1])) in deliveries
 
 
 Update = Overwrite | _MergeAppendFiles

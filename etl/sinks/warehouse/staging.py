@@ -179,8 +179,8 @@ def plain_values(values: pa.Array) -> list[Any]:
     kind = values.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         values = values.cast(pa.string())
-    found: list[Any] = values.to_pylist()
-    return found
+    plain: list[Any] = values.to_pylist()
+    return plain
 
 
 def _as_text(value: Any) -> str:

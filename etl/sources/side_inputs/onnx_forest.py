@@ -106,17 +106,17 @@ def refuse_other(content: bytes, where: str) -> None:
     model = ModelProto()
     try:
         model.ParseFromString(content)
-        found = {(node.domain, node.op_type) for node in model.graph.node}
+        operators = {(node.domain, node.op_type) for node in model.graph.node}
     except DecodeError:
-        found = set()
+        operators = set()
     given = [one.t for node in model.graph.node for one in node.attribute if one.HasField("t")]
     tensors = [*model.graph.initializer, *given]
     elsewhere = bool(model.graph.sparse_initializer) or any(
         one.data_location == TensorProto.EXTERNAL for one in tensors
     )
-    if found and found <= OPERATORS and not model.functions and not elsewhere:
+    if operators and operators <= OPERATORS and not model.functions and not elsewhere:
         return
-    named = ", ".join(sorted(name for _, name in found - OPERATORS))
+    named = ", ".join(sorted(name for _, name in operators - OPERATORS))
     raise NeedsPerson(
         f"{where} is no isolation forest in ONNX" + (f": it has {named}" if named else ""),
         remedy="see who wrote it; `sluice train` of its pipeline makes a new version",
@@ -131,10 +131,10 @@ def scores(content: bytes, columns: NDArray[Any]) -> NDArray[np.float64]:
     with np.errstate(over="ignore"):
         rows = columns.astype(np.float32)
     whole = np.isfinite(rows).all(axis=1)
-    found = np.full(len(rows), np.nan)
+    result = np.full(len(rows), np.nan)
     if whole.any():
-        found[whole] = _session(content).run([SCORE], {FEATURES: rows[whole]})[0][:, 0]
-    return found
+        result[whole] = _session(content).run([SCORE], {FEATURES: rows[whole]})[0][:, 0]
+    return result
 
 
 def scored(content: bytes, batches: Iterable[pa.StructArray]) -> Iterator[pa.Array]:
@@ -144,8 +144,8 @@ def scored(content: bytes, batches: Iterable[pa.StructArray]) -> Iterator[pa.Arr
     """
     for batch in batches:
         columns = [one.to_numpy(zero_copy_only=False) for one in batch.flatten()]
-        found = scores(content, np.column_stack(columns))
-        yield pa.array(found, mask=np.isnan(found))
+        result = scores(content, np.column_stack(columns))
+        yield pa.array(result, mask=np.isnan(result))
 
 
 @lru_cache(maxsize=8)

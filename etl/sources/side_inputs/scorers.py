@@ -73,8 +73,8 @@ class ModelScorer:
         values = (F.col(one) if isinstance(one, str) else one for one in columns)
         named = (one.cast("double").alias(f"f{number}") for number, one in enumerate(values))
         declare: Any = arrow_udf  # which goes by the hints of types
-        found: Column = declare(scored, "double")(F.struct(*named))
-        return found
+        column: Column = declare(scored, "double")(F.struct(*named))
+        return column
 
 
 class ModelVersions(Protocol):

@@ -85,10 +85,10 @@ class Folder:
 
         Files hidden from Spark (a dot begins their name) and those of the state are left out.
         """
-        found = self._list("", recursive=False)
+        entries = self._list("", recursive=False)
         for folder in LOGS:
-            found += self._list(folder, recursive=True)
-        files = (one.path for one in found if one.type == fs.FileType.File)
+            entries += self._list(folder, recursive=True)
+        files = (one.path for one in entries if one.type == fs.FileType.File)
         below = (path.removeprefix(self.root).lstrip("/") for path in files)
         return frozenset(name for name in below if not name.rpartition("/")[2].startswith("."))
 
@@ -99,10 +99,10 @@ class Folder:
     def _list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
         place = f"{self.root}/{folder}".rstrip("/")
         try:
-            found = self.store.get_file_info(
+            entries = self.store.get_file_info(
                 fs.FileSelector(place, recursive=recursive, allow_not_found=True)
             )
-            return list(found)
+            return list(entries)
         except OSError as error:
             seen = f"Checkpoint {self.uri} can't be listed: {error}"
             raise ServiceAway(seen, remedy="run again") from error
@@ -157,10 +157,10 @@ class Folder:
 
 def parse_metadata(text: str) -> str:
     """Return the stream's id from the text of `metadata`. Raises Torn when it names none."""
-    found = _object("metadata", text)
-    if not isinstance(found.get("id"), str):
+    metadata = _object("metadata", text)
+    if not isinstance(metadata.get("id"), str):
         raise Torn("metadata is torn: it names no stream")
-    return str(found["id"])
+    return str(metadata["id"])
 
 
 def offset_lines(name: str, text: str) -> list[str]:
@@ -187,11 +187,11 @@ def parse_offsets(name: str, text: str) -> tuple[int, ...]:
 
 
 def parse_about(name: str, text: str) -> About:
-    found = _object(name, (_lines(name, text) or [""])[0])
+    fields = _object(name, (_lines(name, text) or [""])[0])
     about = About(
-        watermark_ms=found.get("batchWatermarkMs", 0),
-        time_ms=found.get("batchTimestampMs", 0),
-        pinned=found.get("conf", {}),
+        watermark_ms=fields.get("batchWatermarkMs", 0),
+        time_ms=fields.get("batchTimestampMs", 0),
+        pinned=fields.get("conf", {}),
     )
     if not isinstance(about.watermark_ms, int) or not isinstance(about.time_ms, int):
         raise Torn(f"{name} is torn: {text[:60]!r} is no batch's time")
@@ -217,15 +217,15 @@ def parse_log(name: str, text: str, source: int) -> list[LoggedFile]:
 
     Raises Torn when a line names none.
     """
-    found = []
+    files = []
     for line in _lines(name, text):
         value = _object(name, line)
         try:
             uri, mtime_ms, entry = str(value["path"]), int(value["timestamp"]), int(value["batchId"])
         except (KeyError, ValueError, TypeError):
             raise Torn(f"{name} is torn: {line[:60]!r} names no file") from None
-        found.append(LoggedFile(uri=uri, mtime_ms=mtime_ms, source=source, entry=entry))
-    return found
+        files.append(LoggedFile(uri=uri, mtime_ms=mtime_ms, source=source, entry=entry))
+    return files
 
 
 def metadata_text(stream_id: str) -> str:
