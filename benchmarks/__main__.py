@@ -116,7 +116,7 @@ def figures(found: dict[str, Way], rows: int) -> Table:
 
 
 def ratios(found: dict[str, Way]) -> Table:
-    """Each ratio within one round, so that what slows a whole round down cancels out; then the median."""
+    """Return each ratio within one round, so that what slows a whole round down cancels out; then the median."""
     table = Table(title="ratios within a round")
     for name in ("ratio", "median", "from", "to", "limit", ""):
         table.add_column(name, justify="left" if name == "ratio" else "right")
@@ -142,7 +142,7 @@ def _parts(seconds: dict[str, float]) -> float:
 
 
 def _whole_parts(seconds: dict[str, float]) -> float:
-    """The same parts, where what is parsed is every record: what a pass without rules, guards and commit would take."""
+    """Return the same parts with a reader that parses every record: a pass without rules, guards and commit."""
     return seconds["whole"] + seconds["parquet"] + seconds["copy"]
 
 

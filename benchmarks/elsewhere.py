@@ -40,7 +40,7 @@ def main(
     folder: Annotated[Path, typer.Option(help="where events, services and jars are kept")] = FOLDER,
     jars: Annotated[Path | None, typer.Option(help="where resolved jars are; default: in the folder")] = None,
 ) -> None:
-    """What each such rule adds to a batch: its own seconds, from Parquet on S3, as `judge` would wait for them."""
+    """Measure what each such rule adds to a batch: its own seconds, from Parquet on S3, as `judge` would wait for them."""
     with prepared(folder, rows=rows, files=files, jars=jars) as ground:
         staged = ground.s3a("elsewhere")
         ground.frame().write.mode("overwrite").parquet(staged)

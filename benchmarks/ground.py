@@ -119,7 +119,7 @@ def prepared(folder: Path, *, rows: int, files: int, jars: Path | None) -> Itera
 
 
 def _conf(folder: Path) -> dict[str, str]:
-    """What the usual way needs beside Sluice's own settings, tuned as its users would."""
+    """Return the settings that the usual way needs beside Sluice's own, tuned as its users would."""
     return {
         "spark.driver.memory": "3g",
         "spark.jars.packages": DRIVER,

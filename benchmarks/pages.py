@@ -78,7 +78,7 @@ def _measure(dsn: str, makes: dict[str, Callable[[Cursor], Page]], rounds: int) 
 
 
 def _settle(dsn: str) -> None:
-    """What was written is on disk before anything is measured."""
+    """Write everything to disk before anything is measured."""
     connection = psycopg2.connect(dsn)
     connection.autocommit = True
     with connection.cursor() as cursor:

@@ -43,11 +43,11 @@ class Parts:
         self.ground.frame().write.format("noop").mode("overwrite").save()
 
     def hand_over(self) -> None:
-        """The same, and the rows reach Python as Arrow batches."""
+        """Parse the events and hand the rows over to Python as Arrow batches."""
         self._reach_python(self.ground.frame())
 
     def hand_over_whole(self) -> None:
-        """The same by Sluice's reader, of which no record gets lost; nothing is judged or written."""
+        """Parse the events by Sluice's reader, which loses no record, and hand them over; nothing is judged or written."""
         self._reach_python(self._source.again([path.as_uri() for path in self.ground.events], broken=()))
 
     def _reach_python(self, frame: DataFrame) -> None:

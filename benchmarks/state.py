@@ -46,7 +46,7 @@ def main(
 
 
 def _deliver(ground: Ground, files: Mapping[str, Iterable[int]]) -> list[Receipt]:
-    """One run, a batch a file."""
+    """Deliver in one run, one batch per file."""
     landing = Path(ground.place.settings.landing) / NAME
     landing.mkdir(parents=True, exist_ok=True)
     for name, keys in files.items():
