@@ -128,7 +128,7 @@ def dont_wait_for_the_disk(dsn: str) -> None:
 
 @pytest.fixture(scope="session")
 def spark(settings: Settings, services: Services) -> Iterator[SparkSession]:
-    """The one session of all tests in which nothing is killed; it is set as a run's own is."""
+    """Start the one session of all tests in which nothing is killed; it is set as a run's own is."""
     from etl.spark.session import start
 
     here = settings.model_copy(update={"spark_master": "local[2]"})

@@ -101,8 +101,8 @@ def require_follow(pipeline: Pipeline, stay: RunControl) -> None:
         raise SetupError(
             f"Pipeline {pipeline.name} reads {pipeline.reads}, which never ends, so a run without"
             " --follow could not end",
-            remedy=f"`sluice run {pipeline.name} --follow`, and `sluice stop {pipeline.name}` when it has run long enough; or"
-            " declare follow=True",
+            remedy=f"`sluice run {pipeline.name} --follow`, and `sluice stop {pipeline.name}` when it has run"
+            " long enough; or declare follow=True",
         )
 
 

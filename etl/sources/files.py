@@ -142,7 +142,8 @@ class FileSource(Source):
     def _refuse_ambiguous(self, uri: str, like: Sequence[int]) -> None:
         if len({self.files[n].stream for n in like}) > 1:
             raise SetupError(
-                f"{uri} may belong to more than one stream of pipeline {self.pipeline.name}, and matches none of its patterns",
+                f"{uri} may belong to more than one stream of pipeline {self.pipeline.name}, and matches"
+                " none of its patterns",
                 remedy=f"put it below the landing as one of {', '.join(self.files[n].pattern for n in like)}",
             )
 

@@ -24,7 +24,7 @@ PATIENCE = 120  # seconds; nothing is decided by it, a test that waits so long h
 
 @contextmanager
 def spark_process(name: str, *words: str, log: Path, says: str, env: dict[str, str]) -> Iterator[str]:
-    """One of Spark's own daemons, once its log has said what is waited for; yields what it said."""
+    """Run one of Spark's own daemons; yield the text in its log that `says` matches, once it is there."""
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)

@@ -165,7 +165,7 @@ def delivered(
 
 @pytest.fixture
 def stream(delivered: Case, services: Services, tmp_path: Path) -> Iterator[Case]:
-    """It, in a copy of the database; the copies share the lake, where each goes on from the same snapshot."""
+    """Copy the delivered stream's database; the copies share the lake, where each goes on from the same snapshot."""
     marks = shutil.copytree(delivered.folder, tmp_path / "marks")
     with new_database(services.postgres, template=database_name(delivered.dsn)) as dsn:
         yield replace(delivered, dsn=dsn, folder=str(marks))
@@ -193,7 +193,7 @@ def stop_at(launcher: Launcher, case: Case, step: str, batch: int) -> Seen:
 
 
 def wait_until_alone(case: Case) -> None:
-    """Until PostgreSQL has noticed that the dead are dead; a run that meets their locks leaves their tables."""
+    """Wait until PostgreSQL has noticed that the dead are dead; a run that meets their locks leaves their tables."""
     others = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
@@ -226,7 +226,7 @@ def difference(case: Case) -> str:
 
 
 def assert_clean(case: Case) -> None:
-    """By the audit's own count. (That their files never landed is no difference between the sinks.)"""
+    """Require a clean audit. (That the files never landed is no difference between the sinks.)"""
     services = Services(
         postgres=case.dsn,
         lake=case.warehouse,

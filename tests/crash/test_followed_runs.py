@@ -27,7 +27,7 @@ KILLS = (
 
 
 def land(home: Home, number: int) -> Landed:
-    """One file, with a row to be held and a malformed record."""
+    """Land one file, with a row to be held and a malformed record."""
     start = number * 100
     return home.land(f"orders/{number}.jsonl", orders(start, 9, negative=[start + 4]), ["{broken"])
 

@@ -107,7 +107,7 @@ def test_a_replay_killed_at_any_point_has_replaced_all_or_nothing(runs: Runs, sp
 
 
 def landed_batches(home: Home) -> list[Landed]:
-    """What each batch is to consist of: one file of each source, in the order of their times."""
+    """Land the files and return what each batch is to consist of: one file of each source, in the order of their times."""
     found = []
     for number in range(BATCHES):
         start = number * 100

@@ -108,7 +108,7 @@ class Walk:
         self.require_equal()
 
     def run(self) -> str:
-        """The stream's next batch."""
+        """Deliver the stream's next batch."""
         return self._do(self._batch(self._dag_run("scheduled")))
 
     def replay(self) -> str:
@@ -120,7 +120,7 @@ class Walk:
         return self._do(self._some_release())
 
     def clear(self) -> str:
-        """Of a DAG run: what a success delivered comes again, exactly; after a failure the stream goes on."""
+        """Clear a DAG run: what it delivered comes again, exactly; after a failure the stream goes on."""
         return self._do(self._cleared())
 
     def overtake(self) -> str:
@@ -195,13 +195,13 @@ class Walk:
             act.dag_run.delivered.add(number)
 
     def _end(self, act: Act) -> None:
-        """It ended well."""
+        """Record that the act ended well."""
         self.batches += act.order.change is None
         if act.dag_run:
             act.dag_run.succeeded = True
 
     def _is_delivered(self, act: Act) -> bool:
-        """Whether it is a batch that was killed after its commit, and of which nobody made another try."""
+        """Tell whether the ledger has the act's batch, which was killed after its commit and not tried again."""
         query = "SELECT 1 FROM sluice.delivery WHERE (stream_id, batch_id, kind) = (%s, %s, 'stream')"
         batch = [act.order.stream_id, act.order.batch.batch_id]
         return act.order.change is None and bool(oracle.ask(self.dsn, query, batch))
@@ -235,7 +235,7 @@ class Walk:
         return act and replace(act, words=f"clear of {dag_run.asked.dag_run_id}: {act.words}")
 
     def _asked(self, dag_run: DagRun) -> Act | None:
-        """What the newest try of a DAG run asks for."""
+        """Return what the newest try of a DAG run asks for."""
         chosen = meant(self.place, self.declared, dag_run.asked)
         if dag_run.asked.run_type == "scheduled":
             assert (chosen is not None) == dag_run.succeeded, (self.done, dag_run)
@@ -331,7 +331,7 @@ class Walk:
         return self._release(self.chance.choice(held).delivery_id) if held else None
 
     def _release(self, origin: int) -> Act | None:
-        """None where it is done already."""
+        """Make the act that releases the rows; None where they are released already."""
         rows = [one for one in self._nameless() if one.delivery_id == origin]
         if not rows:
             return None

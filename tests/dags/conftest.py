@@ -53,6 +53,6 @@ def home() -> Iterator[AirflowHome]:
 
 @pytest.fixture
 def airflow(home: AirflowHome) -> Airflow:
-    """It runs, followed by a command; what an earlier test ended is started again."""
+    """Run Airflow, followed by a command; start it again if an earlier test ended it."""
     found = stack.running(home.settings)
     return found if found is not None else home.start().airflow

@@ -49,7 +49,7 @@ class KeptUp:
         return [one for (one,) in self.stack.home.ask(query, NAME)]
 
     def states(self) -> list[str]:
-        """Of the runs of its DAG."""
+        """Return the states of the runs of the pipeline's DAG."""
         return sorted(self.stack.api.runs(NAME).values())
 
 
@@ -84,7 +84,7 @@ def assert_refused(stack: Stack, nothing: str) -> None:
 
 
 def kill_and_release(kept: KeptUp, first: str) -> tuple[int, str]:
-    """Its command killed, the same run has another try, which goes on; a release is made meanwhile."""
+    """Kill the run's command; another try of the same run goes on, and a release is made meanwhile."""
     stack, home, api = kept.stack, kept.stack.home, kept.stack.api
     stack.command(NAME).kill()
     home.judge(*RULES[1:])
@@ -166,7 +166,7 @@ def break_the_contract(kept: KeptUp) -> None:
 
 
 def told_by(stack: Stack, dag: str, run: str) -> dict[str, Any]:
-    """What the run's two events say."""
+    """Return what the run's two events name."""
     events = stack.call("GET", "/assets/events?order_by=-timestamp")["asset_events"]
     mine = [one["extra"] for one in events if (one["source_dag_id"], one["source_run_id"]) == (dag, run)]
     assert len(mine) == 2

@@ -121,7 +121,7 @@ def declared(
 
 
 def executed() -> tuple[Any, dict[str, Any]]:
-    """What the operator returns or raises, and the XComs that it pushed."""
+    """Execute the operator; return what it returns or raises, and the XComs that it pushed."""
     from etl.airflow.operator import SluiceRunOperator
 
     pushed: dict[str, Any] = {}

@@ -162,7 +162,7 @@ def test_a_broken_contract_fails_at_once_and_is_told_and_after_a_decision_the_ba
 
 
 def maintained(stack: Stack, *, days_ago: int) -> dict[str, str]:
-    """How each task of a run of the maintenance ended."""
+    """Run the maintenance DAG and return how each of its tasks ended."""
     name = "sluice_maintenance"
     before_its_schedules_own = datetime.now(UTC) - timedelta(days=days_ago)
     run = stack.api.trigger(name, run_after=before_its_schedules_own)

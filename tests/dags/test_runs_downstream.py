@@ -53,7 +53,7 @@ def deliver(stack: Stack, first: int, last: int) -> None:
 
 
 def read(stack: Stack) -> dict[str, list[dict[str, Any]]]:
-    """What each run of the DAG downstream that succeeded has read."""
+    """Return what each successful run of the downstream DAG has read."""
     runs = stack.api.runs(DOWNSTREAM)
     assert "failed" not in runs.values(), runs
     done = [run for run, state in runs.items() if state == "success"]

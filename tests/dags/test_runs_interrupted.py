@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module", autouse=True)
 def table(stack: Stack) -> None:
-    """What a run can be held at is there from the first delivery on."""
+    """Deliver once, so that there is a table at which a run can be held."""
     stack.land()
     assert stack.ended(stack.run()) == "success"
 

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * PATIENCE)]
 
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
-    """Each field as the package has it, with its day."""
+    """Return each flight as the package has it, with its day."""
     rows = packaged("flights.csv.zip", dtype=str, keep_default_na=False).replace("NA", "")
     days = pd.to_datetime(rows[["year", "month", "day"]].astype(int)).dt.date
     return rows[days.between(FIRST, LAST)].assign(on=days)
@@ -113,7 +113,7 @@ def test_march_is_backfilled_from_the_form(
 
 
 def backfill(stack: Stack, page: Page, tmp_path: Path) -> None:
-    """As a person asks for it."""
+    """Start the backfill as a person does."""
     sign_in(page, stack, "admin")
     page.goto(f"/dags/{NAME}")
     page.get_by_test_id("trigger-dag-button").click()
@@ -137,7 +137,7 @@ def replaced(stack: Stack) -> set[int]:
 
 
 def assert_rows(stack: Stack, flights: pd.DataFrame) -> None:
-    """By pandas: what was delivered after the change has the new column and rule, the rest has not; none is lost."""
+    """Require that rows delivered after the change have the new column and rule, others not, and none is lost."""
     anew = flights.on.between(*MARCH) | (flights.on == LAST)
     delay = pd.to_numeric(flights.dep_delay)
     held = (

@@ -19,7 +19,7 @@ __all__ = ["dsn", "lake", "template"]
 
 @pytest.fixture(scope="session")
 def broker(settings: Settings) -> Iterator[Broker]:
-    """The one broker of all tests in which it is not killed."""
+    """Run the one broker of all tests that do not kill it."""
     with a_broker(settings.jars) as found:
         yield found
 

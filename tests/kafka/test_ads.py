@@ -89,7 +89,7 @@ def test_each_impression_has_its_clicks_whatever_is_late_double_broken_or_killed
 
 
 def doubles(place: Home) -> int:
-    """How many the stream that was begun anew left out; of the one before, what a killed run did last is not told."""
+    """Count the duplicates that the current stream dropped; the stream before does not report what a killed run did last."""
     [(told,)] = place.ask(
         "SELECT sum(doubles)::bigint FROM sluice.batch_progress JOIN sluice.pipeline ON current_stream = stream_id"
     )
@@ -97,7 +97,7 @@ def doubles(place: Home) -> int:
 
 
 def inner_join(place: Home) -> Rows:
-    """As the cookbook has it."""
+    """Return the rows of the inner join, by the cookbook's query."""
     text = (REPOSITORY / "docs" / "cookbook" / "joins.md").read_text()
     [where] = re.findall(r"The inner join is its rows\nwith a click: `(.*?)`", text)
     return place.reader(NAME).in_postgres(system=(), where=where)

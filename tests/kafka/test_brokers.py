@@ -20,7 +20,7 @@ JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required usernam
 
 
 def guarded(home: Home, broker: Broker, *, password: str, folder: Path, trusting: bool = True) -> Home:
-    """By TLS and the listener that asks for a name and a password, which are in a file."""
+    """Set up access by TLS and by the listener that asks for a name and a password, which are in a file."""
     file = folder / "client.properties"
     jaas = JAAS.format(user=f'"{USER}"', password=f'"{password}"')
     lines = ["security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", f"sasl.jaas.config={jaas}"]

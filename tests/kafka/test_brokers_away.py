@@ -18,7 +18,7 @@ from tests.support.kafka.topics import NAME, Topics, assert_holds, changed, decl
 
 @pytest.fixture(scope="module")
 def broker(settings: Settings) -> Iterator[Broker]:
-    """In the place of the one that all others share: this one is killed."""
+    """Run a broker of this module's own, since these tests kill it."""
     with a_broker(settings.jars) as found:
         yield found
 

@@ -36,7 +36,7 @@ def replayed(home: Home, found: ReplayPlan, **how: object) -> Replayed:
 
 
 def live_ranges(home: Home) -> list[Sequence[int]]:
-    """Of what is in force: delivery, partition, start and end."""
+    """Return the ranges in force: delivery, partition, start and end."""
     return home.ask(
         "SELECT delivery_id, partition, start_offset, end_offset FROM sluice.delivery_range WHERE live"
         " ORDER BY partition, start_offset"

@@ -96,7 +96,7 @@ def seen(delivering: Delivering) -> AuditReport:
 
 
 def found(report: AuditReport, kind: str) -> dict[int | None, str]:
-    """What differs, by delivery; a delivery has one difference of a kind."""
+    """Return what differs, by delivery; a delivery has one difference of a kind."""
     whats = {one.delivery_id: one.what for one in report.differences if one.kind == kind}
     assert len(whats) == sum(one.kind == kind for one in report.differences)
     return whats

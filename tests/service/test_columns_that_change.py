@@ -32,7 +32,7 @@ def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Deliveri
 
 
 def made(columns: pa.Schema, count: int, start: int) -> pa.Table:
-    """Each value says its column: a has 1000 and more, b 2000 and more, …"""
+    """Make rows whose values name their column: a has 1000 and more, b 2000 and more, …"""
     arrays = []
     for column in columns:
         values = [1000 * (ord(column.name) - ord("a") + 1) + start + row for row in range(count)]
@@ -89,7 +89,7 @@ def test_an_added_column_is_in_both_sinks_with_the_first_batch_that_has_it(event
 
 
 def columns_of(events: Delivering) -> tuple[list[str], list[str]]:
-    """Of the table in PostgreSQL and on the lake, Sluice's own left out."""
+    """Return the columns of the table in PostgreSQL and on the lake, without Sluice's own."""
     query = """SELECT attname FROM pg_attribute WHERE attrelid = 'warehouse.events'::regclass
                AND attnum > 0 AND NOT attisdropped AND attname NOT LIKE '\\_%%' ORDER BY attnum"""
     warehouse = [name for (name,) in oracle.ask(events.dsn, query)]

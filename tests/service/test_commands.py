@@ -140,7 +140,7 @@ def delivered(services: Services, dsn: str, lake: Lake, home: Path) -> Deliverin
 
 
 def own_settings(events: Delivering) -> dict[str, str]:
-    """What a user sets wherever the services are."""
+    """Return the settings of a user, wherever the services are."""
     home = events.place.settings.home
     (home / "pipelines").mkdir()
     (home / "pipelines" / "events.py").write_text(DECLARATION)
@@ -152,7 +152,7 @@ def own_settings(events: Delivering) -> dict[str, str]:
 
 
 def services_elsewhere(events: Delivering) -> dict[str, str]:
-    """What a user sets where PostgreSQL and S3 are not embedded."""
+    """Return the settings of a user whose PostgreSQL and S3 are not embedded."""
     return {
         "SLUICE_HOME": str(events.place.settings.home),
         "SLUICE_POSTGRES": events.dsn,
@@ -211,7 +211,7 @@ def superuser(dsn: str, **changes: str) -> str:
 
 
 def grant(services: Services, role: str, folder: Path) -> None:
-    """What a DBA does with the script of `sluice doctor --rights`."""
+    """Run the script of `sluice doctor --rights`, as a DBA does."""
     printed = Shell.at(folder).sluice("doctor", "--rights", SLUICE_POSTGRES=role)
     assert printed.code == 0, printed.said
     with transaction(superuser(services.postgres, dbname=parse_dsn(role)["dbname"])) as cursor:

@@ -93,7 +93,7 @@ def objects(events: Delivering) -> dict[int, list[str]]:
 
 
 def entries(table: Table) -> dict[str, tuple[Any, ...]]:
-    """What the manifests say of each object that is in the table."""
+    """Return what the manifests say of each object that is in the table."""
     snapshot = table.current_snapshot()
     assert snapshot is not None
     return {

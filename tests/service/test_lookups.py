@@ -26,7 +26,7 @@ HIDDEN = (
 
 @pytest.fixture(params=["local", "s3a"])
 def landing(request: pytest.FixtureRequest, tmp_path: Path, services: Services) -> Iterator[str]:
-    """Where all of these files are."""
+    """Return the folder that has all of these files."""
     if request.param == "local":
         for name in (*NAMES, *HIDDEN):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -76,7 +76,7 @@ def end(events: Delivering) -> None:
 
 
 def recovered(events: Delivering) -> Recovered:
-    """What `recover` does once the run is over."""
+    """Run `recover` after the run has ended."""
     end(events)
     return recover(events.place, events.pipeline)
 

@@ -26,7 +26,7 @@ from tests.support.events_run import EVENTS, assert_delivered, assert_nothing_vi
 
 
 def through(run: DeliveryContext, dsn: str) -> DeliveryContext:
-    """The same run, whose driver reaches PostgreSQL by another way."""
+    """Return the same run, with a driver that reaches PostgreSQL by another way."""
     return replace(run, sinks=replace(run.sinks, dsn=dsn))
 
 

@@ -36,7 +36,7 @@ Seen = list[tuple[object, ...]]
 
 @pytest.fixture
 def old(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
-    """Of three rows."""
+    """Deliver the old pipeline, of three rows."""
     new = Delivering.start(services, dsn, lake, tmp_path / "old", NARROW, Append())
     new.deliver(pa.table([[1, 2, 3], ["x", "y", "z"]], schema=NARROW))
     return new
@@ -44,7 +44,7 @@ def old(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
 
 @pytest.fixture
 def new(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
-    """Beside it, of one row in columns of another order and type."""
+    """Deliver the new pipeline beside it, of one row in columns of another order and type."""
     beside = Delivering.start(services, dsn, lake, tmp_path / "new", OTHER, Append(), name="events_2")
     beside.deliver(pa.table([["w"], [0.5]], schema=OTHER))
     return beside
@@ -55,7 +55,7 @@ def show(events: Delivering, name: Name = NAME, *, incomplete: bool = True) -> s
 
 
 def seen(events: Delivering, *columns: str) -> tuple[Seen, Seen]:
-    """What readers of the name see: in PostgreSQL, and by the catalog."""
+    """Return what readers of the name see: in PostgreSQL, and by the catalog."""
     listed = ", ".join(columns)
     view = sorted(oracle.ask(events.dsn, f"SELECT {listed} FROM reports.numbers"), key=repr)
     table = SqlCatalog("sluice", **catalog_properties(events.place)).load_table("reports.numbers")
@@ -153,7 +153,7 @@ def by_superuser(events: Delivering, *statements: str) -> None:
 
 
 def give(events: Delivering) -> Seen:
-    """What a person may give a view that is there; by default new ones are everybody's to read, and this is not."""
+    """Give the view what a person may give it; by default everybody may read a new one, and not this one."""
     owner = f"bi_{uuid.uuid4().hex[:8]}"
     by_superuser(
         events,

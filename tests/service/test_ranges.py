@@ -14,7 +14,7 @@ from tests.support.arrow_driver import ArrowBatch
 
 
 def batch(number: int, *read: tuple[int, int, int], topic_id: str = "first") -> ArrowBatch:
-    """Of these ranges: partition, start and end."""
+    """Return a batch of these ranges: partition, start and end."""
     ranges = [
         Range(source=0, topic="orders", topic_id=topic_id, partition=partition, start=start, end=end)
         for partition, start, end in read

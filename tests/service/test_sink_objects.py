@@ -165,7 +165,7 @@ def test_a_task_needs_no_more_memory_for_more_rows(dsn: str, lake: Lake) -> None
     held: list[int] = []
 
     def alone(task: StageTask, _: Iterable[pa.RecordBatch], partition: int) -> TaskReport:
-        """In a process that held nothing before, as Spark's workers are: what ran earlier isn't measured."""
+        """Run in a process that held nothing before, as Spark's workers are: what ran earlier is not measured."""
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
             report, bytes_held = process.submit(measured, task, partition).result()
         held.extend(bytes_held)

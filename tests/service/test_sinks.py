@@ -96,7 +96,7 @@ def everything() -> pa.RecordBatch:
 
 
 def checksums(run: DeliveryContext) -> tuple[int, int, int]:
-    """Of the ledger, and counted anew from what each sink holds."""
+    """Return the checksums of the ledger, and those computed from each sink."""
     [(recorded,)] = oracle.ask(run.sinks.dsn, "SELECT coalesce(sum(checksum), 0) FROM sluice.delivery")
     eyes, columns = reader(run), run.sinks.columns
     names = columns.names

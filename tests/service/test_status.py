@@ -52,7 +52,7 @@ def state(events: Delivering, name: str | None = "events") -> State:
 
 
 def said(events: Delivering, name: str | None = "events", width: int = 80) -> str:
-    """As a terminal of that width shows it."""
+    """Return the text as a terminal of that width shows it."""
     out = io.StringIO()
     status.show(Console(file=out, width=width, soft_wrap=True, highlight=False), [state(events, name)])
     return out.getvalue()

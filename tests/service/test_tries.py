@@ -27,7 +27,7 @@ def asked(run: str, dag: str = "events") -> TaskTry:
 
 
 def told(events: Delivering, run: str, attempt: int = 1, dag: str = "events") -> Untold:
-    """What the run that has the lease now tells of when it ends well."""
+    """Return what the run that has the lease now reports when it ends well."""
     this = replace(asked(run, dag), try_number=attempt)
     with tries.recorded(events.dsn, "events", this) as became:
         became(events.session.lease.run_id)

@@ -111,7 +111,7 @@ def test_what_is_staged_waits_for_the_commit_of_another(
 
 
 def waited_for(dsn: str) -> None:
-    """Until somebody has waited for a lock for four times the limit."""
+    """Wait until a session has waited for a lock for four times the limit."""
     waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND now() - query_start > interval '200ms'"
     while not oracle.ask(dsn, waits):
         threading.Event().wait(0.02)

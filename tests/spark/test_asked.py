@@ -39,7 +39,7 @@ def asked(run_type: str = "manual", **more: Any) -> TaskTry:
 
 
 def refused(home: Home, one: TaskTry, kind: type[Exception]) -> str:
-    """What a person is told to do."""
+    """Run what is refused, and return the remedy."""
     before = home.history()
     with pytest.raises(kind) as caught:
         run_requested(home.place, home.pipeline(), one, lambda _: None, lambda _: None, RunControl())

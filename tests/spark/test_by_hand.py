@@ -26,7 +26,7 @@ def landed(home: Home) -> Landed:
 
 
 def again(home: Home, deliveries: str, *, accept: bool = True) -> None:
-    """As `sluice replay --deliveries`, with or without --accept-changed."""
+    """Replay the deliveries as `sluice replay --deliveries` does, with or without --accept-changed."""
     first, _, last = deliveries.partition("..")
     chosen = Selection(deliveries=((int(first), int(last or first)),))
     planned = plan(home.place, home.pipeline(), chosen)

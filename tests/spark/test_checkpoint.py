@@ -254,7 +254,7 @@ def test_a_listed_and_unplanned_file_is_no_damage(copy: Stream) -> None:
 
 
 def planned_and_done(checkpoint: FileCheckpoint, batches: int) -> None:
-    """As Spark leaves a stream of one file a batch that has run for long, and of which nothing was ever removed."""
+    """Write the logs of a stream of one file per batch that has run for long, as Spark leaves them, with nothing removed."""
     checkpoint.create("5f0b9d1c-9a52-4f43-9a42-8d2f4a3f4a11")
     for batch in range(batches):
         file = LoggedFile(

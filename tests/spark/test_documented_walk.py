@@ -20,7 +20,7 @@ MARK = "=== the next block ==="
 
 @pytest.fixture
 def folder(short_home: Path) -> Iterator[Path]:
-    """One that PostgreSQL's system user may enter: its data stays within, and is gone with it."""
+    """Make a folder that PostgreSQL's system user may enter: its data stays within, and is removed with it."""
     found = short_home / "walk"
     found.mkdir(mode=0o711)
     (found / ".venv").symlink_to(sys.prefix)
@@ -47,7 +47,7 @@ def test_every_answer_is_the_one_on_the_page(folder: Path, settings: Settings) -
 
 
 def plain(text: str) -> str:
-    """Without what an editor would take away: blanks at the ends of lines."""
+    """Remove what an editor would remove: blanks at the ends of lines."""
     return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
 
 

@@ -49,7 +49,7 @@ def test_each_flight_of_the_year_is_delivered_or_held_in_both_sinks(shipped: Hom
 
 
 def derived() -> pd.DataFrame:
-    """What the pipeline makes of the package's flights."""
+    """Return what the pipeline makes of the package's flights."""
     flights = packaged("flights.csv.zip")
     flights = flights.assign(
         time_hour=pd.to_datetime(flights.time_hour), scheduled_departure=departures(flights)

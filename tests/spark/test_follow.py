@@ -69,7 +69,7 @@ class Landing(Followed):
         assert self.process is None or self.process.poll() is None, f"ended before {what}: {self.said}"
 
     def land(self, made: list[Order] | None = None) -> None:
-        """One more file, by default with a row to be held and a malformed record."""
+        """Land one more file, by default with a row to be held and a malformed record."""
         start = self.files * 100
         given = orders(start, 9, negative=[start + 4]) if made is None else made
         self.landed += self.home.land(f"orders/{self.files}.jsonl", given, ["{broken"])
@@ -92,7 +92,7 @@ class Landing(Followed):
 
     @contextmanager
     def held_in_the_commit(self, *words: str, land: bool = True) -> Iterator[None]:
-        """The next batch stops within its transaction, before the merge, until the block is left.
+        """Stop the next batch within its transaction, before the merge, until the block is left.
 
         It is of the process that home, or of one that is started with `words`.
         """
@@ -121,7 +121,7 @@ class Landing(Followed):
 
     @property
     def settled(self) -> bool:
-        """Whether Spark has marked every batch that it planned as done."""
+        """Tell whether Spark has marked every batch that it planned as done."""
         [(stream,)] = self.home.ask("SELECT current_stream::text FROM sluice.pipeline")
         return self.home.place.checkpoints(self.home.pipeline()).of(stream).settled
 

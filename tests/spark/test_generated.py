@@ -51,7 +51,7 @@ class Expected:
 
     @property
     def watermark(self) -> int:
-        """As the last batch leaves it."""
+        """Return the watermark that the last batch leaves."""
         return max(at for at, _ in self.records) - WAITS
 
     @cached_property
@@ -143,7 +143,7 @@ def test_device_alerts(shipped: Home, max_files: int) -> None:
 
 
 def alerts(times: Sequence[int], over: int) -> Iterator[tuple[str, int]]:
-    """What a device's readings tell, once the watermark is `over`."""
+    """Return the alerts of a device's readings, once the watermark is `over`."""
     pauses: list[int] = []
     passed = [at for at in times if at <= over]
     for at, following in zip(passed, [*passed[1:], None], strict=True):

@@ -51,7 +51,7 @@ def assert_audited(home: Home, name: str = NAME) -> None:
 
 
 def streams(home: Home, name: str) -> list[tuple[str, int]]:
-    """Each with its deliveries, in order."""
+    """Return the streams, each with its deliveries, in order."""
     return home.ask(
         "SELECT stream_id::text, count(*) FROM sluice.delivery WHERE pipeline = %s GROUP BY 1 ORDER BY min(commit_seq)",
         name,

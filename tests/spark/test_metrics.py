@@ -66,7 +66,7 @@ def replayed(home: Home, delivery: int) -> None:
 
 
 def assert_describes(found: ColumnMetrics, made: Sequence[Order]) -> None:
-    """Of amounts: equal to what numpy says of them."""
+    """Require that the metrics of amounts equal what numpy computes of them."""
     values = np.array([one.amount for one in made])
     assert (found.rows, found.nulls, found.nans) == (len(made), 0, 0)
     assert (found.minimum, found.maximum) == (values.min(), values.max())

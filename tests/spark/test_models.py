@@ -115,7 +115,7 @@ def trained(home: Home) -> Trained:
 
 
 def delivered(home: Home, table: str, columns: list[str]) -> np.ndarray:
-    """What the lake has of the table, in the order of its files' names."""
+    """Return what the lake has of the table, in the order of its files' names."""
     reader = home.reader(table)
     paths = [path.removeprefix("s3://") for path in sorted(reader.files(table))]
     tables = [
@@ -125,7 +125,7 @@ def delivered(home: Home, table: str, columns: list[str]) -> np.ndarray:
 
 
 def learned(rows: np.ndarray) -> np.ndarray:
-    """Which rows are not held out: a fifth is, by the seed."""
+    """Return the rows that are not held out: a fifth is, by the seed."""
     return np.random.default_rng(1).random(len(rows)) >= 0.2
 
 

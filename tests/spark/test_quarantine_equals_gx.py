@@ -91,13 +91,13 @@ class Batch:
 
     @cached_property
     def rows(self) -> dict[int, Row]:
-        """Each record as the sinks must have it, by its id."""
+        """Return each record as the sinks must have it, by its id."""
         table = pa.Table.from_pylist(list(self.records), schema=self.columns)
         return {row[0]: row for row in oracle.rows_of(table)}
 
     @cached_property
     def reasons(self) -> dict[int, list[str]]:
-        """Of each row to hold, in the suite's order; PostgreSQL's own limit comes last."""
+        """Return the reasons of each row to hold, in the suite's order; PostgreSQL's own limit comes last."""
         found: dict[int, list[str]] = {}
         for declared in self.suite["expectations"]:
             if declared["severity"] != "info":
@@ -150,7 +150,7 @@ def unexpected(outcome: Mapping[str, Any]) -> list[int]:
 
 
 def line(record: Record) -> str:
-    """As JSON. Of odd rows nulls are left out, and what JSON has no number for is text: both ways are common."""
+    """Return the record as JSON. Odd rows leave nulls out, and have text where JSON has no number: both are common."""
     odd = record["id"] % 2 == 1
     given = {name: in_json(value, odd=odd) for name, value in record.items()}
     return json.dumps({name: value for name, value in given.items() if value is not None or not odd})
@@ -165,7 +165,7 @@ def in_json(value: Any, *, odd: bool) -> Any:
 
 
 def as_text(value: Any) -> Any:
-    """As quarantine's JSON has it."""
+    """Return the value as quarantine's JSON has it."""
     if isinstance(value, dt.datetime):
         moment = value.astimezone(dt.UTC).isoformat(" ", "microseconds")
         return moment.replace("+00:00", "Z")
@@ -186,7 +186,7 @@ def run_whole(home: Home, schema: str, batches: Sequence[Batch]) -> None:
 
 
 def wrong_rows(home: Home, batches: Sequence[Batch]) -> dict[str, str]:
-    """By place, how its rows are not those that GX says; empty where they are."""
+    """Return, by place, how its rows differ from those that GX names; empty where they agree."""
     eyes = home.reader()
     uris = {batch.number: home.uri(f"{NAME}/{batch.number}.jsonl") for batch in batches}
     delivered = sum((batch.delivered for batch in batches), Counter())
@@ -202,7 +202,7 @@ def wrong_rows(home: Home, batches: Sequence[Batch]) -> dict[str, str]:
 
 
 def wrong_figures(home: Home, batch: Batch) -> list[str]:
-    """Where the report that was kept with the batch is not GX's own."""
+    """Return where the report that was kept with the batch is not GX's own."""
     query = (
         "SELECT q.report, (SELECT array_agg(r.evaluated ORDER BY r.number) FROM sluice.quality_rule r"
         " WHERE r.delivery_id = d.delivery_id) FROM sluice.delivery d JOIN sluice.quality q USING (delivery_id)"
@@ -219,7 +219,7 @@ def wrong_figures(home: Home, batch: Batch) -> list[str]:
 
 
 def figures(outcome: Mapping[str, Any], *, sampled: bool) -> Any:
-    """What SUMMARY and COMPLETE have in common; without samples where GX has read the rows in another order."""
+    """Return what SUMMARY and COMPLETE have in common; without samples where GX has read the rows in another order."""
     listing = {
         "partial_unexpected_counts",
         "partial_unexpected_index_list",
@@ -234,7 +234,7 @@ def figures(outcome: Mapping[str, Any], *, sampled: bool) -> Any:
 
 
 def with_several(batches: Sequence[Batch]) -> int:
-    """How many rows two or more rules hold."""
+    """Count the rows that two or more rules hold."""
     return sum(len(reasons) > 1 for batch in batches for reasons in batch.reasons.values())
 
 
@@ -413,7 +413,7 @@ def draw_batch(spark: SparkSession, draw: random.Random) -> Batch:
 
 
 def draw_records(spark: SparkSession, draw: random.Random) -> list[Record]:
-    """At least forty rows, of one frame or several, each with its own share of nulls."""
+    """Draw at least forty rows, of one frame or several, each with its own share of nulls."""
     found: list[Record] = []
     while len(found) < 40:
         found += drawn_suites.draw_frame(draw, spark).toArrow().to_pylist()

@@ -53,7 +53,7 @@ def again(home: Home, chosen: Selection, **options: Any) -> Replayed:
 
 
 def four_batches(home: Home) -> Landed:
-    """One file a batch; each has one order that is held and two of a shop that nobody knows."""
+    """Deliver four batches of one file; each has one order that is held and two of a shop that nobody knows."""
     home.declare(max_files=1)
     landed = Landed()
     for number in range(4):

@@ -61,7 +61,7 @@ class Levels:
         land(self.home, f"levels/{batch}.jsonl", [level.record for level in levels])
 
     def deliver(self, batch: int, levels: Sequence[Level]) -> None:
-        """The stream's next batch."""
+        """Deliver the stream's next batch."""
         self.write(batch, levels)
         assert self.home.run("levels").batches == 1
         self.live.append((self.newest_delivery, levels))
@@ -292,7 +292,7 @@ def test_a_release_of_which_the_object_is_gone_is_replayed_by_what_had_held_its_
 
 
 def remove(levels: Levels, delivery: int) -> None:
-    """By hand, as no tool of the pipeline would."""
+    """Remove rows by hand, as no tool of the pipeline would."""
     for path in objects(levels, delivery):
         levels.home.reader("levels").store.delete_file(path.removeprefix("s3://"))
 
@@ -397,7 +397,7 @@ class Walk:
             self.levels.assert_rebuilt()
 
     def deliver(self) -> str:
-        """The stream's next batch."""
+        """Deliver the stream's next batch."""
         self.levels.deliver(self.batches, self.made[self.batches])
         self.files[self.levels.newest_delivery] = [self.batches]
         self.batches += 1
@@ -407,7 +407,7 @@ class Walk:
         return self._replayed(nullcontext())
 
     def keep_some(self) -> str:
-        """One again from the same files, of which the transform keeps some rows, or all, or none."""
+        """Replay a delivery from the same files, of which the transform keeps some rows, or all, or none."""
         number, _ = self.chance.choice(self.levels.live)
         files, most = self.files[number], self.chance.choice((0, 50, 90, 100))
         landed = [one for file in files for one in self.levels.landed[file]]
@@ -452,7 +452,7 @@ class Walk:
         return _Some(asked=asked, numbers=self.levels.planned(*asked).numbers)
 
     def _levels(self, some: _Some) -> list[Level]:
-        """Of each article and moment the level of the last delivery."""
+        """Return for each article and moment the level of the last delivery."""
         live = dict(self.levels.live)
         return list({(one.article, one.at): one for number in some.numbers for one in live[number]}.values())
 

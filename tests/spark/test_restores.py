@@ -28,7 +28,7 @@ DELIVERIES = (
 
 
 def restored_at_rest(home: Home, backup: Backup) -> tuple[Landed, Landed, list[tuple[Any, ...]]]:
-    """What the restored database still has, what it lost, and the ledger as it was before that."""
+    """Restore the database; return what it still has, what it lost, and the ledger as it was before."""
     home.declare(max_files=1)
     kept = home.land("orders/a.jsonl", orders(0, 6, negative=[2]))
     home.run()

@@ -99,7 +99,7 @@ def test_an_object_overwritten_while_it_is_read_is_not_delivered(home: S3Home) -
     new: list[Landed] = []
 
     def overwrite() -> None:
-        """With something of the same size, and perhaps within the same second."""
+        """Overwrite the object with content of the same size, perhaps within the same second."""
         new.append(home.land("orders/a.jsonl", orders(1, 6)))
 
     with (

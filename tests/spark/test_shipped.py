@@ -35,7 +35,7 @@ def flights() -> pd.DataFrame:
 
 
 def from_package(name: str) -> pd.DataFrame:
-    """Each number as Spark reads it."""
+    """Return each number as Spark reads it."""
     return packaged(name, float_precision="round_trip")
 
 
@@ -74,7 +74,7 @@ def test_departures_per_hour(shipped: Home, flights: pd.DataFrame, max_files: in
 
 
 def current_on_the_lake(shipped: Home, name: str) -> int:
-    """How many rows the documented query finds, each of which PostgreSQL has as well."""
+    """Count the rows that the documented query finds; PostgreSQL has each of them as well."""
     table = SqlCatalog("sluice", **catalog_properties(shipped.place)).load_table(f"warehouse.{name}")
     query = (REPOSITORY / "docs" / "state.md").read_text().partition('changes.sql("""')[2].partition('"""')[0]
     current = table.scan().to_duckdb("changes").sql(query).project("hour, origin, scheduled, _delivery_id")

@@ -37,7 +37,7 @@ def assert_both(home: Home, name: str, wanted: Rows, *, system: tuple[str, ...] 
 
 
 def newest(levels: Iterable[Level]) -> tuple[dict[str | None, Level], int]:
-    """Each article's level that must be in the table, and how many came later and were older than it."""
+    """Return each article's level that must be in the table, and how many changes came later and were older."""
     found: dict[str | None, Level] = {}
     late = 0
     for level in sorted(levels, key=lambda one: (one.batch, one.at or 0)):

@@ -449,7 +449,7 @@ def meant(value: Any) -> Any:
 
 
 def nested(array: pa.Array) -> pa.Table:
-    """One row that has the value as it is and within all that can hold it."""
+    """Return one row that has the value as it is and within every type that can hold it."""
     one, key = pa.array([0, 1], pa.int32()), pa.array(["k"])
     columns = {
         "x": array,

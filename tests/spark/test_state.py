@@ -453,7 +453,7 @@ def give(home: Home, name: str) -> None:
 
 
 def rows_shown(home: Home) -> tuple[int, int]:
-    """How many rows readers of the name see: in PostgreSQL, and by the catalog."""
+    """Count the rows that readers of the name see: in PostgreSQL, and by the catalog."""
     [(rows,)] = home.ask("SELECT count(*) FROM reports.by_hour")
     catalog = SqlCatalog("sluice", **catalog_properties(home.place))
     return int(rows), catalog.load_table("reports.by_hour").scan().count()

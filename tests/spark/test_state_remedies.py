@@ -51,7 +51,7 @@ def remove_state(checkpoint: Path) -> None:
 
 
 def tear_state(checkpoint: Path) -> None:
-    """Of each partition the newest piece of what was kept is cut off."""
+    """Cut off the newest piece of each partition's state."""
     for partition in checkpoint.glob("state/0/[0-9]*"):
         newest = max(partition.glob("*.changelog"), key=lambda file: int(file.stem))
         newest.write_bytes(newest.read_bytes()[:9])

@@ -72,7 +72,7 @@ def land_owners(home: Home, number: int, made: Sequence[tuple[int, str, str]], *
 
 
 def first_hours(made: Sequence[Tap], *, over: int) -> Rows:
-    """What each owner did in the first hour; nothing: known once all of it is `over`."""
+    """Return what each owner did in the first hour; nothing: known once all of it is `over`."""
     found: Rows = Counter()
     for since, phone, who in OWNERS:
         own = [tap for tap in made if tap.phone == phone and since <= tap.at < since + HOUR]

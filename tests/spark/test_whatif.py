@@ -71,7 +71,7 @@ def held_rows(home: Home, batch: int) -> dict[int, list[str]]:
 
 
 def said(report: str) -> dict[str, tuple[Any, ...]]:
-    """By a rule's name what Great Expectations said of it."""
+    """Return by a rule's name what Great Expectations said of it."""
     return {
         one["expectation_config"]["meta"]["name"]: (
             one["success"],
@@ -139,7 +139,7 @@ DIGEST = "SELECT DISTINCT suite_digest FROM sluice.delivery"
 
 
 def assert_crossings(batch: BatchChange, then: dict[int, list[str]], now: dict[int, list[str]]) -> None:
-    """Which rows change sides is what the two quarantines say, rule by rule."""
+    """Require that the rows that change sides are those that the two quarantines say, rule by rule."""
     newly_held, newly_delivered = now.keys() - then.keys(), then.keys() - now.keys()
     assert (batch.newly_held, batch.newly_delivered) == (len(newly_held), len(newly_delivered))
     by_rule = Counter(reason for number in newly_held for reason in now[number])

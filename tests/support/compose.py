@@ -36,7 +36,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
 
 
 def interpolated(text: str, variables: Mapping[str, str]) -> str:
-    """As Compose does it: `${NAME}`, `${NAME:-default}`, and `${NAME:?message}`, which refuses to go on."""
+    """Interpolate as Compose does: `${NAME}`, `${NAME:-default}`, and `${NAME:?message}`, which raises if unset."""
 
     def value(found: re.Match[str]) -> str:
         name, kind, rest = found.groups()
@@ -76,7 +76,7 @@ class Native:
         return cls(root=root, services=services, ports=dict(zip(listening, map(str, ports), strict=True)))
 
     def folder(self, service: str, target: str) -> Path:
-        """What stands for a volume: a folder of `root` for a named one, itself for a folder of the host."""
+        """Return the folder that stands for a volume: one below `root` for a named one, the host's own folder else."""
         sources = dict(reversed(one.split(":")[:2]) for one in self.services[service]["volumes"])
         source = sources[target]
         if source.startswith(("/", ".")):
@@ -99,7 +99,7 @@ class Native:
         return text
 
     def environment(self, service: str) -> dict[str, str]:
-        """What the container would have, and nothing of this process' own but where programs are."""
+        """Return the environment that the container would have; of this process' own it has only the paths of programs."""
         given = {name: self.here(service, str(value)) for name, value in self._given(service).items()}
         programs = (Path(sys.executable).parent, self._gateway().parent, _postgres_binaries(self.root))
         path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
@@ -150,7 +150,7 @@ class Native:
             )
 
     def _postgres(self, words: list[str]) -> tuple[list[str], dict[str, Any]]:
-        """What the image's entry point does: a cluster with the user, password and database of the environment."""
+        """Do what the image's entry point does: create a cluster with the user, password and database of the environment."""
         server = postgres.cluster(self.root, 0)
         identity, given = postgres._identity(server), self._given("postgres")
         data = self.folder("postgres", "/var/lib/postgresql")
@@ -193,7 +193,7 @@ class Native:
         return condition == "service_started" or self.is_healthy(service)
 
     def is_healthy(self, service: str) -> bool:
-        """By the service's own health check."""
+        """Tell whether the service is healthy, by its own health check."""
         kind, *words = (self.here(service, word) for word in self.services[service]["healthcheck"]["test"])
         command = {"CMD": words, "CMD-SHELL": ["sh", "-c", *words]}[kind]
         looked = subprocess.run(
@@ -211,7 +211,7 @@ class Native:
         return [process for process, session in theirs if session in sessions and lives(process)]
 
     def down(self) -> None:
-        """As the engine does it: SIGTERM to each container, the stores last, and SIGKILL to what is left of each."""
+        """Stop the services as the engine does: SIGTERM to each container, the stores last, then SIGKILL."""
         services = [name for name in self.started if name not in STORES]
         for wave in (services, STORES):
             first = [self.started[name] for name in wave if name in self.started]

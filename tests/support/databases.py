@@ -58,7 +58,7 @@ def database_name(dsn: str) -> str:
 
 
 def administer(dsn: str, command: sql.Composed | str) -> None:
-    """One command that no transaction may hold."""
+    """Run one command that no transaction may hold."""
     connection = psycopg2.connect(dsn)
     try:
         connection.autocommit = True

@@ -87,7 +87,7 @@ class Delivering:
         return self.session.sinks.quarantine
 
     def restart(self) -> None:
-        """What a new process does after the old one died: it takes the lease, and fences what was open."""
+        """Start again as a new process after the old one died: take the lease, and fence open attempts."""
         with transaction(self.dsn) as cursor:
             leases.end_run(cursor, self.session.lease, RunOutcome(outcome="died"))
             leases.give_lease_back(cursor, self.session.lease)
@@ -101,7 +101,7 @@ class Delivering:
         )
 
     def batch(self, rows: pa.Table, bad: Sequence[int] = (), **changes: Any) -> LandedBatch:
-        """The next batch, from a landed file of its own, in two tasks; the rows at `bad` break the rule."""
+        """Make the next batch, from a landed file of its own, in two tasks; the rows at `bad` break the rule."""
         file = self.landing / f"{self.batch_id}.jsonl"
         file.write_text(f"batch {self.batch_id}\n")
         places = set(bad)
@@ -127,7 +127,7 @@ class Delivering:
         return receipt
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """One statement in a transaction of its own; `{t}` is the pipeline's table."""
+        """Execute one statement in a transaction of its own; `{t}` is the pipeline's table."""
         with transaction(self.dsn) as cursor:
             cursor.execute(statement.replace("{t}", self.pipeline.table), values or None)
             return cursor.fetchall() if cursor.description else []

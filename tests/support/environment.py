@@ -11,7 +11,7 @@ FOREIGN = ("SLUICE_", "AWS_", "PG")
 
 
 def give_main_a_file() -> None:
-    """Where it has none, as in a process of xdist or one that forks: pyspark would take it for a doctest, and leave."""
+    """Give `__main__` a file where it has none, as under xdist: pyspark would take it for a doctest, and leave."""
     main = sys.modules["__main__"]
     if not hasattr(main, "__file__"):
         main.__file__ = __file__

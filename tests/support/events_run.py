@@ -28,14 +28,14 @@ def at(run: DeliveryContext, step: Step, action: Callable[[], None]) -> Delivery
 
 
 def silence(run: DeliveryContext) -> None:
-    """As if its holder, on another host, had not been seen for an hour."""
+    """Make the lease look as if its holder, on another host, had not been seen for an hour."""
     oracle.ask(
         run.sinks.dsn, "UPDATE sluice.run SET holder = 'elsewhere/1', seen_at = now() - interval '1 hour'"
     )
 
 
 def waits_for_a_lock(dsn: str) -> bool:
-    """Whether somebody in this database waits for what another holds."""
+    """Tell whether a session of this database waits for a lock of another."""
     query = (
         "SELECT 1 FROM pg_stat_activity a JOIN pg_locks l USING (pid)"
         " WHERE a.datname = current_database() AND a.wait_event_type = 'Lock' AND NOT l.granted"

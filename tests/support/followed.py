@@ -55,7 +55,7 @@ class Followed:
         self.wait(lambda: rows_read(self.home, self.name) >= count, f"{count} rows")
 
     def error(self) -> Exception:
-        """What ended it by itself."""
+        """Return the error that ended the run."""
         [found] = until(lambda: self.results, "end", patience=PATIENCE)
         assert isinstance(found, Exception), found
         return found

@@ -113,7 +113,7 @@ class Home:
         return draft.replace(file)
 
     def uri(self, path: str) -> str:
-        """Of a landed file, as Spark writes it."""
+        """Return the URI of a landed file, as Spark writes it."""
         return uri(self.landing / path)
 
     def make_folder(self, name: str) -> None:
@@ -145,7 +145,7 @@ class Home:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes the command `sluice` work here."""
+        """Return the environment in which the command `sluice` works here."""
         settings = self.place.settings
         own = {
             "SLUICE_HOME": str(settings.home),
@@ -273,7 +273,7 @@ class _Stopped(Exception):
 
 @contextmanager
 def failing_at(step: Step) -> Iterator[None]:
-    """What runs within has to come to `step`, and ends there with an error."""
+    """Fail the run within at `step`, with an error; require that it comes there."""
 
     def stop() -> None:
         raise _Stopped
@@ -283,7 +283,7 @@ def failing_at(step: Step) -> Iterator[None]:
 
 
 def uri(file: Path) -> str:
-    """As Spark writes it."""
+    """Return the URI as Spark writes it."""
     return "file://" + quote(str(file), safe="/=")
 
 
@@ -295,7 +295,7 @@ def without_batch(rows: Rows) -> Rows:
 
 
 def delivered_in_two_batches(home: Home) -> tuple[Landed, str]:
-    """What landed, and the stream that delivered it."""
+    """Deliver two batches; return what landed, and the stream."""
     landed = home.land("orders/a.jsonl", orders(0, 12, negative=[3]), ["{broken"])
     landed += home.land("orders/b.csv", orders(20, 6))
     landed += home.land("orders/c.jsonl", orders(30, 6, negative=[31]))

@@ -72,7 +72,7 @@ class MadeBatch:
     malformed: tuple[tuple[str, str], ...]  # (raw record, source path)
 
     def arrow(self, partition: int, partitions: int) -> list[pa.RecordBatch]:
-        """One task's share of the transform's output, flags included, in several small batches."""
+        """Return one task's share of the transform's output, flags included, in several small batches."""
         share = self.rows[partition::partitions]
         return [_arrow(share[start : start + 40]) for start in range(0, len(share), 40)]
 
@@ -130,12 +130,12 @@ class Expected:
 
 
 def make(seed: int, *, batches: int, rows: int = 120) -> list[MadeBatch]:
-    """The same batches for the same seed, anywhere."""
+    """Make batches by the seed: the same seed gives the same batches, anywhere."""
     return [_make_batch(random.Random(f"{seed}/{number}"), number, rows) for number in range(batches)]
 
 
 def merged(batches: Sequence[MadeBatch]) -> MadeBatch:
-    """The same rows and files as one batch, as a replay delivers them."""
+    """Merge rows and files into one batch, as a replay delivers them."""
     return MadeBatch(
         batch_id=0,
         paths=tuple(path for batch in batches for path in batch.paths),
@@ -145,7 +145,7 @@ def merged(batches: Sequence[MadeBatch]) -> MadeBatch:
 
 
 def keyed(batches: Sequence[MadeBatch]) -> list[MadeBatch]:
-    """The same rows under ids that every batch has again, as an upsert sink takes them."""
+    """Give the rows ids that every batch has again, as an upsert sink takes them."""
 
     def again(made: Made) -> Made:
         return replace(made, values=(made.values[0] % 1_000_000, *made.values[1:]))
@@ -154,7 +154,7 @@ def keyed(batches: Sequence[MadeBatch]) -> list[MadeBatch]:
 
 
 def newest(batches: Sequence[MadeBatch]) -> Rows:
-    """Of each id the row with the newest `at`, of equally new ones the later; a moment is newer than none."""
+    """Return for each id the row with the newest `at`, of equally new ones the later; a time is newer than none."""
     found: dict[int, tuple[int | None, Row]] = {}
     for batch in batches:
         for made in batch.rows:
@@ -388,7 +388,7 @@ def ask(dsn: str, query: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...
 
 
 def difference(found: Rows, wanted: Rows) -> str:
-    """What is wrong in words; empty when the multisets are equal."""
+    """Return what differs in words; empty when the multisets are equal."""
     surplus, missing = found - wanted, wanted - found
     if not surplus and not missing:
         return ""

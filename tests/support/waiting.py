@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def until(met: Callable[[], T], what: str | Callable[[], str], *, patience: float, every: float = 0.1) -> T:
-    """What `met` gives once that holds; after `patience` seconds it fails, and says `what`."""
+    """Wait until `met` returns something true, and return it; after `patience` seconds fail with `what`."""
     deadline = time.monotonic() + patience
     while not (found := met()):
         assert time.monotonic() < deadline, f"waited {patience:g} s for {_said(what)}"

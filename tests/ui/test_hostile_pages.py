@@ -170,7 +170,7 @@ def every_page(dsn: str, delivery: int, text: str) -> list[Page]:
 
 
 def stopped_page(dsn: str, stream: str, text: str) -> Page:
-    """With a batch that waits, whose report and reasons are `text`."""
+    """Draw the page of a stopped batch whose report and reasons are `text`."""
     connection = psycopg2.connect(dsn, cursor_factory=Counting)
     try:
         with connection.cursor() as cursor:  # rolled back

@@ -74,13 +74,13 @@ class Server:
         return httpx.request(method, self.address + PREFIX + path, headers=headers, timeout=60, **more)
 
     def post(self, path: str, user: str | None, note: str, why: str = WHY, **headers: str) -> httpx.Response:
-        """As a browser sends the form from a page of this server, unless `headers` say otherwise."""
+        """Send the form as a browser does from a page of this server, unless `headers` say otherwise."""
         origin = {"Origin": self.address, "Sec-Fetch-Site": "same-origin"}
         sent = {name: value for name, value in (origin | headers).items() if value}
         return self.get(path, user, "POST", data={"note": note, "why": why}, headers=sent)
 
     def note(self, path: str, user: str = "root") -> str:
-        """What the form of a confirmation carries."""
+        """Return the note that the form of a confirmation carries."""
         [note] = re.findall('name="note" value="([^"]+)"', self.get(path, user).text)
         return str(note)
 
@@ -357,7 +357,7 @@ def test_a_note_counts_for_its_user_its_rows_its_action_and_ten_minutes(
 
 
 def old(server: Server, note: str) -> str:
-    """The same note, rightly signed eleven minutes ago."""
+    """Return the same note, rightly signed eleven minutes ago."""
     code = f"""
 import time
 from etl.airflow.pages.decisions import _notes

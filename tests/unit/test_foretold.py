@@ -15,7 +15,7 @@ from etl.sources.unreadable import _said
 
 
 def told(root: Path, files: Files, schema: str) -> dict[str, str]:
-    """By the name of the file."""
+    """Return why files can't be read as declared, by the name of the file."""
     declared = Pipeline(name="p", sources=(files,), schema=schema, transform=lambda df: df, sink=Append())
     uris = [path.as_uri() for path in sorted(root.iterdir())]
     found = kind_of(declared).foretold(look(uris, landing=str(root)))

@@ -32,7 +32,7 @@ class Command:
         self.process.wait(ENDS_WITHIN)
 
     def ended(self) -> tuple[int, str]:
-        """Its exit code and what it said since it was healthy."""
+        """Return the command's exit code and what it printed since Airflow was healthy."""
         out, err = self.process.communicate(timeout=ENDS_WITHIN)
         return self.process.returncode, out + err
 

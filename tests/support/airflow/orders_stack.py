@@ -63,7 +63,7 @@ class Stack:
         return sign_in(self.found.address, self.found.login)
 
     def land(self) -> None:
-        """One more file, with a row to be held and a malformed record."""
+        """Land one more file, with a row to be held and a malformed record."""
         self.number += 1
         start = self.number * 1000
         made = orders(start, 9, negative=[start + 4])
@@ -153,7 +153,7 @@ class Stack:
 
 @pytest.fixture(scope="package", name="stack")
 def orders_stack(services: Services) -> Iterator[Stack]:
-    """Until the end of this folder's tests; its store's keys are those of the environment meanwhile."""
+    """Run the stack until the end of this folder's tests; meanwhile the environment has its store's keys."""
     with pytest.MonkeyPatch.context() as monkeypatch, webhook() as posted, mail() as mailed:
         yield from started(monkeypatch, posted, mailed)
 

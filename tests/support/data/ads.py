@@ -71,7 +71,7 @@ class Event:
 
     @property
     def content(self) -> dict[str, object]:
-        """What it tells, but for its time."""
+        """Return the event's content without its time."""
         raise NotImplementedError
 
     @property
@@ -113,12 +113,12 @@ class Ads:
 
     @property
     def phases(self) -> list[tuple[list[Impression], list[Click]]]:
-        """What is sent in each, in the order of its arrival; the last has what comes at the END."""
+        """Return what is sent in each phase, in the order of arrival; the last has what comes at the END."""
         shown, clicked = _cut(self.impressions, IMPRESSIONS_UNTIL), _cut(self.clicks, CLICKS_UNTIL)
         return list(zip(shown, clicked, strict=True))
 
     def doubles(self, phase: int) -> int:
-        """How many clicks of a phase had come before."""
+        """Count the clicks of a phase that had come before."""
         before = [
             click.id for _, clicks in self.phases[:phase] for click in clicks if click.id and not click.fate
         ]
@@ -153,7 +153,7 @@ class Ads:
         return delivered, held
 
     def _attributed(self) -> Iterator[tuple[Impression, Click | None]]:
-        """Each impression with each of its clicks, or with none if it is too old to get one any more."""
+        """Pair each impression with each of its clicks, or with none if it is too old to get one."""
         once = {click.id: click for click in self.clicks if click.id and not click.fate}
         nameless = [click for click in self.clicks if click.id is None and not click.fate]
         for one in self.impressions:
@@ -185,7 +185,7 @@ def _as_text(at: int) -> str:
 
 
 def records(events: Sequence[Event]) -> list[Record]:
-    """For the topic, dealt out to its partitions."""
+    """Return the events as records, dealt out to the topic's partitions."""
     return [
         Record(value=event.value, partition=number % PARTITIONS, malformed=event.fate == BROKEN)
         for number, event in enumerate(events)
@@ -193,7 +193,7 @@ def records(events: Sequence[Event]) -> list[Record]:
 
 
 def held_records(events: Sequence[Event], sent: Sequence[Sent]) -> Rows:
-    """Those that are held before the transform: reason, place and what they tell; `sent` is where Kafka has them."""
+    """Return the records that are held before the transform: reason, place and content; `sent` says where Kafka has them."""
     return Counter(
         (
             event.fate,
@@ -214,7 +214,7 @@ def told(raw: str, fate: str) -> str:
 
 
 def drawn(seed: int) -> Ads:
-    """The same for the same seed."""
+    """Draw events by the seed: the same seed gives the same events."""
     draw, ads = random.Random(seed), Ads()
     for phase in range(PHASES):
         begin = START + phase * PHASE
@@ -281,6 +281,6 @@ def _soon(draw: random.Random, at: int) -> int:
 
 
 def _late(draw: random.Random, at: int) -> int:
-    """In the phase after its own, and in that of both topics."""
+    """Draw a time for a late event, in the phase after that of `at`."""
     begin = at - (at - START) % PHASE
     return begin + PHASE + draw.randrange(HOUR, 5 * HOUR)

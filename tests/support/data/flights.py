@@ -21,19 +21,19 @@ def packaged(name: str, **options: Any) -> pd.DataFrame:
 
 
 def departures(flights: pd.DataFrame) -> pd.Series:
-    """As scheduled, in UTC; the package has New York's time."""
+    """Return the scheduled departures in UTC; the package has New York's time."""
     local = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]])
     return local.dt.tz_localize("America/New_York").dt.tz_convert("UTC")
 
 
 def rows_of(frame: pd.DataFrame) -> Rows:
-    """As PostgreSQL gives them."""
+    """Return rows as PostgreSQL gives them."""
     plain = frame.astype(object).where(frame.notna(), None)
     return Counter(plain.itertuples(index=False, name=None))
 
 
 def held_flights(flights: pd.DataFrame) -> dict[str, pd.Series]:
-    """Which of them the shipped suite is to hold back, by reason."""
+    """Return the flights that the shipped suite is to hold, by reason."""
     return {
         "departure delay is at most ten hours": flights.dep_delay > 600,
         "arrival delay is at most ten hours": flights.arr_delay > 600,

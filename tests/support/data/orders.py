@@ -93,13 +93,13 @@ class Order:
 
     @property
     def row_as_text(self) -> Row:
-        """As quarantine's JSON has it."""
+        """Return the row as quarantine's JSON has it."""
         number, shop, amount, _, city = self.row
         return (number, shop, amount, self.time.replace("T", " "), city)
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is held; none: it is delivered."""
+        """Return why the row is held; none if it is delivered."""
         broken = {NEGATIVE: self.amount < 0, NO_ID: self.id is None}
         return tuple(reason for reason, is_so in broken.items() if is_so)
 

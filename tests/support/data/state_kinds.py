@@ -35,7 +35,7 @@ class Kept:
     more: Mapping[str, Any] = field(default_factory=dict)  # fields of its declaration
 
     def land(self, home: Home, name: str) -> None:
-        """Its declaration and its files, one a batch."""
+        """Write the pipeline's declaration and land its files, one per batch."""
         taps.declare(
             home,
             name=name,
@@ -96,7 +96,7 @@ OWNERS = {f"+45{number}": f"owner {number % 3}" for number in range(0, 40, 2)}
 
 
 def hours_over(files: Made) -> Rows:
-    """Each hour that the watermark has passed."""
+    """Return each hour that the watermark has passed."""
     return taps.hourly(flat(files), until=max(tap.at for tap in flat(files)) - 2 * HOUR)
 
 
@@ -107,7 +107,7 @@ def cubed(made: Sequence[Tap]) -> Rows:
 
 
 def times_so_far(files: Made) -> Rows:
-    """Of each phone of a file the first tap and how many there were, by the end of that file."""
+    """Return for each phone of a file its first tap and its number of taps, by the end of that file."""
     told: Rows = Counter()
     known: dict[str, list[int]] = {}
     for made in files:
@@ -120,7 +120,7 @@ def times_so_far(files: Made) -> Rows:
 
 
 def actions_so_far(files: Made) -> Rows:
-    """Of each phone of a file its taps by action, by the end of that file."""
+    """Return for each phone of a file its taps by action, by the end of that file."""
     told: Rows = Counter()
     known: Counter[tuple[str, str]] = Counter()
     for made in files:
@@ -131,7 +131,7 @@ def actions_so_far(files: Made) -> Rows:
 
 
 def payments(made: Sequence[Tap]) -> Rows:
-    """Each payment with each opening of the hour before it, or with none."""
+    """Return each payment with each opening of the hour before it, or with none."""
     pairs: Rows = Counter()
     for tap in made:
         if tap.action == "pay":

@@ -185,17 +185,17 @@ def hourly(made: Iterable[Tap], *, until: int | None = None, every: int = HOUR) 
 
 
 def rows(made: Iterable[Tap]) -> Rows:
-    """Each tap as a row of its own columns."""
+    """Return each tap as a row of its own columns."""
     return Counter((tap.phone, tap.at * 1_000_000, tap.action) for tap in made)
 
 
 def paid(made: Sequence[Tap]) -> Rows:
-    """Of the openings those with a payment."""
+    """Return the openings that have a payment."""
     return Counter({row: count for row, count in openings(made).items() if row[2] is not None})
 
 
 def openings(made: Sequence[Tap]) -> Rows:
-    """Each opening of the app with each payment of the hour after it, or with none."""
+    """Return each opening of the app with each payment of the hour after it, or with none."""
     pairs: Rows = Counter()
     for tap in made:
         if tap.action == "open":
@@ -206,7 +206,7 @@ def openings(made: Sequence[Tap]) -> Rows:
 
 
 def sessions_over(files: Sequence[Sequence[Tap]]) -> Rows:
-    """Each phone's taps with no gap of half an hour between them, when the watermark has passed them."""
+    """Return each phone's sessions, without a gap of half an hour, that the watermark has passed."""
     over, gap = max(tap.at for tap in flat(files)) - 2 * HOUR, HOUR // 2
     return Counter(
         (phone, session[0] * 1_000_000, len(session))
@@ -262,7 +262,7 @@ def first_seen(files: Iterable[Sequence[Tap]]) -> Rows:
 
 
 def told_a_file_later(files: Sequence[Sequence[Tap]]) -> Rows:
-    """Each phone of a file with its last tap by the end of the file after it: their timers are due in that batch."""
+    """Return each phone of a file with its last tap by the end of the next file: their timers are due in that batch."""
     told: Rows = Counter()
     last: dict[str, int] = {}
     for before, made in itertools.pairwise([[], *files]):

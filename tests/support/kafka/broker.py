@@ -118,12 +118,12 @@ class Broker:
 
     @property
     def keystore(self) -> Path:
-        """In PEM: its key and its certificate."""
+        """Return the broker's key and certificate, in PEM."""
         return self.folder / "keystore.pem"
 
     @property
     def certificate(self) -> Path:
-        """In PEM; nobody else vouches for the broker."""
+        """Return the broker's self-signed certificate, in PEM."""
         return self.folder / "broker.pem"
 
     @property
@@ -136,12 +136,12 @@ class Broker:
 
     @property
     def servers(self) -> str:
-        """For SLUICE_KAFKA."""
+        """Return the address for SLUICE_KAFKA."""
         return f"{HOST}:{self.plain}"
 
     @property
     def guarded(self) -> str:
-        """By TLS, and where a name and a password are asked for."""
+        """Return the address of the listener with TLS that asks for a name and a password."""
         return f"{HOST}:{self.sasl}"
 
     def _command(self, *words: str) -> list[str]:
@@ -162,7 +162,7 @@ class Broker:
         )
 
     def _answers(self) -> bool:
-        """Whether it tells which requests it knows (ApiVersions): Kafka's own sign of readiness; fails if it ended."""
+        """Tell whether the broker answers ApiVersions, Kafka's own sign of readiness; fail if the broker ended."""
         assert self.process is not None and self.process.poll() is None, tail(self.log, 20)
         with suppress(OSError), socket.create_connection((HOST, self.plain), timeout=5) as connection:
             connection.sendall(bytes.fromhex("0000000b0012000000000001000161"))
@@ -183,7 +183,7 @@ def _done(command: Sequence[str | Path]) -> None:
 
 @contextmanager
 def a_broker(jar_folder: Path) -> Iterator[Broker]:
-    """One that runs, and is gone afterwards with all its data."""
+    """Run a broker; remove it afterwards with all its data."""
     with tempfile.TemporaryDirectory(prefix="sluice-kafka-") as folder:
         found = Broker.at(Path(folder), jar_folder)
         try:

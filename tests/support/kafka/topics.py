@@ -106,7 +106,7 @@ class Sent:
 
     @property
     def row_held(self) -> Row:
-        """As PostgreSQL's quarantine has it: reasons, source path, raw record, row."""
+        """Return a held row as PostgreSQL's quarantine has it: reasons, source path, raw record, row."""
         if self.record.malformed:
             path = f"kafka://{self.topic}/{self.record.partition}/{self.offset}"
             return ((MALFORMED,), path, self.record.value, None)
@@ -207,7 +207,7 @@ class Topics:
             return {str(one.groupId()) for one in admin.listConsumerGroups().all().get()}
 
     def send(self, topic: str, records: Sequence[Record]) -> list[Sent]:
-        """Each partition has them in their order."""
+        """Send the records; each partition gets them in their order."""
         rows = [
             (
                 topic,
@@ -240,7 +240,7 @@ def declare(home: Home, *topics: str, max_offsets: int | None = 20) -> None:
 
 
 def changed(home: Home, **changes: object) -> Home:
-    """The same place with other settings."""
+    """Return the same place with other settings."""
     settings = Settings.model_validate(home.place.settings.model_dump() | changes)
     return replace(home, place=Workspace(settings=settings, services=home.place.services))
 
@@ -262,7 +262,7 @@ def assert_holds(home: Home, sent: Sequence[Sent]) -> None:
 
 
 def ranges(home: Home, topic: str) -> list[tuple[Any, ...]]:
-    """What the ledger says was read: partition, start and end, in the order of the commits."""
+    """Return the ranges that the ledger has: partition, start and end, in the order of the commits."""
     return home.ask(
         "SELECT r.partition, r.start_offset, r.end_offset FROM sluice.delivery_range r JOIN sluice.delivery d"
         " USING (delivery_id) WHERE r.topic = %s ORDER BY r.partition, d.commit_seq",

@@ -67,7 +67,7 @@ class Case:
 
     @property
     def replayed(self) -> oracle.MadeBatch:
-        """What the replay of batches 0 and 1 brings: of an upsert sink without every other id."""
+        """Return the rows that a replay of batches 0 and 1 brings; into an upsert sink, without every other id."""
         found = oracle.merged(self.made[:2])
         if self.sink == "upsert":
             found = replace(found, rows=tuple(row for row in found.rows if row.values[0] % 2))

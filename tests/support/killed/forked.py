@@ -40,7 +40,7 @@ class Forked:
         return self.process.pid
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None: it runs."""
+        """Return the process's exit code, negative for a signal; None while it runs."""
         return self.process.exitcode
 
     def wait(self, patience: float) -> int:

@@ -39,7 +39,7 @@ class Runs:
         return self._start("spark_run", pipeline, step, str(passes), str(self.folder), how)
 
     def start_together(self, pipelines: Iterable[str], *, deliveries: int) -> Forked:
-        """One process for all: each pipeline stops at the step "committed" of so many deliveries."""
+        """Start one process for all pipelines; each stops at the step "committed" after its number of deliveries."""
         return self._start("side_by_side", str(deliveries), str(self.folder), *pipelines)
 
     def _start(self, module: str, *words: str) -> Forked:
@@ -62,7 +62,7 @@ class Runs:
         return int(os.read(self.reached, 4096).split()[0])
 
     def forget(self) -> None:
-        """What processes that are dead by now have said after the first one did."""
+        """Discard what processes that are dead by now have reported after the first one."""
         while wait([self.reached], 0):
             os.read(self.reached, 4096)
 

@@ -70,7 +70,7 @@ class StopTogether:
 
 
 def stream_of_thread() -> str:
-    """Of the batch that this thread delivers: it was called by the thread of Spark's query, whose id is the stream's."""
+    """Return the stream of the batch that this thread delivers: the id of Spark's query that calls it."""
     from pyspark import SparkContext
 
     found = SparkContext.getOrCreate().getLocalProperty("sql.streaming.queryId")

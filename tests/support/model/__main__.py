@@ -33,7 +33,7 @@ def main(chosen: list[str]) -> int:
 
 
 def show(*told: str, found: Found) -> None:
-    """One line of what was searched and found, and the trace below it."""
+    """Print one line of what was searched and found, and the trace below it."""
     print(*told, f"{found.states:,} states", sep=" | ", flush=True)
     print(*(f"    {move}" for move in found.trace), sep="\n", end="\n" if found.trace else "")
 

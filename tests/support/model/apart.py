@@ -48,7 +48,7 @@ def asker(state: State, guards: Guards, alive: int) -> Iterator[Move]:
 
 
 def planned(postgres: Postgres, delivery: Delivery) -> Apart:
-    """What a replay of this delivery replaces: itself, and the live releases of its rows (--releases drop)."""
+    """Return what a replay of this delivery replaces: itself, and the live releases of its rows (--releases drop)."""
     chain = {delivery.attempt}
     while more := {
         row.attempt
@@ -91,7 +91,7 @@ def ordered(*asides: Apart) -> tuple[Apart, ...]:
 
 
 def aside(state: State, me: Apart, guards: Guards) -> Iterator[Move]:
-    """One replay's or release's next move."""
+    """Yield the next moves of one replay or release."""
     others = list(state.asides)
     others.remove(me)
 
@@ -115,7 +115,7 @@ def aside(state: State, me: Apart, guards: Guards) -> Iterator[Move]:
 
 
 def made(me: Apart, suite: Inputs) -> Object:
-    """What it stages: of a replay the rows that the suite passes, of a release the row, corrected."""
+    """Return what it stages: a replay the rows that the suite passes, a release the row, corrected."""
     rows = me.rows or me.inputs - suite
     return Object(
         attempt=me.attempt, stream=me.stream, batch=0, inputs=me.inputs, held=me.inputs - rows, rows=rows
@@ -138,7 +138,7 @@ def drafted(me: Apart, base: Metadata, item: Object) -> Metadata:
 
 
 def refusal(postgres: Postgres, me: Apart, guards: Guards) -> str | None:
-    """Why it must not commit, as seen under the lock."""
+    """Return why it must not commit, as seen under the lock."""
     live = {row.attempt for row in postgres.deliveries if row.live}
     held = {(one.row, one.attempt) for one in postgres.quarantine if one.waiting is Waiting.HELD}
     since = {
@@ -176,7 +176,7 @@ def lock(state: State, me: Apart, guards: Guards, go: Go) -> Iterator[Move]:
 
 
 def commit(postgres: Postgres, me: Apart, item: Object, guards: Guards) -> Postgres:
-    """The one transaction: what is replaced goes out of force, what is let out is released, the new comes in."""
+    """Commit in one transaction: what is replaced goes out of force, what is let out is released, the new comes in."""
     deliveries = frozenset(
         replace(row, live=False) if row.attempt in me.replaces else row for row in postgres.deliveries
     )

@@ -81,7 +81,7 @@ def take_lease(state: State, postgres: Postgres, guards: Guards) -> Postgres:
 
 
 def refusal(postgres: Postgres, *, token: int, attempt: int, item: Object, guards: Guards) -> str | None:
-    """Why this commit must not be, as seen under the lock; None when nothing speaks against it."""
+    """Return why this commit must not happen, as seen under the lock; None when nothing speaks against it."""
     if Guard.TOKEN in guards and postgres.lease != token:
         return "Fenced"
     if Guard.ATTEMPT_OPEN in guards and postgres.fate(attempt) is not Fate.OPEN:
@@ -106,7 +106,7 @@ def refusal(postgres: Postgres, *, token: int, attempt: int, item: Object, guard
 
 
 def commit(postgres: Postgres, *, item: Object, draft: Metadata) -> Postgres:
-    """The one transaction's effect on both sinks and the ledger."""
+    """Apply the one transaction's effect to both sinks and the ledger."""
     delivery = Delivery(
         stream=item.stream, batch=item.batch, inputs=item.inputs, attempt=item.attempt, number=item.number
     )
@@ -141,7 +141,7 @@ def put(state: State, item: Object, guards: Guards) -> frozenset[Object]:
 
 
 def stop(checkpoint: Checkpoint | None, postgres: Postgres, guards: Guards) -> str | None:
-    """What the checks at a run's start find; None when the run may go on."""
+    """Return what the checks at a run's start find; None when the run may go on."""
     if checkpoint is None:
         return "CheckpointLost" if postgres.current else None
     if Guard.CHECK_STREAM in guards and checkpoint.stream not in dict(postgres.streams):
@@ -213,12 +213,12 @@ def load(checkpoint: Checkpoint, token: int) -> Driver:
 
 
 def ordered(*drivers: Driver) -> tuple[Driver, ...]:
-    """Which of two drivers is named first makes no difference, so it must not make a state."""
+    """Sort the drivers: their order makes no difference, so it must not make another state."""
     return tuple(sorted(drivers, key=lambda driver: (driver.token, driver.at, driver.attempt, driver.batch)))
 
 
 def driver(state: State, me: Driver, guards: Guards) -> Iterator[Move]:
-    """One run's next move."""
+    """Yield the next moves of one run."""
     others = list(state.drivers)
     others.remove(me)
     actor = f"driver {me.token}"
@@ -351,7 +351,7 @@ def finish_transaction(state: State, me: Driver, guards: Guards, go: Go) -> Iter
 
 
 def find_out(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[Move]:
-    """After a lost COMMIT: wait for the old transaction's lock, read the ledger, then go on from what it says."""
+    """Yield what follows a lost COMMIT: wait for the old transaction's lock, read the ledger, go on from what it says."""
     if Guard.UNKNOWN_READS not in guards:
         yield go(replace(me, at=At.COMMITTED, base=EMPTY), "assumes that it committed")
     elif Guard.UNKNOWN_WAITS not in guards or not state.locked():

@@ -35,7 +35,7 @@ def ordered(*recovers: Recover) -> tuple[Recover, ...]:
 
 
 def recover(state: State, me: Recover, guards: Guards) -> Iterator[Move]:
-    """One recover's next move: commit a batch again from the lake, register the new stream, write its checkpoint."""
+    """Yield one recover's next moves: commit a batch again from the lake, register the new stream, write its checkpoint."""
     others = list(state.recovers)
     others.remove(me)
     actor = f"recover {me.token}"

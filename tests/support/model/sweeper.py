@@ -56,7 +56,7 @@ def sweeper(state: State, guards: Guards) -> Iterator[Move]:
 
 
 def decide(state: State, me: Sweeper, guards: Guards, go: Go) -> Iterator[Move]:
-    """Which attempts can't commit any more, whatever backup is restored."""
+    """Yield the decision which attempts can't commit any more, whatever backup is restored."""
     if Guard.SWEEP_LOCKS in guards and state.locked():
         return
     if Guard.SWEEP_REFUSES in guards and stop(state.checkpoint, state.postgres, guards):

@@ -27,6 +27,6 @@ def draw(dsn: str, make: Make) -> tuple[Page, int]:
 
 
 def shown(page: Page) -> str:
-    """What a person reads."""
+    """Return the text that a person reads on the page."""
     text = re.sub(r"<style.*?</style>", "", page.html, flags=re.DOTALL)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text))

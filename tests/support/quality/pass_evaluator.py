@@ -12,7 +12,7 @@ from etl.quality.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, Counts
 
 
 def counts_of(suite: CompiledSuite, frame: DataFrame, *, malformed: int = 0) -> Counts:
-    """What the stage would report of `frame`, collected as Arrow so that values are Arrow's."""
+    """Return what the stage would report of `frame`, collected as Arrow so that values are Arrow's."""
     flagged = frame.select("*", *suite.flags)
     observation = Observation()
     if suite.aggregates:
