@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from etl.common.database import Cursor
 from etl.common.errors import ContractBroken
 from etl.delivery.batch import Receipt
 from etl.operations.control.status import states
 from etl.runs import progress_recorder
 from etl.runs import stream as streams
+from etl.runs.progress_recorder import Told
 from tests.support.data import taps
 from tests.support.data.orders import NAME, orders
 from tests.support.data.taps import FILES, HOUR, IN_TIME, declare, flat, land_all
@@ -153,10 +155,12 @@ def test_a_run_that_stops_keeps_the_batches_before_and_what_stopped_it(home: Hom
 def test_what_spark_tells_in_a_shape_that_is_not_known_ends_no_run(
     home: Home, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = progress_recorder._row
-    monkeypatch.setattr(
-        progress_recorder, "_row", lambda told, phases: row({"batchId": told["batchId"]}, phases)
-    )
+    insert = progress_recorder._insert
+
+    def insert_less(cursor: Cursor, stream_id: str, run_id: str, told: Told, phases: dict[str, int]) -> None:
+        insert(cursor, stream_id, run_id, {"batchId": told["batchId"]}, phases)
+
+    monkeypatch.setattr(progress_recorder, "_insert", insert_less)
     home.declare(max_files=1)
     landed = home.land("orders/0.jsonl", orders(0, 5))
     assert home.run().batches == 1
