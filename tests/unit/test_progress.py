@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -54,6 +55,17 @@ def test_a_run_tells_what_it_read_beside_what_came_out_and_what_was_left_out() -
     assert "1 row, or group of rows, came behind the watermark and is in neither sink" in line(
         "hours", receipt
     )
+
+
+def test_a_summary_is_read_again_as_it_was_printed_and_none_where_a_part_is_missing() -> None:
+    summary = Summary(pipeline="orders", stream="s", run="r", deliveries=[9], snapshot_id=1 << 62)
+    summary.reasons["negative"] += 2
+    printed = json.loads(json.dumps(summary.json()))
+    assert Summary.from_json(printed | {"exit_code": 3}) == summary
+    assert summary.json() == printed
+    for part in printed:
+        assert Summary.from_json({name: printed[name] for name in printed if name != part}) is None
+    assert Summary.from_json(None) is None
 
 
 def same(df: object, **lookups: object) -> object:
