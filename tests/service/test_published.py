@@ -314,7 +314,7 @@ def test_a_name_that_is_somebody_elses_is_refused(old: Delivering, new: Deliveri
         show(new, Name.of("warehouse.events"))
     old.execute("CREATE SCHEMA reports; CREATE TABLE reports.numbers (a int)")
     with pytest.raises(
-        SetupError, match=r"reports.numbers is a table of PostgreSQL already, and was not published"
+        SetupError, match=r"reports.numbers is a table of PostgreSQL already, and Sluice did not publish it"
     ):
         show(old)
     for wrong in ("numbers", "sluice.numbers", "reports.a b", "a.b.c"):

@@ -229,7 +229,7 @@ def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
     hours = (base + dt.timedelta(hours=7), base + dt.timedelta(hours=9, minutes=30))
     said = planned(home, Selection(interval=hours))
     assert [one["batch_id"] for one in said.deliveries] == [0, 1]
-    assert "  13 rows of these outside of the interval, which come again as well" in "\n".join(said.lines())
+    assert "  13 rows of these outside the interval, which come again as well" in "\n".join(said.lines())
     again(home, Selection(interval=hours))
     home.assert_holds(landed)
     for column in ("shop", "nosuch"):

@@ -217,7 +217,7 @@ def test_a_pipeline_that_is_being_run_is_busy(home: Home) -> None:
     done = home.run(progress=meanwhile)
     assert second[0].returncode == 75, second[0].stderr
     assert "Pipeline orders is run by" in second[0].stderr
-    assert "next: wait for that run to end" in second[0].stderr
+    assert "next: wait until that run ends" in second[0].stderr
     assert done.delivered == 12
     home.assert_holds(landed)
 

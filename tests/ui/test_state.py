@@ -134,7 +134,7 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
     decided: dict[str, Any] = {"batch": 1, "stream": at.session.stream_id, "why": "known"}
     record_decision(at.place, at.pipeline, **decided, action="quarantine-all", who="Bob")
     said = record_decision(at.place, at.pipeline, **decided, action="accept", who="Ada")
-    assert "which takes the place of quarantine-all by Bob" in said
+    assert "which replaces quarantine-all by Bob" in said
     assert stands(at).standing.next == "sluice run events"
     at.restart()
     at.deliver(ROWS, (1,), judged=critical)
