@@ -104,7 +104,7 @@ class StateChanged(NeedsPerson):
 
 
 class FilesUnread(NeedsPerson):
-    """Spark has passed over files that had landed before the run began; the other files are delivered."""
+    """Spark has skipped files that had landed before the run began; the other files are delivered."""
 
 
 class VerdictUnknown(NeedsPerson):

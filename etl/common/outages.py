@@ -60,7 +60,7 @@ def service_error(error: BaseException) -> SluiceError | None:
         if found := next(filter(None, (re.search(sign, text) for sign in signs)), None):
             return ServiceAway(
                 f"{service} could not do its part: {found[1].strip()}",
-                remedy=f"see that it runs (`sluice doctor` looks); {again}",
+                remedy=f"check that it is running (`sluice doctor`); {again}",
             )
     return None
 

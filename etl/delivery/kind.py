@@ -1,4 +1,4 @@
-"""What a delivery is: the next batch of its stream, or a correction beside it; and what its commit does for being that."""
+"""The kinds of a delivery: the next batch of its stream, or a correction beside it; and what the commit of each does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The delivery manifest: what is written to the lake before each commit, and puts the delivery back if PostgreSQL loses it.
+"""The delivery manifest: written to the lake before each commit, it puts the delivery back if PostgreSQL loses it.
 
 HAZARD: it is read by versions of Sluice from before and after the one that wrote it. The names of its fields, and those
 of Entry, Input, Range, RuleResult and ColumnMetrics, are keys of stored objects: none is renamed, and a new one has a

@@ -44,7 +44,7 @@ def make_known(cursor: Cursor, pipeline: Pipeline) -> None:
 
 
 def require_sink(cursor: Cursor, pipeline: Pipeline) -> None:
-    """Raise TableRefused where what was delivered is elsewhere than the declaration says."""
+    """Raise TableRefused where the pipeline has delivered to another table than the declaration names."""
     pipelines.require_sink(cursor, pipeline.name, **_sink(pipeline))
 
 

@@ -1,4 +1,4 @@
-"""What a sink's mode decides: how rows come into the warehouse's table, and which deliveries' rows are in force.
+"""The modes of a sink: how rows come into the warehouse's table, and which deliveries' rows are in force.
 
 A mode is one class here; whoever needs to know asks it, and nobody else tells sinks apart.
 """

@@ -82,7 +82,7 @@ class Source(ABC):
 
     @property
     def transforms_in_query(self) -> bool:
-        """Tell whether the transform is part of the query, which is then made anew when what it takes has changed."""
+        """Tell whether the transform is part of the query, which is then opened again when what it takes has changed."""
         return True
 
     @property

@@ -1,4 +1,4 @@
-"""The kinds of sources, told apart: nothing else asks what a declared source is."""
+"""Chooses the kind of a declared source: nothing else asks for it."""
 
 from __future__ import annotations
 

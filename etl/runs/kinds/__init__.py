@@ -1,1 +1,1 @@
-"""How the stream of a pipeline goes on, by the kind of its sources."""
+"""Continues the stream of a pipeline, by the kind of its sources."""

@@ -1,4 +1,4 @@
-"""How the stream of a pipeline goes on: what every kind of source answers, and what those share that can be read again."""
+"""The contract of a kind of stream: what every kind answers, and what the kinds share that can be read again."""
 
 from __future__ import annotations
 

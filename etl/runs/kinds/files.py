@@ -1,4 +1,4 @@
-"""How a stream over landed files goes on: by the files that were delivered, each known by its path."""
+"""Continues a stream over landed files, by the files that were delivered, each known by its path."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class FileStream(ContinuedStream[FileCheckpoint]):
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecovery(Recovery):
-    """A recovery of a stream over files; Spark is started only where a state has to be made anew."""
+    """A recovery of a stream over files; Spark is started only where a state has to be rebuilt."""
 
     stream: FileStream
     request: RecoveryRequest

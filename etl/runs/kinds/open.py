@@ -1,4 +1,4 @@
-"""The kinds of streams, told apart by the kind of their sources: nothing else in runs asks for it."""
+"""Chooses the kind of a stream by its sources: nothing else in runs asks for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a stream over topics of Kafka goes on: by the offsets that were delivered, partition by partition."""
+"""Continues a stream over topics of Kafka, by the offsets that were delivered, partition by partition."""
 
 from __future__ import annotations
 

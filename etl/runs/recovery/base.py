@@ -1,4 +1,4 @@
-"""What a recovery is asked for, what it answers, and the stream that comes of it."""
+"""The types of a recovery: what it is asked for, what it answers, and the stream that it makes."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def translated(error: BotoCoreError | ClientError, uri: str) -> SluiceError:
     if status == 404:
         remedy = "create the bucket, or set SLUICE_LAKE to another"
         return SetupError(f"There is no bucket for {uri}: {error}", remedy=remedy)
-    remedy = "see that it runs (`sluice doctor`); then do it again"
+    remedy = "check that it is running (`sluice doctor`); then run the same command again"
     return ServiceAway(f"S3 did not answer for {uri}: {error}", remedy=remedy)
 
 

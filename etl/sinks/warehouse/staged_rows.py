@@ -1,4 +1,4 @@
-"""Rows that the winning tasks staged, on their way into the pipeline's table; what came is counted."""
+"""The rows that the winning tasks staged, and the checks that as many are staged and moved as the tasks reported."""
 
 from __future__ import annotations
 

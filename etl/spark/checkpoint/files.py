@@ -1,4 +1,4 @@
-"""Spark's checkpoint of a query over landed files: which files are in a batch, and a new one from a ledger.
+"""Reads Spark's checkpoint of a query over landed files: the files of a batch; seeds a new one from the ledger.
 
 sources/<i>/<n>    the files of entry n of a source's log, as `format` tells
 offsets/<batch>    v1 | a line of JSON about the batch | for each source the last entry that the batch reads
