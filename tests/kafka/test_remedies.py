@@ -169,7 +169,7 @@ def test_a_topic_that_is_made_anew_within_a_batch_is_not_delivered(home: Home, t
     topics.send(topic, orders(10, 10))
     with (
         once_at(Step.STAGED, lambda: topics.remake(topic)),
-        pytest.raises(OffsetsGone, match="made anew while orders read it"),
+        pytest.raises(OffsetsGone, match="was deleted and recreated while orders read it"),
     ):
         home.run()
     assert_holds(home, topics.sent[:10])
