@@ -257,7 +257,7 @@ def test_a_replay_of_an_older_one_takes_its_place_or_is_refused(events: Deliveri
     _, older, newest = deliver_all(events)
     batches = [case.delivered(rows) for rows in BATCHES]
     if refuses(lambda: case.mode.refuse_replay("events", [older], newest=newest)):
-        with pytest.raises(NeedsPerson, match="took the place of all before it"):
+        with pytest.raises(NeedsPerson, match="replaced all before it"):
             replay(events, case, older, AGAIN, as_found=True)
         assert_holds(events, case, batches)
     else:
