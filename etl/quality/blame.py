@@ -51,7 +51,8 @@ def _why(wrong: Exception) -> str:
     # Within foreachBatch it may come as py4j's own error, which has Spark's behind a line of its own.
     text = str(getattr(wrong, "java_exception", None) or wrong)
     if overflow := classify(wrong).get(Cause.STACK_OVERFLOW):
-        return f"a text is too long for a group that repeats in a regular expression: {overflow}"
+        thrown = overflow.rpartition(": ")[2]  # the last words, where the job tells of its task
+        return f"a text is too long for a group that repeats in a regular expression: {thrown}"
     said = [line for line in text.splitlines() if line.strip()]
     traceback = next(
         (at for at, line in enumerate(said) if "Traceback (most recent call last)" in line), None
