@@ -185,14 +185,10 @@ def _is_up_to_date(dsn: str) -> bool:
 
     A migration is marked once its steps are committed: none of those that are seen here is under way.
     """
-    query = """
-        SELECT count(*) = %s AND to_regnamespace('sluice_stage') IS NOT NULL
-        FROM sluice._yoyo_migration WHERE migration_id = ANY(%s)
-    """
     ours = [path.stem for path in MIGRATIONS.glob("*.sql")]
     try:
         with transaction(dsn) as cursor:
-            cursor.execute(query, (len(ours), ours))
+            STATEMENTS.execute(cursor, "is_up_to_date", migrations=ours, count=len(ours))
             return cursor.fetchone() == (True,)
     except psycopg2.errors.UndefinedTable:
         return False
