@@ -13,6 +13,7 @@ from etl.runs.workspace import Workspace
 from etl.sources.files import FileKind
 from etl.sources.kafka.source import KafkaKind
 from etl.sources.kinds import kind_of
+from etl.sources.live import LiveKind
 
 
 def stream_of(workspace: Workspace, pipeline: Pipeline) -> PipelineStream[Any]:
@@ -22,5 +23,7 @@ def stream_of(workspace: Workspace, pipeline: Pipeline) -> PipelineStream[Any]:
             return FileStream(workspace=workspace, kind=kind)
         case KafkaKind():
             return TopicStream(workspace=workspace, kind=kind)
-        case _:
+        case LiveKind():
             return LiveStream(workspace=workspace, kind=kind)
+        case _:
+            raise AssertionError(f"no stream is known for a pipeline of {type(kind).__name__}")
