@@ -386,7 +386,7 @@ def test_a_discard_changes_exactly_the_rows_that_were_shown_once(server: Server)
     assert "test&lt;/b&gt; data" in shown
     again = server.post(path, "bob", note)
     assert again.status_code == 409
-    assert "another command changed them first. Nothing was changed" in again.text
+    assert "somebody else has changed them since. Nothing was changed" in again.text
     assert "Nothing is held here" in server.get(path, "bob").text
 
 
