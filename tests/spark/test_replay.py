@@ -201,7 +201,7 @@ def test_a_replay_whose_inputs_can_not_all_be_read_takes_no_row_out_of_a_sink(ho
         assert "--accept-unreadable" in stop.value.remedy
         assert counts(home) == before
     assert home.history()["delivery"] == history["delivery"]
-    with pytest.raises(SetupError, match="needs its reason"):
+    with pytest.raises(SetupError, match="needs a reason"):
         again(home, chosen, accept_unreadable=True)
 
     done = again(home, chosen, accept_unreadable=True, why="the old half is of no use").receipt
