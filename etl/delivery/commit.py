@@ -207,7 +207,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     # After a replay that has lost its place has said why; before rows are moved for a rollback, while others wait.
     if overtaken:
         raise _Moved
-    insert_inputs(cursor, entry, it.batch.inputs)
+    insert_inputs(cursor, entry, it.batch.inputs, remedy=kind.delivered_before(entry.pipeline))
     insert_ranges(cursor, entry.pipeline, entry.delivery_id, kind.ranges(cursor, entry, it.batch.ranges))
     insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)

@@ -153,6 +153,9 @@ class Correction(DeliveryKind):
     def smaller(self, pipeline: str) -> str:  # noqa: ARG002 - whichever it is of
         return "choose fewer deliveries"
 
+    def delivered_before(self, pipeline: str) -> str:  # noqa: ARG002 - whichever it is of
+        return "run the same command again, if it is to replace what was delivered"
+
     def fenced(self, pipeline: str, delivery_id: int) -> Fenced:
         return Fenced.beside(pipeline, delivery_id)
 

@@ -60,6 +60,10 @@ class DeliveryKind(ABC):
         """Say what a person does to have less in one delivery."""
 
     @abstractmethod
+    def delivered_before(self, pipeline: str) -> str:
+        """Say what a person does where an input of the delivery is in another live one."""
+
+    @abstractmethod
     def fenced(self, pipeline: str, delivery_id: int) -> Fenced:
         """Make the error of a delivery that may no longer be committed."""
 
@@ -110,6 +114,9 @@ class StreamDelivery(DeliveryKind):
             "lower `max_files`, `max_bytes` or `max_offsets` of its sources, then"
             f" `sluice recover {pipeline}`, which plans new batches"
         )
+
+    def delivered_before(self, pipeline: str) -> str:
+        return f"`sluice recover {pipeline}`, which seeds a checkpoint with what was delivered"
 
     def fenced(self, pipeline: str, delivery_id: int) -> Fenced:  # noqa: ARG002 - its run is, whatever it delivers
         return Fenced.of(pipeline)

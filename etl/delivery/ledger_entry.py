@@ -97,8 +97,8 @@ def insert_delivery(cursor: Cursor, entry: Entry, published: Published) -> None:
     )
 
 
-def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None:
-    """Insert the inputs of a delivery; raise InputsChanged when one of them is in another live delivery."""
+def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input], *, remedy: str) -> None:
+    """Insert the inputs of a delivery; raise InputsChanged, with this remedy, when one is in another live delivery."""
     values = [
         (entry.delivery_id, entry.pipeline, i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source)
         for i in inputs
@@ -109,13 +109,10 @@ def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input]) -> None
     except psycopg2.IntegrityError as error:
         if constraint_of(error) != "one_input_one_delivery":
             raise
-        recover = f"`sluice recover {entry.pipeline}`, which seeds a checkpoint with what was delivered"
         raise InputsChanged(
             f"Batch {entry.batch_id} of {entry.pipeline} was not committed: one of its inputs was delivered before"
             f" ({(error.diag.message_detail or '').strip()})",
-            remedy=recover
-            if entry.kind == "stream"
-            else "run the same command again, if it is to replace what was delivered",
+            remedy=remedy,
         ) from error
 
 
