@@ -69,10 +69,10 @@ def _deliver_all(
     on_step: Listener | None,
     stay: RunControl,
 ) -> Summary:
-    dsn, of = workspace.services.postgres, stream_of(workspace, pipeline)
+    stream = stream_of(workspace, pipeline)
     refuse_lost(workspace, pipeline)
-    stream_id = of.begin()
-    with transaction(dsn) as cursor:
+    stream_id = stream.begin()
+    with transaction(stream.dsn) as cursor:
         leases.run_on_stream(cursor, lease, stream_id)
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
 
@@ -80,23 +80,21 @@ def _deliver_all(
         summary.add(receipt)
         progress(receipt)
 
-    stream = StreamRun(
-        workspace=workspace,
-        pipeline=pipeline,
-        of=of,
+    stream_run = StreamRun(
+        stream=stream,
         lease=lease,
         stream_id=stream_id,
         received=received,
         on_step=on_step,
         stay=stay,
-        awaited=of.awaited(stream_id),
+        awaited=stream.awaited(stream_id),
     )
-    if stay.every is None and stream.nothing_new():
+    if stay.every is None and stream_run.nothing_new():
         return _ended(summary, started)
     try:
         with raising_service_errors(), a_session(workspace, spark) as found:
-            stream.to_its_end(found)
-            stream.require_read()
+            stream_run.to_its_end(found)
+            stream_run.require_read()
     except SluiceError as error:
         summary.outcome = type(error).__name__
         error.done = _ended(summary, started)

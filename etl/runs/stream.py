@@ -39,9 +39,7 @@ log = logging.getLogger("sluice")
 class StreamRun:
     """A run that has the lease, and its stream."""
 
-    workspace: Workspace
-    pipeline: Pipeline
-    of: PipelineStream[Any]  # by the kind of the pipeline's sources
+    stream: PipelineStream[Any]  # by the kind of the pipeline's sources
     lease: Lease
     stream_id: str
     received: Callable[[Receipt], None]  # told of every batch
@@ -49,9 +47,17 @@ class StreamRun:
     stay: RunControl
     awaited: AbstractSet[str]  # the paths of files that had landed before it began, and are to be read
 
+    @property
+    def workspace(self) -> Workspace:
+        return self.stream.workspace
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return self.stream.pipeline
+
     def nothing_new(self) -> bool:
         """Tell whether there is nothing to deliver, so that Spark need not be started."""
-        return self.of.nothing_new(self._stream(), self.awaited)
+        return self.stream.nothing_new(self._state(), self.awaited)
 
     def require_read(self) -> None:
         """Raise FilesUnread, which names the files that had landed before the run and were not read.
@@ -64,7 +70,7 @@ class StreamRun:
             raise unread
 
     def _unread(self) -> FilesUnread | None:
-        return self.of.unread(self.stream_id, self.awaited)
+        return self.stream.unread(self.stream_id, self.awaited)
 
     def _tell_unread(self) -> None:
         """Warn of files that Spark has skipped; what can't be looked at now is looked at again at the run's end."""
@@ -90,22 +96,22 @@ class StreamRun:
         from etl.spark.state_plan import its_batches
 
         opened = open_pipeline(self.workspace, self.pipeline, spark)
-        stream = self._stream()
-        require_state(self._dsn, self.lease, stream, opened.state)
+        known = self._state()
+        require_state(self._dsn, self.lease, known, opened.state)
         self._require_readable(opened)
         if opened.state:
             checkpoint = self._checkpoint()
             tell_of_pinned(self.pipeline.name, checkpoint, spark)
-            if stream.next_batch == 0:
+            if known.next_batch == 0:
                 tell_of_history(self.pipeline)
-            if stream.closes and checkpoint.owes:
+            if known.closes and checkpoint.owes:
                 checkpoint.plan_owed(time_ms=int(time.time() * 1000))
         keep = kept_batches(self.workspace.settings.backup_horizon)
         watch = ProgressRecorder(self._dsn, self.lease, self.stream_id, keep=keep)
         failure = BatchFailure()
-        on_batch = failure.kept_of(self._on_batch(opened, stream, watch))
+        on_batch = failure.kept_of(self._on_batch(opened, known, watch))
         writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
-            "checkpointLocation", stream.checkpoint
+            "checkpointLocation", known.checkpoint
         )
         try:
             with its_batches(opened.frame), self.stay.listing(spark):
@@ -114,7 +120,7 @@ class StreamRun:
                     self.pipeline.name,
                     failure,
                     self.stay,
-                    kafka=self.of.kind.again("run"),
+                    kafka=self.stream.kind.again("run"),
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
                     watched=watch.over,
@@ -130,7 +136,7 @@ class StreamRun:
             log.info("batch not begun: %s", asked)
         return True
 
-    def _on_batch(self, opened: OpenedPipeline, stream: StreamState, watch: ProgressRecorder) -> OnBatch:
+    def _on_batch(self, opened: OpenedPipeline, known: StreamState, watch: ProgressRecorder) -> OnBatch:
         """Return the function that Spark's foreachBatch calls."""
         from etl.delivery.spark_batch import SparkBatch
         from etl.quality.history import past_batches
@@ -151,7 +157,7 @@ class StreamRun:
             micro = SparkBatch.of(
                 found, number, checkpoint, now.source, rules, self.workspace.settings, state=now.state
             )
-            receipt = deliver(now.session(self.lease, stream, self.on_step), micro)
+            receipt = deliver(now.session(self.lease, known, self.on_step), micro)
             if receipt.delivered_before:
                 micro.pass_by()
             watch.delivered(receipt)
@@ -185,13 +191,14 @@ class StreamRun:
 
     @property
     def _dsn(self) -> str:
-        return self.workspace.services.postgres
+        return self.stream.dsn
 
     def _checkpoint(self) -> Checkpoint:
         """Open the stream's checkpoint again at each call: Spark writes to it all the time."""
-        return self.workspace.checkpoints(self.pipeline).of(self.stream_id)
+        found: Checkpoint = self.stream.checkpoints.of(self.stream_id)
+        return found
 
-    def _stream(self) -> StreamState:
+    def _state(self) -> StreamState:
         with transaction(self._dsn) as cursor:
             found = streams.stream_state(cursor, self.stream_id)
         assert found is not None
@@ -199,4 +206,4 @@ class StreamRun:
 
     def _require_readable(self, opened: OpenedPipeline) -> None:
         """Raise where what comes next can't be read, or Spark could not go on with the checkpoint."""
-        opened.source.require_readable(self._dsn, self._stream(), self._checkpoint())
+        opened.source.require_readable(self._dsn, self._state(), self._checkpoint())
