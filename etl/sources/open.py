@@ -25,7 +25,7 @@ def open_source(
     models: ModelVersions | None = None,
     stream: bool = True,
 ) -> Source:
-    """Open a pipeline's source, as `open_kind` does."""
+    """Open a pipeline's source, having checked what it takes; see `open_kind`, which is given the kind."""
     return open_kind(spark, kind_of(pipeline), settings, models=models, stream=stream)
 
 

@@ -24,9 +24,7 @@ class Cause(Enum):
     KAFKA = auto()  # Kafka, its client or Spark's source of topics, whatever it is
     STATE_SCHEMA = auto()  # the transform keeps a state of another schema than its checkpoint holds
     STATE = auto()  # what a transform keeps between batches can't be read or written
-    STATE_PASSING = (
-        auto()
-    )  # of the state as well, and not the checkpoint's fault: the next run may well take it up
+    STATE_PASSING = auto()  # of the state too, and no fault of the checkpoint: the next run may take it up
     STORAGE_AWAY = auto()
     SERVER_UNREACHED = auto()  # what Spark connects to by itself, such as a socket's server
     FILE_GONE = auto()
