@@ -13,47 +13,53 @@ if TYPE_CHECKING:
     from etl.runs.replay.plan import Selection
     from etl.runs.replay.replay import Replayed
 
+Deliveries = Annotated[
+    str | None, typer.Option(metavar="A..B,C", help="Delivery ids: ranges, or single ones.")
+]
+Batches = Annotated[str | None, typer.Option(metavar="A..B", help="Batch ids of one stream.")]
+Stream = Annotated[str | None, typer.Option(help="The batches' stream; the current one by default.")]
+RunId = Annotated[str | None, typer.Option(metavar="RUN_ID", help="Whatever this run delivered.")]
+Interval = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        metavar="START END",
+        help="Deliveries with a row, delivered or held, or a file in this interval, as declared; END is exclusive.",
+    ),
+]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Show what would be replaced; change nothing.")]
+AcceptChanged = Annotated[
+    bool,
+    typer.Option(
+        "--accept-changed", help="Take changed or missing inputs, and rows of the table, as they are now."
+    ),
+]
+AcceptUnreadable = Annotated[
+    bool,
+    typer.Option(
+        "--accept-unreadable",
+        help="Deliver what can be read of damaged files, and hold the rest; needs --why.",
+    ),
+]
+Releases = Annotated[
+    str | None, typer.Option(metavar="keep|drop", help="What to do with rows that were released since.")
+]
+Why = Annotated[str | None, typer.Option(help="The reason, kept with the run.")]
+
 ONE_WAY = "`sluice replay --help` shows how to say what is to be replayed"
 
 
 def replay(
     name: PipelineName,
-    deliveries: Annotated[
-        str | None, typer.Option(metavar="A..B,C", help="Delivery ids: ranges, or single ones.")
-    ] = None,
-    batches: Annotated[str | None, typer.Option(metavar="A..B", help="Batch ids of one stream.")] = None,
-    stream: Annotated[
-        str | None, typer.Option(help="The batches' stream; the current one by default.")
-    ] = None,
-    run: Annotated[str | None, typer.Option(metavar="RUN_ID", help="Whatever this run delivered.")] = None,
-    interval: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            metavar="START END",
-            help="Deliveries with a row, delivered or held, or a file in this interval, as declared; END is exclusive.",
-        ),
-    ] = None,
-    plan_only: Annotated[
-        bool, typer.Option("--plan", help="Show what would be replaced; change nothing.")
-    ] = False,
-    accept_changed: Annotated[
-        bool,
-        typer.Option(
-            "--accept-changed",
-            help="Take changed or missing inputs, and rows of the table, as they are now.",
-        ),
-    ] = False,
-    accept_unreadable: Annotated[
-        bool,
-        typer.Option(
-            "--accept-unreadable",
-            help="Deliver what can be read of damaged files, and hold the rest; needs --why.",
-        ),
-    ] = False,
-    releases: Annotated[
-        str | None, typer.Option(metavar="keep|drop", help="What to do with rows that were released since.")
-    ] = None,
-    why: Annotated[str | None, typer.Option(help="The reason, kept with the run.")] = None,
+    deliveries: Deliveries = None,
+    batches: Batches = None,
+    stream: Stream = None,
+    run: RunId = None,
+    interval: Interval = None,
+    plan_only: PlanOnly = False,
+    accept_changed: AcceptChanged = False,
+    accept_unreadable: AcceptUnreadable = False,
+    releases: Releases = None,
+    why: Why = None,
     as_json: AsJson = False,
 ) -> None:
     """Deliver batches again, from the same inputs, in place of what they delivered before."""

@@ -38,18 +38,7 @@ def problems(pipeline: Any) -> list[str]:
 
     It is a user's: what its fields are said to be is checked, not believed.
     """
-    found: list[str] = []
-    if not isinstance(pipeline.name, str) or not _NAME.fullmatch(pipeline.name):
-        found.append(f"name: {pipeline.name!r} must match {_NAME.pattern} (it names tables and folders)")
-    elif pipeline.name in SHIPPED_DAGS:
-        found.append(
-            f"name: {pipeline.name!r} is a DAG that Sluice ships, and a pipeline's has its name; take another"
-        )
-    elif pipeline.name.endswith(REPLAYS):
-        found.append(
-            f"name: {pipeline.name!r} ends as the DAG for the replays of a pipeline {pipeline_of(pipeline.name)!r} would;"
-            " take another"
-        )
+    found = _name_problems(pipeline.name)
     found += source_problems(pipeline)
     found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema)]
     found += _stream_problems(pipeline)
@@ -79,6 +68,23 @@ def problems(pipeline: Any) -> list[str]:
         found.append(f"metrics: {pipeline.metrics!r} must be a tuple of names of columns")
     if pipeline.start is not None and not isinstance(pipeline.start, dt.date):
         found.append(f"start: {pipeline.start!r} must be a datetime.date or datetime.datetime")
+    return found + _share_problems(pipeline) + _task_problems(pipeline)
+
+
+def _name_problems(name: Any) -> list[str]:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return [f"name: {name!r} must match {_NAME.pattern} (it names tables and folders)"]
+    if name in SHIPPED_DAGS:
+        return [f"name: {name!r} is a DAG that Sluice ships, and a pipeline's has its name; take another"]
+    if name.endswith(REPLAYS):
+        return [
+            f"name: {name!r} ends as the DAG for the replays of a pipeline {pipeline_of(name)!r} would; take another"
+        ]
+    return []
+
+
+def _share_problems(pipeline: Any) -> list[str]:
+    found: list[str] = []
     for name in ("max_quarantine_share", "alert_quarantine_share"):
         share = getattr(pipeline, name)
         optional = name == "alert_quarantine_share" and share is None
@@ -86,6 +92,12 @@ def problems(pipeline: Any) -> list[str]:
             isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1
         ):
             found.append(f"{name}: {share!r} must be a number from 0 to 1")
+    return found
+
+
+def _task_problems(pipeline: Any) -> list[str]:
+    """Name what is wrong with the fields that Airflow's task and DAG take."""
+    found: list[str] = []
     deadline = pipeline.deadline
     if deadline is not None and not (isinstance(deadline, dt.timedelta) and deadline > dt.timedelta()):
         found.append(f"deadline: {deadline!r} must be a datetime.timedelta longer than nothing")
