@@ -68,7 +68,7 @@ class LedgerAhead(NeedsPerson):
 
 
 class InputsChanged(NeedsPerson):
-    """The same batch id with other inputs, or an input that changed after it was listed."""
+    """A batch id has come with other inputs than before, or an input has changed after it was listed."""
 
 
 class InputsUnreadable(NeedsPerson):

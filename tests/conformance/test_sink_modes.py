@@ -59,7 +59,7 @@ def last(batches: Batches) -> list[Row]:
 
 
 def latest(batches: Batches) -> list[Row]:
-    """Of each id the newest; of equally new ones the one committed last."""
+    """Return the newest row of each id; of equally new ones the one committed last."""
     found: dict[int | None, Row] = {}
     for row in every(batches):
         if row[0] not in found or row[1] >= found[row[0]][1]:

@@ -319,7 +319,7 @@ def test_killed_beside_the_stream_nothing_is_changed_or_all_is(
 def test_a_replay_killed_in_its_swap_leaves_each_key_its_newest_row(
     launcher: Launcher, stream: Case, step: str
 ) -> None:
-    """Of an upsert sink: keys that the replay does not bring again have the row that its deliveries had covered."""
+    """Keys of an upsert sink that the replay does not bring again have the row that its deliveries had covered."""
     last = stream.made[-1]
     before, after = oracle.expected(stream.made), oracle.expected([stream.replayed, last])
     before = replace(before, current=oracle.newest(stream.made))

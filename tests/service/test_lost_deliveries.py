@@ -245,7 +245,7 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
 
 
 def test_a_restored_database_is_noticed_without_a_checkpoint(events: Delivering, backup: Backup) -> None:
-    """As where PostgreSQL and the checkpoint were restored together, from one snapshot of their volume."""
+    """PostgreSQL and the checkpoint were restored together, from one snapshot of their volume."""
     end(events)
     backup.take()
     events.restart()
@@ -277,7 +277,7 @@ def test_what_can_not_be_put_back_and_lands_again_is_told_once(events: Deliverin
 
 
 def test_a_stream_that_the_ledger_lost_is_noticed_and_known_again(events: Delivering) -> None:
-    """As where PostgreSQL was restored to before a recover, which had begun the stream."""
+    """PostgreSQL was restored to before a recover, which had begun the stream."""
     assert recovered(events).stream
     there = Path(events.place.settings.checkpoints, "events")
     lost = there / str(uuid.uuid4())

@@ -157,7 +157,7 @@ def test_objects_of_another_stream_with_the_same_number_stay(events: Delivering)
 
 
 def test_metadata_of_another_run_with_the_same_number_stays(events: Delivering) -> None:
-    """As of another database that shares the lake: both count from 1, and the names end alike."""
+    """Another database shares the lake: both count from 1, and the names end alike."""
     number = kill(events, Step.POINTER_DRAFTED)
     events.restart()
     left = {uri for uri in of_attempt(events, number) if "/data/" not in uri}

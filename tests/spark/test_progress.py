@@ -122,7 +122,7 @@ def test_the_ledger_keeps_the_newest_batches(home: Home, monkeypatch: pytest.Mon
 
 
 def test_a_batch_that_was_delivered_before_is_told_once_with_no_phases(home: Home) -> None:
-    """As after a kill between the commit and Spark's mark: Spark runs it again, and the ledger has it."""
+    """A kill came between the commit and Spark's mark: Spark runs the batch again, and the ledger has it."""
     home.declare(max_files=1)
     home.land("orders/0.jsonl", orders(0, 10))
     first = home.run()

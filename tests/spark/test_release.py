@@ -148,7 +148,7 @@ def test_nothing_is_changed_when_nothing_would_pass(home: Home) -> None:
 
 
 def test_one_row_that_does_not_fit_keeps_all_of_them_held(home: Home) -> None:
-    """Those of earlier deliveries as well: the file is corrected, and the same command does it."""
+    """Rows of earlier deliveries stay held as well: the file is corrected, and the same command does it."""
     two_batches(home)
     first, second = (ids(home, delivery=number, reason=NEGATIVE)[0] for number in (1, 2))
     chosen, right = RowSelection(ids=(first, second)), {"amount": 1.0}

@@ -123,7 +123,7 @@ def test_a_database_from_before_the_first_run_gets_all_of_it_back(home: Home, ba
 def test_a_database_that_went_back_together_with_the_checkpoint_is_noticed(
     home: Home, backup: Backup, tmp_path: Path
 ) -> None:
-    """As from a snapshot of the volume that both are on: they agree with each other, and files may be pruned."""
+    """Both come from a snapshot of one volume: they agree with each other, and files may be pruned."""
     home.declare(max_files=1)
     kept = home.land("orders/a.jsonl", orders(0, 6, negative=[2]))
     home.run()

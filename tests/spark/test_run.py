@@ -79,9 +79,7 @@ def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: H
     home.write("orders/caf\udce9.jsonl", orders(10, 1)[0].json)
     home.write("orders/_hidden.jsonl", "")
     for batches in (1, 0, 1):
-        with pytest.raises(
-            FilesUnread, match=r"1 file below .* skipped it: orders/caf\\xe9\.jsonl"
-        ) as told:
+        with pytest.raises(FilesUnread, match=r"1 file below .* skipped it: orders/caf\\xe9\.jsonl") as told:
             home.run()
         done = told.value.done
         assert isinstance(done, Summary) and (done.batches, done.outcome) == (batches, "FilesUnread")

@@ -24,7 +24,7 @@ def test_what_has_ended_has_so_before_its_parent_asks_for_its_exit_code() -> Non
 
 
 def test_what_has_lost_its_first_thread_alone_has_not_ended() -> None:
-    """As a JVM that is killed: it may still hold its port."""
+    """A JVM that was killed is like this for a while, and may still hold its port."""
     program = "import ctypes, sys, threading\nthreading.Thread(target=sys.stdin.read).start()\n"
     words = [sys.executable, "-c", program + "ctypes.CDLL(None).pthread_exit(None)"]
     with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
