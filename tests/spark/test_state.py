@@ -422,7 +422,7 @@ def test_no_batch_is_replayed_by_itself(home: Home) -> None:
 
 
 def test_all_of_it_is_made_anew_beside_what_is_there(home: Home) -> None:
-    """The steps of docs/state.md are taken: under another name, then readers of both sinks change over in one transaction."""
+    """By the steps of docs/state.md: another name first, then readers of both sinks change over in one transaction."""
     files = taps.taps(5, 20, seed=9)
     declare(home)
     land_all(home, files[:4])

@@ -1,0 +1,141 @@
+"""Values of Parquet files of every type: each is read as it is, whatever is declared, or not at all."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.pipeline import Files
+from etl.sources.parquet_types import misfits
+from etl.sources.parsing import ddl_fields, read_files
+
+NOON = dt.datetime.fromisoformat("2024-01-01T12:00:00.123")
+# A value of each type that a Parquet file may have, and what it means.
+KEPT_AS: dict[str, tuple[pa.Array, Any]] = {
+    name: (pa.array([value], kind), value if meant is None else meant)
+    for name, kind, value, meant in [
+        ("bool", pa.bool_(), True, None),
+        ("int8", pa.int8(), -5, None),
+        ("int16", pa.int16(), 300, None),
+        ("int32", pa.int32(), 100_000, None),
+        ("int64", pa.int64(), 2**40, None),
+        ("uint8", pa.uint8(), 200, None),
+        ("uint16", pa.uint16(), 40_000, None),
+        ("uint32", pa.uint32(), 3_000_000_000, None),
+        ("uint64", pa.uint64(), 2**63 + 5, None),
+        ("float16", pa.float16(), np.float16(1.5), 1.5),
+        ("float", pa.float32(), 1.5, None),
+        ("double", pa.float64(), 1.1, None),
+        ("decimal(9,2)", pa.decimal128(9, 2), Decimal("12.34"), None),
+        ("decimal(18,2)", pa.decimal128(18, 2), Decimal("12.34"), None),
+        ("decimal(20,3)", pa.decimal128(20, 3), Decimal("12.345"), None),
+        ("decimal(9,0)", pa.decimal128(9, 0), Decimal(1234), None),
+        ("date32", pa.date32(), dt.date(2020, 1, 1), dt.datetime.fromisoformat("2020-01-01")),
+        ("time32", pa.time32("ms"), dt.time(1), None),
+        ("time64", pa.time64("us"), dt.time(1), None),
+        ("time64-ns", pa.time64("ns"), dt.time(1), None),
+        ("timestamp-ms", pa.timestamp("ms"), NOON, None),
+        ("timestamp-us", pa.timestamp("us"), NOON, None),
+        ("timestamp-us-UTC", pa.timestamp("us", "UTC"), NOON, None),
+        ("timestamp-ns", pa.timestamp("ns"), NOON, None),
+        ("duration-ms", pa.duration("ms"), dt.timedelta(hours=1), 3_600_000_000),
+        ("duration-us", pa.duration("us"), dt.timedelta(hours=1), 3_600_000_000),
+        ("string", pa.string(), "7", b"7"),
+        ("binary", pa.binary(), b"7", None),
+        ("fixed", pa.binary(4), b"7777", None),
+        ("dictionary", pa.dictionary(pa.int32(), pa.string()), "7", b"7"),
+    ]
+}
+# By declared type, what Spark reads of them as it is. All else is a misfit, or Spark refuses it.
+AS_IT_IS = {
+    "boolean": "bool",
+    "tinyint": "int8",
+    "smallint": "int8 int16 uint8",
+    "int": "int8 int16 int32 uint8 uint16",
+    "bigint": "int8 int16 int32 int64 uint8 uint16 uint32",
+    "float": "float",
+    "double": "int8 int16 int32 uint8 uint16 float double",
+    "decimal(9,2)": "decimal(9,2)",
+    "decimal(20,3)": "int8 int16 int32 decimal(9,2) decimal(18,2) decimal(20,3) decimal(9,0)",
+    "decimal(38,6)": "int8 int16 int32 int64 decimal(9,2) decimal(18,2) decimal(20,3) decimal(9,0)",
+    "date": "date32",
+    "timestamp": "timestamp-ms timestamp-us timestamp-us-UTC",
+    "timestamp_ntz": "date32 timestamp-ms timestamp-us timestamp-us-UTC",
+    "string": "string binary dictionary",
+    "binary": "string binary fixed dictionary",
+    "interval day to second": "int64 duration-us",
+}
+
+
+def meant(value: Any) -> Any:
+    """The value as one that compares by its meaning: bytes for a text, midnight for a day, microseconds for a span."""
+    if isinstance(value, dt.timedelta):
+        return value // dt.timedelta(microseconds=1)
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None)
+    return dt.datetime.combine(value, dt.time()) if isinstance(value, dt.date) else value
+
+
+def nested(array: pa.Array) -> pa.Table:
+    """Return one row that has the value as it is and within every type that can hold it."""
+    one, key = pa.array([0, 1], pa.int32()), pa.array(["k"])
+    columns = {
+        "x": array,
+        "many": pa.ListArray.from_arrays(one, array),
+        "large": pa.LargeListArray.from_arrays(one.cast(pa.int64()), array),
+        "fixed": pa.FixedSizeListArray.from_arrays(array, 1),
+        "inner": pa.StructArray.from_arrays([array], ["a"]),
+        "by_key": pa.MapArray.from_arrays(one, key, array),
+    }
+    return pa.table(columns)
+
+
+NESTED = "x {0}, many array<{0}>, large array<{0}>, fixed array<{0}>, inner struct<a: {0}>, by_key map<string, {0}>"
+
+
+@pytest.mark.parametrize("as_integer", [False, True])
+def test_a_column_of_parquet_is_read_as_it_is_or_not_at_all(
+    spark: SparkSession, tmp_path: Path, as_integer: bool
+) -> None:
+    """Whatever type a file has and whatever is declared, at every depth."""
+    uris = {}
+    for name, (array, _) in KEPT_AS.items():
+        file = tmp_path / f"{len(uris)}.parquet"
+        pq.write_table(nested(array), file, store_decimal_as_integer=as_integer)
+        uris[file.as_uri()] = name
+    found = {}
+    for declared in AS_IT_IS:
+        schema = ddl_fields(NESTED.format(declared), "")
+        told = misfits(list(uris), schema)
+        for field in schema.fields:
+            alone = misfits(list(uris), StructType([field]))
+            assert set(alone) == set(told), f"{field.name} is told as the others are"
+        # What Spark refuses gives no row, instead of failing the job.
+        frame = read_files(spark, Files("*.parquet"), schema, set(uris) - set(told), broken=True)
+        rows = frame.drop(MALFORMED_COLUMN).toArrow().to_pylist()
+        found[declared] = [uris[row.pop(SOURCE_PATH)] for row in rows]
+        for row, name in zip(rows, found[declared], strict=True):
+            depths = (
+                row["x"],
+                *row["many"],
+                *row["large"],
+                *row["fixed"],
+                row["inner"]["a"],
+                row["by_key"][0][1],
+            )
+            assert {meant(value) for value in depths} == {KEPT_AS[name][1]}, (name, declared, row)
+    assert {
+        declared: " ".join(sorted(names, key=list(KEPT_AS).index)) for declared, names in found.items()
+    } == AS_IT_IS
