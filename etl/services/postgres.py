@@ -236,15 +236,20 @@ def _binaries(server: Postgres) -> Path:
     found = next((Path(str(f.locate())) for f in files if f.match("*/pginstall18/bin/postgres")), None)
     if found is None:
         raise SetupError(f"the package {WHEEL} has no PostgreSQL 18 for this machine", remedy="make install")
-    installed = found.resolve().parent.parent
+    programs = found.resolve().parent
     if _may_use(server, found.resolve()):
-        return installed / "bin"
-    copy = SHARED / f"postgresql-{importlib.metadata.version(WHEEL)}"
+        return programs
+    installed = programs.parent
+    site, package = installed.parent.parent, installed.parent.name
+    copy = SHARED / f"{WHEEL}-{importlib.metadata.version(WHEEL)}"
     if not copy.is_dir():
         part = make_folder(SHARED) / f".{copy.name}.{os.getpid()}"
-        shutil.copytree(installed, part)
+        # Side by side as in the wheel: the programs look for their libraries by the way from one to the other.
+        for folder in (installed, site / f"{package}.libs"):
+            if folder.is_dir():
+                shutil.copytree(folder, part / folder.relative_to(site))
         part.rename(copy)
-    return copy / "bin"
+    return copy / programs.relative_to(site)
 
 
 def _initialise(server: Postgres, binaries: Path) -> None:

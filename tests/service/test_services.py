@@ -210,6 +210,21 @@ def test_a_home_closed_to_the_system_user_is_remembered_elsewhere(settings: Sett
         shutil.rmtree(folder)
 
 
+def test_programs_that_the_system_user_can_not_enter_are_copied_with_their_libraries(
+    own: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, shared = cluster(own.home, 1), own.home.parent / "shared"
+    server.folder.mkdir(parents=True)
+    with monkeypatch.context() as closed:
+        closed.setattr(postgres, "SHARED", shared)
+        closed.setattr(postgres, "_may_use", lambda _, path: False)
+        programs = postgres._binaries(server)
+    assert programs.is_relative_to(shared)
+    for program in ("initdb", "pg_ctl", "postgres"):
+        told = postgres._as_user(server, [programs / program, "--version"])
+        assert (told.returncode, told.stdout.split()[-1].split(".")[0]) == (0, "18"), told.stdout
+
+
 @pytest.mark.parametrize(
     "name",
     ["long" * 25, "Ann's \\n données 数据 𝒳", '"own", $HOME `it` \\n &'],
