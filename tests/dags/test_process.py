@@ -38,13 +38,13 @@ print("exit code", command.run(lambda line: None).exit_code, flush=True)
 
 @pytest.fixture(params=["in the task's group", "apart"])
 def task(
-    request: pytest.FixtureRequest, database: str, services: Services, settings: Settings
+    request: pytest.FixtureRequest, database: str, lake_uri: str, services: Services, settings: Settings
 ) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
     """A task whose command waits in the database, and that command."""
     environment = {
         "SLUICE_HOME": str(settings.home),
         "SLUICE_POSTGRES": database,
-        "SLUICE_LAKE": services.lake,
+        "SLUICE_LAKE": lake_uri,
         "SLUICE_S3_ENDPOINT": services.s3_endpoint,
     }
     with psycopg2.connect(database) as holder, holder.cursor() as cursor:
@@ -102,7 +102,12 @@ PIPELINE = Pipeline(
 
 @pytest.fixture
 def declared(
-    database: str, services: Services, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str,
+    lake_uri: str,
+    services: Services,
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
     """The file that declares the pipeline, in the settings of this process."""
     (tmp_path / "pipelines").mkdir()
@@ -110,7 +115,7 @@ def declared(
     given = {
         "HOME": str(settings.home),
         "POSTGRES": database,
-        "LAKE": services.lake,
+        "LAKE": lake_uri,
         "S3_ENDPOINT": str(services.s3_endpoint),
         "PIPELINES": str(tmp_path / "pipelines"),
         "LANDING": str(tmp_path / "landing"),

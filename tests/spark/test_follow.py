@@ -368,7 +368,7 @@ def test_sluice_stop_waits_for_the_batch_in_flight_and_begins_no_other(followed:
     [(state,)] = [(one["state"],) for one in json.loads(home.sluice("status", NAME, "--json").stdout)]
     assert state == "idle, stopped on request"
     again = home.sluice("stop", NAME)
-    assert (again.returncode, again.stdout) == (0, f"{NAME}: nothing home\n")
+    assert (again.returncode, again.stdout) == (0, f"{NAME}: nothing runs\n")
     assert home.run().batches == 1, "that which had landed behind it"
     followed.assert_exactly_once()
 
