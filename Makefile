@@ -72,8 +72,8 @@ check: dev  ## ruff and mypy
 model: dev  ## the long form of the protocol's model
 	$(BIN)/python -m tests.support.model
 
-walks: dev  ## long walks over deliveries, replays and releases: 800 steps; state killed at every step; a million records
-	$(BIN)/pytest -m slow tests/crash tests/spark/test_replay_upsert.py tests/kafka
+walks: programs dev $(GATEWAY)  ## the long forms: random walks of 800 steps, every step killed, a million records, each layout of batches
+	$(BIN)/pytest -m slow --numprocesses 2 --dist loadscope --ignore tests/dags/test_year.py
 
 year: programs dev  ## a year of flights by Airflow, and its March backfilled in a browser
 	$(BIN)/pytest -m slow tests/dags/test_year.py

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from _pytest.mark import ParameterSet
 
 from etl.common.settings import Settings
 from etl.common.steps import Step
@@ -55,13 +56,22 @@ SWAP = ("staged", "pipeline-locked", "rows-merged", "pointer-swapped", "committe
 ON_EXECUTORS = ("object-opened", "rows-copied", "task-committed")
 
 FIRST, MIDDLE = 0, 1
-CASES = [(step, FIRST) for step in BEFORE_ANY_BATCH] + [
-    (step, batch) for step in (*ON_THE_DRIVER, *ON_EXECUTORS) for batch in (FIRST, MIDDLE)
+STEPS = (*ON_THE_DRIVER, *ON_EXECUTORS)
+# each step once, in the one batch or the other
+CASES = [
+    *((step, FIRST) for step in BEFORE_ANY_BATCH),
+    *((step, (FIRST, MIDDLE)[number % 2]) for number, step in enumerate(STEPS)),
 ]
+MORE_CASES = [(step, batch) for step in STEPS for batch in (FIRST, MIDDLE) if (step, batch) not in CASES]
+
+
+def long(cases: Sequence[tuple[str, ...] | tuple[str, int]]) -> list[ParameterSet]:
+    """Mark the cases that belong to the long form alone."""
+    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
 def test_every_step_of_the_code_has_its_case() -> None:
-    assert sorted({step for step, _ in CASES}) == sorted(str(step) for step in Step)
+    assert sorted(step for step, _ in CASES) == sorted(str(step) for step in Step)
 
 
 @dataclass(kw_only=True)
@@ -268,14 +278,14 @@ def assert_delivered_once(case: Case) -> None:
     assert oracle.ask(case.dsn, "SELECT delivery_id FROM sluice.attempt WHERE closed_at IS NULL") == []
 
 
-@pytest.mark.parametrize(("step", "batch"), CASES)
+@pytest.mark.parametrize(("step", "batch"), [*CASES, *long(MORE_CASES)])
 def test_killed_and_run_again(launcher: Launcher, case: Case, step: str, batch: int) -> None:
     killed_at(launcher, case, step, batch)
     run_to_the_end(launcher, case)
     assert_delivered_once(case)
 
 
-@pytest.mark.parametrize("step", [*ON_THE_DRIVER, *ON_EXECUTORS])
+@pytest.mark.parametrize("step", [*SWAP, *long([(step,) for step in STEPS if step not in SWAP])])
 def test_killed_and_run_again_what_was_overwritten_is_the_newest(
     launcher: Launcher, case: Case, step: str
 ) -> None:
@@ -290,12 +300,14 @@ def test_killed_and_run_again_what_was_overwritten_is_the_newest(
     )
 
 
-BESIDE = [(act, step) for act in ("replay", "release") for step in (*ON_THE_DRIVER, *ON_EXECUTORS)]
+# each step once, by the one act or the other
+BESIDE = [(step, ("replay", "release")[number % 2]) for number, step in enumerate(STEPS)]
+MORE_BESIDE = [(step, act) for step in STEPS for act in ("replay", "release") if (step, act) not in BESIDE]
 
 
-@pytest.mark.parametrize(("act", "step"), BESIDE)
+@pytest.mark.parametrize(("step", "act"), [*BESIDE, *long(MORE_BESIDE)])
 def test_killed_beside_the_stream_nothing_is_changed_or_all_is(
-    launcher: Launcher, stream: Case, act: str, step: str
+    launcher: Launcher, stream: Case, step: str, act: str
 ) -> None:
     made = oracle.make(stream.seed, batches=stream.batches)
     before, after = oracle.expected(made), oracle.expected([oracle.merged(made[:2]), *made[2:]])

@@ -1,6 +1,8 @@
-"""A run that stays up, killed with SIGKILL ten times and started again, while files land before and beside it."""
+"""A run that stays up, killed with SIGKILL again and again and started anew, while files land before and beside it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,6 +15,12 @@ from tests.support.waiting import until
 WAITING = "waiting"  # no step: it has delivered all there is, and waits for more
 # (step, how many batches it delivers before): one run each, in their order
 KILLS = (
+    ("committed", 0),  # in both sinks, and Spark has not marked it
+    (WAITING, 0),
+    ("rows-copied", 0),  # on an executor
+    ("lease-taken", 0),  # before it has a query
+)
+MORE_KILLS = (
     ("attempt-opened", 0),
     ("committed", 1),  # in both sinks, and Spark has not marked it
     (WAITING, 0),
@@ -41,10 +49,15 @@ def wait_for_deliveries(runs: Runs, process: Forked, count: int) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_followed_run_killed_ten_times_delivers_exactly_once(runs: Runs) -> None:
+@pytest.mark.parametrize(
+    "kills", [KILLS, pytest.param(MORE_KILLS, marks=pytest.mark.slow)], ids=["four", "ten"]
+)
+def test_a_followed_run_killed_again_and_again_delivers_exactly_once(
+    runs: Runs, kills: Sequence[tuple[str, int]]
+) -> None:
     home, landed, files = runs.home, Landed(), 0
     home.make_folder("orders")
-    for step, passes in KILLS:
+    for step, passes in kills:
         if files % 2:
             landed += land(home, files)
         process = runs.start(step, passes, how="follow")
@@ -57,7 +70,7 @@ def test_a_followed_run_killed_ten_times_delivers_exactly_once(runs: Runs) -> No
         else:
             kill(process, runs.wait_for_step(process))
         runs.forget()
-    assert len(runs.started) == files == 10
+    assert len(runs.started) == files == len(kills)
     last = runs.start("none", 0, how="follow")
     wait_for_deliveries(runs, last, files)
     landed += land(home, files)

@@ -25,13 +25,13 @@ STATE_KILLS = (
     ("rows-copied", 0, 0),  # on an executor, whose part of the state is not written
     ("staged", 1, 1),  # all of it is
     ("committed", 2, 3),  # batch 2 is delivered, and Spark has not marked it as done
-    ("pointer-swapped", 3, 3),
-    ("batch-done", 4, 5),
 )
 
 
 # every one of them, in a batch that goes on from three others
 STATE_KILLS_AT_EVERY_STEP = (
+    ("rows-copied", 0, 0),
+    ("staged", 1, 1),
     ("batch-done", 2, 3),
     *((step.value, 3, 3) for step in list(Step)[: list(Step).index(Step.COMMITTED)]),
     ("committed", 3, 4),

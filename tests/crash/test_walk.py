@@ -41,8 +41,8 @@ from tests.support.killed.doomed import PIPELINE, Doomed, Order, done, doomed_pr
 from tests.support.oracle import MadeBatch
 from tests.support.protocol_steps import AFTER_THE_COMMIT, BEFORE_THE_COMMIT
 
-STEPS = 14  # of a walk in `make test`
-SEEDS = (1, 3, 5)
+STEPS = 14  # of a short walk
+SEED, *MORE_SEEDS = (1, 3, 5)
 LONG_STEPS, LONG_SEEDS = 40, range(100, 115)
 NOTHING = "nothing to do"
 
@@ -449,7 +449,7 @@ def doomed(services: Services) -> Iterator[Doomed]:
         yield found
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [SEED, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MORE_SEEDS)])
 def test_a_walk_leaves_both_sinks_as_it_says(
     dsn: str, lake: Lake, services: Services, tmp_path: Path, doomed: Doomed, seed: int
 ) -> None:

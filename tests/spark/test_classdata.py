@@ -37,7 +37,7 @@ def test_another_class_path_has_an_archive_of_its_own(settings: Settings, tmp_pa
         pytest.param(
             'for word; do [[ $word == -XX:ArchiveClassesAtExit=* ]] || kept+=("$word"); done; exec {java} "${{kept[@]}}"',
             id="one that leaves without it",
-            marks=pytest.mark.long,
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -27,7 +27,13 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 WAITS = 3 * HOUR  # what the pipelines' watermarks wait
 KNOWN = {"open", "call", "pay"}
 
-LAYOUTS = pytest.mark.parametrize("max_files", [6, 100], ids=["many small batches", "few large batches"])
+LAYOUTS = pytest.mark.parametrize(
+    "max_files",
+    [
+        pytest.param(6, id="many small batches"),
+        pytest.param(100, id="few large batches", marks=pytest.mark.slow),
+    ],
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -475,7 +475,13 @@ def unmark(home: Home, stream: str, batch: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "max_files"), [("inner", 1), ("inner", 100), ("leftOuter", 1), ("leftOuter", 100)]
+    ("how", "max_files"),
+    [
+        ("inner", 100),
+        ("leftOuter", 1),
+        pytest.param("inner", 1, marks=pytest.mark.slow),
+        pytest.param("leftOuter", 100, marks=pytest.mark.slow),
+    ],
 )
 def test_a_stream_joins_itself_within_bounds(home: Home, how: str, max_files: int) -> None:
     """Each opening of the app with the payments of the hour after it; those without one come when it is over."""

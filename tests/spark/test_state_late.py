@@ -31,7 +31,10 @@ TIMELESS = '{"phone": "+452", "action": "call"}'
 Held = Counter[tuple[str, str | None, str | None]]  # reason, phone, action
 
 
-@pytest.mark.parametrize("max_files", [1, 2], ids=["small batches", "large batches"])
+@pytest.mark.parametrize(
+    "max_files",
+    [pytest.param(1, id="small batches"), pytest.param(2, id="large batches", marks=pytest.mark.slow)],
+)
 def test_each_batch_holds_what_is_behind_the_watermark(home: Home, max_files: int) -> None:
     declare(home, late="at", max_files=max_files)
     land_all(home, FILES[:6])

@@ -60,7 +60,11 @@ def tear_state(checkpoint: Path) -> None:
 
 @pytest.mark.parametrize(
     ("harm", "error"),
-    [(remove_checkpoint, CheckpointLost), (remove_state, CheckpointDamaged), (tear_state, CheckpointDamaged)],
+    [
+        (remove_checkpoint, CheckpointLost),
+        pytest.param(remove_state, CheckpointDamaged, marks=pytest.mark.slow),
+        (tear_state, CheckpointDamaged),
+    ],
 )
 def test_lost_state_is_made_anew(home: Home, harm: Callable[[Path], None], error: type[Exception]) -> None:
     declare(home)
