@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import Any
@@ -10,6 +11,7 @@ from weakref import WeakSet
 import psycopg2
 import psycopg2.extensions
 from psycopg2 import errorcodes, sql
+from psycopg2.extensions import TRANSACTION_STATUS_ACTIVE, TRANSACTION_STATUS_IDLE
 
 from etl.common.errors import Busy, ServiceAway, SetupError
 from etl.common.statements import SQL_FOLDER, Statements
@@ -50,19 +52,83 @@ def cancel_statements() -> None:
     """End the statements that this process waits for, each with an error in the thread that waits."""
     for connection in list(_ours):
         with suppress(psycopg2.Error):  # it was closed meanwhile
-            connection.cancel()
+            if not connection.closed and connection.info.transaction_status == TRANSACTION_STATUS_ACTIVE:
+                connection.cancel()
+
+
+class Pool:
+    """Keeps connections to one database open from one transaction to the next, each in the hands of one thread."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._idle: list[Connection] = []
+        self._closed = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[Cursor]:
+        """Run one READ COMMITTED transaction with our timeouts and in UTC, whatever the server's zone.
+
+        All of it is done, or nothing. An error inside rolls back and goes on upwards: caught within, PostgreSQL
+        would turn COMMIT into ROLLBACK and tell nobody.
+        """
+        connection = self._begun()
+        try:
+            with _committed(connection) as cursor:
+                yield cursor
+        finally:
+            self._put_back(connection)
+
+    def _begun(self) -> Connection:
+        """Return a connection in a new transaction: an idle one that still lives, or a new one.
+
+        One that broke while it was idle tells so by its first statement, before anything is done on it.
+        """
+        while (idle := self._take()) is not None:
+            try:
+                return _begin(idle)
+            except psycopg2.errors.QueryCanceled:  # it lives, and whoever cancels means the transaction
+                raise
+            except psycopg2.Error:
+                continue
+        return _begin(connect(self._dsn))
+
+    def _take(self) -> Connection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:  # another thread may have been faster
+            return None
+
+    def _put_back(self, connection: Connection) -> None:
+        if connection.info.transaction_status == TRANSACTION_STATUS_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        if self._closed:  # asked last: another thread may close at any moment
+            self.close()
+
+    def close(self) -> None:
+        """Close what is idle now, and what is in a transaction when that has ended."""
+        self._closed = True
+        while (idle := self._take()) is not None:
+            idle.close()
+
+
+def _begin(connection: Connection) -> Connection:
+    """Begin a transaction with our settings; close the connection where that fails."""
+    try:
+        require_version(connection)  # older servers lack some of the settings
+        with connection.cursor() as cursor:
+            cursor.execute(_settings())
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 @contextmanager
-def transaction_on(connection: Connection) -> Iterator[Cursor]:
-    """Run one READ COMMITTED transaction with our timeouts and in UTC, whatever the server's zone.
-
-    All of it is done, or nothing. An error inside rolls back and goes on upwards: caught within, PostgreSQL
-    would turn COMMIT into ROLLBACK and tell nobody.
-    """
+def _committed(connection: Connection) -> Iterator[Cursor]:
     with connection.cursor() as cursor:
         try:
-            cursor.execute(_settings())
             yield cursor
         except BaseException as error:
             if not connection.closed:
@@ -95,16 +161,48 @@ def _refused(error: psycopg2.Error) -> SetupError:
     return lacks_rights(f"PostgreSQL refuses it: {str(error).strip().splitlines()[0]}")
 
 
+_pools: dict[str, Pool] | None = None  # by connection string; None: no connection is kept
+
+
+@contextmanager
+def kept_connections() -> Iterator[None]:
+    """Keep connections open within, from one `transaction` to the next, for all threads of this process."""
+    global _pools
+    if _pools is not None:  # somebody around it, or beside it, does
+        yield
+        return
+    pools = _pools = {}
+    try:
+        yield
+    finally:
+        _pools = None
+        for pool in list(pools.values()):  # another thread may still begin one
+            pool.close()
+
+
+def _leave_to_parent() -> None:
+    """Forget in a forked process what is its parent's: two that use one connection take each other's answers.
+
+    psycopg2 ends a connection that nothing refers to any more only in the process that opened it.
+    """
+    _ours.clear()
+    if _pools is not None:
+        _pools.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 @contextmanager
 def transaction(dsn: str) -> Iterator[Cursor]:
-    """Open a connection of its own, run one transaction on it, and close it."""
-    connection = connect(dsn)
-    try:
-        require_version(connection)  # before our settings, of which older servers lack some
-        with transaction_on(connection) as cursor:
+    """Run one transaction, as a Pool does: on a kept connection, or else on one that is closed behind it."""
+    pools = _pools
+    if pools is not None:
+        with pools.setdefault(dsn, Pool(dsn)).transaction() as cursor:
             yield cursor
-    finally:
-        connection.close()
+    else:
+        with closing(Pool(dsn)) as own, own.transaction() as cursor:
+            yield cursor
 
 
 def read_one_snapshot(cursor: Cursor) -> None:

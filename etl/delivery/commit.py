@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import psycopg2
 import pyarrow as pa
 
-from etl.common.database import TIMEOUTS, Cursor, connect, is_lost, transaction, transaction_on
+from etl.common.database import TIMEOUTS, Cursor, is_lost, transaction
 from etl.common.errors import Busy, CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway
 from etl.common.steps import Step, reached
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
@@ -157,9 +157,8 @@ def _restore(run: DeliveryContext, task: StageTask, staged: Staged) -> UpsertRes
 
 
 def _transact(it: Commit, drafts: Drafts) -> None:
-    connection = connect(it.run.sinks.dsn)
     try:
-        with transaction_on(connection) as cursor:
+        with transaction(it.run.sinks.dsn) as cursor:
             _write(cursor, it, drafts)
     except psycopg2.errors.LockNotAvailable as error:
         raise ServiceAway(
@@ -185,8 +184,6 @@ def _transact(it: Commit, drafts: Drafts) -> None:
                 " the ledger shows that it was not committed",
                 remedy=it.run.again,
             ) from error
-    finally:
-        connection.close()
 
 
 def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:

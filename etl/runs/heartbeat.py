@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg2
 
-from etl.common.database import Cursor, cancel_statements, migrate, transaction
+from etl.common.database import Cursor, Pool, cancel_statements, migrate, transaction
 from etl.common.errors import SluiceError, Stopped
 from etl.common.outages import raising_service_errors
 from etl.common.outcome import RunOutcome
@@ -68,19 +68,9 @@ def leased(
     stop, stay = threading.Event(), stay or RunControl()
 
     def beat() -> None:
-        while not stop.wait(leases.HEARTBEAT_SECONDS):
-            try:
-                with transaction(dsn) as cursor:
-                    if not leases.heartbeat(cursor, lease):
-                        log.warning(
-                            "another command ended this run of %s in the ledger: it was silent for too long",
-                            lease.pipeline,
-                        )
-                        stay.lost = True
-                        return
-                    stay.ask(leases.stop_asked(cursor, lease))
-            except (SluiceError, psycopg2.Error) as error:
-                log.warning("the heartbeat of %s failed: %s", lease.pipeline, error)
+        with closing(Pool(dsn)) as own:
+            while not stay.lost and not stop.wait(leases.HEARTBEAT_SECONDS):
+                _beat(own, lease, stay)
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
@@ -105,6 +95,21 @@ def leased(
         if stopped is not None:
             cancel_statements()  # of the batch in flight, whose transaction holds what the lease's end changes
         _end(dsn, lease, ending)
+
+
+def _beat(own: Pool, lease: Lease, stay: RunControl) -> None:
+    """Record that the run lives, and tell `stay` that the lease is lost or that somebody asks the run to stop."""
+    try:
+        with own.transaction() as cursor:
+            if leases.heartbeat(cursor, lease):
+                stay.ask(leases.stop_asked(cursor, lease))
+                return
+        log.warning(
+            "another command ended this run of %s in the ledger: it was silent for too long", lease.pipeline
+        )
+        stay.lost = True
+    except (SluiceError, psycopg2.Error) as error:
+        log.warning("the heartbeat of %s failed: %s", lease.pipeline, error)
 
 
 def _end(dsn: str, lease: Lease, ending: RunOutcome) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from etl.common.database import transaction
+from etl.common.database import kept_connections, transaction
 from etl.common.errors import SluiceError
 from etl.common.outages import raising_service_errors
 from etl.common.steps import Listener
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sluice")
 
 
+@kept_connections()
 def run(
     workspace: Workspace,
     pipeline: Pipeline,

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from etl.common import steps
+from etl.common.database import kept_connections
 from etl.delivery.batch import DeliveryContext
 from etl.sinks.lake.table import Lake
 from tests.support import oracle
@@ -21,6 +24,13 @@ def made() -> list[oracle.MadeBatch]:
 @pytest.fixture
 def run(dsn: str, lake: Lake) -> DeliveryContext:
     return start(dsn, lake, EVENTS)
+
+
+@pytest.fixture
+def kept() -> Iterator[None]:
+    """Keep connections, as a run does."""
+    with kept_connections():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from psycopg2.extensions import make_dsn
 from etl.common import database
 from etl.common.database import (
     Cursor,
+    Pool,
     connect,
     constraint_of,
     create_database,
@@ -22,7 +23,6 @@ from etl.common.database import (
     migrate,
     savepoint,
     transaction,
-    transaction_on,
 )
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.statements import SQL_FOLDER
@@ -159,21 +159,20 @@ def test_a_database_is_created_where_it_is_missing(services: Services) -> None:
 
 
 def test_a_transaction_has_its_own_timeouts_and_zone_and_leaves_none(dsn: str) -> None:
-    connection = connect(make_dsn(dsn, options="-c timezone=Europe/Berlin"))
-    with transaction_on(connection) as cursor:
-        for name, value in database.TIMEOUTS.items():
-            cursor.execute("SELECT current_setting(%s)::interval = %s::interval", (name, value))
-            assert cursor.fetchone() == (True,)
-        cursor.execute("SHOW transaction_isolation")
-        assert cursor.fetchone() == ("read committed",)
-        cursor.execute("SHOW timezone")
-        assert cursor.fetchone() == ("UTC",)
-    with connection, connection.cursor() as cursor:
-        cursor.execute("SHOW lock_timeout")
-        assert cursor.fetchone() == ("0",)
-        cursor.execute("SHOW timezone")
-        assert cursor.fetchone() == ("Europe/Berlin",)
-    connection.close()
+    with closing(Pool(make_dsn(dsn, options="-c timezone=Europe/Berlin"))) as pool:
+        with pool.transaction() as cursor:
+            for name, value in database.TIMEOUTS.items():
+                cursor.execute("SELECT current_setting(%s)::interval = %s::interval", (name, value))
+                assert cursor.fetchone() == (True,)
+            cursor.execute("SHOW transaction_isolation")
+            assert cursor.fetchone() == ("read committed",)
+            cursor.execute("SHOW timezone")
+            assert cursor.fetchone() == ("UTC",)
+        with cursor.connection.cursor() as after:
+            after.execute("SHOW lock_timeout")
+            assert after.fetchone() == ("0",)
+            after.execute("SHOW timezone")
+            assert after.fetchone() == ("Europe/Berlin",)
 
 
 def test_a_server_that_is_away_is_told_so(dsn: str) -> None:

@@ -20,16 +20,12 @@ from etl.sinks.lake.table import Lake
 from tests.support import oracle, postgres_proxy
 from tests.support.arrow_driver import of, start
 from tests.support.databases import clone, database_name, new_database
-from tests.support.events_run import EVENTS, assert_delivered, assert_nothing_visible, at, rob
+from tests.support.events_run import EVENTS, assert_delivered, assert_nothing_visible, at, rob, through
 
 # The connection breaks
 
 
-def through(run: DeliveryContext, dsn: str) -> DeliveryContext:
-    """Return the same run, with a driver that reaches PostgreSQL by another way."""
-    return replace(run, sinks=replace(run.sinks, dsn=dsn))
-
-
+@pytest.mark.usefixtures("kept")
 def test_a_cut_before_the_server_has_the_commit_is_no_commit(
     run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
@@ -43,6 +39,7 @@ def test_a_cut_before_the_server_has_the_commit_is_no_commit(
     assert_delivered(run, made[:1])
 
 
+@pytest.mark.usefixtures("kept")
 def test_a_cut_that_swallows_the_answer_is_a_commit(
     run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
@@ -54,6 +51,7 @@ def test_a_cut_that_swallows_the_answer_is_a_commit(
     assert_delivered(run, made[:1])
 
 
+@pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("cut", ["before", "after"])
 def test_an_outcome_that_cannot_be_known_is_not_guessed(
     run: DeliveryContext, made: list[oracle.MadeBatch], cut: str, monkeypatch: pytest.MonkeyPatch
@@ -110,6 +108,7 @@ def s3_server(services: Services) -> psutil.Process:
 # PostgreSQL loses something
 
 
+@pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("table", ["data", "quarantine"])
 def test_a_batch_whose_staged_rows_were_lost_is_staged_again(
     run: DeliveryContext, made: list[oracle.MadeBatch], table: str
@@ -125,6 +124,7 @@ def test_a_batch_whose_staged_rows_were_lost_is_staged_again(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("step", [Step.STAGED, Step.POINTER_SWAPPED])
 def test_postgres_is_killed_and_restarted(
     short_home: Path, lake: Lake, made: list[oracle.MadeBatch], step: Step

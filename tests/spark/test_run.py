@@ -27,6 +27,7 @@ from tests.support.data.orders import (
     orders,
     rule,
 )
+from tests.support.databases import sessions
 from tests.support.environment import REPOSITORY
 from tests.support.home import Home
 
@@ -71,6 +72,22 @@ def test_all_that_landed_is_in_both_sinks_and_a_second_run_changes_nothing(home:
     assert (again.batches, again.deliveries, again.rows_in) == (0, [], 0)
     assert again.stream == done.stream
     assert home.history() == before
+
+
+def test_a_run_of_ten_batches_opens_as_many_connections_as_one_of_one_but_for_its_tasks(home: Home) -> None:
+    home.declare(max_files=1)
+
+    def opened(first: int, batches: int) -> int:
+        """Count what a run of so many batches opens, without those of its tasks: one of each batch has rows."""
+        for number in range(first, first + batches):
+            home.land(f"orders/{number}.jsonl", orders(10 * number, 10))
+        before = sessions(home.dsn)
+        assert home.run().batches == batches
+        return sessions(home.dsn) - before - batches
+
+    threads = 3  # the batch's own, the heartbeat's and the one that keeps what Spark told
+    assert opened(0, 1) <= threads
+    assert opened(1, 10) <= threads
 
 
 def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: Home) -> None:

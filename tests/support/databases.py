@@ -17,6 +17,8 @@ from etl.common.database import migrate
 from etl.services import Services
 from etl.sinks.lake.parquet_writer import ObjectStore
 from etl.sinks.lake.table import Lake
+from tests.support import oracle
+from tests.support.waiting import until
 
 
 @contextmanager
@@ -55,6 +57,19 @@ def clone(dsn: str, of: str, name: str) -> None:
 
 def database_name(dsn: str) -> str:
     return str(parse_dsn(dsn)["dbname"])
+
+
+def sessions(dsn: str) -> int:
+    """Count the connections to the database that were opened so far, once all are closed: then none is missed."""
+    server, name = make_dsn(dsn, dbname="postgres"), database_name(dsn)
+    of = " WHERE datname = %s"
+    until(
+        lambda: oracle.ask(server, f"SELECT count(*) FROM pg_stat_activity{of}", (name,)) == [(0,)],
+        f"the last connection to {name} to be closed",
+        patience=60,
+    )
+    [(count,)] = oracle.ask(server, f"SELECT sessions FROM pg_stat_database{of}", (name,))
+    return int(count)
 
 
 def administer(dsn: str, command: sql.Composed | str) -> None:

@@ -27,6 +27,11 @@ def at(run: DeliveryContext, step: Step, action: Callable[[], None]) -> Delivery
     return replace(run, on_step=listener)
 
 
+def through(run: DeliveryContext, dsn: str) -> DeliveryContext:
+    """Return the same run, whose driver reaches PostgreSQL by another way."""
+    return replace(run, sinks=replace(run.sinks, dsn=dsn))
+
+
 def silence(run: DeliveryContext) -> None:
     """Make the lease look as if its holder, on another host, had not been seen for an hour."""
     oracle.ask(

@@ -22,6 +22,7 @@ class Proxy:
     cut: str | None = None  # "before" the server has it, or "after" it was answered
     away: bool = False  # nobody is let in any more
     cuts: list[str] = field(default_factory=list)  # what was done
+    clients: list[socket.socket] = field(default_factory=list)  # that were let in
 
     def dsn(self, of: str) -> str:
         """The connection string `of`, by way of this proxy."""
@@ -37,9 +38,15 @@ class Proxy:
             if self.away:
                 client.close()
                 continue
+            self.clients.append(client)
             server = socket.create_connection(self.server)
             threading.Thread(target=self._to_server, args=(client, server), daemon=True).start()
             threading.Thread(target=self._to_client, args=(server, client), daemon=True).start()
+
+    def end_all(self) -> None:
+        """End every connection without a word, as a proxy does with those that were idle for too long."""
+        for client in self.clients:
+            _close(client)
 
     def _to_server(self, client: socket.socket, server: socket.socket) -> None:
         while data := _received(client):

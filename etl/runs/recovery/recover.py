@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import transaction
+from etl.common.database import kept_connections, transaction
 from etl.delivery.batch import Receipt
 from etl.ledger import deliveries
 from etl.ledger.leases import Lease
@@ -45,6 +45,7 @@ class Recovered:
     gone: tuple[str, ...] = ()  # what is on record as gone now
 
 
+@kept_connections()
 def recover(
     workspace: Workspace,
     pipeline: Pipeline,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from etl.common.database import transaction
+from etl.common.database import kept_connections, transaction
 from etl.common.errors import ContractBroken, SetupError, Stopped
 from etl.common.steps import Listener
 from etl.delivery import correction
@@ -48,6 +48,7 @@ GIVEN_UP = "what it has reported is released, and all else is held as before"  #
 Corrections = Mapping[int, Mapping[str, Any]]  # quarantine id -> column -> value as in JSON
 
 
+@kept_connections()
 def release(
     workspace: Workspace,
     pipeline: Pipeline,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import transaction
+from etl.common.database import kept_connections, transaction
 from etl.common.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
 from etl.common.steps import Listener
 from etl.delivery import correction
@@ -66,6 +66,7 @@ class Replayed:
         return {"run": self.run, "plan": self.plan.json(), "delivery": self.receipt and self.receipt.json()}
 
 
+@kept_connections()
 def replay(
     workspace: Workspace,
     pipeline: Pipeline,
