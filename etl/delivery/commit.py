@@ -38,6 +38,7 @@ from etl.quality.verdict import Counts, Verdict
 from etl.sinks.checksum import MODULUS
 from etl.sinks.lake.marker import Newest, tell
 from etl.sinks.lake.parquet_writer import StagedFile
+from etl.sinks.lake.snapshots import DraftedDelivery
 from etl.sinks.lake.table import Draft, LakeTable
 from etl.sinks.warehouse.table import drop_idle_staging, merge_quarantine
 
@@ -312,12 +313,13 @@ def _draft(it: Commit, basis: Basis) -> Drafts:
     sinks, entry = it.run.sinks, it.entry
     if it.restore:
         it.restore.catch_up()
-    properties = {
-        "sluice.delivery": str(entry.delivery_id),
-        "sluice.stream": entry.stream_id,
-        "sluice.batch": str(entry.batch_id),
-        "sluice.manifest": entry.manifest,
-    }
+    delivery = DraftedDelivery(
+        delivery_id=entry.delivery_id,
+        stream_id=entry.stream_id,
+        batch_id=entry.batch_id,
+        run_id=entry.run_id,
+        manifest=entry.manifest,
+    )
     kind = it.run.kind
 
     def draft(
@@ -336,8 +338,7 @@ def _draft(it: Commit, basis: Basis) -> Drafts:
             base,
             files,
             written=written,
-            properties=properties,
-            run_id=it.run.lease.run_id,
+            delivery=delivery,
             without=without,
             of=kind.supersedes,
             as_found=kind.as_found,

@@ -16,6 +16,7 @@ from etl.common.steps import Step
 from etl.operations.audit.audit import audit
 from etl.pipeline import Append
 from etl.services import Services
+from etl.sinks.lake.snapshots import DraftedDelivery
 from etl.sinks.lake.table import Lake
 from tests.support import oracle
 from tests.support.delivering import Delivering
@@ -174,8 +175,11 @@ def test_files_whose_columns_have_other_ids_than_the_table_gave_since_are_not_ad
         if reached is Step.STAGED:
             base = pointed(events).metadata_location
             written = events.table.files(base, other, stream_id="x", batch_id=0).schema
-            properties, run = {"sluice.delivery": "99"}, events.session.lease.run_id
-            draft = events.table.draft(base, [], written=written, properties=properties, run_id=run)
+            run_id = events.session.lease.run_id
+            other_delivery = DraftedDelivery(
+                delivery_id=99, stream_id="x", batch_id=0, run_id=run_id, manifest=""
+            )
+            draft = events.table.draft(base, [], written=written, delivery=other_delivery)
             with transaction(events.dsn) as cursor:
                 assert events.table.swap(cursor, draft)
 

@@ -17,6 +17,7 @@ from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append, Replace, Sink
 from etl.services import Services
 from etl.sinks.lake import table as lakes
+from etl.sinks.lake.snapshots import DraftedDelivery
 from etl.sinks.lake.table import Lake
 from tests.support.delivering import Delivering
 
@@ -75,8 +76,13 @@ def take_out(events: Delivering, deliveries: list[int], uris: frozenset[str]) ->
             base,
             [],
             written=events.table.files(base, COLUMNS, stream_id="x", batch_id=0).schema,
-            properties={"sluice.delivery": "99"},
-            run_id=events.session.lease.run_id,
+            delivery=DraftedDelivery(
+                delivery_id=99,
+                stream_id="x",
+                batch_id=0,
+                run_id=events.session.lease.run_id,
+                manifest="",
+            ),
             without=uris,
             of=deliveries,
         )

@@ -6,6 +6,7 @@ import re
 import secrets
 import uuid
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -14,6 +15,27 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 
 _NAME = re.compile(r"/([0-9a-f-]{36})-m\d+\.avro$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftedDelivery:
+    """The delivery that a draft is of: its name and its snapshots say so."""
+
+    delivery_id: int
+    stream_id: str
+    batch_id: int
+    run_id: str
+    manifest: str  # URI of the delivery's manifest
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """Return what each of its snapshots has in its summary."""
+        return {
+            "sluice.delivery": str(self.delivery_id),
+            "sluice.stream": self.stream_id,
+            "sluice.batch": str(self.batch_id),
+            "sluice.manifest": self.manifest,
+        }
 
 
 def draft_name(delivery_id: int, run_id: str) -> uuid.UUID:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,7 +50,7 @@ from etl.sinks.lake.schema import (
     partition_spec,
     partitioned_by,
 )
-from etl.sinks.lake.snapshots import Overwrite, Update, draft_name, merge_append
+from etl.sinks.lake.snapshots import DraftedDelivery, Overwrite, Update, draft_name, merge_append
 
 READERS = 8  # objects asked for at a time
 RETAINED_SNAPSHOTS = 20  # a restored pointer brings its own metadata, so the horizon needs no more
@@ -230,8 +230,7 @@ class LakeTable:
         files: Sequence[StagedFile],
         *,
         written: pa.Schema,
-        properties: Mapping[str, str],
-        run_id: str,
+        delivery: DraftedDelivery,
         without: frozenset[str] = frozenset(),
         of: Collection[int] = (),
         as_found: bool = False,
@@ -246,19 +245,19 @@ class LakeTable:
         Raises ServiceAway where another run has changed the columns since, NeedsPerson where an object of
         `without` is missing.
         """
-        name = draft_name(int(properties["sluice.delivery"]), run_id)
+        name = draft_name(delivery.delivery_id, delivery.run_id)
         table = self.at(base, name)
         with table.transaction() as change:
             self._evolve(change, written)
             if replace or without:
-                overwrite = Overwrite(change, table.io, name, properties)
+                overwrite = Overwrite(change, table.io, name, delivery.summary)
                 update: Update = self._without(overwrite, without or None, of, as_found=as_found)
             else:
-                update = merge_append(change, table.io, name, properties)
+                update = merge_append(change, table.io, name, delivery.summary)
             with update as snapshot:
                 for file in data_files(change.table_metadata, files):
                     snapshot.append_data_file(file)
-            change.set_properties({LAST_DELIVERY: properties["sluice.delivery"]})
+            change.set_properties({LAST_DELIVERY: str(delivery.delivery_id)})
             if expired := _expired(change.table_metadata):
                 ExpireSnapshots(transaction=change).by_ids(expired).commit()
         current = table.metadata.current_snapshot()
