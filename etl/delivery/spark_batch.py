@@ -203,7 +203,7 @@ class SparkBatch:
             name = self.rules.pipeline.name
             raise InputsChanged(
                 f"Batch {self.batch_id} of {name} can't run: its inputs are not as Spark listed them:"
-                f" {'; '.join(self.stale[:5])}",
+                f" {first_few(self.stale)}",
                 remedy="restore the old files and land new content under new names; then run again."
                 f" To take the files as they are now: `sluice recover {name}`",
             )

@@ -16,6 +16,7 @@ from psycopg2.extras import execute_values
 from etl.common.database import Cursor, rows
 from etl.common.errors import InputsChanged
 from etl.common.statements import Statements
+from etl.common.wording import first_few
 
 STATEMENTS = Statements(__name__)
 
@@ -82,7 +83,7 @@ def next_ranges(cursor: Cursor, pipeline: str, batch_id: int, ranges: Sequence[R
     before = _reached_of(cursor, pipeline, ranges) if ranges else {}
     wrong = [one for one in ranges if before[one.where] not in (None, one.start)]
     if wrong:
-        some = "; ".join(f"{one.uri}, the ledger is at {before[one.where]}" for one in wrong[:5])
+        some = first_few([f"{one.uri}, the ledger is at {before[one.where]}" for one in wrong])
         raise InputsChanged(
             f"Batch {batch_id} of {pipeline} was not committed: {len(wrong)} of its ranges do not start where the"
             f" deliveries before it ended: {some}",

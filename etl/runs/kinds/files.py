@@ -21,7 +21,7 @@ from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.runs.kinds.base import ContinuedStream
 from etl.runs.recovery.base import Recovery, RecoveryRequest, Seeded
-from etl.runs.recovery.state_rebuild import SHOWN, RecordedBatch, in_force, make_current, run_again
+from etl.runs.recovery.state_rebuild import RecordedBatch, in_force, make_current, run_again
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import kept
 from etl.sources import evidence
@@ -199,7 +199,7 @@ def _refuse_changed(pipeline: Pipeline, landing: str, batches: Iterable[Recorded
     if changes:
         raise InputsChanged(
             f"The state of {pipeline.name} can't be rebuilt: of the {len(recorded):,} files that it was computed from,"
-            f" {len(changes):,} are not as they were: {'; '.join(changes[:SHOWN])}",
+            f" {len(changes):,} are not as they were: {first_few(changes)}",
             remedy=f"restore the old files, then `sluice recover {pipeline.name}` again",
         )
 

@@ -15,7 +15,7 @@ from etl.ledger import offsets, streams
 from etl.ledger.streams import StreamState
 from etl.runs.kinds.base import ContinuedStream
 from etl.runs.recovery.base import Recovery, RecoveryRequest, Seeded
-from etl.runs.recovery.state_rebuild import SHOWN, RecordedBatch, in_force, make_current, run_again
+from etl.runs.recovery.state_rebuild import RecordedBatch, in_force, make_current, run_again
 from etl.runs.recovery.topic_seeds import seeded_at, seeded_topics, skip_gaps, where_to_begin
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import kept
@@ -164,7 +164,7 @@ def _refuse_gone(source: KafkaSource, now: Mapping[str, Topic], batches: Iterabl
     if lacking:
         raise InputsChanged(
             f"The state of {name} can't be rebuilt: it was computed from {len(read):,} ranges of offsets, and some of that"
-            f" is gone: {'; '.join(lacking[:SHOWN])}",
+            f" is gone: {first_few(lacking)}",
             remedy="if the checkpoint was lost, restore it from a backup; if the transform or the declared topics"
             " changed, restore the old ones; or declare a new pipeline, which reads its topics from their first"
             " record",

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from etl.runs.query import BatchFailure
 
-SHOWN = 5
-
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedBatch:

@@ -16,6 +16,7 @@ from etl.common.database import transaction
 from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
 from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
 from etl.common.settings import Settings
+from etl.common.wording import first_few
 from etl.ledger import offsets, streams
 from etl.ledger.offsets import Gap, Range, Reached, one_range_per_partition, parsed
 from etl.pipeline import Kafka
@@ -105,9 +106,11 @@ class KafkaSource(Source):
         if gone := gaps(now, known):
             raise self.gone(gone)
         if behind := [one for one in known if one.topic in now and one.reached > _latest(now, one)]:
-            some = "; ".join(
-                f"{one.topic}/{one.partition} ends at {_latest(now, one)}, and {one.reached} were read"
-                for one in behind[:5]
+            some = first_few(
+                [
+                    f"{one.topic}/{one.partition} ends at {_latest(now, one)}, and {one.reached} were read"
+                    for one in behind
+                ]
             )
             raise OffsetsGone(
                 f"Kafka went back in time under {name}: {some}",
@@ -116,7 +119,7 @@ class KafkaSource(Source):
             )
         if misfit := self.misfit(checkpoint, batch_id, now):
             raise CheckpointDamaged(
-                f"Spark can't go on with checkpoint {checkpoint.uri} of {name}: {'; '.join(misfit[:5])}",
+                f"Spark can't go on with checkpoint {checkpoint.uri} of {name}: {first_few(misfit)}",
                 remedy=f"`sluice recover {name}`, which goes on with all that is there and names what is gone",
             )
 
@@ -170,7 +173,7 @@ class KafkaSource(Source):
         name = self.pipeline.name
         remade = sorted({gap.topic for gap in found if gap.end is None})
         why = f"; {', '.join(remade)} was deleted and recreated" if remade else ""
-        some = "; ".join(map(str, found[:10])) + ("; …" if len(found) > 10 else "")
+        some = first_few([str(gap) for gap in found], 10)
         return OffsetsGone(
             f"Kafka no longer has all records that come next for {name}{why}. Gone before they were read: {some}",
             remedy=f'to go on without them, on record: `sluice recover {name} --accept-gone --why "…"`',

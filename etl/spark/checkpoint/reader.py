@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from etl.common.errors import CheckpointDamaged
 from etl.common.paths import filesystem, landing_path
+from etl.common.wording import first_few
 from etl.spark.checkpoint.format import (
     NO_ENTRY,
     About,
@@ -278,5 +279,5 @@ def _holes(name: str, numbers: Sequence[int]) -> list[str]:
 
 
 def damaged(uri: str, damage: Sequence[str]) -> CheckpointDamaged:
-    seen = f"Checkpoint {uri} lacks what Spark needs: {'; '.join(damage[:5])}"
+    seen = f"Checkpoint {uri} lacks what Spark needs: {first_few(damage)}"
     return CheckpointDamaged(seen, remedy="`sluice recover`, with the pipeline's name")
