@@ -137,7 +137,7 @@ def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) ->
         yield from (f"  {batches:>9,}  {reason}" for reason, batches in summary.failed.most_common())
     if held:
         yield "rows in quarantine now, of every run, by reason (a row may have several):"
-        yield from (f"  {one['rows']:>9,}  {one['reason']}" for one in held)
+        yield from (f"  {one.rows:>9,}  {one.reason}" for one in held)
     sluice = _as_called()
     yield f"Parquet   {workspace.lake.table(pipeline.table).location}/data/   listed by `{sluice} files {pipeline.name}`"
     yield f'next      eval "$({sluice} env)"      starts the services where needed, and connects psql, boto3 and DuckDB'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +29,7 @@ from etl.cli.shared import (
 )
 from etl.common.errors import SetupError
 from etl.common.number_ranges import MOST
+from etl.common.wording import first_few
 
 if TYPE_CHECKING:
     from etl.delivery.batch import Receipt
@@ -129,10 +130,10 @@ def list_rows(
     dsn = workspace.services.postgres
     found, reasons = held_rows(dsn, name, chosen), by_reason(dsn, name, status)
     if as_json:
-        print_json({"reasons": reasons, "rows": [one.json() for one in found]})
+        print_json({"reasons": [asdict(one) for one in reasons], "rows": [one.json() for one in found]})
         return
     for one in reasons:
-        out.print(f"{one['rows']:>9,}  {one['reason']}  ({one['deliveries']:,} deliveries)", markup=False)
+        out.print(f"{one.rows:>9,}  {one.reason}  ({one.deliveries:,} deliveries)", markup=False)
     table = Table("id", "delivery", "batch", "reasons", "from", "row or raw record")
     for row in found:
         source = (row.source_path or "").rpartition("/")[2]
@@ -242,7 +243,7 @@ def release(
     found = rows.held(workspace, name, why=why)
     if strangers := sorted(changes.keys() - {one.quarantine_id for one in found}):
         raise SetupError(
-            f"{corrections} corrects rows that this release does not choose: {', '.join(map(str, strangers[:5]))}",
+            f"{corrections} corrects rows that this release does not choose: {first_few([str(one) for one in strangers])}",
             remedy="choose these rows too, or remove them from the file",
         )
     pipeline = load(name, workspace.settings)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
 
 from etl.common.database import Cursor, row, rows
 from etl.common.statements import Statements
@@ -23,6 +23,34 @@ class Newest:
     delivery_id: int
     data: str  # where it left the metadata of the table
     quarantine: str  # and that of its quarantine
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveDelivery:
+    """A delivery whose place no later one has taken."""
+
+    delivery_id: int
+    stream_id: str
+    batch_id: int
+    kind: str  # stream, replay or release
+    commit_seq: int  # the number of its commit among the pipeline's
+    delivered: int
+    quarantined: int
+    checksum: Decimal  # of the delivered rows
+    quarantine_checksum: Decimal
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliveredFile:
+    """An object of a live delivery."""
+
+    delivery_id: int
+    stream_id: str
+    batch_id: int
+    kind: str  # data or quarantine
+    path: str  # its URI
+    rows: int
+    bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +70,16 @@ def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | Non
     return STATEMENTS.execute(cursor, "batches_in_force", pipeline=pipeline).fetchall()
 
 
-def deliveries_in_force(cursor: Cursor, pipeline: str) -> list[dict[str, Any]]:
+def deliveries_in_force(cursor: Cursor, pipeline: str) -> list[LiveDelivery]:
     """Return the live deliveries in the order of their commits, each with its counts and its sinks' checksums."""
-    return rows(STATEMENTS.execute(cursor, "deliveries_in_force", pipeline=pipeline))
+    STATEMENTS.execute(cursor, "deliveries_in_force", pipeline=pipeline)
+    return [LiveDelivery(**one) for one in rows(cursor)]
 
 
-def delivered_files(cursor: Cursor, pipeline: str) -> list[dict[str, Any]]:
+def delivered_files(cursor: Cursor, pipeline: str) -> list[DeliveredFile]:
     """Return the committed files of the pipeline's live deliveries."""
-    return rows(STATEMENTS.execute(cursor, "delivered_files", pipeline=pipeline))
+    STATEMENTS.execute(cursor, "delivered_files", pipeline=pipeline)
+    return [DeliveredFile(**one) for one in rows(cursor)]
 
 
 def origins(cursor: Cursor, deliveries: Sequence[int]) -> list[int]:

@@ -145,15 +145,15 @@ def lock_for_commit(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int)
     not the batch before this one: then PostgreSQL went back in time while this run was alive.
     """
     held = lock_staged(cursor, lease.pipeline)
-    if held is None or held["lease_token"] != lease.run_id:
+    if held is None or held.lease_token != lease.run_id:
         raise Fenced(
             f"Batch {batch_id} of {lease.pipeline} was not committed: this run no longer holds the lease"
-            f" ({held['lease_token'] if held else 'the ledger does not know the pipeline'})",
+            f" ({held.lease_token if held else 'the ledger does not know the pipeline'})",
             remedy=f"wait until the other run ends, then `sluice run {lease.pipeline}`",
         )
-    if held["current_stream"] != stream_id:
+    if held.current_stream != stream_id:
         raise Fenced(
-            f"Batch {batch_id} of {lease.pipeline} was not committed: its stream is now {held['current_stream']}",
+            f"Batch {batch_id} of {lease.pipeline} was not committed: its stream is now {held.current_stream}",
             remedy=f"`sluice run {lease.pipeline}`",
         )
     state = stream_state(cursor, stream_id)

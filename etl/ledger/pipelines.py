@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import psycopg2
 
@@ -14,40 +14,64 @@ from etl.ledger.deliveries import last_delivery
 STATEMENTS = Statements(__name__)
 
 
-def register(
-    cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool, anew: str | None
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DeclaredSink:
+    """Where and how a pipeline delivers, as it is declared now."""
+
+    table_schema: str
+    table_name: str
+    replaces: bool  # each batch takes the place of all before
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineRow:
+    """A pipeline as the ledger has it."""
+
+    name: str
+    table_schema: str
+    table_name: str
+    current_stream: str | None
+    replaces: bool | None  # a batch took the place of all before it; None: none has
+    anew: str | None  # the command of a run that begins anew; None: a run goes on from the ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedPipeline:
+    """Whose turn it is while the pipeline's row is locked."""
+
+    current_stream: str | None
+    lease_token: str | None  # the id of the run that may commit
+
+
+def register(cursor: Cursor, pipeline: str, sink: DeclaredSink, *, anew: str | None) -> None:
     """Give the pipeline its row, and its table to nobody else, or raise TableRefused.
 
-    `replaces`: each batch takes the place of all before; `anew`: the command of a run that begins anew, None
-    where a run goes on from the ledger.
+    `anew`: the command of a run that begins anew, None where a run goes on from the ledger.
     """
-    wanted = {"table_schema": table_schema, "table_name": table_name}
-    known = require_sink(cursor, pipeline, **wanted, replaces=replaces)
-    if known and {**wanted, "anew": anew}.items() <= known.items():
+    known = require_sink(cursor, pipeline, sink)
+    wanted = (sink.table_schema, sink.table_name, anew)
+    if known and (known.table_schema, known.table_name, known.anew) == wanted:
         return  # without a lock: the upsert would wait for a commit under way
     try:
         STATEMENTS.execute(
             cursor,
             "register_pipeline",
             pipeline=pipeline,
-            table_schema=table_schema,
-            table_name=table_name,
+            table_schema=sink.table_schema,
+            table_name=sink.table_name,
             anew=anew,
         )
     except psycopg2.IntegrityError as error:
         if constraint_of(error) != "one_table_one_pipeline":
             raise
         raise TableRefused(
-            f"Table {table_schema}.{table_name} of pipeline {pipeline} belongs to another pipeline",
+            f"Table {sink.table_schema}.{sink.table_name} of pipeline {pipeline} belongs to another pipeline",
             remedy="name another table in its sink; `sluice status` lists the tables",
         ) from error
-    require_sink(cursor, pipeline, **wanted, replaces=replaces)
+    require_sink(cursor, pipeline, sink)
 
 
-def require_sink(
-    cursor: Cursor, pipeline: str, *, table_schema: str, table_name: str, replaces: bool
-) -> dict[str, Any] | None:
+def require_sink(cursor: Cursor, pipeline: str, sink: DeclaredSink) -> PipelineRow | None:
     """Return the pipeline's row, or None where it has none yet, and refuse a sink that it can't change to.
 
     Raises TableRefused where it has delivered to another table, or by replace and now does in another way.
@@ -55,24 +79,25 @@ def require_sink(
     known = pipeline_row(cursor, pipeline)
     if known is None or last_delivery(cursor, pipeline) is None:
         return known
-    if known["replaces"] and not replaces:
+    if known.replaces and not sink.replaces:
         raise TableRefused(
             f"Pipeline {pipeline} delivered by replace, and its sink now is another: rows that its batches"
             " had replaced would come back",
             remedy="declare it as Replace() again, or a new pipeline under another name and with another table",
         )
-    if (known["table_schema"], known["table_name"]) != (table_schema, table_name):
+    if (known.table_schema, known.table_name) != (sink.table_schema, sink.table_name):
         raise TableRefused(
-            f"Pipeline {pipeline} has delivered to {known['table_schema']}.{known['table_name']}; "
-            f"its sink now names {table_schema}.{table_name}",
+            f"Pipeline {pipeline} has delivered to {known.table_schema}.{known.table_name}; "
+            f"its sink now names {sink.table_schema}.{sink.table_name}",
             remedy="name the old table, or declare a new pipeline under another name",
         )
     return known
 
 
-def pipeline_row(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
+def pipeline_row(cursor: Cursor, pipeline: str) -> PipelineRow | None:
     """Return the pipeline's row as it is, without a lock; None where there is none."""
-    return row(STATEMENTS.execute(cursor, "pipeline_row", pipeline=pipeline))
+    found = row(STATEMENTS.execute(cursor, "pipeline_row", pipeline=pipeline))
+    return None if found is None else PipelineRow(**found)
 
 
 def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
@@ -83,21 +108,22 @@ def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
     STATEMENTS.execute(cursor, "delivers_by_replace", pipeline=pipeline)
 
 
-def lock(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
+def lock(cursor: Cursor, pipeline: str) -> LockedPipeline | None:
     """Lock the pipeline's row and return it, None where there is none; wait for an open commit of it to end.
 
     Raises Busy where that takes longer than lock_timeout.
     """
     try:
-        return row(STATEMENTS.execute(cursor, "lock_pipeline", pipeline=pipeline))
+        found = row(STATEMENTS.execute(cursor, "lock_pipeline", pipeline=pipeline))
     except psycopg2.errors.LockNotAvailable as error:
         raise Busy(
             f"A commit of pipeline {pipeline} is under way, for longer than lock_timeout",
             remedy="wait until it ends, then run again",
         ) from error
+    return None if found is None else LockedPipeline(**found)
 
 
-def lock_staged(cursor: Cursor, pipeline: str) -> dict[str, Any] | None:
+def lock_staged(cursor: Cursor, pipeline: str) -> LockedPipeline | None:
     """Lock and return the pipeline's row, waiting as long as a transaction of ours may take (60 min).
 
     A shorter wait would give up what this run has staged for another run's commit. Raises Busy.

@@ -16,6 +16,7 @@ from etl.common.database import migrate, rows, transaction
 from etl.common.errors import NeedsPerson, SetupError
 from etl.common.number_ranges import MOST
 from etl.common.statements import Statements
+from etl.common.wording import first_few
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +81,15 @@ class HeldRow:
         return {**asdict(self), "row": self.values}
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeldReason:
+    """How many rows of one state carry a reason."""
+
+    reason: str
+    rows: int
+    deliveries: int  # that hold them
+
+
 def held_rows(dsn: str, pipeline: str, chosen: RowSelection) -> list[HeldRow]:
     """Return the chosen rows of the quarantine, in the order in which they were held."""
     migrate(dsn)
@@ -97,14 +107,15 @@ def held_rows(dsn: str, pipeline: str, chosen: RowSelection) -> list[HeldRow]:
         return [HeldRow(**one) for one in rows(cursor)]
 
 
-def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[dict[str, Any]]:
+def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[HeldReason]:
     """Count the rows of one state by reason, and the deliveries that hold them, most rows first.
 
     A row with two reasons counts under both.
     """
     migrate(dsn)
     with transaction(dsn) as cursor:
-        return rows(STATEMENTS.execute(cursor, "by_reason", pipeline=pipeline, status=status))
+        STATEMENTS.execute(cursor, "by_reason", pipeline=pipeline, status=status)
+        return [HeldReason(**one) for one in rows(cursor)]
 
 
 def one_row(dsn: str, pipeline: str, number: int) -> HeldRow:
@@ -130,9 +141,9 @@ def require_held(found: Iterable[HeldRow], pipeline: str, ids: Sequence[int] | N
 
 
 def _unknown(pipeline: str, ids: Sequence[int]) -> SetupError:
-    some = ", ".join(map(str, ids[:5]))
     return SetupError(
-        f"The quarantine of {pipeline} has no row {some}", remedy=f"`sluice quarantine list {pipeline}`"
+        f"The quarantine of {pipeline} has no row {first_few(list(map(str, ids)))}",
+        remedy=f"`sluice quarantine list {pipeline}`",
     )
 
 

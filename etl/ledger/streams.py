@@ -119,4 +119,4 @@ def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:
 def current_stream(cursor: Cursor, pipeline: str) -> StreamState | None:
     """Return the stream that the pipeline last ran on, or None before its first run."""
     found = pipeline_row(cursor, pipeline)
-    return stream_state(cursor, found["current_stream"]) if found and found["current_stream"] else None
+    return stream_state(cursor, found.current_stream) if found and found.current_stream else None

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 import psycopg2
 
@@ -17,6 +16,7 @@ from etl.common.outcome import RunOutcome
 from etl.common.steps import Step, reached
 from etl.ledger import leases, pipelines
 from etl.ledger.leases import Lease
+from etl.ledger.pipelines import DeclaredSink
 from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command
 from etl.runs.follow import RunControl
@@ -40,20 +40,20 @@ def claim(dsn: str, pipeline: Pipeline) -> Lease:
 def make_known(cursor: Cursor, pipeline: Pipeline) -> None:
     """Register the pipeline and its table in the ledger; one that is known stays as it is. Raises TableRefused."""
     anew = None if pipeline.replayable else run_command(pipeline)
-    pipelines.register(cursor, pipeline.name, **_sink(pipeline), anew=anew)
+    pipelines.register(cursor, pipeline.name, _sink(pipeline), anew=anew)
 
 
 def require_sink(cursor: Cursor, pipeline: Pipeline) -> None:
     """Raise TableRefused where the pipeline has delivered to another table than the declaration names."""
-    pipelines.require_sink(cursor, pipeline.name, **_sink(pipeline))
+    pipelines.require_sink(cursor, pipeline.name, _sink(pipeline))
 
 
-def _sink(pipeline: Pipeline) -> dict[str, Any]:
-    return {
-        "table_schema": pipeline.table_schema,
-        "table_name": pipeline.table_name,
-        "replaces": mode_of(pipeline.sink).only_newest,
-    }
+def _sink(pipeline: Pipeline) -> DeclaredSink:
+    return DeclaredSink(
+        table_schema=pipeline.table_schema,
+        table_name=pipeline.table_name,
+        replaces=mode_of(pipeline.sink).only_newest,
+    )
 
 
 @contextmanager

@@ -206,7 +206,7 @@ def test_the_deliveries_in_force_are_those_that_the_lake_has(events: Delivering,
     assert in_force == [one for one in numbers if case.mode.is_in_force(one, newest=numbers[-1])]
     assert {number for (number,) in on_lake(events, ["_delivery_id"])} == set(in_force)
     now = moment(events.place, events.pipeline)
-    assert [one["delivery_id"] for one in now.deliveries] == in_force
+    assert [one.delivery_id for one in now.deliveries] == in_force
     assert {one.path for one in now.files} == set(reader(events.session).files("events"))
     assert now.replaced == {one: in_force[-1] for one in numbers if one not in in_force}
 

@@ -99,7 +99,8 @@ def test_what_is_asked_for_and_not_there_is_refused(events: Delivering) -> None:
     assert chosen(now) == chosen(now, stream=stream) == {1, 2}
     assert chosen(now, stream=stream, deliveries=[2]) == {2}
     assert chosen(now, batches=[0], deliveries=[2]) == set()
-    later = replace(now, deliveries=[*now.deliveries, {"delivery_id": 7, "stream_id": other, "batch_id": 0}])
+    added = replace(now.deliveries[0], delivery_id=7, stream_id=other, batch_id=0)
+    later = replace(now, deliveries=[*now.deliveries, added])
     assert chosen(later, deliveries=[7]) == chosen(later, stream=other) == {7}
     for asked in ({"deliveries": [7], "stream": stream}, {"deliveries": [7], "batches": [0]}):
         with pytest.raises(SetupError, match="no live delivery 7"):

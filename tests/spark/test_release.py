@@ -97,7 +97,7 @@ def test_an_interval_of_what_a_release_held_once_more_names_the_batch_it_came_of
     year = (dt.datetime(2021, 1, 1, tzinfo=dt.UTC), dt.datetime(2022, 1, 1, tzinfo=dt.UTC))
     said = plan(home.place, replace(home.pipeline(), interval="at"), Batches(interval=year))
     assert (said.numbers, said.besides) == ([1], {"row": 11})
-    assert [one["quarantined"] for one in said.releases] == [1]
+    assert [one.quarantined for one in said.releases] == [1]
 
 
 def test_rows_are_corrected_one_by_one_and_what_still_fails_is_held_again(home: Home) -> None:
@@ -304,7 +304,7 @@ def test_a_replay_says_what_was_released_and_takes_it_along_when_told_to(home: H
     number = ids(home, delivery=1, reason=NEGATIVE)[0]
     let_out(home, RowSelection(ids=(number,)), {number: {"amount": 1}})
     said = plan(home.place, home.pipeline(), Batches(batches=(0, 0)))
-    assert [one["released_from"] for one in said.releases] == [1]
+    assert [one.released_from for one in said.releases] == [1]
     with pytest.raises(NeedsPerson, match="1 rows that these batches had held were released since"):
         replay(home.place, home.pipeline(), said, who="t", spark=home.spark)
     done = replay(home.place, home.pipeline(), said, who="t", releases="drop", spark=home.spark).receipt

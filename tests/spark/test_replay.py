@@ -228,7 +228,7 @@ def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
     base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
     hours = (base + dt.timedelta(hours=7), base + dt.timedelta(hours=9, minutes=30))
     said = planned(home, Selection(interval=hours))
-    assert [one["batch_id"] for one in said.deliveries] == [0, 1]
+    assert [one.batch_id for one in said.deliveries] == [0, 1]
     assert "  13 rows of these outside the interval, which come again as well" in "\n".join(said.lines())
     again(home, Selection(interval=hours))
     home.assert_holds(landed)
@@ -262,14 +262,14 @@ def test_an_interval_finds_held_rows_too_and_todays_suite_delivers_them(home: Ho
     assert home.ask("SELECT max(id) FROM warehouse.orders") == [(7,)]
     home.judge(*RULES)
     said = planned(home, hours(8, 16))
-    assert [one["batch_id"] for one in said.deliveries] == [1]
+    assert [one.batch_id for one in said.deliveries] == [1]
     assert (said.rows, said.held, said.besides) == (0, 9, {"row": 1}), "what is malformed has no time"
     again(home, hours(8, 16))
     home.assert_holds(landed)
     discard(home.dsn, "orders", [held_rows(home.dsn, "orders", Rows())[0].quarantine_id], who="t", why="t")
     for first, besides in ((1, 7), (2, 7)):  # one of the two was discarded
         said = planned(home, hours(first, first + 1))
-        assert [one["batch_id"] for one in said.deliveries] == [0]
+        assert [one.batch_id for one in said.deliveries] == [0]
         assert said.besides == {"row": besides}
     home.assert_clean()
 
@@ -289,7 +289,7 @@ def test_rows_that_todays_transform_moves_over_an_intervals_edges_are_there_once
     base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
     interval = (base + dt.timedelta(hours=9), base + dt.timedelta(hours=23))
     done = again(home, Selection(interval=interval))
-    assert [one["batch_id"] for one in done.plan.deliveries] == [1, 2]
+    assert [one.batch_id for one in done.plan.deliveries] == [1, 2]
     assert home.ask(records) == before
     within = "SELECT id FROM warehouse.orders WHERE at >= %s AND at < %s ORDER BY id"
     assert home.ask(within, *interval) == [(8,), *((number,) for number in range(10, 17))]
@@ -308,7 +308,7 @@ def test_an_interval_by_paths_names_every_delivery_that_read_such_a_file(home: H
     landed += home.land("orders/dt=2024-02-29/later.jsonl", orders(80, 8))  # left to the stream
     day = (dt.datetime(2024, 2, 29, 6, tzinfo=dt.UTC), dt.datetime(2024, 3, 1, tzinfo=dt.UTC))
     said = planned(home, Selection(interval=day))
-    assert [one["batch_id"] for one in said.deliveries] == [1, 3]
+    assert [one.batch_id for one in said.deliveries] == [1, 3]
     assert said.besides == {"file": 0}
     again(home, Selection(interval=day))
     home.run()
@@ -365,7 +365,7 @@ def test_rows_of_an_interval_that_the_stream_delivers_while_it_is_replayed_are_k
     landed += home.land("orders/4.jsonl", late)
     with once_at(Step.POINTER_DRAFTED, home.run):
         done = again(home, hours(8, 12))
-    assert [one["batch_id"] for one in done.plan.deliveries] == [1]
+    assert [one.batch_id for one in done.plan.deliveries] == [1]
     home.assert_holds(landed)
     home.assert_clean()
     rows = home.ask("SELECT _batch_id, count(*) FROM warehouse.orders WHERE id >= 100 GROUP BY 1")

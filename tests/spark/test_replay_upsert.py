@@ -487,7 +487,7 @@ def test_an_interval_names_deliveries_by_their_changes_whatever_the_table_has_of
         return plan(levels.home.place, pipeline, Selection(interval=(next(moments), next(moments))))
 
     batches = [
-        [one["batch_id"] for one in named(*span).deliveries] for span in ((5, 9), (9, 12), (6, 9), (12, 13))
+        [one.batch_id for one in named(*span).deliveries] for span in ((5, 9), (9, 12), (6, 9), (12, 13))
     ]
     assert batches == [[0, 1], [1], [], [2]]
     levels.write(0, [level("b", 2)])

@@ -25,7 +25,7 @@ from etl.common.number_ranges import format_ranges
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
 from etl.ledger import streams
-from etl.ledger.deliveries import delivered_files, deliveries_in_force, live_inputs
+from etl.ledger.deliveries import LiveDelivery, delivered_files, deliveries_in_force, live_inputs
 from etl.ledger.inputs import Input
 from etl.operations.audit.compare import (
     LAKE,
@@ -33,7 +33,8 @@ from etl.operations.audit.compare import (
     AuditDifference,
     LedgerFile,
     compare,
-    expected,
+    expected_held,
+    expected_rows,
     file_differences,
     latest_differences,
     unreadable_differences,
@@ -46,6 +47,7 @@ from etl.runs.heartbeat import require_sink
 from etl.sinks.columns import SYSTEM_COLUMNS
 from etl.sinks.lake.marker import marker_of
 from etl.sinks.lake.references import (
+    Attempt,
     Owner,
     current_files,
     is_of,
@@ -126,8 +128,8 @@ def _some(title: str, items: Sequence[str]) -> list[str]:
 class _Delivered:
     """What the ledger says, as of one moment."""
 
-    deliveries: Sequence[Mapping[str, Any]]  # that the table's rows are to come from
-    held: Sequence[Mapping[str, Any]]  # that the quarantine's rows are to come from
+    deliveries: Sequence[LiveDelivery]  # that the table's rows are to come from
+    held: Sequence[LiveDelivery]  # that the quarantine's rows are to come from
     files: Mapping[str, LedgerFile]  # by URI
     metadata: Sequence[TableMetadata | None]  # of the table and of its quarantine
 
@@ -189,7 +191,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         next=_next(
             pipeline,
             differences,
-            releases={one["delivery_id"] for one in said.held if one["kind"] == "release"},
+            releases={one.delivery_id for one in said.held if one.kind == "release"},
             state=bool(stream and stream.state),
         ),
         seconds=round(time.monotonic() - started, 3),
@@ -209,7 +211,7 @@ def _keep_table(cursor: Cursor, pipeline: Pipeline) -> None:
 def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: LakeTable) -> _Delivered:
     deliveries = deliveries_in_force(cursor, pipeline.name)
     current = mode_of(pipeline.sink).in_force(deliveries)
-    numbers = {one["delivery_id"] for one in current}
+    numbers = {one.delivery_id for one in current}
     files = delivered_files(cursor, pipeline.name)
     pointers = data.pointer(cursor), quarantine.pointer(cursor)
     with _whole(pipeline):
@@ -220,9 +222,9 @@ def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: 
         deliveries=current,
         held=deliveries,
         files={
-            one["path"]: LedgerFile(delivery_id=one["delivery_id"], rows=one["rows"], bytes=one["bytes"])
+            one.path: LedgerFile(delivery_id=one.delivery_id, rows=one.rows, bytes=one.bytes)
             for one in files
-            if one["kind"] == "quarantine" or one["delivery_id"] in numbers
+            if one.kind == "quarantine" or one.delivery_id in numbers
         },
         metadata=loaded,
     )
@@ -283,8 +285,8 @@ def _latest(
             columns,
             keys=key.columns,
             newest=key.newest,
-            order={one["delivery_id"]: one["commit_seq"] for one in said.deliveries},
-            rows=sum(one["delivered"] for one in said.deliveries),
+            order={one.delivery_id: one.commit_seq for one in said.deliveries},
+            rows=sum(one.delivered for one in said.deliveries),
         )
     )
 
@@ -315,8 +317,7 @@ def _recount_table(
 
 
 def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) -> list[AuditDifference]:
-    delivered = expected(said.deliveries, "delivered", "checksum")
-    held = expected(said.held, "quarantined", "quarantine_checksum")
+    delivered, held = expected_rows(said.deliveries), expected_held(said.held)
     keyed = mode_of(pipeline.sink).key is not None  # the table lacks what newer rows of their keys cover
     differences = [
         AuditDifference(kind="table", delivery_id=None, what=what) for what in found.table_problems
@@ -383,24 +384,24 @@ def _orphans(
     numbers = [owner.delivery_id for owner in left.values() if owner]
     with transaction(dsn) as cursor:
         STATEMENTS.execute(cursor, "attempts", deliveries=numbers, seen=seen)
-        attempts = {one["delivery_id"]: one for one in rows(cursor)}
+        attempts = {one["delivery_id"]: Attempt(**one) for one in rows(cursor)}
 
     def orphan(uri: str, owner: Owner | None) -> Orphan:
         found = attempts.get(owner.delivery_id) if owner else None
         if owner is None or found is None or not is_of(owner, found):
             return Orphan(uri=uri, bytes=listed[uri], delivery_id=None, state="unknown")
-        return Orphan(uri=uri, bytes=listed[uri], delivery_id=owner.delivery_id, state=found["state"])
+        return Orphan(uri=uri, bytes=listed[uri], delivery_id=owner.delivery_id, state=found.state)
 
     found = [orphan(uri, owner) for uri, owner in sorted(left.items(), key=lambda one: one[0])]
     return [one for one in found if one.state != "since"]
 
 
-def _last_commit(deliveries: Sequence[Mapping[str, Any]]) -> int:
+def _last_commit(deliveries: Sequence[LiveDelivery]) -> int:
     """Return the number of the last commit, 0 if there was none: the newest delivery is always live.
 
     The deliveries are live ones in the order of their commits.
     """
-    return deliveries[-1]["commit_seq"] if deliveries else 0
+    return deliveries[-1].commit_seq if deliveries else 0
 
 
 def _changed_inputs(landed: Sequence[Input], landing: str) -> list[str]:

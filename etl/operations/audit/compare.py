@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from etl.ledger.deliveries import LiveDelivery
 from etl.operations.audit.latest_per_key import Latest
 from etl.operations.audit.recount import Identity, Recount, Tally, Unreadable
 
@@ -33,14 +34,21 @@ class LedgerFile:
     bytes: int
 
 
-def expected(deliveries: Iterable[Mapping[str, Any]], count: str, summed: str) -> dict[Identity, Tally]:
-    """Return what the ledger says of each delivery, from its columns `count` and `summed`."""
+def expected_rows(deliveries: Iterable[LiveDelivery]) -> dict[Identity, Tally]:
+    """Return what the ledger says of the rows that each delivery brought into the table."""
+    return {_identity(one): Tally(rows=one.delivered, checksum=int(one.checksum)) for one in deliveries}
+
+
+def expected_held(deliveries: Iterable[LiveDelivery]) -> dict[Identity, Tally]:
+    """Return what the ledger says of the rows that each delivery brought into quarantine."""
     return {
-        Identity(delivery_id=one["delivery_id"], stream_id=one["stream_id"], batch_id=one["batch_id"]): Tally(
-            rows=one[count], checksum=int(one[summed])
-        )
+        _identity(one): Tally(rows=one.quarantined, checksum=int(one.quarantine_checksum))
         for one in deliveries
     }
+
+
+def _identity(one: LiveDelivery) -> Identity:
+    return Identity(delivery_id=one.delivery_id, stream_id=one.stream_id, batch_id=one.batch_id)
 
 
 def compare(

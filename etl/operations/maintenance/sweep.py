@@ -26,7 +26,14 @@ from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command
 from etl.runs.kinds.open import stream_of
 from etl.sinks.lake import marker
-from etl.sinks.lake.references import is_of, owner_of, recorded_manifests, referenced, retained_pointers
+from etl.sinks.lake.references import (
+    Attempt,
+    is_of,
+    owner_of,
+    recorded_manifests,
+    referenced,
+    retained_pointers,
+)
 from etl.sinks.lake.s3 import Stored, Upload, bucket_of, s3_client, stored, translated, unfinished
 from etl.sinks.lake.table import Lake, LakeTable
 from etl.sinks.modes import mode_of
@@ -43,8 +50,15 @@ STATEMENTS = Statements(__name__)
 AT_ONCE = 1000  # objects in one request
 SHOWN = 20
 
-Attempt = Mapping[str, Any]
 Check = Callable[[Cursor], SluiceError | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweptAttempt(Attempt):
+    """An attempt whose objects may be removed once it is dead."""
+
+    closed: bool  # it has ended, and is not still to be recovered
+    dead: bool  # it ended before the horizon: no backup that may be restored has it open
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +114,13 @@ class SweepReport:
 class _Decided:
     """What the transaction decided, and what it read after that."""
 
-    attempts: Mapping[int, Attempt]  # that PostgreSQL knows, by delivery id
+    attempts: Mapping[int, SweptAttempt]  # that PostgreSQL knows, by delivery id
     pointers: Sequence[Sequence[str]]  # of each table, within the horizon
     current: Sequence[str | None]
     manifests: frozenset[str]  # delivery manifests of the ledger
     staging: Sequence[str]
 
-    def attempt(self, uri: str) -> Attempt | None:
+    def attempt(self, uri: str) -> SweptAttempt | None:
         """Return the attempt that wrote `uri`, if PostgreSQL knows it."""
         owner = owner_of(uri)
         found = self.attempts.get(owner.delivery_id) if owner else None
@@ -175,7 +189,7 @@ def sweep_lake(
         if dry_run:
             cursor.connection.rollback()  # attempts are not fenced for a look
     doomed, kept = _choose(dsn, pipeline, tables, candidates, decided)
-    aborted = [one for one in uploads or [] if (known := decided.attempt(one.uri)) and known["closed"]]
+    aborted = [one for one in uploads or [] if (known := decided.attempt(one.uri)) and known.closed]
     staging = list(decided.staging)
     if not dry_run:
         _delete(client, doomed)
@@ -219,9 +233,9 @@ def _decide(
     STATEMENTS.execute(
         cursor, "attempts", pipeline=pipeline.name, horizon=horizon, deliveries=sorted(numbers)
     )
-    attempts = {one["delivery_id"]: one for one in rows(cursor)}
+    attempts = [SweptAttempt(**one) for one in rows(cursor)]
     return _Decided(
-        attempts=attempts,
+        attempts={one.delivery_id: one for one in attempts},
         pointers=retained_pointers(cursor, pipeline.name, tables, horizon),
         current=[table.pointer(cursor) for table in tables],
         manifests=recorded_manifests(cursor, pipeline.name),
@@ -269,13 +283,15 @@ def _choose(
         attempt = decided.attempt(one.uri)
         if attempt is None:
             kept["PostgreSQL does not know what wrote them"] += 1
-        elif not attempt["closed"]:
+        elif not attempt.closed:
             kept["their attempts are open, or still to be recovered"] += 1
-        elif not attempt["dead"]:
+        elif not attempt.dead:
             kept["their attempts ended within the backup horizon"] += 1
         else:
-            number, state = attempt["delivery_id"], attempt["state"]
-            doomed.append(Removed(uri=one.uri, bytes=one.bytes, delivery_id=number, state=state))
+            found = Removed(
+                uri=one.uri, bytes=one.bytes, delivery_id=attempt.delivery_id, state=attempt.state
+            )
+            doomed.append(found)
     live = _live(dsn, pipeline, [one.uri for one in doomed])
     if live:
         kept["the ledger has them live and no metadata has: see `sluice audit`"] = len(live)

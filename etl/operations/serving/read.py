@@ -16,7 +16,7 @@ from etl.common.errors import LedgerBehind, SetupError
 from etl.common.settings import Settings
 from etl.common.statements import Statements
 from etl.ledger import streams
-from etl.ledger.deliveries import delivered_files, deliveries_in_force
+from etl.ledger.deliveries import LiveDelivery, delivered_files, deliveries_in_force
 from etl.pipeline import Pipeline, load_pipeline
 from etl.sinks.lake.catalog import catalog_uri
 from etl.sinks.modes import mode_of
@@ -71,7 +71,7 @@ class Delivered:
 class CommittedState:
     """The ledger and the pointer as one transaction saw them."""
 
-    deliveries: Sequence[Mapping[str, Any]]  # whose rows the table has
+    deliveries: Sequence[LiveDelivery]  # whose rows the table has
     replaced: Mapping[int, int]  # deliveries whose rows it had, to those that took their place
     files: Sequence[CommittedFile]
     current_stream: str | None
@@ -92,16 +92,16 @@ def moment(workspace: Workspace, pipeline: Pipeline) -> CommittedState:
     migrate(dsn)
     with transaction(dsn) as cursor:
         read_one_snapshot(cursor)
-        deliveries = deliveries_in_force(cursor, pipeline.name)
+        live = deliveries_in_force(cursor, pipeline.name)
         replaced = dict(STATEMENTS.execute(cursor, "replaced", pipeline=pipeline.name).fetchall())
-        in_force = mode_of(pipeline.sink).in_force(deliveries)
-        earlier = deliveries[: len(deliveries) - len(in_force)]
-        replaced |= {one["delivery_id"]: in_force[-1]["delivery_id"] for one in earlier}
+        in_force = mode_of(pipeline.sink).in_force(live)
+        earlier = live[: len(live) - len(in_force)]
+        replaced |= {one.delivery_id: in_force[-1].delivery_id for one in earlier}
         stream = streams.current_stream(cursor, pipeline.name)
         return CommittedState(
             deliveries=in_force,
             replaced=replaced,
-            files=_files(cursor, pipeline, {one["delivery_id"] for one in in_force}),
+            files=_files(cursor, pipeline, {one.delivery_id for one in in_force}),
             current_stream=stream.stream_id if stream else None,
             pointer=workspace.lake.table(pipeline.table).pointer(cursor),
         )
@@ -137,18 +137,18 @@ def delivered(
     return Delivered(after=after, to=to, deliveries=[one for (one,) in new], replaced=[one for (one,) in old])
 
 
-def _files(cursor: Cursor, pipeline: Pipeline, deliveries: Collection[int]) -> list[CommittedFile]:
+def _files(cursor: Cursor, pipeline: Pipeline, numbers: Collection[int]) -> list[CommittedFile]:
     return [
         CommittedFile(
-            batch_id=one["batch_id"],
-            delivery_id=one["delivery_id"],
-            stream=one["stream_id"],
-            path=one["path"],
-            rows=one["rows"],
-            bytes=one["bytes"],
+            batch_id=one.batch_id,
+            delivery_id=one.delivery_id,
+            stream=one.stream_id,
+            path=one.path,
+            rows=one.rows,
+            bytes=one.bytes,
         )
         for one in delivered_files(cursor, pipeline.name)
-        if one["kind"] == "data" and one["delivery_id"] in deliveries
+        if one.kind == "data" and one.delivery_id in numbers
     ]
 
 
@@ -205,18 +205,18 @@ def wanted_deliveries(
     skip_replaced: bool = False,
 ) -> set[int]:
     """Return the ids of the deliveries asked for; raise SetupError where one of them is not there."""
-    if stream is not None and all(one["stream_id"] != stream for one in now.deliveries):
+    if stream is not None and all(one.stream_id != stream for one in now.deliveries):
         raise SetupError(
             f"Pipeline {pipeline} has no live delivery of stream {stream}",
             remedy=f"`sluice files {pipeline} --json` lists the streams of deliveries that have rows",
         )
     if batches is not None:
         stream = stream or now.current_stream
-    mine = [one for one in now.deliveries if stream in (None, one["stream_id"])]
-    whole = {one["delivery_id"] for one in mine}
+    mine = [one for one in now.deliveries if stream in (None, one.stream_id)]
+    whole = {one.delivery_id for one in mine}
     found = whole
     if batches is not None:
-        of_batch = {one["batch_id"]: one["delivery_id"] for one in mine}
+        of_batch = {one.batch_id: one.delivery_id for one in mine}
         found = {of_batch[number] for number in _present(batches, of_batch, "batch", pipeline, {})}
     if deliveries is not None:
         asked = set(deliveries) - now.replaced.keys() if skip_replaced else deliveries

@@ -6,7 +6,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from etl.common.database import Cursor, migrate, rows, transaction
 from etl.common.errors import SetupError
@@ -68,6 +68,39 @@ class Selection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedDelivery:
+    """A delivery in force that is to be replaced."""
+
+    delivery_id: int
+    stream_id: str
+    batch_id: int
+    kind: str  # stream or replay
+    rows_in: int
+    delivered: int
+    quarantined: int
+    suite_digest: str
+    committed_at: dt.datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRelease:
+    """A live release of rows that deliveries to be replaced had held, or that such a release had."""
+
+    delivery_id: int
+    released_from: int  # the delivery that had held the rows
+    delivered: int
+    quarantined: int
+
+
+class DeliveryFile(NamedTuple):
+    """An object that a delivery wrote."""
+
+    delivery_id: int
+    kind: str  # data or quarantine
+    uri: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayPlan:
     """What a replay would replace, and from what."""
 
@@ -76,8 +109,8 @@ class ReplayPlan:
     newest: int | None  # of the pipeline's deliveries
     keyed: bool  # by an upsert sink: what was overwritten before comes back
     state: Sequence[str]  # what the transform keeps between batches
-    deliveries: Sequence[Mapping[str, Any]]  # in force, in the order of their commits
-    releases: Sequence[Mapping[str, Any]]  # live, of rows that those had held, or that such releases had
+    deliveries: Sequence[PlannedDelivery]  # in the order of their commits
+    releases: Sequence[PlannedRelease]
     inputs: Sequence[Input]  # as they are now
     changed: Sequence[str]  # what is different since they were delivered, one sentence each
     gone: Sequence[Input]  # as they were recorded
@@ -89,39 +122,41 @@ class ReplayPlan:
     ]  # files that will not be read, as their headers and footers tell, with the reason
     unread: frozenset[tuple[str, str]]  # files that these deliveries had held as unreadable, with the reason
     history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
-    files: Sequence[tuple[int, str, str]]  # of all of these: delivery, data or quarantine, URI
+    files: Sequence[DeliveryFile]  # of all of these
 
     @property
     def numbers(self) -> list[int]:
-        return [one["delivery_id"] for one in self.deliveries]
+        return [one.delivery_id for one in self.deliveries]
 
     @property
     def rows(self) -> int:
         """Return how many rows in the warehouse are to be replaced, without those of releases."""
-        return sum(one["delivered"] for one in self.deliveries)
+        return sum(one.delivered for one in self.deliveries)
 
     @property
     def held(self) -> int:
-        return sum(one["quarantined"] for one in self.deliveries)
+        return sum(one.quarantined for one in self.deliveries)
 
     def had_held(self, uri: str, why: str) -> bool:
         """Tell whether what can't be read of this file was in neither sink before, or it was never delivered."""
         return (uri, why) in self.unread or any(one.uri == uri for one in self.history)
 
-    def leaving(self, kind: str, deliveries: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    def leaving(self, kind: str, deliveries: Sequence[PlannedDelivery | PlannedRelease]) -> frozenset[str]:
         """Return the URIs of these deliveries' objects of one kind: data, or quarantine."""
-        numbers = {one["delivery_id"] for one in deliveries}
-        return frozenset(uri for number, of, uri in self.files if number in numbers and of == kind)
+        numbers = {one.delivery_id for one in deliveries}
+        return frozenset(one.uri for one in self.files if one.delivery_id in numbers and one.kind == kind)
 
     def change(self, releases: Releases | None, *, accept_changed: bool, who: str, why: str) -> Correction:
         """Return what the replay's transaction does to what was delivered."""
-        dropped = [*self.deliveries, *(self.releases if releases == "drop" else ())]
+        dropped: list[PlannedDelivery | PlannedRelease] = [*self.deliveries]
+        if releases == "drop":
+            dropped += self.releases
         replaced = set(self.numbers)
-        kept = [one["delivery_id"] for one in self.releases if one["released_from"] in replaced]
+        kept = [one.delivery_id for one in self.releases if one.released_from in replaced]
         return Correction(
             kind="replay",
-            supersedes=tuple(one["delivery_id"] for one in dropped),
-            removed=sum(one["delivered"] for one in dropped),
+            supersedes=tuple(one.delivery_id for one in dropped),
+            removed=sum(one.delivered for one in dropped),
             as_found=accept_changed,
             files={kind: self.leaving(kind, dropped) for kind in KINDS},
             kept=tuple(kept) if releases == "keep" else (),
@@ -132,9 +167,8 @@ class ReplayPlan:
     def json(self) -> dict[str, Any]:
         found = asdict(self)
         found["unread"] = [list(one) for one in sorted(self.unread)]
-        found["deliveries"] = [
-            {**one, "committed_at": one["committed_at"].isoformat()} for one in self.deliveries
-        ]
+        for one in found["deliveries"]:
+            one["committed_at"] = one["committed_at"].isoformat()
         return {**found, "rows": self.rows, "held": self.held}
 
     def lines(self) -> Iterator[str]:
@@ -170,8 +204,10 @@ class ReplayPlan:
             yield f"  unreadable {pluralize(len(self.foretold), 'file')}, by their headers and footers; the replay will stop"
             yield from (f"    {uri}: {why}" for uri, why in list(self.foretold.items())[:SHOWN])
         for one in self.releases[:SHOWN]:
-            number, rows, origin = one["delivery_id"], one["delivered"], one["released_from"]
-            yield f"  release    delivery {number}: {rows:,} rows that delivery {origin} had held"
+            yield (
+                f"  release    delivery {one.delivery_id}: {one.delivered:,} rows that delivery {one.released_from}"
+                " had held"
+            )
 
     def _read(self) -> str:
         if self.ranges:
@@ -200,15 +236,18 @@ def plan(
     within = _within(workspace, pipeline, chosen)
     with transaction(dsn) as cursor:
         numbers = _numbers(cursor, pipeline, chosen, within)
-        deliveries = rows(STATEMENTS.execute(cursor, "in_force", deliveries=numbers))
-        replaced = [one["delivery_id"] for one in deliveries]
-        releases = rows(STATEMENTS.execute(cursor, "releases", deliveries=replaced))
+        STATEMENTS.execute(cursor, "in_force", deliveries=numbers)
+        deliveries = [PlannedDelivery(**one) for one in rows(cursor)]
+        replaced = [one.delivery_id for one in deliveries]
+        STATEMENTS.execute(cursor, "releases", deliveries=replaced)
+        releases = [PlannedRelease(**one) for one in rows(cursor)]
         recorded = [Input(**one) for one in rows(STATEMENTS.execute(cursor, "inputs", deliveries=replaced))]
         STATEMENTS.execute(cursor, "unread", deliveries=replaced, prefix=UNREADABLE_RAW)
         unread = frozenset(cursor.fetchall())
         ranges = joined(ranges_of(cursor, replaced))
-        released = [one["delivery_id"] for one in releases]
-        files = STATEMENTS.execute(cursor, "files", deliveries=[*replaced, *released]).fetchall()
+        released = [one.delivery_id for one in releases]
+        STATEMENTS.execute(cursor, "files", deliveries=[*replaced, *released])
+        files = [DeliveryFile(*one) for one in cursor.fetchall()]
         newest = last_delivery(cursor, pipeline.name)
         loads = chosen.interval is not None and pipeline.start is not None
         live = {one.path for one in live_inputs(cursor, pipeline.name)} if loads else frozenset()
@@ -241,13 +280,13 @@ def plan(
 def _besides(
     pipeline: Pipeline,
     chosen: Selection,
-    deliveries: Sequence[Mapping[str, Any]],
+    deliveries: Sequence[PlannedDelivery],
     within: Mapping[int, int] | None,
     read: Sequence[Input],
 ) -> dict[str, int]:
     """Count what these deliveries have outside of the interval, rows or files: it can't be left where it is."""
     if within is not None:
-        rows = sum(int(one["rows_in"]) - within.get(one["delivery_id"], 0) for one in deliveries)
+        rows = sum(one.rows_in - within.get(one.delivery_id, 0) for one in deliveries)
         return {"row": rows}
     if chosen.interval is not None:
         template = PathTemplate(text=pipeline.interval or "")

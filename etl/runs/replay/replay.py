@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from etl.common.database import kept_connections, transaction
 from etl.common.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
 from etl.common.steps import Listener
+from etl.common.wording import first_few
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
 from etl.delivery.correction import Correction
@@ -143,17 +144,18 @@ def refuse(
     refuse_replay(name, planned.state)
     mode_of(pipeline.sink).refuse_replay(name, planned.numbers, newest=planned.newest)
     if planned.changed and not accept_changed:
-        some = "; ".join(planned.changed[:SHOWN])
+        some = first_few(planned.changed, SHOWN)
         back = "leave these deliveries as they are" if planned.ranges else "restore the old ones"
         raise InputsChanged(
             f"{name}, not replayed: {len(planned.changed)} of the inputs are not as they were delivered: {some}",
             remedy=f"{back}, or {remedies.changed}",
         )
     if planned.releases and releases is None:
-        count = sum(one["delivered"] for one in planned.releases)
+        count = sum(one.delivered for one in planned.releases)
+        numbers = first_few([str(one.delivery_id) for one in planned.releases], SHOWN)
         raise NeedsPerson(
             f"{name}, not replayed: {count:,} rows that these batches had held were released since, by"
-            f" deliveries {', '.join(str(one['delivery_id']) for one in planned.releases[:SHOWN])}",
+            f" deliveries {numbers}",
             remedy=remedies.releases,
         )
 

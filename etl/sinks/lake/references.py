@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyiceberg.manifest import ManifestFile, read_manifest_list
 from pyiceberg.table.metadata import TableMetadata
@@ -58,13 +58,24 @@ def owner_of(uri: str) -> Owner | None:
     return None
 
 
-def is_of(owner: Owner, attempt: Mapping[str, Any]) -> bool:
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """An attempt as PostgreSQL knows it."""
+
+    delivery_id: int
+    stream_id: str
+    batch_id: int
+    run: str  # the first 8 characters of the run's id
+    state: str  # open, or how it ended: delivered, stopped, failed or fenced
+
+
+def is_of(owner: Owner, attempt: Attempt) -> bool:
     """Tell whether the name means this attempt and not another one of the same number.
 
     The other may be of another database that shares the lake, or from before PostgreSQL went back in time.
     """
-    said = {"run": owner.run, "stream_id": owner.stream_id, "batch_id": owner.batch_id}
-    return all(value is None or value == attempt[name] for name, value in said.items())
+    said = (owner.run, attempt.run), (owner.stream_id, attempt.stream_id), (owner.batch_id, attempt.batch_id)
+    return all(named in (None, known) for named, known in said)
 
 
 def retained_pointers(

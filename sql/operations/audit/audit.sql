@@ -8,7 +8,7 @@ SET LOCAL statement_timeout = 0; SET LOCAL transaction_timeout = 0; SET LOCAL id
 
 -- name: attempts
 -- What is known of these attempts, of any pipeline; `since`: committed after commit `seen`.
-SELECT a.delivery_id, a.pipeline, a.stream_id::text, a.batch_id, left(a.lease_token::text, 8) AS run,
+SELECT a.delivery_id, a.stream_id::text, a.batch_id, left(a.lease_token::text, 8) AS run,
        CASE WHEN d.commit_seq > %(seen)s THEN 'since'
             WHEN a.adopted AND a.outcome IS DISTINCT FROM 'delivered' THEN 'lost'
             ELSE coalesce(a.outcome, 'open') END AS state
