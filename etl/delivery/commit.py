@@ -241,9 +241,7 @@ def _merge(cursor: Cursor, it: Commit) -> None:
         it.task.tables,
         winners,
         expected=entry.delivered,
-        stream_id=entry.stream_id,
-        batch_id=entry.batch_id,
-        delivery_id=entry.delivery_id,
+        identity=it.task.identity,
     )
     reached(Step.ROWS_MERGED)
     merge_quarantine(
@@ -252,9 +250,7 @@ def _merge(cursor: Cursor, it: Commit) -> None:
         winners,
         expected=entry.quarantined,
         pipeline=entry.pipeline,
-        stream_id=entry.stream_id,
-        batch_id=entry.batch_id,
-        delivery_id=entry.delivery_id,
+        identity=it.task.identity,
     )
     reached(Step.QUARANTINE_MERGED)
 

@@ -19,7 +19,7 @@ from etl.common.record_columns import RAW, REASONS, SOURCE_PATH
 from etl.common.steps import Step
 from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
 from etl.sinks.checksum import MODULUS, checksum
-from etl.sinks.columns import IDENTITY
+from etl.sinks.columns import IDENTITY, RowIdentity
 from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, ObjectWriter
 from etl.sinks.limits import repaired
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
@@ -40,6 +40,11 @@ class StageTask:
     store: ObjectStore
     tables: StagingTables
     on_step: steps.Listener | None = None
+
+    @property
+    def identity(self) -> RowIdentity:
+        """Return what each row of the delivery says of itself, in both sinks."""
+        return RowIdentity(stream_id=self.stream_id, batch_id=self.batch_id, delivery_id=self.delivery_id)
 
 
 def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int, number: int) -> TaskReport:
@@ -107,7 +112,6 @@ def _quarantine_rows(batch: pa.RecordBatch, rows: pa.RecordBatch, reasons: list[
 
 def _with_identity(rows: pa.RecordBatch, task: StageTask) -> pa.RecordBatch:
     """Return `rows` with the three columns that name their delivery."""
-    identity = (task.stream_id, task.batch_id, task.delivery_id)
-    constants = [pa.scalar(value, kind) for value, kind in zip(identity, IDENTITY.types, strict=True)]
+    constants = [pa.scalar(value, kind) for value, kind in zip(task.identity, IDENTITY.types, strict=True)]
     arrays = [*rows.columns, *(pa.repeat(value, rows.num_rows) for value in constants)]
     return pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, *IDENTITY.names])

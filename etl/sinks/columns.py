@@ -6,6 +6,8 @@ same values.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pyarrow as pa
 
 from etl.common.errors import TableRefused
@@ -16,6 +18,14 @@ SYSTEM_COLUMNS = tuple(IDENTITY.names)
 DELIVERY = SYSTEM_COLUMNS[2]
 # PostgreSQL's own; names are quoted, so that only these exact ones are taken
 POSTGRES_COLUMNS = ("cmax", "cmin", "ctid", "tableoid", "xmax", "xmin")
+
+
+class RowIdentity(NamedTuple):
+    """The delivery that a row came with, as the row itself says in the columns of IDENTITY, in their order."""
+
+    stream_id: str
+    batch_id: int
+    delivery_id: int
 
 
 def common_type(kind: pa.DataType) -> pa.DataType | None:

@@ -116,9 +116,9 @@ class UpsertMode(SinkMode):
             newest=sql.Identifier(key.newest),
             assignments=sql.SQL(", ").join(assignments),
             tasks=list(staged.tasks),
-            stream=staged.stream_id,
-            batch=staged.batch_id,
-            delivery=staged.delivery_id,
+            stream=staged.identity.stream_id,
+            batch=staged.identity.batch_id,
+            delivery=staged.identity.delivery_id,
         )
 
 
@@ -171,9 +171,9 @@ def _append(cursor: Cursor, staged: StagedRows) -> None:
         columns=names(staged.columns),
         staging=sql.Identifier(staged.staging),
         tasks=list(staged.tasks),
-        stream=staged.stream_id,
-        batch=staged.batch_id,
-        delivery=staged.delivery_id,
+        stream=staged.identity.stream_id,
+        batch=staged.identity.batch_id,
+        delivery=staged.identity.delivery_id,
     )
     staged.require_moved(cursor.rowcount)
 

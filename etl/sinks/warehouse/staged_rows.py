@@ -10,6 +10,7 @@ from psycopg2 import sql
 from etl.common.database import Cursor
 from etl.common.errors import StagingLost
 from etl.common.statements import Statements
+from etl.sinks.columns import RowIdentity
 
 STATEMENTS = Statements(__name__)
 
@@ -23,9 +24,7 @@ class StagedRows:
     staging: str  # the staging table
     tasks: Sequence[int]  # the winning ones
     expected: int  # rows that they reported
-    stream_id: str  # every row is given its stream, batch and delivery
-    batch_id: int
-    delivery_id: int
+    identity: RowIdentity  # that every row is given
 
     def require_staged(self, cursor: Cursor) -> None:
         """Raise StagingLost unless as many rows are staged as the tasks reported."""

@@ -20,7 +20,7 @@ from etl.common.database import Cursor, ensure_schema, lock_schemas, savepoint, 
 from etl.common.errors import TableRefused
 from etl.common.outcome import in_short
 from etl.common.statements import Statements
-from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
+from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS, RowIdentity
 from etl.sinks.evolution import SchemaDifference, difference
 from etl.sinks.modes import Key, SinkMode
 from etl.sinks.warehouse import views
@@ -248,13 +248,11 @@ class Warehouse:
         tasks: Sequence[int],
         *,
         expected: int,
-        stream_id: str,
-        batch_id: int,
-        delivery_id: int,
+        identity: RowIdentity,
     ) -> None:
         """Move the `expected` staged rows of the winning `tasks` into the table, or raise StagingLost.
 
-        Every row is given its stream, batch and delivery.
+        Every row is given its `identity`.
         """
         staged = StagedRows(
             target=self.target,
@@ -262,9 +260,7 @@ class Warehouse:
             staging=tables.data,
             tasks=tasks,
             expected=expected,
-            stream_id=stream_id,
-            batch_id=batch_id,
-            delivery_id=delivery_id,
+            identity=identity,
         )
         self.mode.merge(cursor, staged)
 
@@ -328,13 +324,11 @@ def merge_quarantine(
     *,
     expected: int,
     pipeline: str,
-    stream_id: str,
-    batch_id: int,
-    delivery_id: int,
+    identity: RowIdentity,
 ) -> None:
     """Move the staged bad rows into sluice.quarantine, or raise StagingLost.
 
-    Every row is given its pipeline, stream, batch and delivery.
+    Every row is given its `pipeline` and its `identity`.
     """
     STATEMENTS.execute(
         cursor,
@@ -342,9 +336,9 @@ def merge_quarantine(
         staging=sql.Identifier(tables.quarantine),
         tasks=list(tasks),
         pipeline=pipeline,
-        stream=stream_id,
-        batch=batch_id,
-        delivery=delivery_id,
+        stream=identity.stream_id,
+        batch=identity.batch_id,
+        delivery=identity.delivery_id,
     )
     require_count(tables.quarantine, cursor.rowcount, expected)
 
