@@ -295,7 +295,7 @@ def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:
     with DAG("mine", default_args={"why": "as agreed"}):
         made = SluiceRunOperator(task_id="run", pipeline="orders", release="17")
         many = SluiceRunOperator.partial(task_id="many", driver_memory="4g").expand(pipeline=["a", "b"])
-    assert (made.why, made.release, made.deliveries) == ("as agreed", "17", None)
+    assert [getattr(made, name) for name in ("why", "release", "deliveries")] == ["as agreed", "17", None]
     assert many.partial_kwargs["driver_memory"] == "4g"
     with pytest.raises(TypeError, match="no_such_field"):
         SluiceRunOperator(task_id="run", pipeline="orders", no_such_field="x")

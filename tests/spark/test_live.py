@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from etl.airflow.pages import pages
+from etl.airflow.pages.render import Frame
 from etl.common.errors import ContractBroken, LedgerBehind, NeedsPerson, ServiceAway, SetupError
 from etl.operations.control.decide import record_decision
 from etl.operations.control.status import states
@@ -158,7 +159,7 @@ def test_a_batch_that_stops_can_not_come_again_and_the_next_run_begins_anew(
     with pytest.raises(SetupError, match="no run can have a stopped batch of it again"):
         record_decision(home.place, home.pipeline(), batch=1, stream=None, action="accept", who=ME, why="so")
     [state] = states(home.place, NAME)
-    page, _ = draw(home.dsn, lambda cursor: pages.stopped(cursor, NAME, pages.Frame()))
+    page, _ = draw(home.dsn, lambda cursor: pages.stopped(cursor, NAME, Frame()))
     assert f"sluice run {NAME} --follow" in shown(page) and "sluice decide" not in shown(page)
     assert state.next == f"sluice run {NAME} --follow" and "not replayable" in str(state.promise)
     with pytest.raises(NeedsPerson, match="is stopped at batch 1") as unswept:

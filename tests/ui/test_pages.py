@@ -332,6 +332,7 @@ def test_a_hundred_pipelines_and_more_are_paged_with_those_in_trouble_first(hist
                 "INSERT INTO sluice.pipeline (name, table_schema, table_name) VALUES (%s, 'w', %s)",
                 [name] * 2,
             )
+        assert isinstance(cursor, Counting)
         cursor.executed = 0
         first = pages.overview(cursor, lambda known: known, Frame())
         assert cursor.executed + TRANSACTION <= MOST_QUERIES

@@ -23,11 +23,12 @@ import pyarrow as pa
 from etl.common import steps
 from etl.common.errors import SluiceError
 from etl.common.steps import Step, reached
+from etl.delivery.batch import StagedChanges
 from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_apart
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask, stage
-from etl.delivery.upsert_restore import StagedChanges, stage_log
+from etl.delivery.upsert_restore import stage_log
 from etl.ledger.quarantine import RowSelection, held_rows
 from etl.operations.audit.recount import parquet_rows
 from etl.pipeline import Append, Sink, Upsert, day
