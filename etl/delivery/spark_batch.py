@@ -143,14 +143,13 @@ class SparkBatch:
     def _to_blame(self, error: Exception, uris: Sequence[str]) -> Mapping[str, str]:
         """Name the files that made the job fail; raise VerdictUnknown where a rule did, `error` when neither.
 
-        No file and no rule is looked at where a service was away, or Kafka did not give what was asked for.
+        No file and no rule is looked at where a service was away, or the source as a whole failed.
         """
         from etl.quality.blame import require_evaluable
-        from etl.spark.java_errors import Cause, classify
 
         if (away := service_error(error)) is not None:
             raise away from error
-        if self.ranges and Cause.KAFKA in classify(error):
+        if self.source.is_cause_of(error):
             raise error
         try:
             return self.source.to_blame(error, uris)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import (
     CheckpointDamaged,
-    RecordsMissing,
     ServiceAway,
     SetupError,
     SluiceError,
@@ -55,8 +54,8 @@ def to_its_end(
     failure: BatchFailure | None = None,
     stay: RunControl | None = None,
     *,
-    kafka: str | None = None,
     once: bool = False,
+    raise_read_error: Callable[[Sequence[BaseException]], None] = lambda _: None,
     settled: Callable[[], bool] = lambda: True,
     exhausted: Callable[[], bool] = lambda: False,
     watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
@@ -66,8 +65,8 @@ def to_its_end(
 
     An error of a batch, kept in `failure`, is raised as itself. `settled` says whether every batch that Spark has
     planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `caught_up`
-    is called once of a run that stays, when it has read all that Spark found; `kafka`, of topics, is the command that
-    goes on when Kafka did not give what was asked for.
+    is called once of a run that stays, when it has read all that Spark found; `raise_read_error` is the sources' own
+    word on why they did not give what was asked for.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
@@ -86,8 +85,7 @@ def to_its_end(
         errors = [error] if raised is None else [raised, error]
         _refuse_other_schema(pipeline, errors)
         _refuse_state(pipeline, errors)
-        if kafka:
-            refuse_kafka(pipeline, errors, kafka)
+        raise_read_error(errors)
         if raised is not None:
             raise raised from None
         _refuse_unreached(pipeline, error, stay)
@@ -201,33 +199,3 @@ def _refuse_unreached(pipeline: str, error: BaseException, stay: RunControl) -> 
             f"Spark could not connect to the source of {pipeline}: {unreached}",
             remedy=f"check that it listens there; then `sluice run {pipeline}{' --follow' if stay.every else ''}`",
         ) from error
-
-
-def refuse_kafka(pipeline: str, errors: Sequence[BaseException], again: str) -> None:
-    """Raise an error that says why Kafka did not give what was asked for; return if no error comes from Kafka.
-
-    RecordsMissing: it is gone. SetupError: Kafka refuses it. ServiceAway: Kafka is not there at the moment.
-    `again` is the command to go on.
-    """
-    for error in errors:
-        told = classify(error)
-        if lost := told.get(Cause.RECORDS_GONE):
-            raise RecordsMissing(
-                f"Kafka did not give {pipeline} what it was to read: {lost}",
-                remedy=f"{again} says what is gone",
-            ) from error
-        if gone := told.get(Cause.TOPIC_GONE):
-            raise RecordsMissing(
-                f"A topic of {pipeline} was deleted while it was read: {gone}",
-                remedy=f"{again} says which",
-            ) from error
-        if refused := told.get(Cause.KAFKA_REFUSED):
-            raise SetupError(
-                f"Kafka refuses {pipeline}: {refused}",
-                remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
-            ) from error
-        if away := told.get(Cause.KAFKA_AWAY):
-            raise ServiceAway(
-                f"Kafka did not answer {pipeline}: {away}; nothing of the batch under way was delivered",
-                remedy=f"check that the brokers are running; then {again}",
-            ) from error

@@ -113,14 +113,15 @@ class StreamRun:
         writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
             "checkpointLocation", known.checkpoint
         )
+        name = self.pipeline.name
         try:
             with its_batches(opened.frame), self.stay.listing(spark):
                 to_its_end(
                     writer.outputMode(output_mode(self.pipeline, opened.state)),
-                    self.pipeline.name,
+                    name,
                     failure,
                     self.stay,
-                    kafka=self.stream.kind.again("run"),
+                    raise_read_error=partial(self.stream.kind.raise_read_error, retry=f"`sluice run {name}`"),
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
                     watched=watch.over,

@@ -276,6 +276,10 @@ class Source(ABC):
         """Return the inputs that would be read with blurred values, each with the reason."""
         return {}
 
+    def is_cause_of(self, error: Exception) -> bool:  # noqa: ARG002
+        """Tell whether the source as a whole failed, so that no input and no rule is to blame for the error."""
+        return False
+
     def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
         """Return the inputs that made a job over them fail, each with the reason.
 
@@ -320,9 +324,11 @@ class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
         """Return what there still is of ranges that were read, and a sentence for each that is not there as a whole."""
         return [], [f"{one.uri} is of a topic that is no longer declared" for one in ranges]
 
-    def again(self, command: str) -> str | None:  # noqa: ARG002
-        """Return `sluice <command>` of the pipeline, where it says what brokers did not give; None where none are asked."""
-        return None
+    def raise_read_error(self, errors: Sequence[BaseException], retry: str) -> None:
+        """Raise an error that says why the source did not give what a batch was to read, where one of `errors` tells it.
+
+        `retry` is the command to go on. What is wrong with single files is told by `Source.to_blame`.
+        """
 
     def refuse_taken_twice(self, state: Sequence[str]) -> None:
         """Raise SetupError for a transform that takes its input more than once, where with this `state` that can't be."""

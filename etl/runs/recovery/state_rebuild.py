@@ -11,6 +11,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import Cursor, transaction
@@ -85,6 +86,7 @@ class Planned:
         """
         from etl.runs.query import to_its_end
 
+        name = self.pipeline.name
         left = checkpoint.watermark_after(number - 1)
         watermark = left if past.watermark_ms is None else past.watermark_ms
         about = About(watermark_ms=watermark, time_ms=past.time_ms, pinned=self.pinned)
@@ -92,8 +94,10 @@ class Planned:
             set_watermark(self.spark, checkpoint.watermark_of(number - 1))
             checkpoint.plan(number, past, times=self.times, about=about)
             writer = self.writer.option("checkpointLocation", checkpoint.uri)
-            again = kind_of(self.pipeline).again("recover")
-            to_its_end(writer, self.pipeline.name, failure, kafka=again, once=alone)
+            raise_read_error = partial(
+                kind_of(self.pipeline).raise_read_error, retry=f"`sluice recover {name}`"
+            )
+            to_its_end(writer, name, failure, raise_read_error=raise_read_error, once=alone)
         finally:
             set_watermark(self.spark, None)
 

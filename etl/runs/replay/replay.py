@@ -31,6 +31,7 @@ from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import refuse_replay
 from etl.sinks.modes import mode_of
+from etl.sources.kinds import kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +104,6 @@ def replay(
         refuse(pipeline, planned, accept_changed=accept_changed, releases=releases, remedies=remedies)
         with a_session(workspace, spark) as found:
             from etl.runs.opened import open_pipeline
-            from etl.runs.query import refuse_kafka
 
             opened = open_pipeline(workspace, pipeline, found, beside=True, fills=accept_changed)
             refuse_replay(pipeline.name, opened.state)
@@ -123,8 +123,7 @@ def replay(
                 instead = f"{error.remedy}; or {remedies.unreadable}"
                 raise InputsUnreadable(error.seen, remedy=instead, stops=error.stops) from error
             except Exception as error:
-                if planned.ranges:
-                    refuse_kafka(pipeline.name, [error], "the same command again")
+                kind_of(pipeline).raise_read_error([error], "the same command again")
                 raise
     return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
 

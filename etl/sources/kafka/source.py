@@ -22,6 +22,7 @@ from etl.pipeline import Kafka
 from etl.pipeline.declaration import RECORD
 from etl.sources.base import Source, SourceKind
 from etl.sources.kafka.cluster import Cluster, Topic, gaps, open_cluster, still_there
+from etl.sources.kafka.read_errors import is_of_kafka, raise_read_error
 from etl.sources.parsing import Records, json_options, json_rows, none_of, only_column, union
 from etl.spark.checkpoint.reader import Checkpoint, Offsets
 from etl.spark.checkpoint.topics import TopicCheckpoint
@@ -183,6 +184,9 @@ class KafkaSource(Source):
         """
         self._refuse_remade(self.cluster.topic_ids(self._names), {one.topic: one.topic_id for one in ranges})
 
+    def is_cause_of(self, error: Exception) -> bool:
+        return is_of_kafka(error)
+
     def _refuse_remade(self, now: Mapping[str, str], before: Mapping[str, str]) -> None:
         if remade := [topic for topic in before if before[topic] != now[topic]]:
             name = self.pipeline.name
@@ -249,8 +253,8 @@ class KafkaKind(SourceKind[KafkaSource, TopicCheckpoint]):
         now = cluster.topics([name for one in self.declared for name in one.topics if name in read])
         return still_there(now, ranges)
 
-    def again(self, command: str) -> str | None:
-        return f"`sluice {command} {self.pipeline.name}`"
+    def raise_read_error(self, errors: Sequence[BaseException], retry: str) -> None:
+        raise_read_error(self.pipeline.name, errors, retry)
 
     def refuse_taken_twice(self, state: Sequence[str]) -> None:  # noqa: ARG002
         raise SetupError(
