@@ -44,7 +44,7 @@ class Rules:
         return self.suite.stage_rules
 
     @property
-    def words(self) -> int:
+    def flag_words(self) -> int:
         return len(self.suite.flags)
 
     def flagged(self, frame: DataFrame) -> DataFrame:

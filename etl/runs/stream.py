@@ -158,9 +158,9 @@ class StreamRun:
             micro = SparkBatch.of(
                 found, number, checkpoint, now.source, rules, self.workspace.settings, state=now.state
             )
-            receipt = deliver(now.session(self.lease, known, self.on_step), micro)
+            receipt = deliver(now.stream_context(self.lease, known, self.on_step), micro)
             if receipt.delivered_before:
-                micro.pass_by()
+                micro.advance_state()
             watch.delivered(receipt)
             self.received(receipt)
 

@@ -124,7 +124,7 @@ class Source(ABC):
         """Tell whether nothing more can come while the query runs; for use after its first batch."""
         return False
 
-    def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
+    def reread(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
         """Return the transform's output of the given files alone, not streaming.
 
         Of the `broken` ones it is what can be read. With `broken` ones among others its records are to be

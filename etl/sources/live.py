@@ -46,7 +46,7 @@ class LiveSource(Source):
 
     def of_batch(self, found: DataFrame) -> tuple[Source, DataFrame]:
         bound = replace(self, batch=found)
-        return bound, bound.again((), broken=())
+        return bound, bound.reread((), broken=())
 
     def _stream(self) -> DataFrame:
         """Return the transform's output as a stream, which is asked for its plan alone.

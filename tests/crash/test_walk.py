@@ -291,7 +291,7 @@ class Walk:
                 self.released.pop(number, None)
             self.heirs |= dict.fromkeys(change.supersedes, new)
             self.content[new] = made
-            self.origins |= dict.fromkeys(change.kept, new)
+            self.origins |= dict.fromkeys(change.kept_releases, new)
 
         shrinks = f", {len(made.rows)} of {len(whole.rows)} rows" if every > 1 else ""
         words = f"replay of {chosen.words()}, {'keep' if keeps else 'drop'}{shrinks}"
@@ -340,7 +340,7 @@ class Walk:
         table = typed(values, oracle.COLUMNS, ids).append_column(
             "_flags0", pa.array([0] * len(ids), pa.int64())
         )
-        change = Correction(kind="release", files={}, released_from=origin, rows=ids, who="walk", why="")
+        change = Correction(name="release", files={}, released_from=origin, rows=ids, who="walk", why="")
         batch = ArrowBatch(batch_id=0, parts=[table.to_batches()], files=())
 
         def settle(number: int) -> None:

@@ -17,7 +17,7 @@ from etl.common.outcome import RunOutcome
 from etl.common.steps import Step, listen
 from etl.delivery import correction
 from etl.delivery.correction import Correction
-from etl.delivery.deliver import deliver, deliver_apart
+from etl.delivery.deliver import deliver, deliver_correction
 from etl.ledger import leases
 from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import sweep, sweep_lake
@@ -227,8 +227,8 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
     backup.take()
     with transaction(events.dsn) as cursor:
         lease = correction.begin(cursor, "events", "replay", who="tests", why="again")
-    change = Correction(kind="replay", files={}, who="tests", why="again")
-    beside = replace(events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, apart=change)
+    change = Correction(name="replay", files={}, who="tests", why="again")
+    beside = replace(events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, correction=change)
     higher: list[int] = []
 
     def meanwhile(step: Step) -> None:
@@ -237,7 +237,7 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
             higher.extend(events.deliver(rows(start)).delivery_id for start in (10, 20))
 
     listen(meanwhile)
-    replay = deliver_apart(beside, replace(events.batch(rows(30)), batch_id=0, landed=()))
+    replay = deliver_correction(beside, replace(events.batch(rows(30)), batch_id=0, landed=()))
     told = read(events.table)
     assert told is not None and told.delivery_id == replay.delivery_id < min(higher)
     backup.restore()

@@ -29,17 +29,17 @@ class SuiteDifference:
 
 
 def cross(
-    sieve: RowFilter, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
+    row_filter: RowFilter, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
 ) -> SuiteDifference:
     """Sift stored rows, whose `_reasons` say why they were held, and compare. Keeps nothing but counts."""
-    difference = SuiteDifference(report=TaskReport.of(sieve, partition=partition, number=number))
+    difference = SuiteDifference(report=TaskReport.of(row_filter, partition=partition, number=number))
     for batch in batches:
-        _cross(sieve, batch, difference)
+        _cross(row_filter, batch, difference)
     return difference
 
 
-def _cross(sieve: RowFilter, batch: pa.RecordBatch, difference: SuiteDifference) -> None:
-    held, reasons = split_rows(sieve, batch, cast_to(batch, sieve.columns), difference.report)
+def _cross(row_filter: RowFilter, batch: pa.RecordBatch, difference: SuiteDifference) -> None:
+    held, reasons = split_rows(row_filter, batch, cast_to(batch, row_filter.columns), difference.report)
     if held is None:
         held = pa.repeat(False, batch.num_rows)
     stored = batch.column(REASONS)

@@ -27,7 +27,7 @@ from etl.common.record_columns import RAW, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
-from etl.operations.suites.what_if import sieve_of
+from etl.operations.suites.what_if import row_filter_of
 from etl.pipeline import Pipeline, load_pipeline
 from etl.quality.verdict import Verdict
 from etl.sinks.limits import repaired
@@ -60,13 +60,13 @@ class Seen:
 
 
 def look_through(
-    sieve: RowFilter, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
+    row_filter: RowFilter, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
 ) -> Seen:
     """Sift the rows as the stage does, on the executors, and keep at most `most` of each kind."""
-    seen = Seen(report=TaskReport.of(sieve, partition=partition, number=number))
+    seen = Seen(report=TaskReport.of(row_filter, partition=partition, number=number))
     for batch in batches:
-        rows = cast_to(batch, sieve.columns)
-        held, reasons = split_rows(sieve, batch, rows, seen.report)
+        rows = cast_to(batch, row_filter.columns)
+        held, reasons = split_rows(row_filter, batch, rows, seen.report)
         if held is None:
             held = pa.repeat(False, batch.num_rows)
         seen.report.quarantined += len(reasons)
@@ -172,28 +172,28 @@ def try_out(
         shape = source.shape()
         state = kept(pipeline, shape)  # or it is refused, as by a run
         rules = compile_rules(pipeline, shape, workspace.settings)
-        sieve = sieve_of(rules)
-        refuse_unfit(pipeline, sieve.columns)
+        row_filter = row_filter_of(rules)
+        refuse_unfit(pipeline, row_filter.columns)
         with _telling_of_files(source, uris):
             if state:
                 frame = _streamed(workspace, source, state, uris, Path(folder))
                 after.callback(set_watermark, found, None)
                 set_watermark(found, 0)  # as that stream began: the same records are late
             else:
-                frame = source.again(uris, broken=())
-            ran = _run(source, rules.flagged(frame), partial(look_through, sieve, most), uris)
+                frame = source.reread(uris, broken=())
+            ran = _run(source, rules.flagged(frame), partial(look_through, row_filter, most), uris)
         staged = Staged(
             reports=[one.report for one in ran.seen],
             malformed=[TaskReport(partition=0, task=0, quarantined=ran.malformed)],
             aggregates=rules.aggregates(ran.job),
             records=ran.records if state else None,
         )
-        counts = staged.counts(rules.words)
+        counts = staged.counts(rules.flag_words)
         raw = source.malformed(uris).limit(most).collect() if ran.malformed else []
         return Tried(
             pipeline=pipeline.name,
             files=uris,
-            columns={one.name: postgres_type(one.type) for one in sieve.columns},
+            columns={one.name: postgres_type(one.type) for one in row_filter.columns},
             delivered=counts.rows - counts.held,
             held=counts.held,
             malformed=ran.malformed,

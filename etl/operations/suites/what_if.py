@@ -219,22 +219,22 @@ def put_out(workspace: Workspace, pipeline: Pipeline, spark: SparkSession) -> Da
 
 def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> Iterator[Weighed]:
     """Judge the stored batches one by one, each by one job, and by one more where GX itself is asked."""
-    sieve = sieve_of(rules)
-    return (_weighed(spark, batch, rules, sieve) for batch in batches)
+    row_filter = row_filter_of(rules)
+    return (_weighed(spark, batch, rules, row_filter) for batch in batches)
 
 
-def sieve_of(rules: Rules) -> RowFilter:
+def row_filter_of(rules: Rules) -> RowFilter:
     """Return what a run of the pipeline would tell its rows apart by."""
     columns = common_schema(rules.arrow_schema, pipeline=rules.pipeline.name)
     judged = rules.stage_rules
-    return RowFilter.of(rules.pipeline.sink, columns, rules.words, judged, HoldPolicy.by(judged))
+    return RowFilter.of(rules.pipeline.sink, columns, rules.flag_words, judged, HoldPolicy.by(judged))
 
 
-def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: RowFilter) -> Weighed:
+def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, row_filter: RowFilter) -> Weighed:
     from etl.spark.tasks import collect, in_tasks
 
     frame = stored_rows(spark, batch, rules.schema)
-    job = in_tasks(rules.flagged(frame), partial(cross, sieve))
+    job = in_tasks(rules.flagged(frame), partial(cross, row_filter))
     differences: list[SuiteDifference] = collect(job)
     staged = Staged(
         reports=[difference.report for difference in differences],
@@ -242,7 +242,7 @@ def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: RowFi
         aggregates=rules.aggregates(job),
         records=batch.records,
     )
-    counts = staged.counts(rules.words)
+    counts = staged.counts(rules.flag_words)
     try:
         verdict = rules.judge(counts, lambda: frame)
     except VerdictUnknown as error:

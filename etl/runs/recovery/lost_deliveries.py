@@ -236,7 +236,7 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: LostD
         checkpoint=manifest.checkpoint,
         state=manifest.state,
         suite_digest=entry.suite_digest,
-        words=0,
+        flag_words=0,
         rules=(),
         lookups=entry.lookups,
         tells=False,
@@ -311,7 +311,7 @@ class _LakeBatch:
 
     def stage(self, task: StageTask) -> Staged:
         report = TaskReport(partition=0, task=0)
-        names = task.sieve.columns.names
+        names = task.row_filter.columns.names
         with StagingWriter(task.tables, report.task) as staging:
             staging.copy(self._delivered(task, report))
             for rows in self._rows(self.manifest.quarantine, report.quarantine_files, task.quarantine):
@@ -332,9 +332,9 @@ class _LakeBatch:
         )
 
     def _delivered(self, task: StageTask, report: TaskReport) -> Iterator[pa.RecordBatch]:
-        names = task.sieve.columns.names
+        names = task.row_filter.columns.names
         for rows in self._rows(self.manifest.data, report.data_files, task.data):
-            part = rows.select(names).cast(task.sieve.columns)
+            part = rows.select(names).cast(task.row_filter.columns)
             report.delivered += part.num_rows
             report.checksum = (report.checksum + checksum(part, names)) % MODULUS
             yield part

@@ -119,12 +119,12 @@ class ReplayPlan:
         replaced = set(self.numbers)
         kept = [one["delivery_id"] for one in self.releases if one["released_from"] in replaced]
         return Correction(
-            kind="replay",
+            name="replay",
             supersedes=tuple(one["delivery_id"] for one in dropped),
             removed=sum(one["delivered"] for one in dropped),
             as_found=accept_changed,
             files={kind: self.leaving(kind, dropped) for kind in KINDS},
-            kept=tuple(kept) if releases == "keep" else (),
+            kept_releases=tuple(kept) if releases == "keep" else (),
             who=who,
             why=why,
         )

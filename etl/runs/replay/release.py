@@ -23,7 +23,7 @@ from etl.common.steps import Listener
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
 from etl.delivery.correction import Correction
-from etl.delivery.deliver import deliver_apart
+from etl.delivery.deliver import deliver_correction
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
@@ -86,10 +86,10 @@ def release(
             if stay is not None and stay.by_signal:
                 raise Stopped(stay.by_signal, left=GIVEN_UP)
             ids = tuple(one.quarantine_id for one in rows)
-            change = Correction(kind="release", files={}, released_from=origin, rows=ids, who=who, why=why)
+            change = Correction(name="release", files={}, released_from=origin, rows=ids, who=who, why=why)
             batch = ReleaseBatch(micro=_micro(opened, number, table, workspace), origin=origin)
             try:
-                receipt = deliver_apart(opened.session_apart(lease, change, on_step), batch)
+                receipt = deliver_correction(opened.correction_context(lease, change, on_step), batch)
             except ContractBroken as error:
                 refused.append(error)
                 continue

@@ -18,7 +18,7 @@ from etl.common.steps import Listener
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
 from etl.delivery.correction import Correction
-from etl.delivery.deliver import deliver_apart
+from etl.delivery.deliver import deliver_correction
 from etl.delivery.spark_change_log import LakeLog
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
@@ -113,12 +113,12 @@ def replay(
                 gone=planned.gone,
                 ranges=planned.ranges,
             )
-            session_ = replace(
-                opened.session_apart(lease, change, on_step),
+            context = replace(
+                opened.correction_context(lease, change, on_step),
                 change_log=_change_log(opened, change, workspace),
             )
             try:
-                receipt = deliver_apart(session_, batch)
+                receipt = deliver_correction(context, batch)
             except InputsUnreadable as error:
                 instead = f"{error.remedy}; or {remedies.unreadable}"
                 raise InputsUnreadable(error.seen, remedy=instead, stops=error.stops) from error
@@ -197,7 +197,7 @@ def _static(
     uris = [one.uri for one in planned.inputs] + [one.uri for one in planned.there]
     return SparkBatch(
         batch_id=0,
-        frame=opened.source.again(uris, broken=()),
+        frame=opened.source.reread(uris, broken=()),
         inputs=planned.inputs,
         ranges=planned.there,
         stale=(),

@@ -57,7 +57,7 @@ def postgres_type(kind: pa.DataType) -> str:
     return _TYPES[kind]
 
 
-NOTED = -1  # in the place of a task's number: a key of which the log is asked
+KEY_MARKER = -1  # in the place of a task's number: a key of which the log is asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +268,7 @@ class Warehouse:
         )
         self.mode.merge(cursor, staged)
 
-    def ask(
+    def note_keys_to_restore(
         self, cursor: Cursor, tables: StagingTables, tasks: Sequence[int], replaced: Sequence[int]
     ) -> int:
         """Note keys that need the change log once the rows of `replaced` are gone; return how many are new.
@@ -283,7 +283,7 @@ class Warehouse:
         covered = sql.SQL("t.{0} <= s.{0}").format(sql.Identifier(key.newest))
         STATEMENTS.execute(
             cursor,
-            "ask",
+            "note_keys_to_restore",
             target=self.target,
             keys=names(key.columns),
             same_key=self._same_key,
@@ -293,18 +293,18 @@ class Warehouse:
             covered=covered if there else sql.SQL("false"),
             staging=sql.Identifier(tables.data),
             log=sql.Identifier(tables.log or ""),
-            noted=sql.Literal(NOTED),
+            marker=sql.Literal(KEY_MARKER),
             tasks=list(tasks),
             replaced=list(replaced),
         )
         return cursor.rowcount
 
-    def put_back(self, cursor: Cursor, log: str, tasks: Sequence[int], *, expected: int) -> None:
+    def restore_rows(self, cursor: Cursor, log: str, tasks: Sequence[int], *, expected: int) -> None:
         """Give each key that an upsert table lacks the newest of its staged changes, or raise StagingLost."""
         require_staged(cursor, log, tasks, expected)
         STATEMENTS.execute(
             cursor,
-            "put_back",
+            "restore_rows",
             target=self.target,
             columns=names(self.columns.names),
             staged_columns=names(self.columns.names, of="s"),
