@@ -58,13 +58,13 @@ def line(pipeline: str, receipt: Receipt) -> str:
 
 @contextmanager
 def watching(
-    workspace: Workspace, pipeline: Pipeline, console: Console, stay: RunControl
+    workspace: Workspace, pipeline: Pipeline, console: Console, control: RunControl
 ) -> Iterator[Callable[[Receipt], None]]:
     """Yield a function to be told of every batch, which shows it on the terminal or as a line of a log."""
     if not console.is_terminal:
         yield lambda receipt: console.print(line(pipeline.name, receipt), markup=False)
         return
-    watch = _Watch(pipeline, files_left(workspace, pipeline) if stay.every is None else 0, stay)
+    watch = _Watch(pipeline, files_left(workspace, pipeline) if control.every is None else 0, control)
     with Live(watch, console=console, transient=True):
         steps.listen(watch.reached)
         try:
@@ -76,8 +76,8 @@ def watching(
 class _Watch:
     """What a terminal shows: the files done, the phase of the batch, the figures, and held rows by rule."""
 
-    def __init__(self, pipeline: Pipeline, files: int, stay: RunControl) -> None:
-        self._stay = stay
+    def __init__(self, pipeline: Pipeline, files: int, control: RunControl) -> None:
+        self._control = control
         self._bar = Bar(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -94,14 +94,14 @@ class _Watch:
 
     def __rich__(self) -> Group:
         held = (Text(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
-        stopping = [Text(f"  {self._stay.stopping}")] if self._stay.by_signal else []
+        stopping = [Text(f"  {self._control.stopping}")] if self._control.by_signal else []
         return Group(self._bar, Text(f"  {self._now}{self._figures}"), *held, *stopping)
 
     @property
     def _now(self) -> str:
-        if not self._stay.waiting or self._stay.every is None:
+        if not self._control.waiting or self._control.every is None:
             return self._phase
-        return f"waiting, looks for more every {self._stay.every.total_seconds():g} s"
+        return f"waiting, looks for more every {self._control.every.total_seconds():g} s"
 
     def reached(self, step: Step) -> None:
         if step in PHASES:

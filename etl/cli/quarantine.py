@@ -254,10 +254,10 @@ def release(
         for why_held, count in one.reasons.items():
             to.print(f"  {count:>9,}  {why_held}", markup=False)
 
-    stay = RunControl(beside=GIVEN_UP)
-    with heeded(stay):
+    control = RunControl(correction_left=GIVEN_UP)
+    with heeded(control):
         receipts = release_rows(
-            workspace, pipeline, found, changes, who=who(), why=why, progress=tell, stay=stay
+            workspace, pipeline, found, changes, who=who(), why=why, progress=tell, control=control
         )
     if as_json:
         print_json([one.json() for one in receipts])

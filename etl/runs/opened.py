@@ -12,7 +12,7 @@ from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.quality.rules import Rules, compile_rules
-from etl.runs.stateful import kept
+from etl.runs.stateful import kept_state
 from etl.sinks.columns import common_schema
 from etl.sinks.open import Sinks, open_sinks
 from etl.sources.base import Source
@@ -86,7 +86,7 @@ def open_pipeline(
     """
     source = open_source(spark, pipeline, workspace.settings, models=workspace.models, stream=not beside)
     frame = source.shape() if beside else source.streamed
-    state = kept(pipeline, frame)
+    state = kept_state(pipeline, frame)
     rules = compile_rules(pipeline, frame, workspace.settings)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
     sinks = open_sinks(pipeline, columns, dsn=workspace.services.postgres, lake=workspace.lake, fills=fills)

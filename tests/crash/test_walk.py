@@ -294,7 +294,7 @@ class Walk:
             self.origins |= dict.fromkeys(change.kept_releases, new)
 
         shrinks = f", {len(made.rows)} of {len(whole.rows)} rows" if every > 1 else ""
-        words = f"replay of {chosen.words()}, {'keep' if keeps else 'drop'}{shrinks}"
+        words = f"replay of {chosen.describe()}, {'keep' if keeps else 'drop'}{shrinks}"
         order = self._order(of(made), change, dag_run)
         return Act(words=words, order=order, settle=settle, dag_run=dag_run)
 

@@ -122,7 +122,7 @@ def test_lost_deliveries_behind_a_number_that_another_pipeline_was_given_are_nam
     pruned.write_bytes(content)
     done = recover(events.place, events.pipeline)
     assert done.seen == 1
-    assert done.put_back == ()
+    assert done.restored == ()
 
 
 def test_a_lost_delivery_behind_one_that_is_not_whole_is_named(events: Delivering, backup: Backup) -> None:
@@ -190,7 +190,7 @@ def test_a_delivery_whose_attempt_is_in_the_backup_is_put_back(events: Deliverin
     backup.restore()
     for batch in (1, 2):
         (events.landing / f"{batch}.jsonl").unlink()
-    assert len(recovered(events).put_back) == 2
+    assert len(recovered(events).restored) == 2
     assert in_table(events) == list(range(30))
 
 
@@ -204,7 +204,7 @@ def test_an_attempt_that_failed_after_its_manifest_needs_nobody(events: Deliveri
         events.deliver(rows(10))
     events.on_step = None
     done = recovered(events)
-    assert (done.put_back, done.seen) == ((), 1)
+    assert (done.restored, done.seen) == ((), 1)
 
 
 def test_a_number_that_was_lost_is_given_to_nobody_else(
@@ -216,7 +216,7 @@ def test_a_number_that_was_lost_is_given_to_nobody_else(
     assert others.deliver(rows(10)).delivery_id > max(lost)
     for batch in (1, 2):
         (events.landing / f"{batch}.jsonl").unlink()
-    assert [one.delivery_id for one in recovered(events).put_back] == lost
+    assert [one.delivery_id for one in recovered(events).restored] == lost
     assert in_table(events) == list(range(30))
 
 
@@ -258,7 +258,7 @@ def test_a_restored_database_is_noticed_without_a_checkpoint(events: Delivering,
         ) as stop:
             refused(events.place, events.pipeline)
         assert "`sluice recover events`" in stop.value.remedy
-    assert [one.delivery_id for one in recover(events.place, events.pipeline).put_back] == [lost]
+    assert [one.delivery_id for one in recover(events.place, events.pipeline).restored] == [lost]
     assert in_table(events) == list(range(20))
     assert went_back(events.dsn, events.place.lake, events.pipeline) is None
     assert recover(events.place, events.pipeline).problem is None
@@ -272,7 +272,7 @@ def test_what_can_not_be_put_back_and_lands_again_is_told_once(events: Deliverin
     end(events)
     with pytest.raises(LedgerBehind):
         run(events.place, events.pipeline)
-    assert recover(events.place, events.pipeline).put_back == ()
+    assert recover(events.place, events.pipeline).restored == ()
     assert recover(events.place, events.pipeline).problem is None
 
 

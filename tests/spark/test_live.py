@@ -195,8 +195,8 @@ def test_what_postgresql_lost_is_put_back_before_a_run_begins_anew(
     backup.restore()
     pipeline = home.pipeline("ticks")
     with pytest.raises(LedgerBehind, match="sluice recover ticks"):
-        run(home.place, pipeline, spark=home.spark, stay=RunControl(every=timedelta(seconds=1)))
-    assert recover(home.place, pipeline).put_back
+        run(home.place, pipeline, spark=home.spark, control=RunControl(every=timedelta(seconds=1)))
+    assert recover(home.place, pipeline).restored
     assert home.reader("ticks").in_postgres(system=()) == whole
     assert recover(home.place, pipeline).problem is None
     assert_audited(home, "ticks")
@@ -219,11 +219,11 @@ def test_what_can_not_be_done_is_refused_with_the_next_command(home: Home, sende
     for code, why in transforms.items():
         declare(home, sender.port, transform=f"lambda df, shops: {code}")
         with pytest.raises(SetupError, match=why):
-            run(home.place, home.pipeline(), spark=home.spark, stay=stay)
+            run(home.place, home.pipeline(), spark=home.spark, control=stay)
     sender.server.close()
     declare(home, sender.port, kind="text", transform="lambda df, shops: df.join(shops, 'shop')")
     with pytest.raises(SetupError, match="are one string column"):
-        run(home.place, home.pipeline(), spark=home.spark, stay=stay)
+        run(home.place, home.pipeline(), spark=home.spark, control=stay)
     declare(home, sender.port)
     with pytest.raises(ServiceAway, match=r"Connection refused(.|\n)*then `sluice run orders --follow`"):
-        run(home.place, home.pipeline(), spark=home.spark, stay=stay)
+        run(home.place, home.pipeline(), spark=home.spark, control=stay)

@@ -60,30 +60,30 @@ def run_requested(
     asked: TaskTry | None,
     progress: Progress,
     say: Callable[[str], None],
-    stay: RunControl,
+    control: RunControl,
 ) -> Summary:
     """Do what the Airflow try asks for.
 
     With None nobody but a person asks, and the stream's next batches are delivered.
     """
     if asked is None:
-        return run_stream(workspace, pipeline, progress=progress, stay=stay)
+        return run_stream(workspace, pipeline, progress=progress, control=control)
     dsn = workspace.services.postgres
     with tries.recorded(
-        dsn, pipeline.name, asked, lambda: STOPPED if stay.by_signal else tries.DONE
+        dsn, pipeline.name, asked, lambda: STOPPED if control.by_signal else tries.DONE
     ) as became:
         if asked.release:
-            stay.beside = release.GIVEN_UP
-            summary = _release(workspace, pipeline, asked, progress, became, stay)
+            control.correction_left = release.GIVEN_UP
+            summary = _release(workspace, pipeline, asked, progress, became, control)
         elif (chosen := meant(workspace, pipeline, asked)) is None:
-            summary = run_stream(workspace, pipeline, progress=progress, began=became, stay=stay)
+            summary = run_stream(workspace, pipeline, progress=progress, began=became, control=control)
         elif (before := tries.replayed_before(dsn, asked)) is not None:
             say(
-                f"an earlier try of this run has replayed {chosen.words()}: nothing is left to do but to report it"
+                f"an earlier try of this run has replayed {chosen.describe()}: nothing is left to do but to report it"
             )
             summary = Summary(pipeline=pipeline.name, stream=before, run=before)
         else:
-            stay.beside = replay.GIVEN_UP
+            control.correction_left = replay.GIVEN_UP
             summary = _replay(workspace, pipeline, asked, chosen, progress, say, became)
         if summary.run or asked.release:  # of a release an earlier try may have done all
             found = tries.untold(dsn, pipeline.name, asked)
@@ -165,7 +165,7 @@ def _release(
     asked: TaskTry,
     progress: Progress,
     became: Became,
-    stay: RunControl,
+    control: RunControl,
 ) -> Summary:
     """Release the rows that the form names, each once.
 
@@ -186,7 +186,7 @@ def _release(
     if left:
         who, why = asked.who or WHO, asked.why or _why(asked)
         released = release.release(
-            workspace, pipeline, left, {}, who=who, why=why, progress=progress, began=began, stay=stay
+            workspace, pipeline, left, {}, who=who, why=why, progress=progress, began=began, control=control
         )
         for receipt in released:
             summary.add(receipt)

@@ -157,7 +157,7 @@ def try_out(
     """Run the transform and the suite over these files: below the landing or anywhere else, of any source's format."""
     from etl.quality.rules import compile_rules
     from etl.runs.spark_session import a_session
-    from etl.runs.stateful import kept
+    from etl.runs.stateful import kept_state
     from etl.sources.open import open_kind
 
     kind = require_files(pipeline, "a try")
@@ -170,7 +170,7 @@ def try_out(
         opened = open_kind(found, kind, workspace.settings, models=workspace.models, stream=False)
         source = replace(opened, anywhere=True)
         shape = source.shape()
-        state = kept(pipeline, shape)  # or it is refused, as by a run
+        state = kept_state(pipeline, shape)  # or it is refused, as by a run
         rules = compile_rules(pipeline, shape, workspace.settings)
         row_filter = row_filter_of(rules)
         refuse_unfit(pipeline, row_filter.columns)
@@ -267,11 +267,11 @@ def _streamed(
     numbered = source.by_source(uris).items()
     files = [one for n, some in numbered for one in evidence.look(some, landing=source.landing, source=n)]
     planned = Planned.of(
-        source.pipeline, frame, frame.writeStream.foreachBatch(failure.kept_of(write)).outputMode(mode)
+        source.pipeline, frame, frame.writeStream.foreachBatch(failure.capturing(write)).outputMode(mode)
     )
     batch = RecordedBatch(watermark_ms=0, time_ms=int(time.time() * 1000), files=files)
     with its_batches(frame):
-        planned.run(checkpoint, 0, batch, failure, alone=False)
+        planned.run(checkpoint, 0, batch, failure, once=False)
     written = [paths.spark_path(one) for one in sorted(out.iterdir())]
     return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)
 

@@ -21,7 +21,7 @@ from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range
 from etl.pipeline import Pipeline
-from etl.runs.recovery.base import Told
+from etl.runs.recovery.base import OnProgress
 from etl.runs.stateful import output_mode
 from etl.sources.kinds import kind_of
 from etl.spark.checkpoint.folder import Checkpoints
@@ -78,17 +78,17 @@ class Planned:
         past: RecordedBatch,
         failure: BatchFailure | None = None,
         *,
-        alone: bool = True,
+        once: bool = True,
     ) -> None:
         """Run one batch to its mark in the checkpoint, which has to be as the batch before left it.
 
-        It runs `alone`, or with what it brings about.
+        It runs `once`, or with what it brings about.
         """
-        from etl.runs.query import to_its_end
+        from etl.runs.query import run_query
 
         name = self.pipeline.name
-        left = checkpoint.watermark_after(number - 1)
-        watermark = left if past.watermark_ms is None else past.watermark_ms
+        left_by_last = checkpoint.watermark_after(number - 1)
+        watermark = left_by_last if past.watermark_ms is None else past.watermark_ms
         about = About(watermark_ms=watermark, time_ms=past.time_ms, pinned=self.pinned)
         try:
             set_watermark(self.spark, checkpoint.watermark_of(number - 1))
@@ -97,19 +97,19 @@ class Planned:
             raise_read_error = partial(
                 kind_of(self.pipeline).raise_read_error, retry=f"`sluice recover {name}`"
             )
-            to_its_end(writer, name, failure, raise_read_error=raise_read_error, once=alone)
+            run_query(writer, name, failure, raise_read_error=raise_read_error, once=once)
         finally:
             set_watermark(self.spark, None)
 
 
-def run_again(
+def rerun_batches(
     dsn: str,
     checkpoints: Checkpoints[PlannableCheckpoint],
     pipeline: Pipeline,
     frame: DataFrame,
     state: Sequence[str],
     batches: Sequence[RecordedBatch],
-    told: Told,
+    on_progress: OnProgress,
 ) -> str:
     """Run the batches again as the first ones of a new stream's checkpoint; return the stream's id.
 
@@ -127,7 +127,7 @@ def run_again(
     planned = Planned.of(pipeline, frame, nowhere)
     for number, past in enumerate(batches):
         planned.run(checkpoints.of(stream_id), number, past)
-        told(number + 1, len(batches))
+        on_progress(number + 1, len(batches))
     return stream_id
 
 
@@ -174,5 +174,5 @@ def in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, RecordedBatch]:
 def _pinned(spark: SparkSession) -> dict[str, Any]:
     """Return the settings that Spark keeps to in a new checkpoint: the state's format depends on them."""
     metadata = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata")
-    found: dict[str, Any] = json.loads(metadata.apply(0, 0, spark._jsparkSession.conf()).json())["conf"]
-    return {**found, SHUFFLES: spark.conf.get(SHUFFLES)}
+    settings: dict[str, Any] = json.loads(metadata.apply(0, 0, spark._jsparkSession.conf()).json())["conf"]
+    return {**settings, SHUFFLES: spark.conf.get(SHUFFLES)}

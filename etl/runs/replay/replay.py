@@ -102,10 +102,10 @@ def replay(
         if not planned.deliveries and not planned.history:
             return Replayed(plan=planned, receipt=None, run=lease.run_id)
         refuse(pipeline, planned, accept_changed=accept_changed, releases=releases, remedies=remedies)
-        with a_session(workspace, spark) as found:
+        with a_session(workspace, spark) as session:
             from etl.runs.opened import open_pipeline
 
-            opened = open_pipeline(workspace, pipeline, found, beside=True, fills=accept_changed)
+            opened = open_pipeline(workspace, pipeline, session, beside=True, fills=accept_changed)
             refuse_replay(pipeline.name, opened.state)
             change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
             batch = ReplayBatch(
@@ -161,21 +161,21 @@ def _change_log(opened: OpenedPipeline, change: Correction, workspace: Workspace
     if not opened.sinks.warehouse.keys:
         return None
     replaced = change.files["data"]
-    gone = opened.sinks.lake.gone(sorted(replaced)) if change.as_found else []
-    if gone:
+    missing = opened.sinks.lake.gone(sorted(replaced)) if change.as_found else []
+    if missing:
         log.warning(
             "%s: %s of the objects that are replaced are gone from S3, and with them what keys they had: every key that"
             " the table lacks gets the newest change that is in force",
             opened.pipeline.name,
-            len(gone),
+            len(missing),
         )
     return LakeLog(
         spark=opened.frame.sparkSession,
         sinks=opened.sinks,
         schema=opened.rules.schema,
         supersedes=change.supersedes,
-        replaced=sorted(replaced.difference(gone)),
-        lost=bool(gone),
+        replaced=sorted(replaced.difference(missing)),
+        lost=bool(missing),
         connections=workspace.settings.pg_connections,
     )
 

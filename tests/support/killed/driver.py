@@ -32,7 +32,7 @@ from etl.delivery.upsert_restore import stage_log
 from etl.ledger.quarantine import RowSelection, held_rows
 from etl.operations.audit.recount import parquet_rows
 from etl.pipeline import Append, Sink, Upsert, day
-from etl.runs.heartbeat import drop_left
+from etl.runs.heartbeat import drop_leftover_staging
 from etl.runs.replay.release import typed
 from etl.sinks.columns import DELIVERY
 from etl.sinks.lake.parquet_writer import ObjectStore
@@ -182,7 +182,7 @@ def drive(case: Case, events: int) -> None:
         return
     run = start(case.dsn, lake, pipeline(PIPELINE, SINKS[case.sink]), stream_id=case.stream_id)
     reached(Step.LEASE_TAKEN)
-    drop_left(case.dsn, PIPELINE)
+    drop_leftover_staging(case.dsn, PIPELINE)
     for made in case.made:
         mark = Path(case.folder, f"{made.batch_id}.done")
         if mark.exists():
@@ -260,7 +260,7 @@ def _deliver_correction(
     run = start_correction(case.dsn, lake, pipeline(PIPELINE, SINKS[case.sink]), change)
     if case.sink == "upsert":
         run = replace(run, change_log=ArrowLog(lake=lake, replaced=sorted(change.files["data"])))
-    drop_left(case.dsn, PIPELINE)
+    drop_leftover_staging(case.dsn, PIPELINE)
     batch.run_task = workers.run
     deliver_correction(run, batch)
 
