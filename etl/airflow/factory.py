@@ -72,8 +72,8 @@ def pipeline_dags() -> dict[str, DAG]:
     refused = refused_schedules(pipelines)
     taken = [pipeline for name, pipeline in pipelines.items() if name not in refused]
     runs = [pipeline_dag(pipeline) for pipeline in taken]
-    beside = [replays_dag(pipeline) for pipeline in taken if pipeline.has_replays_dag]
-    return {dag.dag_id: dag for dag in (*runs, *beside)}
+    replays = [replays_dag(pipeline) for pipeline in taken if pipeline.has_replays_dag]
+    return {dag.dag_id: dag for dag in (*runs, *replays)}
 
 
 def refused_schedules(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
@@ -81,15 +81,15 @@ def refused_schedules(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
 
     One such DAG would take all DAGs of its file out.
     """
-    found = {}
+    refusals = {}
     for name, pipeline in pipelines.items():
         try:
             made = _schedule(pipeline.schedule)
             if isinstance(made, CronDataIntervalTimetable):
                 made.validate()
         except AirflowTimetableInvalid as wrong:
-            found[name] = f"{pipeline.file}: schedule: Airflow refuses {pipeline.schedule!r}: {wrong}"
-    return found
+            refusals[name] = f"{pipeline.file}: schedule: Airflow refuses {pipeline.schedule!r}: {wrong}"
+    return refusals
 
 
 def require_schedules(pipelines: Mapping[str, Pipeline]) -> None:

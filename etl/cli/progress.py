@@ -45,14 +45,14 @@ def line(pipeline: str, receipt: Receipt) -> str:
     if receipt.delivered_before:
         return f"{pipeline} batch {receipt.batch_id}: delivered before, as delivery {receipt.delivery_id}"
     held = f", {receipt.quarantined:,} quarantined" if receipt.quarantined else ""
-    left = f"; {left_out(receipt.dropped)}" if receipt.dropped else ""
+    dropped = f"; {left_out(receipt.dropped)}" if receipt.dropped else ""
     count = len(receipt.failed)
     failed = f"; {count} expectation{'s' if count > 1 else ''} failed" if count else ""
     rate = receipt.records / receipt.seconds if receipt.seconds else 0
     what = f"batch {receipt.batch_id}" if receipt.kind == "stream" else receipt.kind
     return (
         f"{pipeline} {what}: {receipt.delivered:,} rows delivered{held}"
-        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{left}"
+        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{dropped}"
     )
 
 
@@ -151,10 +151,10 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
     """Yield lines that say what a run delivered, or why it delivered nothing."""
     if summary.batches:
         rate = summary.records / summary.seconds if summary.seconds else 0
-        apart = summary.records != summary.rows_in  # what was read, of a transform that keeps state
+        counts_records = summary.records != summary.rows_in  # what was read, of a transform that keeps state
         rows = (
             f"{summary.records:,} records read; {summary.rows_in:,} rows out"
-            if apart
+            if counts_records
             else f"{summary.rows_in:,} rows in"
         )
         yield (
@@ -172,8 +172,8 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
         if summary.outcome == STOPPED:
             yield "it was asked to stop, and every batch that it began is delivered"
     elif summary.outcome == STOPPED:
-        left = "; the next run delivers what has landed" if pipeline.replayable else ""
-        yield f"{summary.pipeline}: it was asked to stop before a batch began; nothing was changed{left}"
+        what_next = "; the next run delivers what has landed" if pipeline.replayable else ""
+        yield f"{summary.pipeline}: it was asked to stop before a batch began; nothing was changed{what_next}"
     else:
         yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
-from etl.airflow.command.request import meant
+from etl.airflow.command.request import selection_of
 from etl.airflow.task_try import TaskTry
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
@@ -236,7 +236,7 @@ class Walk:
 
     def _asked(self, dag_run: DagRun) -> Act | None:
         """Return what the newest try of a DAG run asks for."""
-        chosen = meant(self.place, self.declared, dag_run.asked)
+        chosen = selection_of(self.place, self.declared, dag_run.asked)
         if dag_run.asked.run_type == "scheduled":
             assert (chosen is not None) == dag_run.succeeded, (self.done, dag_run)
         return self._batch(dag_run) if chosen is None else self._replay(dag_run, chosen)
