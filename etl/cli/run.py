@@ -38,7 +38,7 @@ def stop(
     workspace = open_workspace()
     pipeline = load(name, workspace.settings)
     by = f"{who()} on {socket.gethostname()}"
-    ended = stop_run(workspace.services.postgres, name, who=by, timeout=limit, asked=report_holder)
+    ended = stop_run(workspace.services.postgres, name, who=by, timeout=limit, on_asked=report_holder)
     if ended is None:
         typer.echo(f"{name}: nothing runs")
         return

@@ -30,7 +30,7 @@ def asked_by(dsn: str) -> list[str | None]:
 def test_a_run_in_its_batch_stays_asked_when_nobody_waits_any_longer(run: DeliveryContext) -> None:
     dsn, told = run.sinks.dsn, list[str]()
     with pytest.raises(Busy, match="still in its batch after 1 s"):
-        stop(dsn, NAME, who="me", timeout=SOON, asked=told.append)
+        stop(dsn, NAME, who="me", timeout=SOON, on_asked=told.append)
     with pytest.raises(Busy):
         stop(dsn, NAME, who="another", timeout=SOON)
     with transaction(dsn) as cursor:

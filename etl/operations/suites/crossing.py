@@ -46,10 +46,10 @@ def _cross(row_filter: RowFilter, batch: pa.RecordBatch, difference: SuiteDiffer
     was_held = stored.is_valid()
     difference.report.quarantined += held.true_count
     difference.report.delivered += batch.num_rows - held.true_count
-    for before, now in zip(was_held.filter(held).to_pylist(), reasons, strict=True):
-        if not before:
+    for was, reasons_now in zip(was_held.filter(held).to_pylist(), reasons, strict=True):
+        if not was:
             difference.newly_held += 1
-            difference.held_by.update(now)
-    for before in stored.filter(pc.and_(was_held, pc.invert(held))).to_pylist():
+            difference.held_by.update(reasons_now)
+    for was in stored.filter(pc.and_(was_held, pc.invert(held))).to_pylist():
         difference.newly_delivered += 1
-        difference.freed_of.update(before)
+        difference.freed_of.update(was)

@@ -115,8 +115,8 @@ class Tried:
             }
             for one in self.verdict.results
         ]
-        found = {name: value for name, value in vars(self).items() if name != "verdict"}
-        return {**found, "rules": rules, "stops": list(self.stops)}
+        fields = {name: value for name, value in vars(self).items() if name != "verdict"}
+        return {**fields, "rules": rules, "stops": list(self.stops)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +163,11 @@ def try_out(
     kind = require_files(pipeline, "a try")
     uris = _there(files, workspace.settings.landing)
     with (
-        a_session(workspace, spark) as found,
+        a_session(workspace, spark) as session,
         tempfile.TemporaryDirectory(prefix="sluice-") as folder,
         contextlib.ExitStack() as after,
     ):
-        opened = open_kind(found, kind, workspace.settings, models=workspace.models, stream=False)
+        opened = open_kind(session, kind, workspace.settings, models=workspace.models, stream=False)
         source = replace(opened, anywhere=True)
         shape = source.shape()
         state = kept_state(pipeline, shape)  # or it is refused, as by a run
@@ -177,8 +177,8 @@ def try_out(
         with _telling_of_files(source, uris):
             if state:
                 frame = _streamed(workspace, source, state, uris, Path(folder))
-                after.callback(set_watermark, found, None)
-                set_watermark(found, 0)  # as that stream began: the same records are late
+                after.callback(set_watermark, session, None)
+                set_watermark(session, 0)  # as that stream began: the same records are late
             else:
                 frame = source.reread(uris, broken=())
             ran = _run(source, rules.flagged(frame), partial(look_through, row_filter, most), uris)
@@ -209,8 +209,8 @@ def try_out(
 def _there(files: Sequence[str], landing: str) -> list[str]:
     """Return the files' URIs; raise SetupError naming every one that is not there, or that Spark would not see."""
     wanted = {paths.to_uri(paths.to_path(file)): file for file in files}
-    found = {one.uri for one in evidence.look(wanted, landing=landing)}
-    if missing := [file for uri, file in wanted.items() if uri not in found]:
+    present = {one.uri for one in evidence.look(wanted, landing=landing)}
+    if missing := [file for uri, file in wanted.items() if uri not in present]:
         raise SetupError(f"No such file: {', '.join(missing)}", remedy="--input takes files, one by one")
     if hidden := [file for uri, file in wanted.items() if uri.rpartition("/")[2].startswith(("_", "."))]:
         raise SetupError(

@@ -124,8 +124,8 @@ class WhatIf:
         said = self.totals
         judged = ", ".join(dict.fromkeys(batch.suite_digest[:12] for batch in self.batches))
         tried = f"suite {self.suite!r} ({self.suite_digest[:12]})"
-        over = f"the last {said['batches']:,} batches, {said['rows']:,} rows"
-        report = [f"{self.pipeline}: {tried} over {over}, which were judged by {judged}"]
+        extent = f"the last {said['batches']:,} batches, {said['rows']:,} rows"
+        report = [f"{self.pipeline}: {tried} over {extent}, which were judged by {judged}"]
         report.append(
             f"  {said['newly_held']:,} delivered rows would be held, {said['newly_delivered']:,} held rows"
             f" would be delivered, {said['batches_that_stop']:,} batches would stop"
@@ -271,10 +271,10 @@ def _change(weighed: Weighed, said: Sequence[SaidOfRule]) -> BatchChange:
 def _rules(said: Sequence[SaidOfRule], weighed: Weighed) -> Sequence[RuleChange]:
     """Compare the rules of both suites by their reasons; those of the suite that is tried come first."""
     held_by, freed_of = weighed.held_by, weighed.freed_of
-    before = {rule.reason: rule for rule in said}
+    rules_before = {rule.reason: rule for rule in said}
     changes = []
     for result in weighed.verdict.results:
-        old = before.pop(result.reason, None)
+        old = rules_before.pop(result.reason, None)
         changes.append(
             RuleChange(
                 reason=result.reason,
@@ -298,7 +298,7 @@ def _rules(said: Sequence[SaidOfRule], weighed: Weighed) -> Sequence[RuleChange]
             newly_held=0,
             newly_delivered=freed_of[old.reason],
         )
-        for old in before.values()
+        for old in rules_before.values()
     ]
 
 

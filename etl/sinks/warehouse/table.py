@@ -45,8 +45,8 @@ _TYPES = {
 
 def common_kind(text: str) -> pa.DataType | str:
     """Return the common type that PostgreSQL calls `text`; `text` itself where there is none."""
-    if found := re.fullmatch(r"numeric\((\d+),(-?\d+)\)", text):
-        return pa.decimal128(int(found[1]), int(found[2])) if int(found[1]) <= 38 else text
+    if match := re.fullmatch(r"numeric\((\d+),(-?\d+)\)", text):
+        return pa.decimal128(int(match[1]), int(match[2])) if int(match[1]) <= 38 else text
     return next((kind for kind, name in _TYPES.items() if name == text), text)
 
 
@@ -179,9 +179,9 @@ class Warehouse:
 
     def _difference(self, cursor: Cursor, name: str) -> SchemaDifference:
         """Return how the table `name` differs from this pipeline's columns."""
-        found = {column: common_kind(kind) for column, kind in column_types(cursor, name).items()}
+        present = {column: common_kind(kind) for column, kind in column_types(cursor, name).items()}
         wanted = {field.name: field.type for field in (*self.columns, *IDENTITY)}
-        return difference(found, wanted | {"_stream_id": "uuid"}, postgres_type)
+        return difference(present, wanted | {"_stream_id": "uuid"}, postgres_type)
 
     def evolve(self, cursor: Cursor) -> None:
         """Add and widen columns within the caller's transaction; raise TableRefused where that can't be."""
