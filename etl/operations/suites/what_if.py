@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from etl.common.errors import VerdictUnknown
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import HoldPolicy, RowFilter, TaskReport
-from etl.operations.suites.crossing import SuiteDifference, cross
 from etl.operations.suites.stored_batches import (
     LAST,
     SaidOfRule,
@@ -27,6 +26,7 @@ from etl.operations.suites.stored_batches import (
     stored_batches,
     stored_rows,
 )
+from etl.operations.suites.suite_difference import SuiteDifference, cross
 from etl.pipeline import Pipeline
 from etl.quality.verdict import Counts, RuleResult, Verdict
 from etl.sinks.columns import common_schema
