@@ -116,7 +116,7 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
         params=dict(FORM),
         deadline=deadline(pipeline) or None,
         **_paused_when_failed(pipeline),
-        default_args=_told_when_failed(pipeline),
+        default_args=_failure_alerts(pipeline),
     ) as dag:
         _task(
             pipeline,
@@ -144,7 +144,7 @@ def replays_dag(pipeline: Pipeline) -> DAG:
         is_paused_upon_creation=False,  # without a schedule nothing starts that nobody asked for
         tags={REPLAYS_TAG, *pipeline.tags},
         params=dict(REPLAYS_FORM),
-        default_args=_told_when_failed(pipeline),
+        default_args=_failure_alerts(pipeline),
     ) as dag:
         _task(
             pipeline,
@@ -180,7 +180,7 @@ def _of_runs(pipeline: Pipeline) -> str:
     return f"`sluice run {pipeline.name}`: all that has landed, each batch exactly once."
 
 
-def _told_when_failed(pipeline: Pipeline) -> dict[str, Any]:
+def _failure_alerts(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "owner": pipeline.owner,
         "on_failure_callback": notifiers("failed", pipeline.name, FAILED),

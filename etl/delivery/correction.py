@@ -159,7 +159,7 @@ class Correction(DeliveryKind):
         return "run the same command again, if it is to replace what was delivered"
 
     def fenced(self, pipeline: str, delivery_id: int) -> Fenced:
-        return Fenced.beside(pipeline, delivery_id)
+        return Fenced.of_correction(pipeline, delivery_id)
 
     def contract_broken(
         self,

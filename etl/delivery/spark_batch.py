@@ -27,7 +27,7 @@ from etl.sources import evidence
 from etl.sources.cutoff import in_stream
 from etl.spark.checkpoint.format import About
 from etl.spark.frames import parquet
-from etl.spark.state_plan import dropped
+from etl.spark.state_plan import rows_dropped_late
 from etl.spark.tasks import collect, in_tasks
 from etl.spark.watermark import LATE
 
@@ -177,7 +177,7 @@ class SparkBatch:
         from etl.spark.observation import micro_batch
 
         execution = micro_batch(self.frame)
-        count = dropped(execution) if execution is not None else 0
+        count = rows_dropped_late(execution) if execution is not None else 0
         if count:
             log.warning(
                 "batch %s of %s: %s%s%s",

@@ -76,16 +76,18 @@ def open_pipeline(
     pipeline: Pipeline,
     spark: SparkSession,
     *,
-    beside: bool = False,
+    outside_stream: bool = False,
     fills: bool = False,
 ) -> OpenedPipeline:
     """Check folders, lookups, models, suite and tables, and open them; no input is read yet.
 
-    With `beside`, for a run beside the stream, the frame is never run. A table or column that is gone is
+    For a run `outside_stream` the frame is never run. A table or column that is gone is
     refused, unless this `fills` it.
     """
-    source = open_source(spark, pipeline, workspace.settings, models=workspace.models, stream=not beside)
-    frame = source.shape() if beside else source.streamed
+    source = open_source(
+        spark, pipeline, workspace.settings, models=workspace.models, stream=not outside_stream
+    )
+    frame = source.shape() if outside_stream else source.streamed
     state = kept_state(pipeline, frame)
     rules = compile_rules(pipeline, frame, workspace.settings)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)

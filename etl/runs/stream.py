@@ -93,7 +93,7 @@ class StreamRun:
         from etl.runs.query import BatchFailure, run_query
         from etl.runs.stateful import output_mode, tell_of_history, tell_of_pinned
         from etl.sources.side_inputs.lookups import SideInputsChanged
-        from etl.spark.state_plan import its_batches
+        from etl.spark.state_plan import processing_time_batches
 
         opened = open_pipeline(self.workspace, self.pipeline, spark)
         known = self._state()
@@ -115,7 +115,7 @@ class StreamRun:
         )
         name = self.pipeline.name
         try:
-            with its_batches(opened.frame), self.control.listing(spark):
+            with processing_time_batches(opened.frame), self.control.listing(spark):
                 run_query(
                     writer.outputMode(output_mode(self.pipeline, opened.state)),
                     name,
@@ -187,7 +187,7 @@ class StreamRun:
             if opened.source.transforms_in_query:
                 raise
             log.info("%s goes on with its lookups and models as they are now", self.pipeline.name)
-            return open_pipeline(self.workspace, self.pipeline, opened.source.spark, beside=True)
+            return open_pipeline(self.workspace, self.pipeline, opened.source.spark, outside_stream=True)
         return opened
 
     @property

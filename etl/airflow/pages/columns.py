@@ -66,7 +66,7 @@ def _charts(old_first: Sequence[ColumnRow]) -> list[charts.Chart]:
     rows = [
         charts.amounts("Rows per batch", old_first, [one.rows_seen for one in old_first], formatting.number)
     ]
-    found_ = [
+    known_bars = [
         charts.amounts(title, old_first, [getattr(batch, one) for batch in old_first], write)
         for title, one, write in bars
         if known(one)
@@ -78,4 +78,4 @@ def _charts(old_first: Sequence[ColumnRow]) -> list[charts.Chart]:
         for title, of in lines
         if known(next(iter(of.values())))
     ]
-    return rows + found_ + drawn
+    return rows + known_bars + drawn

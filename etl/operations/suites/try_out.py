@@ -248,7 +248,7 @@ def _streamed(
     from etl.runs.query import BatchFailure
     from etl.runs.recovery.state_rebuild import Planned, RecordedBatch
     from etl.runs.stateful import output_mode
-    from etl.spark.state_plan import its_batches
+    from etl.spark.state_plan import processing_time_batches
 
     if not workspace.settings.spark_master.startswith("local"):
         raise SetupError(
@@ -270,7 +270,7 @@ def _streamed(
         source.pipeline, frame, frame.writeStream.foreachBatch(failure.capturing(write)).outputMode(mode)
     )
     batch = RecordedBatch(watermark_ms=0, time_ms=int(time.time() * 1000), files=files)
-    with its_batches(frame):
+    with processing_time_batches(frame):
         planned.run(checkpoint, 0, batch, failure, once=False)
     written = [paths.spark_path(one) for one in sorted(out.iterdir())]
     return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)

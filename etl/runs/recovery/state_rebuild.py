@@ -29,7 +29,7 @@ from etl.spark.checkpoint.format import About
 from etl.spark.checkpoint.reader import PlannableCheckpoint
 from etl.spark.jvm import java_class
 from etl.spark.session import SHUFFLES
-from etl.spark.state_plan import taken
+from etl.spark.state_plan import source_numbers
 from etl.spark.watermark import set_watermark
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Planned:
         `frame` is the pipeline's output over its topics or an empty folder, `writer` what becomes of it.
         """
         spark = frame.sparkSession
-        times = len(taken(frame)) // len(pipeline.sources)
+        times = len(source_numbers(frame)) // len(pipeline.sources)
         return cls(pipeline=pipeline, spark=spark, writer=writer, times=times, pinned=_pinned(spark))
 
     def run(

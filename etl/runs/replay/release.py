@@ -78,7 +78,7 @@ def release(
     with leased(dsn, lease, began=began), a_session(workspace, spark) as session:
         from etl.runs.opened import open_pipeline
 
-        opened = open_pipeline(workspace, pipeline, session, beside=True)
+        opened = open_pipeline(workspace, pipeline, session, outside_stream=True)
         corrected = [
             (origin, rows, _corrected(opened, rows, corrections)) for origin, rows in _by_delivery(held)
         ]

@@ -105,7 +105,7 @@ def replay(
         with a_session(workspace, spark) as session:
             from etl.runs.opened import open_pipeline
 
-            opened = open_pipeline(workspace, pipeline, session, beside=True, fills=accept_changed)
+            opened = open_pipeline(workspace, pipeline, session, outside_stream=True, fills=accept_changed)
             refuse_replay(pipeline.name, opened.state)
             change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
             batch = ReplayBatch(
