@@ -1,4 +1,4 @@
-"""`python -m benchmarks.elsewhere`: the rules that need a shuffle or a window, which GX judges on the staged rows."""
+"""`python -m benchmarks.by_gx`: the rules that need a shuffle or a window, which GX judges on the staged rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from benchmarks.__main__ import FOLDER
 from benchmarks.ground import Ground, prepared
 from etl.quality.compile import CompiledSuite, compile_suite
-from etl.quality.gx_fallback import evaluate_elsewhere
+from etl.quality.gx_fallback import evaluate_by_gx
 
 RULES: dict[str, dict[str, Any]] = {
     "expect_column_values_to_be_unique": {"column": "event_id"},
@@ -55,14 +55,14 @@ def main(
 def _compiled(ground: Ground, kind: str) -> CompiledSuite:
     rule = {"type": kind, "kwargs": RULES[kind], "severity": "info"}
     suite = compile_suite({"name": kind, "expectations": [rule]}, ground.frame().schema, ground.spark)
-    assert suite.elsewhere, f"{kind} is evaluated in the pass"
+    assert suite.by_gx, f"{kind} is evaluated in the pass"
     return suite
 
 
 def _measured(ground: Ground, suite: CompiledSuite, staged: str) -> float:
     ground.rest()
     started = time.monotonic()
-    found = evaluate_elsewhere(suite, ground.spark.read.schema(suite.schema).parquet(staged))
+    found = evaluate_by_gx(suite, ground.spark.read.schema(suite.schema).parquet(staged))
     assert found
     return time.monotonic() - started
 

@@ -48,7 +48,7 @@ class Parts:
 
     def hand_over_whole(self) -> None:
         """Parse the events by Sluice's reader, which loses no record, and hand them over; nothing is judged or written."""
-        self._reach_python(self._source.again([path.as_uri() for path in self.ground.events], broken=()))
+        self._reach_python(self._source.reread([path.as_uri() for path in self.ground.events], broken=()))
 
     def _reach_python(self, frame: DataFrame) -> None:
         found = frame.mapInArrow(_count, "rows long").collect()

@@ -72,8 +72,8 @@ def pipeline_dags() -> dict[str, DAG]:
     refused = refused_schedules(pipelines)
     taken = [pipeline for name, pipeline in pipelines.items() if name not in refused]
     runs = [pipeline_dag(pipeline) for pipeline in taken]
-    beside = [replays_dag(pipeline) for pipeline in taken if pipeline.has_replays_dag]
-    return {dag.dag_id: dag for dag in (*runs, *beside)}
+    replays = [replays_dag(pipeline) for pipeline in taken if pipeline.has_replays_dag]
+    return {dag.dag_id: dag for dag in (*runs, *replays)}
 
 
 def refused_schedules(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
@@ -81,15 +81,15 @@ def refused_schedules(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
 
     One such DAG would take all DAGs of its file out.
     """
-    found = {}
+    refusals = {}
     for name, pipeline in pipelines.items():
         try:
             made = _schedule(pipeline.schedule)
             if isinstance(made, CronDataIntervalTimetable):
                 made.validate()
         except AirflowTimetableInvalid as wrong:
-            found[name] = f"{pipeline.file}: schedule: Airflow refuses {pipeline.schedule!r}: {wrong}"
-    return found
+            refusals[name] = f"{pipeline.file}: schedule: Airflow refuses {pipeline.schedule!r}: {wrong}"
+    return refusals
 
 
 def require_schedules(pipelines: Mapping[str, Pipeline]) -> None:
@@ -116,7 +116,7 @@ def pipeline_dag(pipeline: Pipeline) -> DAG:
         params=dict(FORM),
         deadline=deadline(pipeline) or None,
         **_paused_when_failed(pipeline),
-        default_args=_told_when_failed(pipeline),
+        default_args=_failure_alerts(pipeline),
     ) as dag:
         _task(
             pipeline,
@@ -144,7 +144,7 @@ def replays_dag(pipeline: Pipeline) -> DAG:
         is_paused_upon_creation=False,  # without a schedule nothing starts that nobody asked for
         tags={REPLAYS_TAG, *pipeline.tags},
         params=dict(REPLAYS_FORM),
-        default_args=_told_when_failed(pipeline),
+        default_args=_failure_alerts(pipeline),
     ) as dag:
         _task(
             pipeline,
@@ -180,7 +180,7 @@ def _of_runs(pipeline: Pipeline) -> str:
     return f"`sluice run {pipeline.name}`: all that has landed, each batch exactly once."
 
 
-def _told_when_failed(pipeline: Pipeline) -> dict[str, Any]:
+def _failure_alerts(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "owner": pipeline.owner,
         "on_failure_callback": notifiers("failed", pipeline.name, FAILED),

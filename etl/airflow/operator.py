@@ -166,13 +166,13 @@ class SluiceRunOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         form = self.form
-        asked = asked_by(context, form, beside=self.beside)
-        words = ["run", self.pipeline, "--json", "--airflow", asked.json()]
+        task_try = task_try_of(context, form, beside=self.beside)
+        arguments = ["run", self.pipeline, "--json", "--airflow", task_try.json()]
         if self.follow:
-            words.append("--follow")
+            arguments.append("--follow")
         if form.driver_memory:
-            words += ["--conf", f"spark.driver.memory={form.driver_memory}"]
-        self._command = Command(words=words, apart=True)
+            arguments += ["--conf", f"spark.driver.memory={form.driver_memory}"]
+        self._command = Command(arguments=arguments, own_group=True)
         began = time.monotonic()
         done = self._command.run(self.log.info)
         up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)
@@ -187,7 +187,7 @@ class SluiceRunOperator(BaseOperator):
             raise failure(done, up=up)
         if summary is None:
             raise NoSummary(
-                f"`sluice {' '.join(words[:3])}` ended with exit code 0 and without its summary. It printed"
+                f"`sluice {' '.join(arguments[:3])}` ended with exit code 0 and without its summary. It printed"
                 f" {done.printed[:200]!r}; `sluice status {self.pipeline}` says what was delivered. Does the pipeline's"
                 " file, or a library, end the process?"
             )
@@ -205,7 +205,7 @@ class SluiceRunOperator(BaseOperator):
             summary.seconds,
         )
         for asset in self.outlets:
-            context["outlet_events"][asset].extra.update(told(summary))
+            context["outlet_events"][asset].extra.update(event_extra(summary))
         return said
 
     @property
@@ -252,7 +252,7 @@ class SluiceTaskOperator(BaseOperator):
         self._command: Command | None = None
 
     def execute(self, context: Context) -> Any:  # noqa: ARG002 - Airflow's signature
-        self._command = Command(words=self.words)
+        self._command = Command(arguments=self.words)
         done = self._command.run(self.log.info)
         for line in done.printed.splitlines():
             self.log.info(line)
@@ -265,7 +265,7 @@ class SluiceTaskOperator(BaseOperator):
             self._command.kill()
 
 
-def asked_by(context: Context, form: RunForm, *, beside: bool) -> TaskTry:
+def task_try_of(context: Context, form: RunForm, *, beside: bool) -> TaskTry:
     """Return who asks, in Airflow's own terms, and what the form says.
 
     Nothing is read out of the text of a run id.
@@ -299,7 +299,7 @@ def failure(done: Finished, *, up: timedelta = timedelta(0)) -> RunFailed:
     return kind(f"exit code {done.exit_code}. {message}".strip())
 
 
-def told(summary: Summary) -> dict[str, Any]:
+def event_extra(summary: Summary) -> dict[str, Any]:
     """Return what an asset event says: deliveries that no event has named, their rows, the lake's snapshot."""
     return {
         "action": "replaced" if summary.replaced else "released" if summary.released else "delivered",

@@ -40,16 +40,16 @@ class Finished:
 class Command:
     """`sluice …`, run by this very Python."""
 
-    words: Sequence[str]
+    arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)  # beside this process' own
     # In a process group of its own: Airflow signals the task's whole group, and a JVM that hears SIGTERM ends at once.
-    apart: bool = False
+    own_group: bool = False
     _process: subprocess.Popen[str] | None = field(default=None, init=False)
 
     def run(self, log: Callable[[str], None]) -> Finished:
         """Start the command, pass each line of its log to `log`, and return how it ended."""
         with tempfile.TemporaryFile("w+") as result:
-            self._process = _start(self.words, {**os.environ, **self.environment}, result, self.apart)
+            self._process = _start(self.arguments, {**os.environ, **self.environment}, result, self.own_group)
             said = _follow(self._process, log)
             code = self._process.wait()
             result.seek(0)
@@ -73,7 +73,7 @@ class Command:
 
 
 def _start(
-    words: Sequence[str], environment: Mapping[str, str], result: IO[str], apart: bool
+    arguments: Sequence[str], environment: Mapping[str, str], result: IO[str], own_group: bool
 ) -> subprocess.Popen[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
@@ -84,7 +84,7 @@ def _start(
             os._exit(128 + signal.SIGKILL)
 
     return subprocess.Popen(
-        [sys.executable, "-m", "etl.cli", *words],
+        [sys.executable, "-m", "etl.cli", *arguments],
         env={**environment, "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable},
         stdin=subprocess.DEVNULL,  # a task's own is a socket
         stdout=result,
@@ -92,7 +92,7 @@ def _start(
         text=True,
         errors="replace",
         preexec_fn=end_with_parent,
-        process_group=0 if apart else None,
+        process_group=0 if own_group else None,
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def airflow(
-    words: Annotated[
+    arguments: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[COMMAND]...",
@@ -28,8 +28,8 @@ def airflow(
     from etl.airflow.local import stack
 
     settings = load_settings()
-    if words:
-        raise typer.Exit(stack.command(settings, words))
+    if arguments:
+        raise typer.Exit(stack.command(settings, arguments))
     at_rest = not any(service.port for service in services.status(settings))
     if stack.running(settings) is None:
         typer.echo("starting Airflow, half a minute or so", err=True)
@@ -39,7 +39,7 @@ def airflow(
         if at_rest:
             services.down(settings)
         raise
-    if detach or running.found:
+    if detach or running.was_running:
         _say(running, stays=True)
         return
     try:
@@ -50,7 +50,7 @@ def airflow(
 
 
 def _say(running: Airflow, *, stays: bool) -> None:
-    typer.echo(f"Airflow  {running.address}{', running already' if running.found else ''}")
+    typer.echo(f"Airflow  {running.address}{', running already' if running.was_running else ''}")
     typer.echo(f"login    admin or viewer; the passwords are in {running.login}")
     typer.echo(f"next: `sluice down` stops it{'' if stays else ', and so does Ctrl-C'}")
 

@@ -49,7 +49,7 @@ def recover(
             "--accept-gone needs --why, and --why needs --accept-gone", remedy="`sluice recover --help`"
         )
 
-    def told(batch: int, of: int) -> None:
+    def on_progress(batch: int, of: int) -> None:
         if batch == 1:
             out.print(
                 f"{name}: its state is rebuilt from {pluralize(of, 'batch', 'batches')}; none of them is delivered again"
@@ -59,20 +59,20 @@ def recover(
     workspace = open_workspace()
     accepted = AcceptedGaps(who=who(), why=why) if why else None
     pipeline = load(name, workspace.settings)
-    done = recover_pipeline(workspace, pipeline, told=told, accepted=accepted)
+    done = recover_pipeline(workspace, pipeline, on_progress=on_progress, accepted=accepted)
     if done.problem is None:
         out.print(f"{name}: nothing to recover; checkpoint and ledger agree")
         return
     out.print(f"{name}: {done.problem}", markup=False)
-    for receipt in done.put_back:
+    for receipt in done.restored:
         out.print(
             f"  put back from the lake: delivery {receipt.delivery_id}, batch {receipt.batch_id},"
             f" {receipt.delivered:,} rows"
         )
-    for words in done.again:
-        out.print(f"  lost with PostgreSQL's last state: {words}", markup=False)
-    for words in done.gone:
-        out.print(f"  on record as gone: {words}", markup=False)
+    for line in done.to_redo:
+        out.print(f"  lost with PostgreSQL's last state: {line}", markup=False)
+    for line in done.gone:
+        out.print(f"  on record as gone: {line}", markup=False)
     if pipeline.replayable:
         out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} {done.counted}")
     out.print(f"next: `{run_command(pipeline)}`")

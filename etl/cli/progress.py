@@ -45,26 +45,26 @@ def line(pipeline: str, receipt: Receipt) -> str:
     if receipt.delivered_before:
         return f"{pipeline} batch {receipt.batch_id}: delivered before, as delivery {receipt.delivery_id}"
     held = f", {receipt.quarantined:,} quarantined" if receipt.quarantined else ""
-    left = f"; {left_out(receipt.dropped)}" if receipt.dropped else ""
+    dropped = f"; {left_out(receipt.dropped)}" if receipt.dropped else ""
     count = len(receipt.failed)
     failed = f"; {count} expectation{'s' if count > 1 else ''} failed" if count else ""
     rate = receipt.records / receipt.seconds if receipt.seconds else 0
     what = f"batch {receipt.batch_id}" if receipt.kind == "stream" else receipt.kind
     return (
         f"{pipeline} {what}: {receipt.delivered:,} rows delivered{held}"
-        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{left}"
+        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{dropped}"
     )
 
 
 @contextmanager
 def watching(
-    workspace: Workspace, pipeline: Pipeline, console: Console, stay: RunControl
+    workspace: Workspace, pipeline: Pipeline, console: Console, control: RunControl
 ) -> Iterator[Callable[[Receipt], None]]:
     """Yield a function to be told of every batch, which shows it on the terminal or as a line of a log."""
     if not console.is_terminal:
         yield lambda receipt: console.print(line(pipeline.name, receipt), markup=False)
         return
-    watch = _Watch(pipeline, files_left(workspace, pipeline) if stay.every is None else 0, stay)
+    watch = _Watch(pipeline, files_left(workspace, pipeline) if control.every is None else 0, control)
     with Live(watch, console=console, transient=True):
         steps.listen(watch.reached)
         try:
@@ -76,8 +76,8 @@ def watching(
 class _Watch:
     """What a terminal shows: the files done, the phase of the batch, the figures, and held rows by rule."""
 
-    def __init__(self, pipeline: Pipeline, files: int, stay: RunControl) -> None:
-        self._stay = stay
+    def __init__(self, pipeline: Pipeline, files: int, control: RunControl) -> None:
+        self._control = control
         self._bar = Bar(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -94,14 +94,14 @@ class _Watch:
 
     def __rich__(self) -> Group:
         held = (Text(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
-        stopping = [Text(f"  {self._stay.stopping}")] if self._stay.by_signal else []
+        stopping = [Text(f"  {self._control.stopping}")] if self._control.by_signal else []
         return Group(self._bar, Text(f"  {self._now}{self._figures}"), *held, *stopping)
 
     @property
     def _now(self) -> str:
-        if not self._stay.waiting or self._stay.every is None:
+        if not self._control.waiting or self._control.every is None:
             return self._phase
-        return f"waiting, looks for more every {self._stay.every.total_seconds():g} s"
+        return f"waiting, looks for more every {self._control.every.total_seconds():g} s"
 
     def reached(self, step: Step) -> None:
         if step in PHASES:
@@ -151,10 +151,10 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
     """Yield lines that say what a run delivered, or why it delivered nothing."""
     if summary.batches:
         rate = summary.records / summary.seconds if summary.seconds else 0
-        apart = summary.records != summary.rows_in  # what was read, of a transform that keeps state
+        counts_records = summary.records != summary.rows_in  # what was read, of a transform that keeps state
         rows = (
             f"{summary.records:,} records read; {summary.rows_in:,} rows out"
-            if apart
+            if counts_records
             else f"{summary.rows_in:,} rows in"
         )
         yield (
@@ -172,8 +172,8 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
         if summary.outcome == STOPPED:
             yield "it was asked to stop, and every batch that it began is delivered"
     elif summary.outcome == STOPPED:
-        left = "; the next run delivers what has landed" if pipeline.replayable else ""
-        yield f"{summary.pipeline}: it was asked to stop before a batch began; nothing was changed{left}"
+        what_next = "; the next run delivers what has landed" if pipeline.replayable else ""
+        yield f"{summary.pipeline}: it was asked to stop before a batch began; nothing was changed{what_next}"
     else:
         yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
 

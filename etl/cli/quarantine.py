@@ -23,7 +23,7 @@ from etl.cli.shared import (
     out,
     print_json,
     print_result,
-    result_apart,
+    result_to_stdout,
     shown,
     who,
 )
@@ -90,11 +90,11 @@ class RowsOrAll(Rows):
                 "No rows are chosen, or --all is given with another choice",
                 remedy="give --id, --delivery, --reason, or --all alone",
             )
-        found = held_rows(workspace.services.postgres, name, self.of_status(None if self.ids else "held"))
-        require_held(found, name, self.ids)
-        if not found:
+        held = held_rows(workspace.services.postgres, name, self.of_status(None if self.ids else "held"))
+        require_held(held, name, self.ids)
+        if not held:
             raise SetupError(f"No such row of {name} is held", remedy=f"`sluice quarantine list {name}`")
-        return found
+        return held
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -126,16 +126,16 @@ def list_rows(
     """Show how many rows are held for which reason, and some of them."""
     from etl.ledger.quarantine import by_reason, held_rows
 
-    workspace, chosen = _workspace(name), rows.of_status(status, limit)
+    workspace, selection = _workspace(name), rows.of_status(status, limit)
     dsn = workspace.services.postgres
-    found, reasons = held_rows(dsn, name, chosen), by_reason(dsn, name, status)
+    held, reasons = held_rows(dsn, name, selection), by_reason(dsn, name, status)
     if as_json:
-        print_json({"reasons": [asdict(one) for one in reasons], "rows": [one.json() for one in found]})
+        print_json({"reasons": [asdict(one) for one in reasons], "rows": [one.json() for one in held]})
         return
     for one in reasons:
         out.print(f"{one.rows:>9,}  {one.reason}  ({one.deliveries:,} deliveries)", markup=False)
     table = Table("id", "delivery", "batch", "reasons", "from", "row or raw record")
-    for row in found:
+    for row in held:
         source = (row.source_path or "").rpartition("/")[2]
         text = (row.row or row.raw or "")[:160]
         cells = (
@@ -147,13 +147,13 @@ def list_rows(
             text,
         )
         table.add_row(*map(shown, cells))
-    if not found:
+    if not held:
         out.print(
-            f"{name}: no row is {status}" if chosen.everything else f"{name}: no such row", markup=False
+            f"{name}: no row is {status}" if selection.everything else f"{name}: no such row", markup=False
         )
         return
     out.print(table)
-    out.print(f"next: `sluice quarantine show {name} {found[0].quarantine_id}`", markup=False)
+    out.print(f"next: `sluice quarantine show {name} {held[0].quarantine_id}`", markup=False)
 
 
 @app.command()
@@ -200,9 +200,9 @@ def export(
     """Write rows as JSON Lines, which can be corrected and released."""
     from etl.ledger.quarantine import held_rows
 
-    result_apart(output is None)
-    found = held_rows(_workspace(name).services.postgres, name, rows.of_status(status))
-    lines = "".join(json.dumps(one.export()) + "\n" for one in found)
+    result_to_stdout(output is None)
+    held = held_rows(_workspace(name).services.postgres, name, rows.of_status(status))
+    lines = "".join(json.dumps(one.export()) + "\n" for one in held)
     if output is None:
         print_result(lines)
         return
@@ -211,7 +211,7 @@ def export(
             file.write(lines)
     except OSError as error:
         raise SetupError(f"{output} can't be written: {error.strerror}", remedy="name a new file") from error
-    out.print(f"{len(found):,} rows in {output}", markup=False)
+    out.print(f"{len(held):,} rows in {output}", markup=False)
     out.print(
         f"next: correct the values in `row`, then `sluice quarantine release {name} --corrections {output}"
         ' --why "…"`',
@@ -240,8 +240,8 @@ def release(
     changes = read_corrections(corrections) if corrections else {}
     if changes and not (rows.named or rows.everything):
         rows = replace(rows, ids=list(changes))
-    found = rows.held(workspace, name, why=why)
-    if strangers := sorted(changes.keys() - {one.quarantine_id for one in found}):
+    held = rows.held(workspace, name, why=why)
+    if strangers := sorted(changes.keys() - {one.quarantine_id for one in held}):
         raise SetupError(
             f"{corrections} corrects rows that this release does not choose: {first_few([str(one) for one in strangers])}",
             remedy="choose these rows too, or remove them from the file",
@@ -250,15 +250,17 @@ def release(
 
     def tell(one: Receipt) -> None:
         to = err if as_json else out  # also where the JSON is to come at the end: a signal may come before it
-        again = f", {one.quarantined:,} held again" if one.quarantined else ""
-        to.print(f"{name}: delivery {one.delivery_id}: {one.delivered:,} rows released{again}", markup=False)
+        held_again = f", {one.quarantined:,} held again" if one.quarantined else ""
+        to.print(
+            f"{name}: delivery {one.delivery_id}: {one.delivered:,} rows released{held_again}", markup=False
+        )
         for why_held, count in one.reasons.items():
             to.print(f"  {count:>9,}  {why_held}", markup=False)
 
-    stay = RunControl(beside=GIVEN_UP)
-    with heeded(stay):
+    control = RunControl(correction_left=GIVEN_UP)
+    with heeded(control):
         receipts = release_rows(
-            workspace, pipeline, found, changes, who=who(), why=why, progress=tell, stay=stay
+            workspace, pipeline, held, changes, who=who(), why=why, progress=tell, control=control
         )
     if as_json:
         print_json([one.json() for one in receipts])
@@ -275,8 +277,8 @@ def discard(
     from etl.ledger.quarantine import discard as discard_rows
 
     workspace = _workspace(name)
-    found = rows.held(workspace, name, why=why)
-    numbers = [one.quarantine_id for one in found]
+    held = rows.held(workspace, name, why=why)
+    numbers = [one.quarantine_id for one in held]
     count = discard_rows(workspace.services.postgres, name, numbers, who=who(), why=why)
     out.print(
         f"{name}: {count:,} rows discarded; sluice.quarantine keeps them, with who and why", markup=False

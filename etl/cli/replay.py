@@ -79,7 +79,7 @@ def replay(
         if as_json:
             print_json(planned.json())
         return
-    with heeded(RunControl(beside=GIVEN_UP)):
+    with heeded(RunControl(correction_left=GIVEN_UP)):
         done = replay_deliveries(
             workspace,
             pipeline,

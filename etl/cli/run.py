@@ -38,7 +38,7 @@ def stop(
     workspace = open_workspace()
     pipeline = load(name, workspace.settings)
     by = f"{who()} on {socket.gethostname()}"
-    ended = stop_run(workspace.services.postgres, name, who=by, timeout=limit, asked=report_holder)
+    ended = stop_run(workspace.services.postgres, name, who=by, timeout=limit, on_asked=report_holder)
     if ended is None:
         typer.echo(f"{name}: nothing runs")
         return
@@ -101,7 +101,7 @@ def run(
     follow = follow or (pipeline.follow and not pipeline.replayable)
     control = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)
     try:
-        with heeded(control, told=err.is_terminal), watching(workspace, pipeline, err, control) as progress:
+        with heeded(control, quiet=err.is_terminal), watching(workspace, pipeline, err, control) as progress:
             say = partial(err.print, markup=False)
             summary = run_requested(workspace, pipeline, task_try, progress, say, control)
     except SluiceError as error:

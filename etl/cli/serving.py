@@ -14,7 +14,7 @@ from etl.cli.shared import (
     open_workspace,
     print_json,
     print_result,
-    result_apart,
+    result_to_stdout,
     who,
 )
 
@@ -45,11 +45,13 @@ def publish(
         typer.echo(f"{wanted}: no longer there; the rows of {name} are in {pipeline.table}")
         return
     table = workspace.lake.table(pipeline.table)
-    before = publish.publish(dsn, pipeline, table, wanted, who=who(), incomplete=incomplete)
-    instead = f", in place of those of {before}" if before not in (None, name) else ""
+    replaced = publish.publish(dsn, pipeline, table, wanted, who=who(), incomplete=incomplete)
+    instead = f", in place of those of {replaced}" if replaced not in (None, name) else ""
     typer.echo(f"{wanted}: readers of both sinks see the rows of {name}{instead}")
     if instead:
-        typer.echo(f"next: to go back, `sluice publish {before} --as {wanted}`; {before} goes on as it was")
+        typer.echo(
+            f"next: to go back, `sluice publish {replaced} --as {wanted}`; {replaced} goes on as it was"
+        )
 
 
 def env() -> None:
@@ -64,7 +66,7 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
     """List exactly the committed Parquet files of live deliveries."""
     from etl.operations.serving.read import committed_files
 
-    result_apart(True)
+    result_to_stdout(True)
     workspace = open_workspace()
     committed = committed_files(workspace, load(name, workspace.settings))
     if as_json:

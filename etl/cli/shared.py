@@ -29,7 +29,7 @@ PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The decla
 _result: IO[str] | None = None  # where the result goes, once it goes apart
 
 
-def result_apart(wanted: bool) -> bool:
+def result_to_stdout(wanted: bool) -> bool:
     """Send all but the result to standard error from here on: what a pipeline's file, a library or a child prints, too."""
     global _result
     if wanted and _result is None:
@@ -45,7 +45,7 @@ def print_result(text: str) -> None:
 
 
 AsJson = Annotated[
-    bool, typer.Option("--json", callback=result_apart, help="Print one JSON document instead.")
+    bool, typer.Option("--json", callback=result_to_stdout, help="Print one JSON document instead.")
 ]
 
 

@@ -19,7 +19,7 @@ from etl.cli.shared import (
     open_workspace,
     print_json,
     print_result,
-    result_apart,
+    result_to_stdout,
     shown,
     who,
 )
@@ -135,7 +135,7 @@ def show(tried: Tried, *, plan: bool) -> None:
 
 def _upright(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
     """Return a line for each column: its name and type, then its value in each row; there may be no rows."""
-    return [(*column, *(row[place] for row in rows)) for place, column in enumerate(columns)]
+    return [(*column, *(row[index] for row in rows)) for index, column in enumerate(columns)]
 
 
 def _table(out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -183,7 +183,7 @@ def suggest(
 
     if output is not None and output.exists() and not force:
         raise exists(output)
-    result_apart(output is None)
+    result_to_stdout(output is None)
     workspace = open_workspace()
     draft = draw(workspace, load(name, workspace.settings), last=last)
     if output is None:

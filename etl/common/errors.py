@@ -129,7 +129,7 @@ class Fenced(SluiceError):
     exit_code = 75
 
     @classmethod
-    def beside(cls, pipeline: str, delivery_id: int) -> Self:
+    def of_correction(cls, pipeline: str, delivery_id: int) -> Self:
         """Make the error of a replay or release, which neither takes the stream's lease nor loses by it."""
         return cls(
             f"Delivery {delivery_id} of {pipeline} was not committed: its run was given up, or PostgreSQL went back"

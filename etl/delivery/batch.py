@@ -57,10 +57,10 @@ class DeliveryContext:
     checkpoint: str | None  # of the stream; None: beside it
     state: Sequence[str] = ()  # what the stream keeps between batches
     suite_digest: str
-    words: int  # of flags
+    flag_words: int  # int64 columns that the flags take
     rules: tuple[StageRule, ...]
     lookups: Mapping[str, Any] = field(default_factory=dict)  # name -> evidence of its files, or of its model
-    apart: Correction | None = None  # beside the stream; None: the stream's next batch
+    correction: Correction | None = None  # beside the stream; None: the stream's next batch
     tells: bool = True  # the lake's marker of each commit
     change_log: ChangeLog | None = None  # of an upsert sink, for a replay
     on_step: Listener | None = None  # carried to the executors
@@ -68,12 +68,12 @@ class DeliveryContext:
     @property
     def kind(self) -> DeliveryKind:
         """Return what the run's deliveries are: batches of the stream, or a correction beside it."""
-        return self.apart or StreamDelivery()
+        return self.correction or StreamDelivery()
 
     @property
-    def again(self) -> str:
-        """Say what a person does to have the session's work done once more."""
-        return self.kind.again(self.lease.pipeline)
+    def retry(self) -> str:
+        """Say what a person does to have the deliveries made once more."""
+        return self.kind.retry(self.lease.pipeline)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +111,10 @@ class Staged:
             total.update(report.reasons)
         return total
 
-    def counts(self, words: int) -> Counts:
+    def counts(self, flag_words: int) -> Counts:
         """Sum up the figures that the suite judges: the winning tasks', in the order of their partitions."""
         reports = sorted(self.reports, key=lambda report: report.partition)
-        histograms: tuple[Counter[int], ...] = tuple(Counter() for _ in range(words))
+        histograms: tuple[Counter[int], ...] = tuple(Counter() for _ in range(flag_words))
         samples: dict[int, list[tuple[Any, ...]]] = {}
         for report in reports:
             for total, part in zip(histograms, report.histograms, strict=True):
@@ -122,12 +122,12 @@ class Staged:
             for number, values in report.samples.items():
                 samples.setdefault(number, []).extend(values)
         return Counts(
-            rows=sum(r.delivered + r.quarantined for r in reports),
-            held=sum(r.quarantined for r in reports),
+            rows=sum(report.delivered + report.quarantined for report in reports),
+            held=sum(report.quarantined for report in reports),
             histograms=histograms,
             samples=samples,
             aggregates=self.aggregates,
-            malformed=sum(r.quarantined for r in self.malformed),
+            malformed=sum(report.quarantined for report in self.malformed),
             reasons=self.reasons,
             records=self.records,
         )

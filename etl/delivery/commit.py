@@ -53,7 +53,7 @@ RECONNECT_SECONDS = 60
 class Commit:
     """All that the transaction writes, but for the pointers."""
 
-    run: DeliveryContext
+    context: DeliveryContext
     batch: Batch
     task: StageTask
     staged: Staged
@@ -64,7 +64,7 @@ class Commit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Basis:
+class CommitBase:
     """What a commit follows: another one that comes between makes its draft old."""
 
     previous: int | None  # the pipeline's newest delivery
@@ -78,26 +78,26 @@ class Drafts:
 
     data: Draft | None
     quarantine: Draft | None
-    basis: Basis
+    base: CommitBase
 
     @property
     def published(self) -> Published:
         """Return what the commit publishes."""
         return Published(
-            metadata_location=self.data.location if self.data else self.basis.data,
+            metadata_location=self.data.location if self.data else self.base.data,
             quarantine_metadata_location=self.quarantine.location
             if self.quarantine
-            else self.basis.quarantine,
+            else self.base.quarantine,
             snapshot_id=self.data.snapshot_id if self.data else None,
         )
 
 
-class _Moved(Exception):
+class _BaseMoved(Exception):
     """Another commit of the pipeline came between the draft and the lock."""
 
 
 def commit(
-    run: DeliveryContext,
+    context: DeliveryContext,
     batch: Batch,
     task: StageTask,
     staged: Staged,
@@ -106,66 +106,66 @@ def commit(
     decision: Decision | None,
 ) -> Receipt:
     """Make the staged batch visible in both sinks at once, or in neither."""
-    restore, report = _restore(run, task, staged), report_text(verdict, decision)
+    restore, report = _restore(context, task, staged), report_text(verdict, decision)
     for _ in range(DRAFTS):
-        basis = _basis(run)
+        base = _commit_base(context)
         it = Commit(
-            run=run,
+            context=context,
             batch=batch,
             task=task,
             staged=staged,
             verdict=verdict,
             report=report,
-            entry=_entry(run, batch, task, staged, counts, basis.previous),
+            entry=_entry(context, batch, task, staged, counts, base.previous),
             restore=restore,
         )
-        run.sinks.lake.write_text(it.entry.manifest, _manifest(it).to_json())
+        context.sinks.lake.write_text(it.entry.manifest, _manifest(it).to_json())
         reached(Step.MANIFEST_WRITTEN)
-        drafts = _draft(it, basis)
+        drafts = _draft(it, base)
         reached(Step.POINTER_DRAFTED)
         try:
             _transact(it, drafts)
-        except _Moved:
+        except _BaseMoved:
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
             reached(Step.COMMITTED)
-            if run.tells:
-                mine = Newest(delivery_id=task.delivery_id, run_id=run.lease.run_id)
-                tell(run.sinks.dsn, run.sinks.table, run.lease.pipeline, mine)
+            if context.tells:
+                mine = Newest(delivery_id=task.delivery_id, run_id=context.lease.run_id)
+                tell(context.sinks.dsn, context.sinks.table, context.lease.pipeline, mine)
             return _receipt(it)
     raise ServiceAway(
         f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while this run drafted its commit: another run of"
-        f" {run.lease.pipeline} commits more often than this one can draft",
-        remedy=f"wait until that run ends, or stop it (`sluice stop {run.lease.pipeline}`); then {run.again}",
+        f" {context.lease.pipeline} commits more often than this one can draft",
+        remedy=f"wait until that run ends, or stop it (`sluice stop {context.lease.pipeline}`); then {context.retry}",
     )
 
 
-def _restore(run: DeliveryContext, task: StageTask, staged: Staged) -> UpsertRestore | None:
-    if run.change_log is None:
+def _restore(context: DeliveryContext, task: StageTask, staged: Staged) -> UpsertRestore | None:
+    if context.change_log is None:
         return None
-    found = UpsertRestore(
-        dsn=run.sinks.dsn,
-        pipeline=run.lease.pipeline,
-        warehouse=run.sinks.warehouse,
-        log=run.change_log,
+    restore = UpsertRestore(
+        dsn=context.sinks.dsn,
+        pipeline=context.lease.pipeline,
+        warehouse=context.sinks.warehouse,
+        log=context.change_log,
         task=task,
         brought=[report.task for report in staged.reports],
-        replaced=run.kind.supersedes,
-        as_found=run.kind.as_found,
+        replaced=context.kind.supersedes,
+        as_found=context.kind.as_found,
     )
-    found.catch_up()  # nearly all of it, before anything that another commit could make old
-    return found
+    restore.stage_missing_changes()  # nearly all of it, before anything that another commit could make old
+    return restore
 
 
 def _transact(it: Commit, drafts: Drafts) -> None:
     try:
-        with transaction(it.run.sinks.dsn) as cursor:
+        with transaction(it.context.sinks.dsn) as cursor:
             _write(cursor, it, drafts)
     except psycopg2.errors.LockNotAvailable as error:
         raise ServiceAway(
             f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: another session held a lock on"
             f" a table that the commit writes to for longer than lock_timeout ({TIMEOUTS['lock_timeout']})",
-            remedy=f"find its holder in pg_locks and pg_stat_activity; then {it.run.again}",
+            remedy=f"find its holder in pg_locks and pg_stat_activity; then {it.context.retry}",
         ) from error
     except psycopg2.errors.QueryCanceled as error:
         said = str(error).strip().splitlines()[0]
@@ -173,8 +173,8 @@ def _transact(it: Commit, drafts: Drafts) -> None:
         raise CommitTooLong(
             f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended a statement of its commit,"
             f" each of which may take {TIMEOUTS['statement_timeout']} ({said})",
-            remedy=f"if somebody cancelled it, {it.run.again}; if the batch is too large for that,"
-            f" {it.run.kind.smaller(name)}",
+            remedy=f"if somebody cancelled it, {it.context.retry}; if the batch is too large for that,"
+            f" {it.context.kind.smaller(name)}",
         ) from error
     except psycopg2.Error as error:
         if not is_lost(error):
@@ -183,7 +183,7 @@ def _transact(it: Commit, drafts: Drafts) -> None:
             raise ServiceAway(
                 f"The connection to PostgreSQL broke during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
                 " the ledger shows that it was not committed",
-                remedy=it.run.again,
+                remedy=it.context.retry,
             ) from error
 
 
@@ -192,8 +192,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
 
     Raises _Moved where another commit came between.
     """
-    entry, kind, sinks = it.entry, it.run.kind, it.run.sinks
-    kind.lock(cursor, it.run.lease, entry)
+    entry, kind, sinks = it.entry, it.context.kind, it.context.sinks
+    kind.lock(cursor, it.context.lease, entry)
     reached(Step.PIPELINE_LOCKED)
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
     overtaken = deliveries.last_delivery(cursor, entry.pipeline) != entry.previous
@@ -204,24 +204,24 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     kind.supersede(cursor, entry, only_newest=sinks.mode.only_newest)
     # After a replay that has lost its place has said why; before rows are moved for a rollback, while others wait.
     if overtaken:
-        raise _Moved
+        raise _BaseMoved
     insert_inputs(cursor, entry, it.batch.inputs, remedy=kind.delivered_before(entry.pipeline))
     insert_ranges(cursor, entry.pipeline, entry.delivery_id, kind.ranges(cursor, entry, it.batch.ranges))
     insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
     sinks.warehouse.evolve(cursor)
-    if it.restore and it.restore.has_grown(cursor):  # by what the table has until the next line
-        raise _Moved
+    if it.restore and it.restore.note_new_keys(cursor):  # by what the table has until the next line
+        raise _BaseMoved
     kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
     if it.restore:
-        it.restore.put_back(cursor)
+        it.restore.restore(cursor)
     _merge(cursor, it)
     kind.keep_releases(cursor, entry)
     insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
     reached(Step.QUALITY_INSERTED)
-    _swap(cursor, sinks.table, drafts.data, drafts.basis.data)
-    _swap(cursor, sinks.quarantine, drafts.quarantine, drafts.basis.quarantine)
+    _swap(cursor, sinks.table, drafts.data, drafts.base.data)
+    _swap(cursor, sinks.quarantine, drafts.quarantine, drafts.base.quarantine)
     attempts.close_attempt(cursor, entry.delivery_id, "delivered")
     drop_idle_staging(cursor, it.task.tables.names)
     reached(Step.POINTER_SWAPPED)
@@ -231,12 +231,12 @@ def _swap(cursor: Cursor, table: LakeTable, draft: Draft | None, base: str) -> N
     """Publish the table's draft, or require that it still is at its base where it has none; raise _Moved where it is not."""
     stands = table.swap(cursor, draft) if draft is not None else (table.pointer(cursor) or "") == base
     if not stands:
-        raise _Moved
+        raise _BaseMoved
 
 
 def _merge(cursor: Cursor, it: Commit) -> None:
     entry, winners = it.entry, [report.task for report in it.staged.all]
-    it.run.sinks.warehouse.merge(
+    it.context.sinks.warehouse.merge(
         cursor,
         it.task.tables,
         winners,
@@ -263,7 +263,7 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
     deadline = time.monotonic() + RECONNECT_SECONDS
     while True:
         try:
-            with transaction(it.run.sinks.dsn) as cursor:
+            with transaction(it.context.sinks.dsn) as cursor:
                 pipelines.lock(cursor, it.entry.pipeline)
                 return deliveries.is_delivered(cursor, it.entry.delivery_id)
         except (Busy, ServiceAway, psycopg2.Error):  # a standby that takes over may be read-only yet
@@ -271,44 +271,47 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
                 raise CommitUnknown(
                     f"The connection broke during the commit of batch {it.entry.batch_id} ({str(cause).strip()}),"
                     f" and PostgreSQL could not be asked for {RECONNECT_SECONDS} s since",
-                    remedy=f"when it is back: {it.run.again}, which reads the ledger first",
+                    remedy=f"when it is back: {it.context.retry}, which reads the ledger first",
                 ) from cause
             time.sleep(0.5)
 
 
-def _basis(run: DeliveryContext) -> Basis:
-    table, quarantine, pipeline = run.sinks.table, run.sinks.quarantine, run.lease.pipeline
-    with transaction(run.sinks.dsn) as cursor:
+def _commit_base(context: DeliveryContext) -> CommitBase:
+    table, quarantine, pipeline = context.sinks.table, context.sinks.quarantine, context.lease.pipeline
+    with transaction(context.sinks.dsn) as cursor:
         newest = deliveries.newest(cursor, pipeline)
-        data, held = table.pointer(cursor) or "", quarantine.pointer(cursor) or ""
+        data, held_at = table.pointer(cursor) or "", quarantine.pointer(cursor) or ""
     if newest is not None:
         _require_forward(table, data, newest.data, pipeline)
-        _require_forward(quarantine, held, newest.quarantine, pipeline)
-    return Basis(previous=newest.delivery_id if newest else None, data=data, quarantine=held)
+        _require_forward(quarantine, held_at, newest.quarantine, pipeline)
+    return CommitBase(previous=newest.delivery_id if newest else None, data=data, quarantine=held_at)
 
 
-def _require_forward(table: LakeTable, now: str, published: str, pipeline: str) -> None:
+def _require_forward(table: LakeTable, location: str, published: str, pipeline: str) -> None:
     """Raise NeedsPerson where the table is at metadata from before its newest delivery.
 
     A commit would leave that delivery out for good.
     """
-    if now == published:
+    if location == published:
         return
-    found, last = table.last_delivery(now), table.last_delivery(published)  # others may have committed to it
-    if found < last:
+    now_at, newest = (
+        table.last_delivery(location),
+        table.last_delivery(published),
+    )  # others may have committed to it
+    if now_at < newest:
         raise NeedsPerson(
-            f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at {now or 'nothing'}, of"
-            f" delivery {found}, and delivery {last} is committed. Nothing was changed",
+            f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at"
+            f" {location or 'nothing'}, of delivery {now_at}, and delivery {newest} is committed. Nothing was changed",
             remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
             f" '{table.namespace}' AND table_name = '{table.name}'`, then run the same command again",
         )
 
 
-def _draft(it: Commit, basis: Basis) -> Drafts:
+def _draft(it: Commit, base: CommitBase) -> Drafts:
     """Write the next metadata of both tables, side by side; nothing refers to it yet."""
-    sinks, entry = it.run.sinks, it.entry
+    sinks, entry = it.context.sinks, it.entry
     if it.restore:
-        it.restore.catch_up()
+        it.restore.stage_missing_changes()
     delivery = DraftedDelivery(
         delivery_id=entry.delivery_id,
         stream_id=entry.stream_id,
@@ -316,22 +319,22 @@ def _draft(it: Commit, basis: Basis) -> Drafts:
         run_id=entry.run_id,
         manifest=entry.manifest,
     )
-    kind = it.run.kind
+    kind = it.context.kind
 
     def draft(
         name: str,
         table: LakeTable,
-        base: str,
+        location: str,
         files: Sequence[StagedFile],
         written: pa.Schema,
         *,
         replace: bool = False,
     ) -> Draft | None:
         without = kind.leaving(name)
-        if not (files or without or replace or table.lacks(base, written)):
+        if not (files or without or replace or table.lacks(location, written)):
             return None
         return table.draft(
-            base,
+            location,
             files,
             written=written,
             delivery=delivery,
@@ -341,43 +344,48 @@ def _draft(it: Commit, basis: Basis) -> Drafts:
             replace=replace,
         )
 
-    data = "data", sinks.table, basis.data, it.staged.data_files, it.task.data.schema
+    data = "data", sinks.table, base.data, it.staged.data_files, it.task.data.schema
     held = (
         "quarantine",
         sinks.quarantine,
-        basis.quarantine,
+        base.quarantine,
         it.staged.quarantine_files,
         it.task.quarantine.schema,
     )
     with ThreadPoolExecutor(2) as both:
         first = both.submit(draft, *data, replace=sinks.mode.only_newest)
         second = both.submit(draft, *held)
-        return Drafts(data=first.result(), quarantine=second.result(), basis=basis)
+        return Drafts(data=first.result(), quarantine=second.result(), base=base)
 
 
 def _entry(
-    run: DeliveryContext, batch: Batch, task: StageTask, staged: Staged, counts: Counts, previous: int | None
+    context: DeliveryContext,
+    batch: Batch,
+    task: StageTask,
+    staged: Staged,
+    counts: Counts,
+    previous: int | None,
 ) -> Entry:
     delivered = sum(report.delivered for report in staged.all)
     quarantined = sum(report.quarantined for report in staged.all)
     return Entry(
         delivery_id=task.delivery_id,
-        pipeline=run.lease.pipeline,
-        stream_id=run.stream_id,
+        pipeline=context.lease.pipeline,
+        stream_id=context.stream_id,
         batch_id=batch.batch_id,
-        run_id=run.lease.run_id,
+        run_id=context.lease.run_id,
         rows_in=delivered + quarantined,
         delivered=delivered,
         quarantined=quarantined,
         malformed=counts.malformed,
         checksum=sum(report.checksum for report in staged.all) % MODULUS,
         quarantine_checksum=sum(report.quarantine_checksum for report in staged.all) % MODULUS,
-        suite_digest=run.suite_digest,
-        lookups=dict(run.lookups),
-        manifest=f"{run.sinks.table.location}/deliveries/{task.delivery_id}-{run.lease.run_id[:8]}.json",
+        suite_digest=context.suite_digest,
+        lookups=dict(context.lookups),
+        manifest=f"{context.sinks.table.location}/deliveries/{task.delivery_id}-{context.lease.run_id[:8]}.json",
         previous=previous,
-        kind=run.kind.kind,
-        released_from=run.kind.released_from,
+        kind=context.kind.name,
+        released_from=context.kind.released_from,
         watermark_ms=staged.about.watermark_ms if staged.about else None,
         time_ms=staged.about.time_ms if staged.about else None,
         records=staged.records,
@@ -389,12 +397,12 @@ def _entry(
 def _manifest(it: Commit) -> DeliveryManifest:
     return DeliveryManifest(
         entry=it.entry,
-        first_batch=it.run.first_batch,
-        checkpoint=it.run.checkpoint,
-        state=tuple(it.run.state),
+        first_batch=it.context.first_batch,
+        checkpoint=it.context.checkpoint,
+        state=tuple(it.context.state),
         inputs=tuple(it.batch.inputs),
         ranges=tuple(it.batch.ranges),
-        supersedes=it.run.kind.supersedes,
+        supersedes=it.context.kind.supersedes,
         data=WrittenObject.each_of(it.staged.data_files),
         quarantine=WrittenObject.each_of(it.staged.quarantine_files),
         success=it.verdict.success,

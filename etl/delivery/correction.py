@@ -38,12 +38,12 @@ HeldText = tuple[int, str | None, str | None, str | None]  # number, row, raw, s
 class Correction(DeliveryKind):
     """What a delivery beside the stream changes besides adding its rows."""
 
-    kind: Kind
+    name: Kind
     supersedes: tuple[int, ...] = ()  # live deliveries whose place it takes
     removed: int = 0  # rows that they have in the warehouse
     as_found: bool = False  # whatever is left of them there, and of their objects in the tables, is taken out
     files: Mapping[str, frozenset[str]]  # data and quarantine: their objects, which leave the tables
-    kept: tuple[int, ...] = ()  # releases from those, which stay
+    kept_releases: tuple[int, ...] = ()  # releases from those, which stay
     released_from: int | None = None  # the delivery that holds the rows
     rows: tuple[int, ...] = ()  # quarantine ids that are let out
     who: str
@@ -124,13 +124,15 @@ class Correction(DeliveryKind):
 
         Raises NeedsPerson where it can't: a released row that today's suite does not hold would be there twice.
         """
-        if not self.kept:
+        if not self.kept_releases:
             return
-        kept = list(self.kept)
-        STATEMENTS.execute(cursor, "released_rows", kept=kept, deliveries=list(self.supersedes))
+        releases = list(self.kept_releases)
+        STATEMENTS.execute(cursor, "released_rows", kept=releases, deliveries=list(self.supersedes))
         released = cursor.fetchall()
         with cursor.connection.cursor("held_by") as held:  # a named one, which brings them bit by bit
-            pairs = _held_again(released, STATEMENTS.execute(held, "held_by", delivery=entry.delivery_id))
+            pairs = _pair_with_released(
+                released, STATEMENTS.execute(held, "held_by", delivery=entry.delivery_id)
+            )
         if len(pairs) < len(released):
             raise NeedsPerson(
                 f"{entry.pipeline}, not replayed: of {len(released)} rows that had been released from these batches, the"
@@ -141,14 +143,14 @@ class Correction(DeliveryKind):
         STATEMENTS.execute(
             cursor,
             "keep_releases",
-            again=[again for again, _ in pairs],
-            released=[before for _, before in pairs],
+            held=[number for number, _ in pairs],
+            released=[released_number for _, released_number in pairs],
         )
-        STATEMENTS.execute(cursor, "follow", delivery=entry.delivery_id, kept=kept)
-        _require(cursor.rowcount, self.kept, "live", entry.pipeline)
+        STATEMENTS.execute(cursor, "follow", delivery=entry.delivery_id, kept=releases)
+        _require(cursor.rowcount, self.kept_releases, "live", entry.pipeline)
 
-    def again(self, pipeline: str) -> str:  # noqa: ARG002 - whichever it is of
-        return f"the same {self.kind} again"
+    def retry(self, pipeline: str) -> str:  # noqa: ARG002 - whichever it is of
+        return f"the same {self.name} again"
 
     def smaller(self, pipeline: str) -> str:  # noqa: ARG002 - whichever it is of
         return "choose fewer deliveries"
@@ -157,7 +159,7 @@ class Correction(DeliveryKind):
         return "run the same command again, if it is to replace what was delivered"
 
     def fenced(self, pipeline: str, delivery_id: int) -> Fenced:
-        return Fenced.beside(pipeline, delivery_id)
+        return Fenced.of_correction(pipeline, delivery_id)
 
     def contract_broken(
         self,
@@ -169,7 +171,7 @@ class Correction(DeliveryKind):
         replayable: bool,  # noqa: ARG002 - it was read again
     ) -> ContractBroken:
         return ContractBroken(
-            f"The {self.kind} of {pipeline} broke its contract, and nothing was changed: " + "; ".join(stops),
+            f"The {self.name} of {pipeline} broke its contract, and nothing was changed: " + "; ".join(stops),
             remedy=f"fix the suite or the transform, then run the same command again (`sluice whatif {pipeline}`"
             " shows what a suite would do)",
         )
@@ -182,16 +184,16 @@ class Correction(DeliveryKind):
         lapsed: str,  # noqa: ARG002 - nothing was decided
     ) -> InputsUnreadable:
         return InputsUnreadable(
-            f"The {self.kind} of {pipeline} changed nothing, because some of its inputs can't be read: {first_few(stops)}",
+            f"The {self.name} of {pipeline} changed nothing, because some of its inputs can't be read: {first_few(stops)}",
             remedy="put whole files in their place, or restore the old schema, then run the same command again",
             stops=stops,
         )
 
     def inputs_changed(self, pipeline: str, batch_id: int, changes: Sequence[str]) -> InputsChanged:  # noqa: ARG002
         return InputsChanged(
-            f"The {self.kind} of {pipeline} changed nothing: its inputs are not as they were when it was"
+            f"The {self.name} of {pipeline} changed nothing: its inputs are not as they were when it was"
             f" planned: {first_few(changes)}",
-            remedy=f"{self.again(pipeline)}, which asks whether to take the inputs as they are",
+            remedy=f"{self.retry(pipeline)}, which asks whether to take the inputs as they are",
         )
 
 
@@ -237,7 +239,9 @@ def _refuse_released_since(cursor: Cursor, change: Correction, pipeline: str) ->
 
     Such a row would be held, and could be released, a second time.
     """
-    STATEMENTS.execute(cursor, "released_since", deliveries=list(change.supersedes), kept=list(change.kept))
+    STATEMENTS.execute(
+        cursor, "released_since", deliveries=list(change.supersedes), kept=list(change.kept_releases)
+    )
     if numbers := [str(number) for (number,) in cursor.fetchall()]:
         raise NeedsPerson(
             f"{pipeline}, not replayed: rows that these batches had held were released, by deliveries"
@@ -246,7 +250,7 @@ def _refuse_released_since(cursor: Cursor, change: Correction, pipeline: str) ->
         )
 
 
-def _held_again(released: Sequence[HeldText], held: Iterable[HeldText]) -> list[tuple[int, int]]:
+def _pair_with_released(released: Sequence[HeldText], held: Iterable[HeldText]) -> list[tuple[int, int]]:
     """Pair, for each row that is held once more, its number now and the number of the one released.
 
     Equal rows are taken one for one. A row is the same whatever columns the transform has gained since.
@@ -258,8 +262,8 @@ def _held_again(released: Sequence[HeldText], held: Iterable[HeldText]) -> list[
     pairs = []
     for number, row, raw, path in held:
         for columns, rows_ in waiting.items():
-            if left := rows_.get(_content(row, raw, path, columns)):
-                pairs.append((number, left.pop()))
+            if equal_rows := rows_.get(_content(row, raw, path, columns)):
+                pairs.append((number, equal_rows.pop()))
                 break
     return pairs
 
@@ -271,11 +275,11 @@ def _content(row: str | None, raw: str | None, path: str | None, columns: tuple[
     return json.dumps([values.get(column) for column in columns]), raw, path
 
 
-def _require(found: int, wanted: Sequence[int], state: str, pipeline: str) -> None:
-    if found != len(wanted):
+def _require(count: int, wanted: Sequence[int], state: str, pipeline: str) -> None:
+    if count != len(wanted):
         what = "deliveries to be replaced" if state == "live" else "rows to be released"
         raise NeedsPerson(
-            f"{pipeline}: {len(wanted) - found} of the {len(wanted)} {what} are no longer {state}: another command"
+            f"{pipeline}: {len(wanted) - count} of the {len(wanted)} {what} are no longer {state}: another command"
             " changed them first. Nothing was changed",
             remedy=f"what is there now: `sluice {'status' if state == 'live' else 'quarantine list'} {pipeline}`",
         )

@@ -50,36 +50,36 @@ log = logging.getLogger("sluice")
 STAGINGS = 2  # a batch whose staging tables PostgreSQL emptied is staged once more
 
 
-def deliver(run: DeliveryContext, batch: Batch) -> Receipt:
+def deliver(context: DeliveryContext, batch: Batch) -> Receipt:
     """Deliver `batch` exactly once, or raise with nothing of it visible in either sink."""
     started = time.monotonic()
-    with transaction(run.sinks.dsn) as cursor:
-        done = deliveries.delivery_of_batch(cursor, run.stream_id, batch.batch_id)
+    with transaction(context.sinks.dsn) as cursor:
+        done = deliveries.delivery_of_batch(cursor, context.stream_id, batch.batch_id)
         if done is not None:
-            return _delivered_before(cursor, run, batch, done)
+            return _delivered_before(cursor, context, batch, done)
         # Before anything is written: in a ledger that went back in time the attempt's number may be an old one.
-        leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
-        decision = stops.decision(cursor, run.stream_id, batch.batch_id)
-    if decision is not None and (changes := changed_since(decision, run)):
-        return _attempts(run, batch, _lapse(run, batch, decision, changes), started)
-    return _attempts(run, batch, Ruling.of(run.rules, decision), started)
+        leases.lock_for_commit(cursor, context.lease, context.stream_id, batch.batch_id)
+        decision = stops.decision(cursor, context.stream_id, batch.batch_id)
+    if decision is not None and (changes := changed_since(decision, context)):
+        return _attempts(context, batch, _lapse(context, batch, decision, changes), started)
+    return _attempts(context, batch, Ruling.of(context.rules, decision), started)
 
 
-def deliver_apart(run: DeliveryContext, batch: Batch) -> Receipt:
+def deliver_correction(context: DeliveryContext, batch: Batch) -> Receipt:
     """Deliver a replay or a release and take out of force what it names; or raise with nothing changed."""
-    assert run.apart is not None
+    assert context.correction is not None
     started = time.monotonic()
-    with transaction(run.sinks.dsn) as cursor:
-        run.apart.require_in_force(cursor, run.lease.pipeline)
-    return _attempts(run, batch, Ruling.of(run.rules, None), started)
+    with transaction(context.sinks.dsn) as cursor:
+        context.correction.require_in_force(cursor, context.lease.pipeline)
+    return _attempts(context, batch, Ruling.of(context.rules, None), started)
 
 
-def _attempts(run: DeliveryContext, batch: Batch, ruling: Ruling, started: float) -> Receipt:
+def _attempts(context: DeliveryContext, batch: Batch, ruling: Ruling, started: float) -> Receipt:
     """Attempt the batch until it is committed: again by another ruling, and once more where its staged rows were lost."""
     lost = 0
     while True:
         try:
-            done = _attempt(run, batch, ruling)
+            done = _attempt(context, batch, ruling)
         except StagingLost:
             lost += 1
             if lost == STAGINGS:
@@ -92,69 +92,69 @@ def _attempts(run: DeliveryContext, batch: Batch, ruling: Ruling, started: float
         ruling = done
 
 
-def _delivered_before(cursor: Cursor, run: DeliveryContext, batch: Batch, delivery_id: int) -> Receipt:
+def _delivered_before(cursor: Cursor, context: DeliveryContext, batch: Batch, delivery_id: int) -> Receipt:
     """Return the receipt of a batch that was delivered before: Spark, which wrote no commit mark, asks again.
 
     Raises Fenced where the lease is another's, InputsChanged where the checkpoint gives the batch other
     inputs than the ledger recorded.
     """
-    if not leases.heartbeat(cursor, run.lease):
-        raise Fenced.of(run.lease.pipeline)
+    if not leases.heartbeat(cursor, context.lease):
+        raise Fenced.of(context.lease.pipeline)
     recorded = {one.path for one in deliveries.inputs_of(cursor, delivery_id)}
     recorded |= {one.uri for one in ranges_of(cursor, [delivery_id]) if not one.empty}
     now = {one.path for one in batch.inputs} | {one.uri for one in batch.ranges if not one.empty}
     if recorded != now:
         raise InputsChanged(
-            f"Batch {batch.batch_id} of {run.lease.pipeline} was delivered (delivery {delivery_id}) from"
+            f"Batch {batch.batch_id} of {context.lease.pipeline} was delivered (delivery {delivery_id}) from"
             f" {len(recorded)} files, or ranges of offsets; the checkpoint now gives it {len(now)}. They differ in"
             f" {first_few(sorted(now ^ recorded))}",
-            remedy=f"`sluice recover {run.lease.pipeline}`",
+            remedy=f"`sluice recover {context.lease.pipeline}`",
         )
     return Receipt(batch_id=batch.batch_id, delivery_id=delivery_id, delivered_before=True)
 
 
-def _is_fenced(run: DeliveryContext) -> bool:
+def _is_fenced(context: DeliveryContext) -> bool:
     """Tell whether the lease is known to be another's; False where PostgreSQL can't be asked."""
     try:
-        with transaction(run.sinks.dsn) as cursor:
-            return not leases.heartbeat(cursor, run.lease)
+        with transaction(context.sinks.dsn) as cursor:
+            return not leases.heartbeat(cursor, context.lease)
     except (SluiceError, psycopg2.Error):
         return False
 
 
-def _attempt(run: DeliveryContext, batch: Batch, ruling: Ruling) -> Receipt | Ruling:
+def _attempt(context: DeliveryContext, batch: Batch, ruling: Ruling) -> Receipt | Ruling:
     """Stage, judge and commit the batch; where it is to be staged by another ruling, give up and return that."""
-    task = _open_attempt(run, batch, ruling.hold)
+    task = _open_attempt(context, batch, ruling.hold)
     try:
-        staged = _staged(run, batch, task)
+        staged = _staged(context, batch, task)
         reached(Step.STAGED)
-        counts = staged.counts(run.words)
+        counts = staged.counts(context.flag_words)
         verdict = _judged(batch, counts, staged)
         reached(Step.JUDGED)
-        again = _decided(run, batch, ruling, verdict, seen_of(run, counts, verdict))
-        if again is None:
-            _refuse_changed(run, batch)
-            return commit(run, batch, task, staged, counts, verdict, ruling.decision)
+        other_ruling = _decided(context, batch, ruling, verdict, seen_of(context, counts, verdict))
+        if other_ruling is None:
+            _refuse_changed(context, batch)
+            return commit(context, batch, task, staged, counts, verdict, ruling.decision)
     except Exception as error:
         if not isinstance(error, CommitUnknown):
-            _give_up_after(run, task, error)
-        if not isinstance(error, SluiceError) and _is_fenced(run):
+            _give_up_after(context, task, error)
+        if not isinstance(error, SluiceError) and _is_fenced(context):
             # what a zombie sees first is that its staging tables are gone
-            raise run.kind.fenced(run.lease.pipeline, task.delivery_id) from error
+            raise context.kind.fenced(context.lease.pipeline, task.delivery_id) from error
         raise
-    _give_up(run, task, "stopped")
-    return again
+    _give_up(context, task, "stopped")
+    return other_ruling
 
 
-def _staged(run: DeliveryContext, batch: Batch, task: StageTask) -> Staged:
+def _staged(context: DeliveryContext, batch: Batch, task: StageTask) -> Staged:
     try:
         return batch.stage(task)
     except InputsUnreadable as error:  # of a transform that keeps state: there is nothing to be judged
         none = Verdict(
-            success=False, stops=error.stops, results=(), quarantined=0, suite_digest=run.suite_digest
+            success=False, stops=error.stops, results=(), quarantined=0, suite_digest=context.suite_digest
         )
-        seen = Seen(suite_digest=run.suite_digest, lookups=run.lookups, share=None, broken={})
-        _record_stop(run, batch, none, seen, "")
+        seen = Seen(suite_digest=context.suite_digest, lookups=context.lookups, share=None, broken={})
+        _record_stop(context, batch, none, seen, "")
         raise
 
 
@@ -164,25 +164,25 @@ def _judged(batch: Batch, counts: Counts, staged: Staged) -> Verdict:
     return replace(verdict, stops=(*staged.stops, *verdict.stops))
 
 
-def _open_attempt(run: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:
+def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:
     """Reserve the delivery's number and make its staging tables, before anything is written elsewhere."""
-    with transaction(run.sinks.dsn) as cursor:
-        keep_numbers_unique(cursor, run.sinks.lake)
-        number = attempts.open_attempt(cursor, run.lease, run.stream_id, batch.batch_id)
-        task = stage_task(cursor, run, batch.batch_id, number, hold)
+    with transaction(context.sinks.dsn) as cursor:
+        keep_numbers_unique(cursor, context.sinks.lake)
+        number = attempts.open_attempt(cursor, context.lease, context.stream_id, batch.batch_id)
+        task = stage_task(cursor, context, batch.batch_id, number, hold)
     reached(Step.ATTEMPT_OPENED)
     return task
 
 
 def stage_task(
-    cursor: Cursor, run: DeliveryContext, batch_id: int, delivery_id: int, hold: HoldPolicy
+    cursor: Cursor, context: DeliveryContext, batch_id: int, delivery_id: int, hold: HoldPolicy
 ) -> StageTask:
     """Return what executors must know of an attempt; make its staging tables in the caller's transaction."""
-    sinks = run.sinks
-    tables = staging_tables(sinks.dsn, delivery_id, run.lease.run_id, log=run.change_log is not None)
+    sinks = context.sinks
+    tables = staging_tables(sinks.dsn, delivery_id, context.lease.run_id, log=context.change_log is not None)
     sinks.warehouse.create_staging(cursor, tables)
     data, quarantine = (
-        table.files(table.pointer(cursor) or "", columns, stream_id=run.stream_id, batch_id=batch_id)
+        table.files(table.pointer(cursor) or "", columns, stream_id=context.stream_id, batch_id=batch_id)
         for table, columns in (
             (sinks.table, sinks.columns),
             (sinks.quarantine, quarantine_columns(sinks.columns)),
@@ -190,14 +190,14 @@ def stage_task(
     )
     return StageTask(
         delivery_id=delivery_id,
-        stream_id=run.stream_id,
+        stream_id=context.stream_id,
         batch_id=batch_id,
-        sieve=RowFilter.of(sinks.pipeline.sink, sinks.columns, run.words, run.rules, hold),
+        row_filter=RowFilter.of(sinks.pipeline.sink, sinks.columns, context.flag_words, context.rules, hold),
         data=data,
         quarantine=quarantine,
         store=sinks.lake.store,
         tables=tables,
-        on_step=run.on_step,
+        on_step=context.on_step,
     )
 
 
@@ -210,7 +210,7 @@ def staging_tables(dsn: str, delivery_id: int, run_id: str, *, log: bool) -> Sta
 
 
 def _decided(
-    run: DeliveryContext, batch: Batch, ruling: Ruling, verdict: Verdict, seen: Seen
+    context: DeliveryContext, batch: Batch, ruling: Ruling, verdict: Verdict, seen: Seen
 ) -> Ruling | None:
     """Return None to commit what is staged, or a Ruling to stage the batch again by.
 
@@ -220,11 +220,11 @@ def _decided(
     if hold.whole is not None:
         return None
     if decision is not None and (more := beyond(decision, verdict, seen)):
-        return _lapse(run, batch, decision, more)
+        return _lapse(context, batch, decision, more)
     if not verdict.stops:
         return None
     if decision is None:
-        raise _stop(run, batch, verdict, seen, ruling.lapsed)
+        raise _stop(context, batch, verdict, seen, ruling.lapsed)
     # The rows that break such a rule, if it is about rows at all, are not known one by one.
     known = {rule.number for rule in hold.rules}
     about_all = [
@@ -239,40 +239,40 @@ def _decided(
     return None
 
 
-def _lapse(run: DeliveryContext, batch: Batch, decision: Decision, changes: Sequence[str]) -> Ruling:
+def _lapse(context: DeliveryContext, batch: Batch, decision: Decision, changes: Sequence[str]) -> Ruling:
     """Forget a decision that does not cover what the batch now is, and go by the suite alone."""
-    with transaction(run.sinks.dsn) as cursor:
-        leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
-        stops.undecide(cursor, run.stream_id, batch.batch_id)
+    with transaction(context.sinks.dsn) as cursor:
+        leases.lock_for_commit(cursor, context.lease, context.stream_id, batch.batch_id)
+        stops.undecide(cursor, context.stream_id, batch.batch_id)
     lapsed = f"{decision.who}'s decision {decision.action} no longer holds: {'; '.join(changes)}"
-    log.warning("batch %s of %s: %s", batch.batch_id, run.lease.pipeline, lapsed)
-    return replace(Ruling.of(run.rules, None), lapsed=lapsed)
+    log.warning("batch %s of %s: %s", batch.batch_id, context.lease.pipeline, lapsed)
+    return replace(Ruling.of(context.rules, None), lapsed=lapsed)
 
 
 def _stop(
-    run: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str
+    context: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str
 ) -> ContractBroken | InputsUnreadable:
-    pipeline, batch_id = run.lease.pipeline, batch.batch_id
+    pipeline, batch_id = context.lease.pipeline, batch.batch_id
     if any(UNREADABLE_STOP in stop for stop in verdict.stops):
-        _refuse_changed(run, batch)  # such as a file that is still being written
-        _record_stop(run, batch, replace(verdict, success=False), seen, lapsed)
-        return run.kind.unreadable(pipeline, batch_id, verdict.stops, lapsed)
-    _record_stop(run, batch, verdict, seen, lapsed)
-    replayable = run.sinks.pipeline.replayable
-    return run.kind.contract_broken(pipeline, batch_id, verdict.stops, lapsed, replayable=replayable)
+        _refuse_changed(context, batch)  # such as a file that is still being written
+        _record_stop(context, batch, replace(verdict, success=False), seen, lapsed)
+        return context.kind.unreadable(pipeline, batch_id, verdict.stops, lapsed)
+    _record_stop(context, batch, verdict, seen, lapsed)
+    replayable = context.sinks.pipeline.replayable
+    return context.kind.contract_broken(pipeline, batch_id, verdict.stops, lapsed, replayable=replayable)
 
 
-def _record_stop(run: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> None:
+def _record_stop(context: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> None:
     """Put a stop of the stream on record, where a person decides on it."""
-    if not run.kind.stops_stream:
+    if not context.kind.stops_stream:
         return
-    with transaction(run.sinks.dsn) as cursor:
+    with transaction(context.sinks.dsn) as cursor:
         # A run that was fenced stops nothing: its stream may be one of the past.
-        leases.lock_for_commit(cursor, run.lease, run.stream_id, batch.batch_id)
+        leases.lock_for_commit(cursor, context.lease, context.stream_id, batch.batch_id)
         stops.record_stop(
             cursor,
-            run.lease.pipeline,
-            run.stream_id,
+            context.lease.pipeline,
+            context.stream_id,
             batch.batch_id,
             verdict.stops,
             report_text(verdict),
@@ -281,24 +281,26 @@ def _record_stop(run: DeliveryContext, batch: Batch, verdict: Verdict, seen: See
         )
 
 
-def _refuse_changed(run: DeliveryContext, batch: Batch) -> None:
+def _refuse_changed(context: DeliveryContext, batch: Batch) -> None:
     if changes := batch.changed():
-        raise run.kind.inputs_changed(run.lease.pipeline, batch.batch_id, changes)
+        raise context.kind.inputs_changed(context.lease.pipeline, batch.batch_id, changes)
 
 
-def _give_up(run: DeliveryContext, task: StageTask, outcome: str) -> None:
+def _give_up(context: DeliveryContext, task: StageTask, outcome: str) -> None:
     """Close an attempt that will not be committed; its objects are the sweeper's."""
-    with transaction(run.sinks.dsn) as cursor:
+    with transaction(context.sinks.dsn) as cursor:
         attempts.close_attempt(cursor, task.delivery_id, outcome)
         drop_idle_staging(cursor, task.tables.names)
 
 
-def _give_up_after(run: DeliveryContext, task: StageTask, error: Exception) -> None:
+def _give_up_after(context: DeliveryContext, task: StageTask, error: Exception) -> None:
     """Close an attempt that `error` ended, and never hide that error.
 
     What can't be closed now, the next run fences; a note on `error` says so.
     """
     try:
-        _give_up(run, task, "stopped" if isinstance(error, ContractBroken | InputsUnreadable) else "failed")
+        _give_up(
+            context, task, "stopped" if isinstance(error, ContractBroken | InputsUnreadable) else "failed"
+        )
     except (SluiceError, psycopg2.Error) as second:
         error.add_note(f"Attempt {task.delivery_id} could not be closed: {second}")

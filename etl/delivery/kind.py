@@ -18,7 +18,7 @@ from etl.sinks.warehouse.table import Warehouse
 class DeliveryKind(ABC):
     """What a delivery does and says by its kind. The steps that take a cursor are those of its one transaction."""
 
-    kind: str  # as the ledger has it
+    name: str  # as the ledger has it
     stops_stream: bool  # a stop of it is on record, and nothing comes after it before somebody acts
     supersedes: tuple[int, ...] = ()  # live deliveries whose place it takes
     as_found: bool = False  # whatever is left of those is taken out
@@ -52,7 +52,7 @@ class DeliveryKind(ABC):
         """Keep released, and held no second time, what stays released of what was replaced, or raise NeedsPerson."""
 
     @abstractmethod
-    def again(self, pipeline: str) -> str:
+    def retry(self, pipeline: str) -> str:
         """Say what a person does to have the delivery made once more."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class DeliveryKind(ABC):
 class StreamDelivery(DeliveryKind):
     """The next batch of its stream, which only adds."""
 
-    kind = "stream"
+    name = "stream"
     stops_stream = True
 
     def leaving(self, table: str) -> frozenset[str]:  # noqa: ARG002 - of neither
@@ -106,7 +106,7 @@ class StreamDelivery(DeliveryKind):
     def keep_releases(self, cursor: Cursor, entry: Entry) -> None:
         """Keep nothing: what was released from other deliveries stays as it is."""
 
-    def again(self, pipeline: str) -> str:
+    def retry(self, pipeline: str) -> str:
         return f"`sluice run {pipeline}`"
 
     def smaller(self, pipeline: str) -> str:
@@ -124,20 +124,22 @@ class StreamDelivery(DeliveryKind):
     def contract_broken(
         self, pipeline: str, batch_id: int, stops: Sequence[str], lapsed: str, *, replayable: bool
     ) -> ContractBroken:
-        again = f', or `sluice decide {pipeline} --batch {batch_id} --quarantine-all --why "…"` (or --accept)'
+        alternative = (
+            f', or `sluice decide {pipeline} --batch {batch_id} --quarantine-all --why "…"` (or --accept)'
+        )
         if not replayable:
-            again = ", or raise max_quarantine_share; what this batch had read can't be read again"
+            alternative = ", or raise max_quarantine_share; what this batch had read can't be read again"
         return ContractBroken(
             f"Batch {batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
             + "; ".join([*stops, *([lapsed] if lapsed else [])])
             + "\n  evidence: the whole report is in sluice.stopped_batch",
-            remedy=f"fix the suite and run again{again}",
+            remedy=f"fix the suite and run again{alternative}",
         )
 
     def unreadable(self, pipeline: str, batch_id: int, stops: Sequence[str], lapsed: str) -> InputsUnreadable:
-        told = [first_few(stops), *([lapsed] if lapsed else [])]
+        reasons = [first_few(stops), *([lapsed] if lapsed else [])]
         return InputsUnreadable(
-            f"Batch {batch_id} of {pipeline}, not delivered, because some of it can't be read: {'; '.join(told)}"
+            f"Batch {batch_id} of {pipeline}, not delivered, because some of it can't be read: {'; '.join(reasons)}"
             "\n  evidence: the whole report is in sluice.stopped_batch",
             remedy=f"put whole files in their place, then `sluice recover {pipeline}` and `sluice run {pipeline}`. Or"
             " deliver what can be read and hold the rest, one row for each file: of this batch by"

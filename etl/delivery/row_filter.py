@@ -37,7 +37,7 @@ class RowFilter:
     """What tells the rows to deliver from those to hold."""
 
     columns: pa.Schema  # the transform's output in the common types
-    words: int  # how many int64 columns of flags follow the columns
+    flag_words: int  # how many int64 columns of flags follow the columns
     sampled: tuple[StageRule, ...]  # rules whose failing values are reported
     hold: HoldPolicy
     keys: tuple[str, ...]  # a row without one of them is held
@@ -45,13 +45,13 @@ class RowFilter:
 
     @classmethod
     def of(
-        cls, sink: Sink, columns: pa.Schema, words: int, rules: tuple[StageRule, ...], hold: HoldPolicy
+        cls, sink: Sink, columns: pa.Schema, flag_words: int, rules: tuple[StageRule, ...], hold: HoldPolicy
     ) -> RowFilter:
-        """Make the sieve of rows that go to the sink and are judged by these rules."""
+        """Make the filter of rows that go to the sink and are judged by these rules."""
         key = mode_of(sink).key
         return cls(
             columns=columns,
-            words=words,
+            flag_words=flag_words,
             sampled=rules,
             hold=hold,
             keys=key.columns if key else (),
@@ -76,10 +76,10 @@ class TaskReport:
     quarantine_checksum: int = 0
 
     @classmethod
-    def of(cls, sieve: RowFilter, *, partition: int, number: int) -> TaskReport:
+    def of(cls, row_filter: RowFilter, *, partition: int, number: int) -> TaskReport:
         """Return a report of no rows yet."""
-        words = tuple(Counter[int]() for _ in range(sieve.words))
-        return cls(partition=partition, task=number, histograms=words)
+        histograms = tuple(Counter[int]() for _ in range(row_filter.flag_words))
+        return cls(partition=partition, task=number, histograms=histograms)
 
 
 def cast_to(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
@@ -94,48 +94,54 @@ def cast_to(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 
 def split_rows(
-    sieve: RowFilter, batch: pa.RecordBatch, rows: pa.RecordBatch, report: TaskReport
+    row_filter: RowFilter, batch: pa.RecordBatch, rows: pa.RecordBatch, report: TaskReport
 ) -> tuple[pa.Array | None, list[list[str]]]:
     """Tell which rows are held (None: none is), and the reasons of each held row, in order.
 
     `rows` are the batch's own columns in the common types. Flags, reasons and samples go into the report.
     """
-    words = [batch.column(f"_flags{word}") for word in range(sieve.words)]
-    for word, histogram in zip(words, report.histograms, strict=True):
-        for entry in pc.value_counts(word).to_pylist():
-            histogram[entry["values"]] += entry["counts"]
-    _take_samples(sieve, rows, words, report)
-    found: list[tuple[str, pa.Array]] = []
+    flag_words = [batch.column(f"_flags{word}") for word in range(row_filter.flag_words)]
+    for word, histogram in zip(flag_words, report.histograms, strict=True):
+        for count in pc.value_counts(word).to_pylist():
+            histogram[count["values"]] += count["counts"]
+    _take_samples(row_filter, rows, flag_words, report)
+    masks: list[tuple[str, pa.Array]] = []
     if RAW in batch.schema.names:
-        found += [(one, pc.equal(batch.column(WHY), one)) for one in pc.unique(batch.column(WHY)).to_pylist()]
+        masks += [(one, pc.equal(batch.column(WHY), one)) for one in pc.unique(batch.column(WHY)).to_pylist()]
     else:
-        found += [(rule.reason, hit) for rule in sieve.hold.rules if (hit := _hits(rule, words)) is not None]
-        found += breaches(rows, keys=sieve.keys, partitioned_by=sieve.partitioned_by)
-    if sieve.hold.whole is not None:
-        found.append((sieve.hold.whole, pa.repeat(True, batch.num_rows)))
-    if not found:
+        masks += [
+            (rule.reason, hit)
+            for rule in row_filter.hold.rules
+            if (hit := _hits(rule, flag_words)) is not None
+        ]
+        masks += breaches(rows, keys=row_filter.keys, partitioned_by=row_filter.partitioned_by)
+    if row_filter.hold.whole is not None:
+        masks.append((row_filter.hold.whole, pa.repeat(True, batch.num_rows)))
+    if not masks:
         return None, []
-    held = found[0][1]
-    for _, hit in found[1:]:
+    held = masks[0][1]
+    for _, hit in masks[1:]:
         held = pc.or_(held, hit)
-    masks = [(reason, hit.filter(held).to_pylist()) for reason, hit in found]
-    reasons = [[reason for reason, hit in masks if hit[row]] for row in range(len(masks[0][1]))]
+    listed = [(reason, hit.filter(held).to_pylist()) for reason, hit in masks]
+    reasons = [[reason for reason, hit in listed if hit[row]] for row in range(len(listed[0][1]))]
     for row in reasons:
         report.reasons.update(row)
     return held, reasons
 
 
-def _hits(rule: StageRule, words: list[pa.Array]) -> pa.Array | None:
+def _hits(rule: StageRule, flag_words: list[pa.Array]) -> pa.Array | None:
     """Tell which rows break `rule`; None when no row does."""
     word, bit = divmod(rule.broken, FLAGS_PER_WORD)
-    hit = pc.not_equal(pc.bit_wise_and(words[word], 1 << bit), 0)
+    hit = pc.not_equal(pc.bit_wise_and(flag_words[word], 1 << bit), 0)
     return hit if hit.true_count else None
 
 
-def _take_samples(sieve: RowFilter, rows: pa.RecordBatch, words: list[pa.Array], report: TaskReport) -> None:
-    for rule in sieve.sampled:
+def _take_samples(
+    row_filter: RowFilter, rows: pa.RecordBatch, flag_words: list[pa.Array], report: TaskReport
+) -> None:
+    for rule in row_filter.sampled:
         taken = report.samples.setdefault(rule.number, [])
-        if len(taken) < SAMPLES_PER_RULE and (hit := _hits(rule, words)) is not None:
+        if len(taken) < SAMPLES_PER_RULE and (hit := _hits(rule, flag_words)) is not None:
             some = rows.select(list(rule.columns)).filter(hit).slice(0, SAMPLES_PER_RULE - len(taken))
             taken += zip(*(_python_values(column) for column in some.columns), strict=True)
 
@@ -143,7 +149,7 @@ def _take_samples(sieve: RowFilter, rows: pa.RecordBatch, words: list[pa.Array],
 def _python_values(values: pa.Array) -> list[Any]:
     """Return the values as Python has them; as text where its calendar ends."""
     try:
-        found: list[Any] = repaired(values).to_pylist()
+        listed: list[Any] = repaired(values).to_pylist()
     except (OverflowError, ValueError):
         return plain_values(values)
-    return found
+    return listed

@@ -31,34 +31,34 @@ class Ruling:
         """
         hold = HoldPolicy.by(rules)
         if decision and decision.seen and decision.action == "accept":
-            kept = tuple(rule for rule in hold.rules if rule.reason not in decision.seen.broken)
-            hold = replace(hold, rules=kept)
+            accepted = tuple(rule for rule in hold.rules if rule.reason not in decision.seen.broken)
+            hold = replace(hold, rules=accepted)
         return cls(hold=hold, decision=decision)
 
 
-def seen_of(run: DeliveryContext, counts: Counts, verdict: Verdict) -> Seen:
+def seen_of(context: DeliveryContext, counts: Counts, verdict: Verdict) -> Seen:
     """Return what a decision on this batch would be about."""
-    broken = {rule.reason: counts.count(rule.broken) for rule in run.rules if rule.quarantines}
+    broken = {rule.reason: counts.count(rule.broken) for rule in context.rules if rule.quarantines}
     return Seen(
-        suite_digest=run.suite_digest,
-        lookups=run.lookups,
+        suite_digest=context.suite_digest,
+        lookups=context.lookups,
         share=verdict.share,
         broken={reason: rows for reason, rows in broken.items() if rows},
     )
 
 
-def changed_since(decision: Decision, run: DeliveryContext) -> list[str]:
+def changed_since(decision: Decision, context: DeliveryContext) -> list[str]:
     """Name what the batch would be judged by, or made with, that is not as it was when it stopped."""
     then = decision.seen
     if then is None:
         return [
             "it was on a stop that an earlier version of Sluice recorded, without the suite and the lookups"
         ]
-    names = sorted(run.lookups.keys() | then.lookups.keys())
-    others = [name for name in names if run.lookups.get(name) != then.lookups.get(name)]
-    models = run.sinks.pipeline.models
+    names = sorted(context.lookups.keys() | then.lookups.keys())
+    others = [name for name in names if context.lookups.get(name) != then.lookups.get(name)]
+    models = context.sinks.pipeline.models
     return [
-        *(["the suite has changed since"] if run.suite_digest != then.suite_digest else []),
+        *(["the suite has changed since"] if context.suite_digest != then.suite_digest else []),
         *(f"the {'model' if name in models else 'lookup'} {name} has changed since" for name in others),
     ]
 
@@ -69,12 +69,12 @@ def beyond(decision: Decision, verdict: Verdict, seen: Seen) -> list[str]:
     if then is None:
         return []  # it has lapsed before
     accepted = then.broken if decision.action == "accept" else {}
-    more = [
+    worse = [
         f"{seen.broken[reason]:,} rows break {reason}, and {rows:,} did then"
         for reason, rows in accepted.items()
         if seen.broken.get(reason, 0) > rows
     ]
-    return more + [stop for stop in verdict.stops if not _is_covered(stop, decision, then, seen)]
+    return worse + [stop for stop in verdict.stops if not _is_covered(stop, decision, then, seen)]
 
 
 def _is_covered(stop: str, decision: Decision, then: Seen, seen: Seen) -> bool:

@@ -27,7 +27,7 @@ from etl.sources import evidence
 from etl.sources.cutoff import in_stream
 from etl.spark.checkpoint.format import About
 from etl.spark.frames import parquet
-from etl.spark.state_plan import dropped
+from etl.spark.state_plan import rows_dropped_late
 from etl.spark.tasks import collect, in_tasks
 from etl.spark.watermark import LATE
 
@@ -76,18 +76,20 @@ class SparkBatch:
         Raises InputsDoubled for a file that two patterns match.
         """
         source, output = source.of_batch(frame)
-        taken, landing = in_stream(rules.pipeline), settings.landing
-        logged = [file for file in checkpoint.inputs(batch_id) if taken(evidence.path_of(file.uri, landing))]
+        is_taken, landing = in_stream(rules.pipeline), settings.landing
+        logged = [
+            file for file in checkpoint.inputs(batch_id) if is_taken(evidence.path_of(file.uri, landing))
+        ]
         _refuse_doubled(logged, rules.pipeline)
-        found = evidence.look_again(logged, landing=landing)
-        there = {one.uri for one in found}
-        gone = [_as_logged(file, settings) for file in logged if file.uri not in there]
+        present = evidence.look_again(logged, landing=landing)
+        present_uris = {one.uri for one in present}
+        missing = [_as_logged(file, settings) for file in logged if file.uri not in present_uris]
         return cls(
             batch_id=batch_id,
             frame=output,
-            inputs=[*found, *gone],
+            inputs=[*present, *missing],
             ranges=source.ranges(checkpoint, batch_id),
-            stale=_since_listed(logged, found),
+            stale=_since_listed(logged, present),
             state=state,
             about=checkpoint.about(batch_id) if state else None,
             source=source,
@@ -109,24 +111,24 @@ class SparkBatch:
         misfits = self.source.misfits(self._uris)
         self._refuse_part(misfits)
         uris = [one for one in self._uris if one not in misfits]
-        unreadable: Mapping[str, str] = {}
-        job = self._job(self.source.again(uris, broken=()) if misfits else self.frame, task)
+        broken: Mapping[str, str] = {}
+        job = self._job(self.source.reread(uris, broken=()) if misfits else self.frame, task)
         try:
             reports = collect(job)
         except Exception as error:  # noqa: BLE001 - raised again when no file and no rule is to blame
-            unreadable = self._to_blame(error, uris)
-            self._refuse_part(unreadable)
-            job = self._job(self.source.again(uris, broken=unreadable), task)
+            broken = self._to_blame(error, uris)
+            self._refuse_part(broken)
+            job = self._job(self.source.reread(uris, broken=broken), task)
             reports = collect(job)
         malformed: list[TaskReport] = []
-        counted = (not unreadable and self._counted(job)) or self.source.count(uris, broken=unreadable)
-        told = {**misfits, **unreadable}
-        if told or counted["malformed"]:
-            malformed = collect(self._staging(self._malformed(uris, told), task))
-            self._require_all(malformed, counted["malformed"], told)
-            self._tell(told)
+        counted = (not broken and self._counted(job)) or self.source.count(uris, broken=broken)
+        unreadable = {**misfits, **broken}
+        if unreadable or counted["malformed"]:
+            malformed = collect(self._staging(self._malformed(uris, unreadable), task))
+            self._require_all(malformed, counted["malformed"], unreadable)
+            self._tell(unreadable)
         return Staged(
-            stops=self._stops(told),
+            stops=self._stops(unreadable),
             reports=reports,
             malformed=malformed,
             aggregates=self.rules.aggregates(job),
@@ -143,23 +145,22 @@ class SparkBatch:
     def _to_blame(self, error: Exception, uris: Sequence[str]) -> Mapping[str, str]:
         """Name the files that made the job fail; raise VerdictUnknown where a rule did, `error` when neither.
 
-        No file and no rule is looked at where a service was away, or Kafka did not give what was asked for.
+        No file and no rule is looked at where a service was away, or the source as a whole failed.
         """
         from etl.quality.blame import require_evaluable
-        from etl.spark.java_errors import Cause, classify
 
-        if (away := service_error(error)) is not None:
-            raise away from error
-        if self.ranges and Cause.KAFKA in classify(error):
+        if (outage := service_error(error)) is not None:
+            raise outage from error
+        if self.source.is_cause_of(error):
             raise error
         try:
             return self.source.to_blame(error, uris)
         except Exception as other:
-            if other is error and (again := self._again(uris)) is not None:
-                require_evaluable(self.rules.suite, again)
+            if other is error and (frame := self._static_frame(uris)) is not None:
+                require_evaluable(self.rules.suite, frame)
             raise
 
-    def _again(self, uris: Sequence[str]) -> DataFrame | None:
+    def _static_frame(self, uris: Sequence[str]) -> DataFrame | None:
         """Return the batch as a frame that may be evaluated again.
 
         For a stateful transform it is a static one over the same input, None if it can't run statically.
@@ -167,7 +168,7 @@ class SparkBatch:
         if not self.state:
             return self.frame
         try:
-            return self.source.again(uris, broken=())
+            return self.source.reread(uris, broken=())
         except SetupError:  # of a transform that streams and can't be run in any other way
             return None
 
@@ -176,7 +177,7 @@ class SparkBatch:
         from etl.spark.observation import micro_batch
 
         execution = micro_batch(self.frame)
-        count = dropped(execution) if execution is not None else 0
+        count = rows_dropped_late(execution) if execution is not None else 0
         if count:
             log.warning(
                 "batch %s of %s: %s%s%s",
@@ -188,7 +189,7 @@ class SparkBatch:
             )
         return count
 
-    def pass_by(self) -> None:
+    def advance_state(self) -> None:
         """Run a batch that was delivered before, if it keeps state: the next needs what it leaves there."""
         if self.state:
             self._refuse_stale()
@@ -283,7 +284,7 @@ class SparkBatch:
             kind = f"{RAW} string, {SOURCE_PATH} string, {WHY} string"
             records = records.unionAll(session.createDataFrame(rows, kind))
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
-        flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.words)]
+        flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.flag_words)]
         return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY)
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
@@ -331,9 +332,9 @@ def _as_logged(file: LoggedFile, settings: Settings) -> Input:
     return Input(path=path, uri=file.uri, size=0, mtime_ms=file.mtime_ms, etag=None, source=file.source)
 
 
-def _since_listed(logged: Sequence[LoggedFile], found: Sequence[Input]) -> list[str]:
+def _since_listed(logged: Sequence[LoggedFile], present: Sequence[Input]) -> list[str]:
     """Say what changed between Spark's listing and now: it logs each file's time of last change."""
-    now = {one.uri: one for one in found}
+    now = {one.uri: one for one in present}
     problems = [f"{file.uri} is gone" for file in logged if file.uri not in now]
     return problems + [
         f"{file.uri} was changed after it was listed"

@@ -66,7 +66,7 @@ class LakeLog:
             if Cause.FILE_GONE in classify(error):
                 self._refuse(task, [*files, *self.replaced])
             raise
-        columns = pa.schema([*task.sieve.columns, pa.field(DELIVERY, pa.int64())])
+        columns = pa.schema([*task.row_filter.columns, pa.field(DELIVERY, pa.int64())])
         job = in_tasks(changes.coalesce(self.connections), partial(stage_log, task.tables, columns))
         staged: list[StagedChanges] = collect(job)
         return staged

@@ -34,7 +34,7 @@ class StageTask:
     delivery_id: int
     stream_id: str
     batch_id: int
-    sieve: RowFilter
+    row_filter: RowFilter
     data: FileSpec
     quarantine: FileSpec
     store: ObjectStore
@@ -54,7 +54,7 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int,
     open objects' buffers, whatever the partition's size.
     """
     steps.listen(task.on_step)
-    report = TaskReport.of(task.sieve, partition=partition, number=number)
+    report = TaskReport.of(task.row_filter, partition=partition, number=number)
     data = ObjectWriter(task.data, task.store, task.delivery_id, partition)
     quarantine = ObjectWriter(task.quarantine, task.store, task.delivery_id, partition)
     try:
@@ -80,13 +80,13 @@ def _delivered(
     staging: StagingWriter,
 ) -> Iterator[pa.RecordBatch]:
     """Split each batch, write both halves to S3 and the held one to staging; yield the delivered one."""
-    sieve, names = task.sieve, task.sieve.columns.names
+    row_filter, names = task.row_filter, task.row_filter.columns.names
     in_order = [
         name for name in task.quarantine.schema.names if name in names
     ]  # the file's, which audit reads
     for batch in batches:
-        rows = cast_to(batch, sieve.columns)
-        held, reasons = split_rows(sieve, batch, rows, report)
+        rows = cast_to(batch, row_filter.columns)
+        held, reasons = split_rows(row_filter, batch, rows, report)
         if held is not None:
             bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons)
             report.quarantined += bad.num_rows

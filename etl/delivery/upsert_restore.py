@@ -26,7 +26,7 @@ from etl.delivery.batch import ChangeLog, StagedChanges
 from etl.delivery.row_filter import cast_to
 from etl.delivery.stage import StageTask
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
-from etl.sinks.warehouse.table import NOTED, Warehouse
+from etl.sinks.warehouse.table import KEY_MARKER, Warehouse
 
 STATEMENTS = Statements(__name__)
 
@@ -48,15 +48,15 @@ class UpsertRestore:
     deliveries: set[int] = field(default_factory=set)  # staged so far, of all keys that were asked for
     tasks: list[StagedChanges] = field(default_factory=list)
 
-    def catch_up(self) -> None:
+    def stage_missing_changes(self) -> None:
         """Stage what live deliveries brought and is not staged yet; again when the draft's base is known.
 
-        What is staged of a delivery that another replay takes out of force meanwhile is not put back.
+        What is staged of a delivery that another replay takes out of force meanwhile is not restored.
         """
         if self.as_found and not self.log.lost and not self.tasks:
             self._stage_replaced()
         with transaction(self.dsn) as cursor:
-            if self.has_grown(cursor) and not self.log.lost:
+            if self.note_new_keys(cursor) and not self.log.lost:
                 self.deliveries.clear()
             keys = None if self.log.lost else self._keys(cursor)
             live, files = self._missing(cursor)
@@ -81,12 +81,12 @@ class UpsertRestore:
         STATEMENTS.execute(cursor, "files", deliveries=sorted(live - self.deliveries))
         return live, [path for (path,) in cursor.fetchall()]
 
-    def has_grown(self, cursor: Cursor) -> bool:
+    def note_new_keys(self, cursor: Cursor) -> bool:
         """Note every key that needs its change log and was not asked for; return True if there are some.
 
         They have to be staged then; within the commit its transaction has to be tried again.
         """
-        return self.warehouse.ask(cursor, self.task.tables, self.brought, self.replaced) > 0
+        return self.warehouse.note_keys_to_restore(cursor, self.task.tables, self.brought, self.replaced) > 0
 
     def _keys(self, cursor: Cursor) -> pa.Table | None:
         """Read all keys that the log was asked for; None where they are too many to be listed."""
@@ -97,21 +97,21 @@ class UpsertRestore:
 
         columns = pa.schema([self.warehouse.columns.field(name) for name in self.warehouse.keys])
         command = STATEMENTS.compose(
-            "asked",
+            "keys_to_restore",
             columns=exact(columns),
             log=sql.Identifier(self.task.tables.log or ""),
-            noted=sql.Literal(NOTED),
+            marker=sql.Literal(KEY_MARKER),
             most=sql.Literal(LISTED + 1),
         )
-        found: list[pa.RecordBatch] = []
-        copy_rows(cursor, command, columns, found.append)
-        keys = pa.Table.from_batches(found, columns)
+        batches: list[pa.RecordBatch] = []
+        copy_rows(cursor, command, columns, batches.append)
+        keys = pa.Table.from_batches(batches, columns)
         return keys if keys.num_rows <= LISTED else None
 
-    def put_back(self, cursor: Cursor) -> None:
+    def restore(self, cursor: Cursor) -> None:
         """Fill the keys that the table lost, once the replaced rows are removed."""
         assert self.task.tables.log is not None
-        self.warehouse.put_back(
+        self.warehouse.restore_rows(
             cursor,
             self.task.tables.log,
             [number for number, _ in self.tasks],

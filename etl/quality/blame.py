@@ -24,11 +24,11 @@ def require_evaluable(suite: CompiledSuite, frame: DataFrame) -> None:
     if _failure(together.select("*", *suite.flags)) is None or _failure(frame) is not None:
         return
     for rule in suite.rules:
-        if (wrong := _failure(_alone(rule, frame))) is not None:
+        if (wrong := _failure(_observed_alone(rule, frame))) is not None:
             raise unknown(suite.name, rule.declared, _why(wrong)) from wrong
 
 
-def _alone(rule: CompiledRule, frame: DataFrame) -> DataFrame | None:
+def _observed_alone(rule: CompiledRule, frame: DataFrame) -> DataFrame | None:
     if not (rule.flags or rule.aggregates):
         return None
     observed = frame.observe("alone", *rule.aggregates) if rule.aggregates else frame

@@ -51,7 +51,7 @@ class CompiledSuite:
     engine: Any = field(repr=False)  # GX's engine over the empty frame; some expectations ask for its type
 
     @property
-    def elsewhere(self) -> tuple[CompiledRule, ...]:
+    def by_gx(self) -> tuple[CompiledRule, ...]:
         """Return the rules that need GX itself on the whole staged output."""
         return tuple(rule for rule in self.rules if rule.plan is None)
 
@@ -96,7 +96,7 @@ def compile_suite(
         schema=schema,
         rules=tuple(rules),
         stage_rules=_stage_rules(rules),
-        flags=_words(planner.flags),
+        flags=_flag_words(planner.flags),
         aggregates=tuple(planner.aggregates),
         engine=engine,
     )
@@ -158,17 +158,17 @@ def _stage_rules(rules: Sequence[CompiledRule]) -> tuple[StageRule, ...]:
     )
 
 
-def _words(flags: Sequence[Column]) -> tuple[Column, ...]:
+def _flag_words(flags: Sequence[Column]) -> tuple[Column, ...]:
     """Pack flags into `_flags<w>`: bit i of word w is flag 63*w+i; a null flag is false, as GX counts it."""
     from pyspark.sql import functions as F
 
-    words = []
+    flag_words = []
     for start in range(0, len(flags), FLAGS_PER_WORD):
         bits = [
             F.when(flag, F.lit(1 << bit).cast("bigint")).otherwise(F.lit(0).cast("bigint"))
             for bit, flag in enumerate(flags[start : start + FLAGS_PER_WORD])
         ]
-        words.append(
+        flag_words.append(
             reduce(lambda left, right: left.bitwiseOR(right), bits).alias(f"_flags{start // FLAGS_PER_WORD}")
         )
-    return tuple(words)
+    return tuple(flag_words)

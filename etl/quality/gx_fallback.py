@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from etl.quality.compile import CompiledSuite
 
 
-def evaluate_elsewhere(suite: CompiledSuite, frame: DataFrame) -> Mapping[int, Any]:
+def evaluate_by_gx(suite: CompiledSuite, frame: DataFrame) -> Mapping[int, Any]:
     """Evaluate the rules that the pass left open; return GX's results by rule number.
 
     `frame` is the whole staged output. Raises VerdictUnknown when GX could not compute one of them: GX itself
     would report that as a failure.
     """
-    if not suite.elsewhere:
+    if not suite.by_gx:
         return {}
     engine = engine_over(frame.sparkSession, _judged_columns(suite, frame))
     needed = {
         rule.declared.number: rule.declared.expectation.get_validation_dependencies(
             execution_engine=engine, runtime_configuration=runtime()
         ).get_metric_configurations()
-        for rule in suite.elsewhere
+        for rule in suite.by_gx
     }
     answer = resolve(engine, [metric for metrics in needed.values() for metric in metrics])
     results = {}
-    for rule in suite.elsewhere:
+    for rule in suite.by_gx:
         missing = [
             metric.metric_name for metric in needed[rule.declared.number] if metric.id not in answer.values
         ]

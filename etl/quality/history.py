@@ -26,8 +26,8 @@ def past_batches(dsn: str, pipeline: Pipeline, last: int) -> list[PastBatch]:
     if not last:
         return []
     with transaction(dsn) as cursor:
-        found = rows(STATEMENTS.execute(cursor, "past_batches", pipeline=pipeline.name, last=last))
-    return [_past(list(lines)) for _, lines in groupby(found, lambda line: line["delivery_id"])]
+        records = rows(STATEMENTS.execute(cursor, "past_batches", pipeline=pipeline.name, last=last))
+    return [_past(list(lines)) for _, lines in groupby(records, lambda line: line["delivery_id"])]
 
 
 def _past(lines: Sequence[dict[str, Any]]) -> PastBatch:
@@ -60,8 +60,8 @@ def _as_json(one: ColumnMetrics) -> dict[str, Any]:
     estimates = {"distinct": one.distinct_estimate()} | {
         name: one.quantile(rank) for name, rank in RANKS.items()
     }
-    found = {**figures, "null_share": one.null_share, **estimates}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {**figures, "null_share": one.null_share, **estimates}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def spans(
@@ -79,10 +79,10 @@ def spans(
     migrate(dsn)
     with transaction(dsn) as cursor:
         STATEMENTS.execute(cursor, "of_batches", pipeline=pipeline.name, since=since, until=until)
-        found = rows(cursor)
+        records = rows(cursor)
     cut = _STARTS[by]
     return [
-        _span(start, list(lines)) for start, lines in groupby(found, lambda line: cut(line["committed_at"]))
+        _span(start, list(lines)) for start, lines in groupby(records, lambda line: cut(line["committed_at"]))
     ]
 
 

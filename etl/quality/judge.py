@@ -26,14 +26,14 @@ REASONS_TOLD = 5  # of those that most records are held for
 def judge(
     suite: CompiledSuite,
     counts: Counts,
-    elsewhere: Mapping[int, Any] | None = None,
+    by_gx: Mapping[int, Any] | None = None,
     *,
     max_quarantine_share: float,
     past: Sequence[PastBatch] = (),
 ) -> Verdict:
     """Return the verdict on one batch; raise VerdictUnknown when any expectation could not be evaluated.
 
-    `elsewhere` is what `evaluate_elsewhere` returned, `past` are the batches before, newest first. The batch
+    `by_gx` is what `evaluate_by_gx` returned, `past` are the batches before, newest first. The batch
     stops when a critical expectation fails, or when more than `max_quarantine_share` of its records are
     quarantined. Where state stands between records and rows, that is of whichever are more; a batch of no
     record has no share.
@@ -41,7 +41,7 @@ def judge(
     _require_whole(suite, counts)
     now = dt.datetime.now(dt.UTC)
     rules = [_with_bounds(rule, counts, past, now) for rule in suite.rules]
-    results = tuple(_result(suite, rule, counts, elsewhere or {}) for rule in rules)
+    results = tuple(_result(suite, rule, counts, by_gx or {}) for rule in rules)
     stops = [_stop(result) for result in results if result.stops]
     quarantined, records = counts.held + counts.malformed, counts.rows + counts.malformed
     if counts.records is not None:
@@ -98,11 +98,9 @@ def _with_bounds(
     return replace(rule, declared=replace(rule.declared, expectation=expectation))
 
 
-def _result(
-    suite: CompiledSuite, rule: CompiledRule, counts: Counts, elsewhere: Mapping[int, Any]
-) -> RuleResult:
+def _result(suite: CompiledSuite, rule: CompiledRule, counts: Counts, by_gx: Mapping[int, Any]) -> RuleResult:
     declared = rule.declared
-    outcome = _outcome(suite, rule, counts, elsewhere)
+    outcome = _outcome(suite, rule, counts, by_gx)
     if (outcome.exception_info or {}).get("raised_exception"):
         raise unknown(suite.name, declared, str(outcome.exception_info.get("exception_message")))
     figures = outcome.result or {}
@@ -121,13 +119,13 @@ def _result(
     )
 
 
-def _outcome(suite: CompiledSuite, rule: CompiledRule, counts: Counts, elsewhere: Mapping[int, Any]) -> Any:
+def _outcome(suite: CompiledSuite, rule: CompiledRule, counts: Counts, by_gx: Mapping[int, Any]) -> Any:
     """Return GX's ExpectationValidationResult, from GX's own `_validate`."""
     declared = rule.declared
     if rule.plan is None:
-        if declared.number not in elsewhere:
+        if declared.number not in by_gx:
             raise unknown(suite.name, declared, "it was not evaluated on the staged rows")
-        return elsewhere[declared.number]
+        return by_gx[declared.number]
     try:
         metrics = {metric: source.value(counts) for metric, source in rule.plan.sources.items()}
         outcome = declared.expectation.metrics_validate(

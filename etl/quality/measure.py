@@ -57,8 +57,8 @@ def _figures(column: Column, kind: DataType) -> dict[str, Column]:
     figures = {"present": F.count(column), "distinct": F.hll_sketch_agg(hashes, F.lit(LG_K))}
     if isinstance(kind, DateType | TimestampType | TimestampNTZType):
         moment = column.cast("timestamp")
-        within = F.when(moment.between(F.expr(_FIRST), F.expr(_LAST)), F.unix_micros(moment))
-        figures |= {"earliest": F.min(within), "latest": F.max(within)}
+        in_years = F.when(moment.between(F.expr(_FIRST), F.expr(_LAST)), F.unix_micros(moment))
+        figures |= {"earliest": F.min(in_years), "latest": F.max(in_years)}
     if isinstance(kind, NumericType):
         number = column.cast("double")
         if isinstance(kind, FloatType | DoubleType):

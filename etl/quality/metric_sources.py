@@ -64,8 +64,8 @@ class Sampled:
 
     def value(self, counts: Counts) -> list[Any]:
         # Each task brings up to its limit; GX's counts of the sampled values are over the first ones only.
-        kept = counts.samples.get(self.rule, ())[:SAMPLES_PER_RULE]
-        rows = [tuple(_collected(value) for value in row) for row in kept]
+        samples = counts.samples.get(self.rule, ())[:SAMPLES_PER_RULE]
+        rows = [tuple(_collected(value) for value in row) for row in samples]
         if self.shape == "value":
             return [row[0] for row in rows]
         if self.shape == "tuple":

@@ -44,7 +44,7 @@ class Rules:
         return self.suite.stage_rules
 
     @property
-    def words(self) -> int:
+    def flag_words(self) -> int:
         return len(self.suite.flags)
 
     def flagged(self, frame: DataFrame) -> DataFrame:
@@ -74,14 +74,14 @@ class Rules:
 
     def judge(self, counts: Counts, rows: Callable[[], DataFrame]) -> Verdict:
         """Return the suite's verdict; GX judges rules that the pass can't answer, on all output `rows`."""
-        from etl.quality.gx_fallback import evaluate_elsewhere
+        from etl.quality.gx_fallback import evaluate_by_gx
         from etl.quality.judge import judge
 
-        elsewhere = evaluate_elsewhere(self.suite, rows()) if self.suite.elsewhere else {}
+        by_gx = evaluate_by_gx(self.suite, rows()) if self.suite.by_gx else {}
         columns = measure.read_metrics(self.metrics, counts.rows, counts.aggregates)
         counts = replace(counts, columns={one.column: one for one in columns})
         share = self.pipeline.max_quarantine_share
-        verdict = judge(self.suite, counts, elsewhere, max_quarantine_share=share, past=self.past())
+        verdict = judge(self.suite, counts, by_gx, max_quarantine_share=share, past=self.past())
         return replace(verdict, columns=columns)
 
 

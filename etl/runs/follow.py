@@ -39,9 +39,9 @@ class RunControl:
     """How long a run stays up, and what it has been told since. Set from several threads, each field whole."""
 
     every: timedelta | None = None  # how often it looks for more; None: it ends when all is read
-    asked_by: str | None = None  # who asked it to stop
+    stop_requested_by: str | None = None  # who asked it to stop
     by_signal: signal.Signals | None = None  # which it heard
-    beside: str | None = (
+    correction_left: str | None = (
         None  # of a delivery beside the stream: what is left where a signal ends it before its commit
     )
     lost: bool = False  # another run has taken its lease
@@ -51,14 +51,14 @@ class RunControl:
 
     @property
     def over(self) -> bool:
-        return self.asked_by is not None or self.lost
+        return self.stop_requested_by is not None or self.lost
 
     @property
     def stopping(self) -> str:
         """Return what a person who has sent a signal is told at once."""
-        again = "Ctrl-C" if self.by_signal == signal.SIGINT else "SIGTERM"
-        what = "this batch" if self.beside is None else "this commit"
-        return f"stopping after {what}; {again} again to stop now"
+        same_signal = "Ctrl-C" if self.by_signal == signal.SIGINT else "SIGTERM"
+        what = "this batch" if self.correction_left is None else "this commit"
+        return f"stopping after {what}; {same_signal} again to stop now"
 
     def listing(self, spark: SparkSession) -> AbstractContextManager[None]:
         """Let a query that stays up list the landing without a Spark job, however many folders it has.
@@ -69,22 +69,22 @@ class RunControl:
 
         return nullcontext() if self.every is None else setting(spark, _FOLDERS, "1000000")
 
-    def ask(self, by: str | None) -> None:
+    def request_stop(self, by: str | None) -> None:
         """Note who asked the run to stop; who asked first stays, and None, which is nobody, takes nothing back."""
-        if by is not None and self.asked_by is None:
-            self.asked_by = by
+        if by is not None and self.stop_requested_by is None:
+            self.stop_requested_by = by
 
     def refuse_next(self, dsn: str, lease: Lease) -> None:
         """Raise StopAsked before a batch begins if the run was asked to stop.
 
         It asks the ledger as well: the heartbeat alone would let short batches pass.
         """
-        if self.asked_by is None:
+        if self.stop_requested_by is None:
             with transaction(dsn) as cursor:
-                self.ask(leases.stop_asked(cursor, lease))
-        if self.asked_by is not None:
+                self.request_stop(leases.stop_asked(cursor, lease))
+        if self.stop_requested_by is not None:
             self.heeded = True
-            raise StopAsked(f"{lease.pipeline} was asked to stop by {self.asked_by}")
+            raise StopAsked(f"{lease.pipeline} was asked to stop by {self.stop_requested_by}")
 
     def require_lease(self, pipeline: str) -> None:
         """Raise Fenced for a waiting run whose lease is another's by now.
@@ -95,9 +95,9 @@ class RunControl:
             raise Fenced.of(pipeline)
 
 
-def require_follow(pipeline: Pipeline, stay: RunControl) -> None:
+def require_follow(pipeline: Pipeline, control: RunControl) -> None:
     """Raise SetupError for a run that is to end, of a source that has no end: Spark's availableNow takes nothing of it."""
-    if not pipeline.replayable and stay.every is None:
+    if not pipeline.replayable and control.every is None:
         raise SetupError(
             f"Pipeline {pipeline.name} reads {pipeline.reads}, which never ends, so a run without"
             " --follow could not end",
@@ -107,27 +107,27 @@ def require_follow(pipeline: Pipeline, stay: RunControl) -> None:
 
 
 @contextmanager
-def heeded(stay: RunControl, *, told: bool = False) -> Iterator[None]:
+def heeded(control: RunControl, *, quiet: bool = False) -> Iterator[None]:
     """Let the first signal end a run after the batch in flight, and a second one at once.
 
     What is delivered beside the stream is given up by the first signal, unless its commit is under way. With
-    `told`, something else, such as a terminal's display, tells of what was heard.
+    `quiet`, something else, such as a terminal's display, tells of what was heard.
     """
 
     def heard(number: int, _frame: FrameType | None) -> None:
-        if stay.by_signal is not None:
+        if control.by_signal is not None:
             stop_at_once(number)
-        if stay.beside is not None and not steps.committing():
-            stop_at_once(number, left=stay.beside)
-        stay.by_signal = signal.Signals(number)
-        stay.ask(stay.by_signal.name)
-        if not told:
-            os.write(2, f"{stay.stopping}\n".encode())  # print may be what the signal broke into
+        if control.correction_left is not None and not steps.committing():
+            stop_at_once(number, left=control.correction_left)
+        control.by_signal = signal.Signals(number)
+        control.request_stop(control.by_signal.name)
+        if not quiet:
+            os.write(2, f"{control.stopping}\n".encode())  # print may be what the signal broke into
 
-    before = {number: signal.signal(number, heard) for number in SIGNALS}
+    handlers = {number: signal.signal(number, heard) for number in SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             if signal.getsignal(number) == heard:  # and not ignored by now
                 signal.signal(number, handler)

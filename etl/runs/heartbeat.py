@@ -58,34 +58,34 @@ def _sink(pipeline: Pipeline) -> DeclaredSink:
 
 @contextmanager
 def leased(
-    dsn: str, lease: Lease, stay: RunControl | None = None, began: Callable[[str], None] = lambda _: None
+    dsn: str, lease: Lease, control: RunControl | None = None, began: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
     """Keep the lease's heartbeat going, and give the lease back with the outcome.
 
-    What the runs before left in staging is removed first. `stay` is told when the run is asked to stop;
+    What the runs before left in staging is removed first. `control` is told when the run is asked to stop;
     `began` is told the run's id, before anything else: should that fail, the lease is given back as well.
     """
-    stop, stay = threading.Event(), stay or RunControl()
+    stop, control = threading.Event(), control or RunControl()
 
     def beat() -> None:
         with closing(Pool(dsn)) as own:
-            while not stay.lost and not stop.wait(leases.HEARTBEAT_SECONDS):
-                _beat(own, lease, stay)
+            while not control.lost and not stop.wait(leases.HEARTBEAT_SECONDS):
+                _beat(own, lease, control)
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
-    ending = RunOutcome.by(None)
+    outcome = RunOutcome.by(None)
     stopped: Stopped | None = None
     try:
         with raising_service_errors():
             began(lease.run_id)
-            drop_left(dsn, lease.pipeline)
+            drop_leftover_staging(dsn, lease.pipeline)
             yield
-        if stay.heeded:
-            ending = RunOutcome(outcome=STOPPED)
+        if control.heeded:
+            outcome = RunOutcome(outcome=STOPPED)
     except BaseException as error:
         stopped = Stopped.behind(error)
-        ending = RunOutcome.by(stopped or error)
+        outcome = RunOutcome.by(stopped or error)
         if stopped is not None:
             raise stopped from None
         raise
@@ -94,40 +94,40 @@ def leased(
         thread.join()
         if stopped is not None:
             cancel_statements()  # of the batch in flight, whose transaction holds what the lease's end changes
-        _end(dsn, lease, ending)
+        _end(dsn, lease, outcome)
 
 
-def _beat(own: Pool, lease: Lease, stay: RunControl) -> None:
-    """Record that the run lives, and tell `stay` that the lease is lost or that somebody asks the run to stop."""
+def _beat(own: Pool, lease: Lease, control: RunControl) -> None:
+    """Record that the run lives, and tell `control` that the lease is lost or that somebody asks the run to stop."""
     try:
         with own.transaction() as cursor:
             if leases.heartbeat(cursor, lease):
-                stay.ask(leases.stop_asked(cursor, lease))
+                control.request_stop(leases.stop_asked(cursor, lease))
                 return
         log.warning(
             "another command ended this run of %s in the ledger: it was silent for too long", lease.pipeline
         )
-        stay.lost = True
+        control.lost = True
     except (SluiceError, psycopg2.Error) as error:
         log.warning("the heartbeat of %s failed: %s", lease.pipeline, error)
 
 
-def _end(dsn: str, lease: Lease, ending: RunOutcome) -> None:
+def _end(dsn: str, lease: Lease, outcome: RunOutcome) -> None:
     try:
         with transaction(dsn) as cursor:
-            leases.end_run(cursor, lease, ending)
+            leases.end_run(cursor, lease, outcome)
         with transaction(dsn) as cursor:
             leases.give_lease_back(cursor, lease)
     except (SluiceError, psycopg2.Error) as error:
         log.warning("the lease of %s could not be given back and will lapse: %s", lease.pipeline, error)
 
 
-def drop_left(dsn: str, pipeline: str) -> None:
+def drop_leftover_staging(dsn: str, pipeline: str) -> None:
     """Remove the staging tables of attempts that can't commit any more; one that is still written to stays."""
     try:
         with transaction(dsn) as cursor:
-            left = staging_left(cursor, pipeline)
-        busy = drop_staging_left(dsn, left)
+            tables = staging_left(cursor, pipeline)
+        busy = drop_staging_left(dsn, tables)
     except (SluiceError, psycopg2.Error) as error:  # such as a table of another role
         log.warning("what earlier attempts of %s left in staging could not be dropped: %s", pipeline, error)
         return

@@ -37,16 +37,16 @@ class ModelRegistry:
     def current(self, pipeline: str, name: str) -> Version | None:
         """Return the version of the model that is in force, or None if it was not trained yet."""
         with transaction(self.dsn) as cursor:
-            found = row(STATEMENTS.execute(cursor, "current", pipeline=pipeline, name=name))
-        return None if found is None else Version(pipeline=pipeline, name=name, **found)
+            record = row(STATEMENTS.execute(cursor, "current", pipeline=pipeline, name=name))
+        return None if record is None else Version(pipeline=pipeline, name=name, **record)
 
     def required(self, pipeline: str, name: str) -> Version:
         """Return the version of the model that is in force; raise SetupError if it was not trained yet."""
-        found = self.current(pipeline, name)
-        if found is None:
+        version = self.current(pipeline, name)
+        if version is None:
             seen = f"Pipeline {pipeline} scores rows with model {name!r}, which was not trained yet"
             raise SetupError(seen, remedy=f"`sluice train {pipeline}`, then run again")
-        return found
+        return version
 
     def scorer(self, pipeline: Pipeline, name: str) -> tuple[ModelScorer, Version]:
         """Load the version in force; return its scorer and the version.
@@ -55,18 +55,21 @@ class ModelRegistry:
         declared.
         """
         migrate(self.dsn)
-        found = self.required(pipeline.name, name)
-        features, learned = pipeline.models[name].features, tuple(found.report["settings"]["features"])
+        version = self.required(pipeline.name, name)
+        features, learned = pipeline.models[name].features, tuple(version.report["settings"]["features"])
         if features != learned:
             raise SetupError(
                 f"Model {name!r} of pipeline {pipeline.name} is declared with {', '.join(features)}, and its version"
-                f" {found.version} learned from {', '.join(learned)}",
+                f" {version.version} learned from {', '.join(learned)}",
                 remedy=f"`sluice train {pipeline.name}`, then run again",
             )
         scorer = ModelScorer(
-            version=found.version, threshold=found.threshold, features=features, content=self.content(found)
+            version=version.version,
+            threshold=version.threshold,
+            features=features,
+            content=self.content(version),
         )
-        return scorer, found
+        return scorer, version
 
     def content(self, version: Version) -> bytes:
         """Read the model's bytes; raise NeedsPerson where they are gone or not those that were trained."""
@@ -79,9 +82,9 @@ class ModelRegistry:
             raise NeedsPerson(f"{what} is gone from the lake", remedy=remedy) from error
         except OSError as error:
             raise ServiceAway(f"{what} can't be read: {error}", remedy="run again") from error
-        found = hashlib.sha256(content).hexdigest()
-        if found != version.digest:
-            seen = f"{what} is not what was trained: its SHA-256 is {found}, and was {version.digest}"
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != version.digest:
+            seen = f"{what} is not what was trained: its SHA-256 is {digest}, and was {version.digest}"
             raise NeedsPerson(seen, remedy=remedy)
         onnx_forest.refuse_other(content, f"{what} ({version.location})")
         return content

@@ -12,7 +12,7 @@ from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.quality.rules import Rules, compile_rules
-from etl.runs.stateful import kept
+from etl.runs.stateful import kept_state
 from etl.sinks.columns import common_schema
 from etl.sinks.open import Sinks, open_sinks
 from etl.sources.base import Source
@@ -35,21 +35,23 @@ class OpenedPipeline:
     state: tuple[str, ...]  # its operators that keep state between batches
     sinks: Sinks
 
-    def session(self, lease: Lease, stream: StreamState, on_step: Listener | None) -> DeliveryContext:
-        """Return the delivery session of a run of the stream."""
-        return self._session(lease, stream.stream_id, stream.first_batch, stream.checkpoint, None, on_step)
+    def stream_context(self, lease: Lease, stream: StreamState, on_step: Listener | None) -> DeliveryContext:
+        """Return the context of a run of the stream."""
+        return self._context(lease, stream.stream_id, stream.first_batch, stream.checkpoint, None, on_step)
 
-    def session_apart(self, lease: Lease, apart: Correction, on_step: Listener | None) -> DeliveryContext:
-        """Return the delivery session of a run beside the stream, whose own stream has the run's id."""
-        return self._session(lease, lease.run_id, 0, None, apart, on_step)
+    def correction_context(
+        self, lease: Lease, correction: Correction, on_step: Listener | None
+    ) -> DeliveryContext:
+        """Return the context of a run beside the stream, whose own stream has the run's id."""
+        return self._context(lease, lease.run_id, 0, None, correction, on_step)
 
-    def _session(
+    def _context(
         self,
         lease: Lease,
         stream_id: str,
         first_batch: int,
         checkpoint: str | None,
-        apart: Correction | None,
+        correction: Correction | None,
         on_step: Listener | None,
     ) -> DeliveryContext:
         versions = self.source.lookup_versions
@@ -61,10 +63,10 @@ class OpenedPipeline:
             checkpoint=checkpoint,
             state=self.state,
             suite_digest=self.rules.suite.digest,
-            words=self.rules.words,
+            flag_words=self.rules.flag_words,
             rules=self.rules.stage_rules,
             lookups={name: [one.__dict__ for one in files] for name, files in versions.items()},
-            apart=apart,
+            correction=correction,
             on_step=on_step,
         )
 
@@ -74,17 +76,19 @@ def open_pipeline(
     pipeline: Pipeline,
     spark: SparkSession,
     *,
-    beside: bool = False,
+    outside_stream: bool = False,
     fills: bool = False,
 ) -> OpenedPipeline:
     """Check folders, lookups, models, suite and tables, and open them; no input is read yet.
 
-    With `beside`, for a run beside the stream, the frame is never run. A table or column that is gone is
+    For a run `outside_stream` the frame is never run. A table or column that is gone is
     refused, unless this `fills` it.
     """
-    source = open_source(spark, pipeline, workspace.settings, models=workspace.models, stream=not beside)
-    frame = source.shape() if beside else source.streamed
-    state = kept(pipeline, frame)
+    source = open_source(
+        spark, pipeline, workspace.settings, models=workspace.models, stream=not outside_stream
+    )
+    frame = source.shape() if outside_stream else source.streamed
+    state = kept_state(pipeline, frame)
     rules = compile_rules(pipeline, frame, workspace.settings)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
     sinks = open_sinks(pipeline, columns, dsn=workspace.services.postgres, lake=workspace.lake, fills=fills)

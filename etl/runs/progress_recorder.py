@@ -30,7 +30,7 @@ STATEMENTS = Statements(__name__)
 
 log = logging.getLogger("sluice")
 
-Told = Mapping[str, Any]  # one StreamingQueryProgress, as its JSON
+StreamingProgress = Mapping[str, Any]  # one StreamingQueryProgress, as its JSON
 
 SECONDS = 2  # between two looks
 LONGEST = 300  # characters of a source's name and end
@@ -61,7 +61,7 @@ class ProgressRecorder:
         self._phases[receipt.batch_id] = receipt.phases
 
     @contextmanager
-    def over(self, query: StreamingQuery) -> Iterator[None]:
+    def watching(self, query: StreamingQuery) -> Iterator[None]:
         """Record the query's progress while it runs, and once more when it has ended, however it did.
 
         A thread of its own does it: a signal that breaks into a call to Spark leaves the calling thread's
@@ -86,8 +86,8 @@ class ProgressRecorder:
         from py4j.protocol import Py4JError
 
         try:
-            told = _since(query, self._looked)
-            self._write([one for one in told if "addBatch" in one["durationMs"]])
+            new = _since(query, self._looked)
+            self._write([one for one in new if "addBatch" in one["durationMs"]])
         except (OSError, Py4JError) as error:  # its JVM is gone, which the run itself tells
             log.debug("the query of %s can't be asked for its progress: %s", self._name, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, no run ends by it
@@ -96,9 +96,9 @@ class ProgressRecorder:
             self._failed = True
         else:
             self._failed = False
-            self._looked = told[-1]["timestamp"] if told else self._looked
+            self._looked = new[-1]["timestamp"] if new else self._looked
 
-    def _write(self, batches: Sequence[Told]) -> None:
+    def _write(self, batches: Sequence[StreamingProgress]) -> None:
         if not batches:
             return
         oldest = batches[-1]["batchId"] - self._keep
@@ -112,24 +112,26 @@ class ProgressRecorder:
             self._phases.pop(one["batchId"], None)
 
 
-def _since(query: StreamingQuery, looked: str) -> list[Told]:
+def _since(query: StreamingQuery, looked: str) -> list[StreamingProgress]:
     """Return what the query told after the trigger that began at `looked`, oldest first."""
     # PySpark's own property would fetch and parse all hundred, each time.
     recent = query._jsq.recentProgress()
-    told: list[Told] = []
-    for place in reversed(range(len(recent))):
-        one: Told = json.loads(recent[place].json())
-        if one["timestamp"] == looked:  # and none is earlier than another because a clock was set back
+    newest_first: list[StreamingProgress] = []
+    for index in reversed(range(len(recent))):
+        progress: StreamingProgress = json.loads(recent[index].json())
+        if progress["timestamp"] == looked:  # and none is earlier than another because a clock was set back
             break
-        told.append(one)
-    return told[::-1]
+        newest_first.append(progress)
+    return newest_first[::-1]
 
 
-def _insert(cursor: Cursor, stream_id: str, run_id: str, told: Told, phases: Mapping[str, int]) -> None:
-    operators = [_operator(one) for one in told["stateOperators"]]
-    times = told.get("eventTime", {})
+def _insert(
+    cursor: Cursor, stream_id: str, run_id: str, progress: StreamingProgress, phases: Mapping[str, int]
+) -> None:
+    operators = [_operator(one) for one in progress["stateOperators"]]
+    times = progress.get("eventTime", {})
     watermark = times.get("watermark")
-    rows, rate = told["numInputRows"], told.get("inputRowsPerSecond")  # left out where it is infinite
+    rows, rate = progress["numInputRows"], progress.get("inputRowsPerSecond")  # left out where it is infinite
 
     def total(name: str) -> int | None:
         return _sum(one.get(name) for one in operators)
@@ -139,12 +141,12 @@ def _insert(cursor: Cursor, stream_id: str, run_id: str, told: Told, phases: Map
         "insert_progress",
         stream=stream_id,
         run=run_id,
-        batch=told["batchId"],
-        triggered_at=told["timestamp"],
+        batch=progress["batchId"],
+        triggered_at=progress["timestamp"],
         input_rows=rows,
         input_rate=None if rows and not rate else rate,  # of a query's first batch Spark says 0
-        processed_rate=told.get("processedRowsPerSecond"),
-        durations_ms=Json(told["durationMs"]),
+        processed_rate=progress.get("processedRowsPerSecond"),
+        durations_ms=Json(progress["durationMs"]),
         phases_ms=Json(dict(phases)),
         watermark=None if watermark == _NO_WATERMARK else watermark,
         latest=times.get("max"),
@@ -153,8 +155,8 @@ def _insert(cursor: Cursor, stream_id: str, run_id: str, told: Told, phases: Map
         state_bytes=total("bytes"),
         dropped=total("dropped"),
         doubles=total("doubles"),
-        behind=_sum(map(_behind, told["sources"])),
-        ends=[_end(source) for source in told["sources"]],
+        behind=_sum(map(_behind, progress["sources"])),
+        ends=[_end(source) for source in progress["sources"]],
     )
 
 
@@ -164,19 +166,19 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _operator(told: Told) -> dict[str, Any]:
-    doubles = told.get("customMetrics", {}).get("numDroppedDuplicateRows")
+def _operator(operator: StreamingProgress) -> dict[str, Any]:
+    doubles = operator.get("customMetrics", {}).get("numDroppedDuplicateRows")
     return ({} if doubles is None else {"doubles": doubles}) | {
-        "name": told["operatorName"],
-        "rows": told["numRowsTotal"],
-        "updated": told["numRowsUpdated"],
-        "removed": told["numRowsRemoved"],
-        "bytes": told["memoryUsedBytes"],
-        "dropped": told["numRowsDroppedByWatermark"],
+        "name": operator["operatorName"],
+        "rows": operator["numRowsTotal"],
+        "updated": operator["numRowsUpdated"],
+        "removed": operator["numRowsRemoved"],
+        "bytes": operator["memoryUsedBytes"],
+        "dropped": operator["numRowsDroppedByWatermark"],
     }
 
 
-def _behind(source: Told) -> int | None:
+def _behind(source: StreamingProgress) -> int | None:
     """Return how many records of the source's topics the batch has not reached; None if it reads no topics."""
     latest, end = source.get("latestOffset"), source.get("endOffset")
     if not isinstance(latest, dict) or not isinstance(end, dict):
@@ -191,7 +193,7 @@ def _behind(source: Told) -> int | None:
     return sum(unread)
 
 
-def _end(source: Told) -> str:
+def _end(source: StreamingProgress) -> str:
     """Name a source and how far it was read: a log's offset, or the offsets of partitions."""
     end = source.get("endOffset")
     text = f"{source['description']}: {end if isinstance(end, str) else json.dumps(end)}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import (
     CheckpointDamaged,
-    RecordsMissing,
     ServiceAway,
     SetupError,
     SluiceError,
@@ -36,12 +35,12 @@ class BatchFailure:
     def __init__(self) -> None:
         self.error: BaseException | None = None
 
-    def kept_of(self, on_batch: OnBatch) -> OnBatch:
+    def capturing(self, on_batch: OnBatch) -> OnBatch:
         """Return what Spark is to call for each batch: `on_batch`, whose error is kept."""
 
-        def batch(found: DataFrame, number: int) -> None:
+        def batch(frame: DataFrame, number: int) -> None:
             try:
-                on_batch(found, number)
+                on_batch(frame, number)
             except BaseException as error:
                 self.error = error
                 raise
@@ -49,34 +48,34 @@ class BatchFailure:
         return batch
 
 
-def to_its_end(
+def run_query(
     writer: DataStreamWriter,
     pipeline: str,
     failure: BatchFailure | None = None,
-    stay: RunControl | None = None,
+    control: RunControl | None = None,
     *,
-    kafka: str | None = None,
     once: bool = False,
+    raise_read_error: Callable[[Sequence[BaseException]], None] = lambda _: None,
     settled: Callable[[], bool] = lambda: True,
     exhausted: Callable[[], bool] = lambda: False,
     watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
     caught_up: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run the query over all that is there, or as long as it is to `stay`, or `once`: the batch that is planned alone.
+    """Run the query over all that is there, or as long as `control` says, or `once`: the batch that is planned alone.
 
     An error of a batch, kept in `failure`, is raised as itself. `settled` says whether every batch that Spark has
     planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `caught_up`
-    is called once of a run that stays, when it has read all that Spark found; `kafka`, of topics, is the command that
-    goes on when Kafka did not give what was asked for.
+    is called once of a run that stays, when it has read all that Spark found; `raise_read_error` is the sources' own
+    word on why they did not give what was asked for.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
 
-    stay = stay or RunControl()
-    query = _started(writer, pipeline, stay, once=once)
+    control = control or RunControl()
+    query = _started(writer, pipeline, control, once=once)
     try:
         with watched(query):
-            _await(query, pipeline, stay, settled, exhausted, caught_up)
+            _await(query, pipeline, control, settled, exhausted, caught_up)
     except (OSError, Py4JError) as error:
         raise SluiceError(
             f"Spark's JVM is gone: {error}", remedy=f"its log is {jvm_log.current()}; then run again"
@@ -86,11 +85,10 @@ def to_its_end(
         errors = [error] if raised is None else [raised, error]
         _refuse_other_schema(pipeline, errors)
         _refuse_state(pipeline, errors)
-        if kafka:
-            refuse_kafka(pipeline, errors, kafka)
+        raise_read_error(errors)
         if raised is not None:
             raise raised from None
-        _refuse_unreached(pipeline, error, stay)
+        _refuse_unreached(pipeline, error, control)
         raise SluiceError(
             f"Spark ended the query: {str(error).strip().splitlines()[0]}",
             remedy="see Spark's message; the next run goes on from the ledger",
@@ -100,7 +98,7 @@ def to_its_end(
 def _await(
     query: StreamingQuery,
     pipeline: str,
-    stay: RunControl,
+    control: RunControl,
     settled: Callable[[], bool],
     exhausted: Callable[[], bool],
     caught_up: Callable[[], None],
@@ -110,27 +108,27 @@ def _await(
     Spark's `stop` breaks into a batch, so it is called between two; a batch that begins meanwhile refuses
     itself.
     """
-    if stay.every is None:
+    if control.every is None:
         query.awaitTermination()
         return
     log.info(
         "%s stays up and looks for more every %g s; Ctrl-C, SIGTERM or `sluice stop %s` ends it after the batch in flight",
         pipeline,
-        stay.every.total_seconds(),
+        control.every.total_seconds(),
         pipeline,
     )
     while not query.awaitTermination(LOOK_SECONDS):  # type: ignore[arg-type] # seconds may be a fraction
         status = query.status
-        stay.waiting = not status["isTriggerActive"]
-        if stay.waiting and not stay.caught_up and _found_nothing(status):
-            stay.caught_up = True
+        control.waiting = not status["isTriggerActive"]
+        if control.waiting and not control.caught_up and _found_nothing(status):
+            control.caught_up = True
             caught_up()
         # Not by `waiting`: a listing that takes longer than `every` leaves no moment of it.
-        if stay.over and settled():
+        if control.over and settled():
             query.stop()
-            stay.require_lease(pipeline)
-            stay.heeded = True
-        elif stay.waiting and exhausted():
+            control.require_lease(pipeline)
+            control.heeded = True
+        elif control.waiting and exhausted():
             log.info("%s: its source has ended; the run ends when all of it is delivered", pipeline)
             query.processAllAvailable()
             query.stop()
@@ -141,15 +139,15 @@ def _found_nothing(status: Mapping[str, Any]) -> bool:
     return not status["isDataAvailable"] and str(status["message"]).startswith("Waiting")
 
 
-def _started(writer: DataStreamWriter, pipeline: str, stay: RunControl, *, once: bool) -> StreamingQuery:
+def _started(writer: DataStreamWriter, pipeline: str, control: RunControl, *, once: bool) -> StreamingQuery:
     from pyspark.errors import AnalysisException
 
     if once:
         writer = writer.trigger(once=True)
-    elif stay.every is None:
+    elif control.every is None:
         writer = writer.trigger(availableNow=True)
     else:
-        writer = writer.trigger(processingTime=f"{stay.every.total_seconds():g} seconds")
+        writer = writer.trigger(processingTime=f"{control.every.total_seconds():g} seconds")
     try:
         return writer.start()
     except AnalysisException as error:
@@ -166,17 +164,17 @@ def _refuse_state(pipeline: str, errors: Sequence[BaseException]) -> None:
     Raises ServiceAway where the storage of the state can't be reached.
     """
     for error in errors:
-        told = classify(error)
-        if Cause.STATE not in told:
+        causes = classify(error)
+        if Cause.STATE not in causes:
             continue
-        if Cause.STORAGE_AWAY in told:
+        if Cause.STORAGE_AWAY in causes:
             raise ServiceAway(
-                f"The state of {pipeline} can't be read or written now: {told[Cause.STORAGE_AWAY]}",
+                f"The state of {pipeline} can't be read or written now: {causes[Cause.STORAGE_AWAY]}",
                 remedy=f"check that S3 is reachable (`sluice doctor`); then `sluice run {pipeline}`",
             ) from error
-        if Cause.STATE_PASSING not in told:
+        if Cause.STATE_PASSING not in causes:
             raise CheckpointDamaged(
-                f"Spark can't load the state of the transform of {pipeline}: {told[Cause.STATE]}",
+                f"Spark can't load the state of the transform of {pipeline}: {causes[Cause.STATE]}",
                 remedy=f"`sluice recover {pipeline}` rebuilds the state from all that was delivered",
             ) from error
 
@@ -194,40 +192,10 @@ def _refuse_other_schema(pipeline: str, errors: Sequence[BaseException]) -> None
             ) from error
 
 
-def _refuse_unreached(pipeline: str, error: BaseException, stay: RunControl) -> None:
+def _refuse_unreached(pipeline: str, error: BaseException, control: RunControl) -> None:
     """Raise ServiceAway where Spark could not reach what it connects to by itself, such as a socket's server."""
     if unreached := classify(error).get(Cause.SERVER_UNREACHED):
         raise ServiceAway(
             f"Spark could not connect to the source of {pipeline}: {unreached}",
-            remedy=f"check that it listens there; then `sluice run {pipeline}{' --follow' if stay.every else ''}`",
+            remedy=f"check that it listens there; then `sluice run {pipeline}{' --follow' if control.every else ''}`",
         ) from error
-
-
-def refuse_kafka(pipeline: str, errors: Sequence[BaseException], again: str) -> None:
-    """Raise an error that says why Kafka did not give what was asked for; return if no error comes from Kafka.
-
-    RecordsMissing: it is gone. SetupError: Kafka refuses it. ServiceAway: Kafka is not there at the moment.
-    `again` is the command to go on.
-    """
-    for error in errors:
-        told = classify(error)
-        if lost := told.get(Cause.RECORDS_GONE):
-            raise RecordsMissing(
-                f"Kafka did not give {pipeline} what it was to read: {lost}",
-                remedy=f"{again} says what is gone",
-            ) from error
-        if gone := told.get(Cause.TOPIC_GONE):
-            raise RecordsMissing(
-                f"A topic of {pipeline} was deleted while it was read: {gone}",
-                remedy=f"{again} says which",
-            ) from error
-        if refused := told.get(Cause.KAFKA_REFUSED):
-            raise SetupError(
-                f"Kafka refuses {pipeline}: {refused}",
-                remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
-            ) from error
-        if away := told.get(Cause.KAFKA_AWAY):
-            raise ServiceAway(
-                f"Kafka did not answer {pipeline}: {away}; nothing of the batch under way was delivered",
-                remedy=f"check that the brokers are running; then {again}",
-            ) from error

@@ -46,18 +46,18 @@ def run(
     spark: SparkSession | None = None,
     on_step: Listener | None = None,
     began: Callable[[str], None] = lambda _: None,
-    stay: RunControl | None = None,
+    control: RunControl | None = None,
 ) -> Summary:
     """Deliver all that has landed. `spark` is used as it is and left running; None starts one of our own.
 
-    `began` is told the run's id, once it has the lease. `stay` says whether the run stays up for what lands later.
+    `began` is told the run's id, once it has the lease. `control` says whether the run stays up for what lands later.
     """
-    dsn, started, stay = workspace.services.postgres, time.monotonic(), stay or RunControl()
-    require_follow(pipeline, stay)
+    dsn, started, control = workspace.services.postgres, time.monotonic(), control or RunControl()
+    require_follow(pipeline, control)
     ensure_bucket(workspace.services.lake, workspace.lake.store)
     lease = claim(dsn, pipeline)
-    with leased(dsn, lease, stay, began):
-        return _deliver_all(workspace, pipeline, lease, started, progress, spark, on_step, stay)
+    with leased(dsn, lease, control, began):
+        return _deliver_all(workspace, pipeline, lease, started, progress, spark, on_step, control)
 
 
 def _deliver_all(
@@ -68,7 +68,7 @@ def _deliver_all(
     progress: Progress,
     spark: SparkSession | None,
     on_step: Listener | None,
-    stay: RunControl,
+    control: RunControl,
 ) -> Summary:
     stream = stream_of(workspace, pipeline)
     refuse_lost(workspace, pipeline)
@@ -87,21 +87,21 @@ def _deliver_all(
         stream_id=stream_id,
         received=received,
         on_step=on_step,
-        stay=stay,
+        control=control,
         awaited=stream.awaited(stream_id),
     )
-    if stay.every is None and stream_run.nothing_new():
+    if control.every is None and stream_run.nothing_new():
         return _ended(summary, started)
     try:
-        with raising_service_errors(), a_session(workspace, spark) as found:
-            stream_run.to_its_end(found)
+        with raising_service_errors(), a_session(workspace, spark) as session:
+            stream_run.deliver_all(session)
             stream_run.require_read()
     except SluiceError as error:
         summary.outcome = type(error).__name__
         error.done = _ended(summary, started)
         raise
-    if stay.heeded:
-        log.info("%s has stopped, asked by %s", pipeline.name, stay.asked_by)
+    if control.heeded:
+        log.info("%s has stopped, asked by %s", pipeline.name, control.stop_requested_by)
         summary.outcome = STOPPED
     return _ended(summary, started)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sluice")
 
 
-def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
+def kept_state(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
     """Name what the transform keeps between batches and can't change while it does.
 
     The result is empty if each batch stands alone. Raises SetupError when the transform does not take its
@@ -37,13 +37,13 @@ def kept(pipeline: Pipeline, frame: DataFrame) -> tuple[str, ...]:
             remedy="derive it from the DataFrames that the transform is given",
         )
     nodes = streaming_nodes(frame)
-    found = operators_of(nodes)
+    operators = operators_of(nodes)
     numbers = numbers_of(nodes)
     _refuse_other_order(pipeline, numbers)
     if len(numbers) > len(pipeline.sources):
-        kind_of(pipeline).refuse_taken_twice(found)
-    aggregated = any(one.startswith(AGGREGATE) for one in found)
-    return (*found, f"{output_mode(pipeline, found)}{MODE}") if aggregated else found
+        kind_of(pipeline).refuse_taken_twice(operators)
+    aggregated = any(one.startswith(AGGREGATE) for one in operators)
+    return (*operators, f"{output_mode(pipeline, operators)}{MODE}") if aggregated else operators
 
 
 def _refuse_other_order(pipeline: Pipeline, numbers: Sequence[int]) -> None:
@@ -91,12 +91,12 @@ def tell_of_pinned(pipeline: str, checkpoint: Checkpoint, spark: SparkSession) -
 
 def tell_of_history(pipeline: Pipeline) -> None:
     """Warn that what `start` leaves out of a stream that keeps state stays out: no replay may load it afterwards."""
-    if before := StartCutoff.of(pipeline):
+    if cutoff := StartCutoff.of(pipeline):
         log.warning(
             "%s keeps state, so no replay will load files from before its start, %s: to include them, declare an"
             " earlier start now, or later rebuild all of it (docs/state.md)",
             pipeline.name,
-            before.start.isoformat(),
+            cutoff.start.isoformat(),
         )
 
 

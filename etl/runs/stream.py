@@ -44,7 +44,7 @@ class StreamRun:
     stream_id: str
     received: Callable[[Receipt], None]  # told of every batch
     on_step: Listener | None
-    stay: RunControl
+    control: RunControl
     awaited: AbstractSet[str]  # the paths of files that had landed before it began, and are to be read
 
     @property
@@ -64,7 +64,7 @@ class StreamRun:
 
         A run that was stopped before it had read all that was there is exempt.
         """
-        if self.stay.heeded and not self.stay.caught_up:
+        if self.control.heeded and not self.control.caught_up:
             return
         if unread := self._unread():
             raise unread
@@ -82,18 +82,18 @@ class StreamRun:
         if unread:
             log.warning("%s. The run goes on", unread.seen)
 
-    def to_its_end(self, spark: SparkSession) -> None:
+    def deliver_all(self, spark: SparkSession) -> None:
         """Deliver every batch that there is, or that comes for as long as the run is to stay."""
-        while not self._all_read(spark):
+        while not self._run_query(spark):
             log.info("%s goes on with its lookups and models as they are now", self.pipeline.name)
 
-    def _all_read(self, spark: SparkSession) -> bool:
+    def _run_query(self, spark: SparkSession) -> bool:
         """Run the query to its end; return False if a lookup or model had changed before a batch."""
         from etl.runs.opened import open_pipeline
-        from etl.runs.query import BatchFailure, to_its_end
+        from etl.runs.query import BatchFailure, run_query
         from etl.runs.stateful import output_mode, tell_of_history, tell_of_pinned
         from etl.sources.side_inputs.lookups import SideInputsChanged
-        from etl.spark.state_plan import its_batches
+        from etl.spark.state_plan import processing_time_batches
 
         opened = open_pipeline(self.workspace, self.pipeline, spark)
         known = self._state()
@@ -107,23 +107,24 @@ class StreamRun:
             if known.closes and checkpoint.owes:
                 checkpoint.plan_owed(time_ms=int(time.time() * 1000))
         keep = kept_batches(self.workspace.settings.backup_horizon)
-        watch = ProgressRecorder(self._dsn, self.lease, self.stream_id, keep=keep)
+        recorder = ProgressRecorder(self._dsn, self.lease, self.stream_id, keep=keep)
         failure = BatchFailure()
-        on_batch = failure.kept_of(self._on_batch(opened, known, watch))
+        on_batch = failure.capturing(self._on_batch(opened, known, recorder))
         writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
             "checkpointLocation", known.checkpoint
         )
+        name = self.pipeline.name
         try:
-            with its_batches(opened.frame), self.stay.listing(spark):
-                to_its_end(
+            with processing_time_batches(opened.frame), self.control.listing(spark):
+                run_query(
                     writer.outputMode(output_mode(self.pipeline, opened.state)),
-                    self.pipeline.name,
+                    name,
                     failure,
-                    self.stay,
-                    kafka=self.stream.kind.again("run"),
+                    self.control,
+                    raise_read_error=partial(self.stream.kind.raise_read_error, retry=f"`sluice run {name}`"),
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
-                    watched=watch.over,
+                    watched=recorder.watching,
                     caught_up=self._tell_unread,
                 )
         except RecordsMissing:
@@ -132,11 +133,11 @@ class StreamRun:
         except SideInputsChanged as changed:
             log.info("batch not begun: %s", changed)
             return False
-        except StopAsked as asked:
-            log.info("batch not begun: %s", asked)
+        except StopAsked as stop:
+            log.info("batch not begun: %s", stop)
         return True
 
-    def _on_batch(self, opened: OpenedPipeline, known: StreamState, watch: ProgressRecorder) -> OnBatch:
+    def _on_batch(self, opened: OpenedPipeline, known: StreamState, recorder: ProgressRecorder) -> OnBatch:
         """Return the function that Spark's foreachBatch calls."""
         from etl.delivery.spark_batch import SparkBatch
         from etl.quality.history import past_batches
@@ -144,9 +145,9 @@ class StreamRun:
 
         now = opened
 
-        def batch(found: DataFrame, number: int) -> None:
+        def batch(frame: DataFrame, number: int) -> None:
             nonlocal now
-            self.stay.refuse_next(self._dsn, self.lease)
+            self.control.refuse_next(self._dsn, self.lease)
             now = self._with_lookups(now)
             looks_back = now.rules.suite.looks_back
             rules = replace(now.rules, past=partial(past_batches, self._dsn, self.pipeline, looks_back))
@@ -155,12 +156,12 @@ class StreamRun:
             if now.source.tells_late:
                 set_watermark(now.source.spark, checkpoint.watermark_of(number - 1))
             micro = SparkBatch.of(
-                found, number, checkpoint, now.source, rules, self.workspace.settings, state=now.state
+                frame, number, checkpoint, now.source, rules, self.workspace.settings, state=now.state
             )
-            receipt = deliver(now.session(self.lease, known, self.on_step), micro)
+            receipt = deliver(now.stream_context(self.lease, known, self.on_step), micro)
             if receipt.delivered_before:
-                micro.pass_by()
-            watch.delivered(receipt)
+                micro.advance_state()
+            recorder.delivered(receipt)
             self.received(receipt)
 
         return batch
@@ -186,7 +187,7 @@ class StreamRun:
             if opened.source.transforms_in_query:
                 raise
             log.info("%s goes on with its lookups and models as they are now", self.pipeline.name)
-            return open_pipeline(self.workspace, self.pipeline, opened.source.spark, beside=True)
+            return open_pipeline(self.workspace, self.pipeline, opened.source.spark, outside_stream=True)
         return opened
 
     @property
@@ -195,14 +196,14 @@ class StreamRun:
 
     def _checkpoint(self) -> Checkpoint:
         """Open the stream's checkpoint again at each call: Spark writes to it all the time."""
-        found: Checkpoint = self.stream.checkpoints.of(self.stream_id)
-        return found
+        checkpoint: Checkpoint = self.stream.checkpoints.of(self.stream_id)
+        return checkpoint
 
     def _state(self) -> StreamState:
         with transaction(self._dsn) as cursor:
-            found = streams.stream_state(cursor, self.stream_id)
-        assert found is not None
-        return found
+            state = streams.stream_state(cursor, self.stream_id)
+        assert state is not None
+        return state
 
     def _require_readable(self, opened: OpenedPipeline) -> None:
         """Raise where what comes next can't be read, or Spark could not go on with the checkpoint."""

@@ -33,9 +33,9 @@ class Workspace:
         from etl import services
 
         settings = settings or load_settings()
-        found = services.up(settings)
-        os.environ.update(found.environment)
-        return cls(settings=settings, services=found)
+        running = services.up(settings)
+        os.environ.update(running.environment)
+        return cls(settings=settings, services=running)
 
     @property
     def lake(self) -> Lake:
@@ -67,5 +67,5 @@ class Workspace:
 
 def _folders(folder: str) -> list[str]:
     store, path = filesystem(folder)
-    found = store.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    return sorted(one.base_name for one in found if one.type == fs.FileType.Directory)
+    entries = store.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return sorted(one.base_name for one in entries if one.type == fs.FileType.Directory)

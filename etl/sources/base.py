@@ -98,9 +98,9 @@ class Source(ABC):
         """
         return self.streamed
 
-    def of_batch(self, found: DataFrame) -> tuple[Source, DataFrame]:
+    def of_batch(self, frame: DataFrame) -> tuple[Source, DataFrame]:
         """Return the source that a micro-batch was read from, and the transform's output of the batch."""
-        return self, found
+        return self, frame
 
     def ranges(self, checkpoint: Checkpoint, batch_id: int) -> tuple[Range, ...]:
         """Return what a planned batch reads of topics, by the checkpoint: of others, nothing."""
@@ -124,7 +124,7 @@ class Source(ABC):
         """Tell whether nothing more can come while the query runs; for use after its first batch."""
         return False
 
-    def again(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
+    def reread(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
         """Return the transform's output of the given files alone, not streaming.
 
         Of the `broken` ones it is what can be read. With `broken` ones among others its records are to be
@@ -145,12 +145,12 @@ class Source(ABC):
         """
         from pyspark.sql import functions as F
 
-        told = [self._told_apart(name, frame) for name, frame in self._static(uris, broken).items()]
+        marked = [self._marked(name, frame) for name, frame in self._static(uris, broken).items()]
         bad = [
             frame.where(F.col(MALFORMED_COLUMN).isNotNull()).select(
                 F.col(MALFORMED_COLUMN).alias(RAW), SOURCE_PATH, WHY
             )
-            for frame in told
+            for frame in marked
         ]
         return reduce(lambda one, other: one.unionAll(other), bad)
 
@@ -162,21 +162,21 @@ class Source(ABC):
 
         None: Spark saw that it need not read some of them, such as for an inner join with a table of no row.
         """
-        found = Counter[str]()
+        counts = Counter[str]()
         try:
             for name in self._observations.values():
-                found.update(observed(job, name))
+                counts.update(observed(job, name))
         except KeyError:
             return None
-        return found
+        return counts
 
     def count(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> Counter[str]:
         """Read the given files and count their records: `rows`, `malformed` and `late`, as `counted` does."""
-        found = Counter[str]()
+        counts = Counter[str]()
         for name, frame in self._static(uris, broken).items():
-            [row] = self._told_apart(name, frame).agg(*self._counts(name)).collect()
-            found.update(row.asDict())
-        return found
+            [row] = self._marked(name, frame).agg(*self._counts(name)).collect()
+            counts.update(row.asDict())
+        return counts
 
     def require_lookups(self) -> None:
         """Raise SideInputsChanged unless lookups and models are as this source has read them.
@@ -215,11 +215,11 @@ class Source(ABC):
         Raises SetupError where `late=` names another column than the watermark is on; of one that is computed
         nothing is known.
         """
-        if not (found := watermarked(made)):
+        if not (watermark_ids := watermarked(made)):
             return False
-        before = len(self.late_by)
+        known_before = len(self.late_by)
         for name, frame in good.items():
-            by = [column for number, column in column_ids(frame).items() if number in found]
+            by = [column for number, column in column_ids(frame).items() if number in watermark_ids]
             late = self.pipeline.all_streams[name].late
             if by and late is None:
                 self.late_by[name] = by[0]
@@ -229,16 +229,16 @@ class Source(ABC):
                     f" {by[0]!r}: records behind it would be dropped, and others held",
                     remedy=f"name {by[0]!r}, or take late= out",
                 )
-        return len(self.late_by) > before
+        return len(self.late_by) > known_before
 
     def _good(self, name: str | None, records: DataFrame, *, counted: bool = True) -> DataFrame:
         """Return the records that are neither malformed nor held as late; count all first, those apart."""
         from pyspark.sql import functions as F
 
-        told = self._told_apart(name, records)
+        marked = self._marked(name, records)
         if counted:
-            told = told.observe(self._observations[name], *self._counts(name))
-        return told.where(F.col(MALFORMED_COLUMN).isNull()).drop(MALFORMED_COLUMN, SOURCE_PATH, WHY, BEHIND)
+            marked = marked.observe(self._observations[name], *self._counts(name))
+        return marked.where(F.col(MALFORMED_COLUMN).isNull()).drop(MALFORMED_COLUMN, SOURCE_PATH, WHY, BEHIND)
 
     def _counts(self, name: str | None) -> tuple[Column, ...]:
         from pyspark.sql import functions as F
@@ -253,7 +253,7 @@ class Source(ABC):
         """Name what each stream's counts are observed as."""
         return {name: OBSERVATION if name is None else f"{OBSERVATION} {name}" for name in self.fields}
 
-    def _told_apart(self, name: str | None, records: DataFrame) -> DataFrame:
+    def _marked(self, name: str | None, records: DataFrame) -> DataFrame:
         """Mark the records that are none for the transform with `_why`; `_malformed` keeps a late one as JSON.
 
         Late ones that are not held are marked in `_behind` instead.
@@ -263,18 +263,26 @@ class Source(ABC):
         why = F.when(F.col(MALFORMED_COLUMN).isNotNull(), MALFORMED_REASON)
         at = self.pipeline.all_streams[name].late
         if at is None:
-            told = records.withColumn(WHY, why)
+            marked = records.withColumn(WHY, why)
             by = self.late_by.get(name)
-            return told.withColumn(BEHIND, F.col(WHY).isNull() & is_behind(F.col(quoted(by)))) if by else told
+            return (
+                marked.withColumn(BEHIND, F.col(WHY).isNull() & is_behind(F.col(quoted(by))))
+                if by
+                else marked
+            )
         late = F.col(WHY) == LATE
         fields = (F.col(quoted(field.name)) for field in self.fields[name].fields)
         whole = F.to_json(F.struct(*fields), NESTED)
-        told = records.withColumn(WHY, why.when(is_late(quoted(at)), LATE))
-        return told.withColumn(MALFORMED_COLUMN, F.when(late, whole).otherwise(F.col(MALFORMED_COLUMN)))
+        marked = records.withColumn(WHY, why.when(is_late(quoted(at)), LATE))
+        return marked.withColumn(MALFORMED_COLUMN, F.when(late, whole).otherwise(F.col(MALFORMED_COLUMN)))
 
     def misfits(self, uris: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
         """Return the inputs that would be read with blurred values, each with the reason."""
         return {}
+
+    def is_cause_of(self, error: Exception) -> bool:  # noqa: ARG002
+        """Tell whether the source as a whole failed, so that no input and no rule is to blame for the error."""
+        return False
 
     def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
         """Return the inputs that made a job over them fail, each with the reason.
@@ -320,9 +328,11 @@ class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
         """Return what there still is of ranges that were read, and a sentence for each that is not there as a whole."""
         return [], [f"{one.uri} is of a topic that is no longer declared" for one in ranges]
 
-    def again(self, command: str) -> str | None:  # noqa: ARG002
-        """Return `sluice <command>` of the pipeline, where it says what brokers did not give; None where none are asked."""
-        return None
+    def raise_read_error(self, errors: Sequence[BaseException], retry: str) -> None:
+        """Raise an error that says why the source did not give what a batch was to read, where one of `errors` tells it.
+
+        `retry` is the command to go on. What is wrong with single files is told by `Source.to_blame`.
+        """
 
     def refuse_taken_twice(self, state: Sequence[str]) -> None:
         """Raise SetupError for a transform that takes its input more than once, where with this `state` that can't be."""

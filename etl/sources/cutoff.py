@@ -50,9 +50,9 @@ class StartCutoff:
         from pyspark.sql import functions as F
 
         decoded = F.try_url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))  # it takes a plus for a blank
-        place = F.regexp_replace(decoded, "^file:/+", "/")
+        path = F.regexp_replace(decoded, "^file:/+", "/")
         root = landing_path(landing).rstrip("/") + "/"
-        below = F.when(place.startswith(root), F.substr(place, F.lit(len(root) + 1))).otherwise(place)
+        below = F.when(path.startswith(root), F.substr(path, F.lit(len(root) + 1))).otherwise(path)
         return F.coalesce(self._begin(below) < F.lit(self.start), F.lit(False))
 
     def _begin(self, path: Column) -> Column:
@@ -76,8 +76,8 @@ class StartCutoff:
 
 def in_stream(pipeline: Pipeline) -> Callable[[str], bool]:
     """Return a function that tells of a landed file, by its path, whether the stream takes it."""
-    before = StartCutoff.of(pipeline)
-    return lambda path: before is None or not before.has(path)
+    cutoff = StartCutoff.of(pipeline)
+    return lambda path: cutoff is None or not cutoff.has(path)
 
 
 def before_start(
@@ -91,18 +91,22 @@ def before_start(
     Those whose paths are `live` are not among them. Of an interval, it raises SetupError for a name that is
     no UTF-8.
     """
-    before = StartCutoff.of(pipeline)
-    if before is None:
+    cutoff = StartCutoff.of(pipeline)
+    if cutoff is None:
         return []
-    found: dict[int, list[str]] = {}
+    uris_by_source: dict[int, list[str]] = {}
     for path in sorted(landed(pipeline, landing) - live):
         source = source_of(pipeline, path, landing)
-        if source is None or not before.has(path):
+        if source is None or not cutoff.has(path):
             continue
-        if interval is not None and not before.template.overlaps(path, interval):
+        if interval is not None and not cutoff.template.overlaps(path, interval):
             continue
         if interval is not None:
             require_utf8([path])
         if is_utf8(path):  # Spark does not find another, so there is nothing to keep it from
-            found.setdefault(source, []).append(uri_at(path, landing))
-    return [one for source in found for one in look(found[source], landing=landing, source=source)]
+            uris_by_source.setdefault(source, []).append(uri_at(path, landing))
+    return [
+        one
+        for source in uris_by_source
+        for one in look(uris_by_source[source], landing=landing, source=source)
+    ]

@@ -35,9 +35,9 @@ def path_of(uri: str, landing: str) -> str:
     return identity(to_path(uri), landing)
 
 
-def identity(place: str, landing: str) -> str:
+def identity(path: str, landing: str) -> str:
     """Return the identity of the file at a place: its path below `landing` when it lies there, else the place."""
-    return place.removeprefix(landing_path(landing).rstrip("/") + "/")
+    return path.removeprefix(landing_path(landing).rstrip("/") + "/")
 
 
 def place_at(path: str, landing: str) -> str:

@@ -53,7 +53,7 @@ class FileSource(Source):
         With `anywhere` a file that no pattern means is read by the first source of its format. Raises
         SetupError for a file that no source reads, or whose stream can't be told.
         """
-        found: dict[int, list[str]] = {}
+        grouped: dict[int, list[str]] = {}
         for uri in uris:
             source = source_of(self.pipeline, path_of(uri, self.landing), self.landing)
             if source is None and self.anywhere:
@@ -64,8 +64,8 @@ class FileSource(Source):
             if source is None:
                 seen = f"{uri} is no file of pipeline {self.pipeline.name}: it matches none of its patterns"
                 raise SetupError(seen, remedy="check the pipeline's sources and SLUICE_LANDING")
-            found.setdefault(source, []).append(uri)
-        return found
+            grouped.setdefault(source, []).append(uri)
+        return grouped
 
     def _stream(self) -> DataFrame:
         return self._over(self.paths)
@@ -86,8 +86,8 @@ class FileSource(Source):
         """Leave out the records of files whose interval is before the pipeline's `start`."""
         from pyspark.sql import functions as F
 
-        before = StartCutoff.of(self.pipeline)
-        return frame.where(~before.column(F.col(SOURCE_PATH), self.landing)) if before else frame
+        cutoff = StartCutoff.of(self.pipeline)
+        return frame.where(~cutoff.column(F.col(SOURCE_PATH), self.landing)) if cutoff else frame
 
     def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:
         known = set(broken)
@@ -95,8 +95,8 @@ class FileSource(Source):
         for number, some in self.by_source(uris).items():
             files = self.files[number]
             for damaged in (False, True):
-                if chosen := [uri for uri in some if (uri in known) is damaged]:
-                    frame = read_files(self.spark, files, self.fields[files.stream], chosen, broken=damaged)
+                if selected := [uri for uri in some if (uri in known) is damaged]:
+                    frame = read_files(self.spark, files, self.fields[files.stream], selected, broken=damaged)
                     frames[files.stream].append(frame)
         return {name: union(some) if some else self._none_of(name) for name, some in frames.items()}
 
@@ -112,19 +112,19 @@ class FileSource(Source):
             return {}
         from etl.sources.parquet_types import misfits
 
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for number, some in self.by_source(uris).items():
             if kinds[number] == "parquet":
-                found |= misfits(some, self.fields[self.files[number].stream])
-        return found
+                reasons |= misfits(some, self.fields[self.files[number].stream])
+        return reasons
 
     def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:
         if Cause.FILE_UNREAD not in classify(error):
             raise error
-        found = dict(self.unreadable(uris))
-        if not found:
+        reasons = dict(self.unreadable(uris))
+        if not reasons:
             raise error
-        return found
+        return reasons
 
     def unreadable(self, uris: Iterable[str]) -> list[tuple[str, str]]:
         """Read every file alone; return those that can't be read to their end, each with the reason.

@@ -32,19 +32,19 @@ def foretold(pipeline: Pipeline, sources: Sequence[Files], inputs: Sequence[Inpu
 
     Raises ServiceAway where the store of Parquet files did not answer.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for number, files in enumerate(sources):
         uris = [one.uri for one in inputs if one.source == number]
         schema = pipeline.all_streams[files.stream].schema
         if files.kind == "csv" and files.header:
-            found |= _told(uris, files, schema)
+            reasons |= _unfit(uris, files, schema)
         elif files.kind == "parquet":
-            found |= _told(uris, files, schema)
-            found |= misfits([uri for uri in uris if uri not in found], _atomic(schema))
-    return found
+            reasons |= _unfit(uris, files, schema)
+            reasons |= misfits([uri for uri in uris if uri not in reasons], _atomic(schema))
+    return reasons
 
 
-def _told(uris: Sequence[str], files: Files, schema: str) -> dict[str, str]:
+def _unfit(uris: Sequence[str], files: Files, schema: str) -> dict[str, str]:
     if not uris:
         return {}
     store, _ = filesystem(to_path(uris[0]))
@@ -65,8 +65,8 @@ def _told(uris: Sequence[str], files: Files, schema: str) -> dict[str, str]:
             return None
 
     with ThreadPoolExecutor(REQUESTS) as pool:
-        told = pool.map(look, uris)
-        return {uri: visible(why) for uri, why in zip(uris, told, strict=True) if why is not None}
+        reasons = pool.map(look, uris)
+        return {uri: visible(why) for uri, why in zip(uris, reasons, strict=True) if why is not None}
 
 
 def _of_header(store: FileSystem, path: str, files: Files, schema: str) -> str | None:
@@ -96,17 +96,17 @@ def _of_footer(store: FileSystem, path: str, schema: str) -> str | None:
     """
     try:
         with store.open_input_file(path) as file:
-            found = {one.name.lower(): kept_as(one.type) for one in pq.read_schema(file)}
+            kinds = {one.name.lower(): kept_as(one.type) for one in pq.read_schema(file)}
     except pa.ArrowInvalid as error:
         return str(error).splitlines()[0]
     except pa.ArrowNotImplementedError:
         return None
     for name, declared in ddl_parts(schema):
-        kind, there = declared.lower(), found.get(name.lower())
-        if there is None or pa.types.is_null(there):  # of a column that has no value
+        kind, type_ = declared.lower(), kinds.get(name.lower())
+        if type_ is None or pa.types.is_null(type_):  # of a column that has no value
             continue
-        if _is_text(there) != kind.startswith(("string", "binary", "varchar", "char")):
-            return f"{name} is {there}, declared {declared}"
+        if _is_text(type_) != kind.startswith(("string", "binary", "varchar", "char")):
+            return f"{name} is {type_}, declared {declared}"
     return None
 
 

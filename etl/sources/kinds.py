@@ -34,12 +34,12 @@ def _all(pipeline: Pipeline, kind: type[Declared]) -> tuple[Declared, ...]:
 
 
 def require_files(pipeline: Pipeline, what: str) -> FileKind:
-    """Return the kind of a pipeline of files; raise SetupError for any other, of which `what` can't be."""
+    """Return the kind of a pipeline of files; raise SetupError for any other, which `what` can't read."""
     require_replayable(pipeline, what)
     kind = kind_of(pipeline)
     if not isinstance(kind, FileKind):
         raise SetupError(
-            f"Pipeline {pipeline.name} reads topics of Kafka, and {what} is of landed files alone",
+            f"Pipeline {pipeline.name} reads topics of Kafka, and {what} reads only landed files",
             remedy="docs/cookbook/kafka.md says what there is for topics",
         )
     return kind

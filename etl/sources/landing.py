@@ -35,8 +35,8 @@ def source_of(pipeline: Pipeline, path: str, landing: str) -> int | None:
     It is the first whose pattern means the file. An absolute pattern may mean files below the landing too.
     """
     whole = place_at(path, landing)
-    found = (n for n, one in _patterns(pipeline) if fits(one, whole if _is_absolute(one) else path))
-    return next(found, None)
+    numbers = (n for n, one in _patterns(pipeline) if fits(one, whole if _is_absolute(one) else path))
+    return next(numbers, None)
 
 
 def _patterns(pipeline: Pipeline) -> list[tuple[int, str]]:
@@ -47,12 +47,12 @@ def _patterns(pipeline: Pipeline) -> list[tuple[int, str]]:
 
 def assigned(inputs: Sequence[Input], pipeline: Pipeline, landing: str) -> list[Input]:
     """Return the inputs under the sources that read them as declared now, without those that none reads."""
-    found = []
+    of_sources = []
     for one in inputs:
         source = source_of(pipeline, one.path, landing)
         if source is not None:
-            found.append(replace(one, source=source))
-    return found
+            of_sources.append(replace(one, source=source))
+    return of_sources
 
 
 def _is_absolute(pattern: str) -> bool:
@@ -67,28 +67,28 @@ def files_there(pattern: str, landing: str) -> set[str]:
     root = "" if _is_absolute(pattern) else landing_path(landing).rstrip("/") + "/"
     prefix = "s3a://" if (root or pattern).startswith("s3a://") else ""
     fixed = split_pattern(pattern).folder if is_glob(pattern) else pattern
-    store, place = filesystem(root + fixed)
+    store, base = filesystem(root + fixed)
     deep = "/" in pattern.removeprefix(fixed).lstrip("/")
-    selector = fs.FileSelector(place, recursive=deep, allow_not_found=True)
+    selector = fs.FileSelector(base, recursive=deep, allow_not_found=True)
 
     def meant(listing: list[fs.FileInfo], kind: fs.FileType) -> set[str]:
         paths = ((prefix + _path(one)).removeprefix(root) for one in listing if one.type == kind)
         return {path for path in paths if fits(pattern, path) and not is_hidden(pattern, path)}
 
     try:
-        listing = store.get_file_info(selector if is_glob(pattern) else [place])
-        found = meant(listing, fs.FileType.File)
+        listing = store.get_file_info(selector if is_glob(pattern) else [base])
+        paths = meant(listing, fs.FileType.File)
         for folder in meant(listing, fs.FileType.Directory) if not deep else ():
             if not is_utf8(folder):
-                found.add(folder)  # by itself: it can't be listed
+                paths.add(folder)  # by itself: it can't be listed
                 continue
-            within = fs.FileSelector(
+            below = fs.FileSelector(
                 (root + folder).removeprefix(prefix), recursive=True, allow_not_found=True
             )
-            found |= meant(store.get_file_info(within), fs.FileType.File)
+            paths |= meant(store.get_file_info(below), fs.FileType.File)
     except OSError as error:
         raise ServiceAway(f"{root}{fixed} can't be listed: {error}", remedy="run again") from error
-    return {identity(path, landing) for path in found}
+    return {identity(path, landing) for path in paths}
 
 
 def _path(one: fs.FileInfo) -> str:
@@ -105,8 +105,8 @@ def is_listed_by_log(files: Files, landing: str) -> bool:
     if not split.recursive or is_glob(split.path):
         return False
     folder, _ = _below_landing(split, landing)
-    store, place = filesystem(f"{folder}/_spark_metadata")
-    return bool(store.get_file_info(place).type == fs.FileType.Directory)
+    store, log_folder = filesystem(f"{folder}/_spark_metadata")
+    return bool(store.get_file_info(log_folder).type == fs.FileType.Directory)
 
 
 def listed_path(files: Files | Lookup, landing: str, where: str) -> str:
@@ -132,5 +132,5 @@ def _below_landing(pattern: Pattern, landing: str) -> tuple[str, str]:
     return f"{root}/{pattern.folder}".rstrip("/"), f"{listed}/{pattern.path}".rstrip("/")
 
 
-def _escaped(place: str) -> str:
-    return "".join("\\" + char if char in "*?[]{}\\" else char for char in place)
+def _escaped(path: str) -> str:
+    return "".join("\\" + char if char in "*?[]{}\\" else char for char in path)

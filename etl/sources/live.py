@@ -44,9 +44,9 @@ class LiveSource(Source):
     def transforms_in_query(self) -> bool:
         return False
 
-    def of_batch(self, found: DataFrame) -> tuple[Source, DataFrame]:
-        bound = replace(self, batch=found)
-        return bound, bound.again((), broken=())
+    def of_batch(self, frame: DataFrame) -> tuple[Source, DataFrame]:
+        bound = replace(self, batch=frame)
+        return bound, bound.reread((), broken=())
 
     def _stream(self) -> DataFrame:
         """Return the transform's output as a stream, which is asked for its plan alone.
@@ -151,9 +151,9 @@ def _refuse_more_than_rows(pipeline: str, frame: DataFrame) -> None:
     """
     from pyspark.errors import AnalysisException
 
-    if found := operators(frame):
+    if state := operators(frame):
         raise SetupError(
-            f"The transform of {pipeline} keeps state between batches ({'; '.join(found)}), and its source can't be read"
+            f"The transform of {pipeline} keeps state between batches ({'; '.join(state)}), and its source can't be read"
             " again: the state could not be rebuilt",
             remedy="land files, or use a topic of Kafka, for what is to be aggregated, joined or deduplicated",
         )

@@ -143,13 +143,13 @@ def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -
     read_as = _with_malformed(spelled(schema, options))
     columns = (f"{quoted(field.name)} {field.dataType.simpleString()}" for field in read_as)
     parsed = F.from_csv("value", ", ".join(columns), {**_COMMON, **_CSV, **options})
-    beside = [name for name in lines.columns if name != "value"]
+    carried = [name for name in lines.columns if name != "value"]
     record = F.col("_parsed")
     fields = [decimal_of(record[one.name], one, options).alias(one.name) for one in schema.fields]
     bad = [no_decimal(record[one.name], one, options) for one in schema.fields]
     raw = F.coalesce(record[MALFORMED_COLUMN], F.when(reduce(or_, bad), F.col("value")))
-    return lines.select(parsed.alias("_parsed"), "value", *beside).select(
-        *fields, raw.alias(MALFORMED_COLUMN), *beside
+    return lines.select(parsed.alias("_parsed"), "value", *carried).select(
+        *fields, raw.alias(MALFORMED_COLUMN), *carried
     )
 
 
@@ -210,8 +210,8 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
     ended = _ended(value)
     odd = has_no_decimal(value, ended, schema, options, MALFORMED_COLUMN)
     parsed = F.from_json(F.when(odd, F.lit("no decimal")).otherwise(ended), whole, dict(options))
-    beside = [name for name in lines.columns if name != "value"]
-    rows = lines.select("value", *beside, parsed.alias("_parsed"))
+    carried = [name for name in lines.columns if name != "value"]
+    rows = lines.select("value", *carried, parsed.alias("_parsed"))
     record = F.col("_parsed")
     # The parser writes U+FFFD for bytes that are no UTF-8. Looked at before it is called, they would cost twice as much.
     bad = record[_END].isNull() | record[MALFORMED_COLUMN].isNotNull() | ~F.is_valid_utf8(value)
@@ -221,7 +221,7 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
         (record[name].try_cast("tinyint") if name in tiny else record[name]).alias(name)
         for name in schema.names
     ]
-    return rows.select(*fields, F.when(bad, value).alias(MALFORMED_COLUMN), *beside)
+    return rows.select(*fields, F.when(bad, value).alias(MALFORMED_COLUMN), *carried)
 
 
 def _ended(line: Column) -> Column:
@@ -278,10 +278,10 @@ def union(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def none_of(spark: SparkSession, fields: StructType, beside: str = "") -> DataFrame:
-    """Return a frame of no record; `beside` is the DDL of what records have beside their fields."""
+def none_of(spark: SparkSession, fields: StructType, carried: str = "") -> DataFrame:
+    """Return a frame of no record; `carried` is the DDL of what records have beside their fields."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     extra = [StructField(name, StringType()) for name in (MALFORMED_COLUMN, SOURCE_PATH)]
-    more = ddl_fields(beside, "").fields if beside else []
+    more = ddl_fields(carried, "").fields if carried else []
     return spark.createDataFrame([], StructType([*fields.fields, *more, *extra]))

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
     """Return the declared schema of each stream. Raises SetupError for what can't be read of its sources."""
-    found = {
+    fields = {
         name: ddl_fields(kind.schema, f"pipeline {pipeline.name}: {field_of('schema', name)}")
         for name, kind in pipeline.all_streams.items()
     }
-    _refuse_timeless(pipeline, found)
-    _refuse_nested(pipeline, found)
-    return found
+    _refuse_timeless(pipeline, fields)
+    _refuse_nested(pipeline, fields)
+    return fields
 
 
 def field_of(field: str, stream: str | None) -> str:

@@ -29,12 +29,12 @@ def reading_fails(uri: str, read: Callable[[], DataFrame]) -> str | None:
     try:
         read().write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JJavaError) as error:
-        told = classify(error)
-        if Cause.FILE_GONE in told:
+        known_causes = classify(error)
+        if Cause.FILE_GONE in known_causes:
             raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
-        if Cause.FILE_DAMAGED in told:
+        if Cause.FILE_DAMAGED in known_causes:
             return _said(error)
-        if not told.keys() & {Cause.FILE_UNREAD, Cause.STORAGE_AWAY}:
+        if not known_causes.keys() & {Cause.FILE_UNREAD, Cause.STORAGE_AWAY}:
             raise
         *_, root = causes(error)
         raise ServiceAway(

@@ -57,8 +57,8 @@ def make(jars: Path) -> None:
 
 def _archive(jars: Path) -> Path:
     """Return the archive's path: its name tells the Java and the class path, and then what stands there now."""
-    places = [java().resolve(), spark_jars(), jars.absolute()]
-    where, what = digest(places), digest([place.stat().st_mtime_ns for place in places])
+    paths = [java().resolve(), spark_jars(), jars.absolute()]
+    where, what = digest(paths), digest([path.stat().st_mtime_ns for path in paths])
     return jars.absolute().parent / f"classes-{where}-{what}.jsa"
 
 

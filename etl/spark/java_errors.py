@@ -148,21 +148,21 @@ def classify(error: BaseException) -> dict[Cause, str]:
     A file counts as damaged by the cause of all, for a decoder hands on what its storage says; and where no storage is
     known to be away, for a connection that ends too early is no file that does.
     """
-    found: dict[Cause, str] = {}
+    lines_by_cause: dict[Cause, str] = {}
     if isinstance(error, SluiceError):
-        return found
-    told = [message.splitlines() for message in messages(error)]
-    for lines in told:
+        return lines_by_cause
+    exceptions = [message.splitlines() for message in messages(error)]
+    for lines in exceptions:
         for cause in Cause:
-            if cause in found or (cause is Cause.FILE_DAMAGED and lines is not told[-1]):
+            if cause in lines_by_cause or (cause is Cause.FILE_DAMAGED and lines is not exceptions[-1]):
                 continue
             if any(re.search(sign, lines[0]) for sign in SIGNS[cause]):
-                found[cause] = lines[0]
+                lines_by_cause[cause] = lines[0]
                 if cause is Cause.STATE_SCHEMA:
-                    found[cause] = next((line for line in lines[1:] if _SCHEMAS in line), lines[0])
-    if Cause.STORAGE_AWAY in found:
-        found.pop(Cause.FILE_DAMAGED, None)
-    return found
+                    lines_by_cause[cause] = next((line for line in lines[1:] if _SCHEMAS in line), lines[0])
+    if Cause.STORAGE_AWAY in lines_by_cause:
+        lines_by_cause.pop(Cause.FILE_DAMAGED, None)
+    return lines_by_cause
 
 
 def causes(error: Any) -> Iterator[str]:

@@ -156,13 +156,13 @@ def unlogged_analysis() -> Iterator[None]:
     # Not logging.getLogger: the first to ask decides the class, and Spark's errors are written by its own alone.
     names = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
     loggers = [PySparkLogger.getLogger(name) for name in names]
-    before = [logger.disabled for logger in loggers]
+    were_disabled = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
     try:
         yield
     finally:
-        for logger, disabled in zip(loggers, before, strict=True):
+        for logger, disabled in zip(loggers, were_disabled, strict=True):
             logger.disabled = disabled
 
 
@@ -171,13 +171,13 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     """Give a setting of Spark another value while the block runs."""
     from py4j.protocol import Py4JError
 
-    before = str(spark.conf.get(name))
+    previous = str(spark.conf.get(name))
     spark.conf.set(name, value)
     try:
         yield
     finally:
         try:
-            spark.conf.set(name, before)
+            spark.conf.set(name, previous)
         except (OSError, Py4JError) as error:  # its JVM is gone; what ended the work matters more
             log.debug("%s could not be put back: %s", name, error)
 

@@ -36,7 +36,7 @@ AGGREGATE = "Aggregate"
 _DROPPED = "numRowsDroppedByWatermark"
 
 
-def taken(frame: DataFrame) -> tuple[int, ...]:
+def source_numbers(frame: DataFrame) -> tuple[int, ...]:
     """Return the numbers of the pipeline's sources as Spark counts them.
 
     They are in the plan's order, each as often as the transform takes it. Raises SetupError when the
@@ -119,7 +119,7 @@ def column_ids(frame: DataFrame) -> dict[str, str]:
     }
 
 
-def its_batches(frame: DataFrame) -> AbstractContextManager[None]:
+def processing_time_batches(frame: DataFrame) -> AbstractContextManager[None]:
     """Keep a query with timers by the clock from making batches without files, if it starts within.
 
     It would never end otherwise. For any other frame nothing changes.
@@ -217,7 +217,7 @@ def _listed(sequence: Any) -> list[Any]:
     return [sequence.apply(number) for number in range(sequence.size())]
 
 
-def dropped(execution: Any) -> int:
+def rows_dropped_late(execution: Any) -> int:
     """Count the rows, or groups of rows, that a micro-batch which was run left out behind the watermark."""
     total, waiting = 0, [execution.executedPlan()]
     while waiting:

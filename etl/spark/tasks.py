@@ -27,7 +27,7 @@ def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
         named = (batch.rename_columns(names) for batch in batches)
         yield dump(work(named, partition=context.partitionId(), number=context.taskAttemptId()))
 
-    return frame.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(run, "report binary")
+    return frame.toDF(*(f"c{index}" for index in range(len(names)))).mapInArrow(run, "report binary")
 
 
 def collect(job: DataFrame) -> list[Any]:

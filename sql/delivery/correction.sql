@@ -60,9 +60,9 @@ SELECT quarantine_id, row, raw, source_path FROM sluice.quarantine WHERE deliver
 -- Rows that are held once more stay released as they were.
 UPDATE sluice.quarantine q SET status = 'released', released_by = old.released_by, decided_by = old.decided_by,
     why = old.why, decided_at = old.decided_at
-FROM unnest(%(again)s::bigint[], %(released)s::bigint[]) AS pair (again, released)
+FROM unnest(%(held)s::bigint[], %(released)s::bigint[]) AS pair (held, released)
 JOIN sluice.quarantine old ON old.quarantine_id = pair.released
-WHERE q.quarantine_id = pair.again
+WHERE q.quarantine_id = pair.held
 
 -- name: follow
 -- Releases that stay belong to the new delivery from here on.

@@ -21,7 +21,7 @@ from etl.common.steps import Step
 from etl.delivery import correction
 from etl.delivery.batch import Receipt
 from etl.delivery.correction import Correction
-from etl.delivery.deliver import deliver_apart
+from etl.delivery.deliver import deliver_correction
 from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import sweep_lake
 from etl.operations.serving.read import moment
@@ -143,7 +143,7 @@ def replay(
     [(removed,)] = events.execute("SELECT delivered FROM sluice.delivery WHERE delivery_id = %s", number)
     leaving = {kind: frozenset(path for of, path in files if of == kind) for kind in ("data", "quarantine")}
     change = Correction(
-        kind="replay",
+        name="replay",
         supersedes=(number,),
         removed=removed,
         as_found=as_found,
@@ -159,19 +159,19 @@ def release(events: Delivering, case: Case, number: int) -> Receipt:
     query = "SELECT quarantine_id FROM sluice.quarantine WHERE delivery_id = %s AND 'rule' = ANY(reasons)"
     [(row,)] = events.execute(query, number)
     change = Correction(
-        kind="release", released_from=number, rows=(row,), files={}, who="tests", why="mended"
+        name="release", released_from=number, rows=(row,), files={}, who="tests", why="mended"
     )
     return beside(events, case, [HELD], change)
 
 
 def beside(events: Delivering, case: Case, rows: Sequence[Row], change: Correction) -> Receipt:
     with transaction(events.dsn) as cursor:
-        lease = correction.begin(cursor, events.pipeline.name, change.kind, who=change.who, why=change.why)
-    run = replace(events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, apart=change)
+        lease = correction.begin(cursor, events.pipeline.name, change.name, who=change.who, why=change.why)
+    run = replace(events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, correction=change)
     if case.mode.key and change.supersedes:
         log = ArrowLog(lake=events.place.lake, replaced=sorted(change.files["data"]))
         run = replace(run, change_log=log)
-    return deliver_apart(run, replace(events.batch(table_of(rows)), batch_id=0, landed=()))
+    return deliver_correction(run, replace(events.batch(table_of(rows)), batch_id=0, landed=()))
 
 
 def refuses(call: Callable[[], object]) -> bool:

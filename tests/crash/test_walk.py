@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
-from etl.airflow.command.request import meant
+from etl.airflow.command.request import selection_of
 from etl.airflow.task_try import TaskTry
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
@@ -236,7 +236,7 @@ class Walk:
 
     def _asked(self, dag_run: DagRun) -> Act | None:
         """Return what the newest try of a DAG run asks for."""
-        chosen = meant(self.place, self.declared, dag_run.asked)
+        chosen = selection_of(self.place, self.declared, dag_run.asked)
         if dag_run.asked.run_type == "scheduled":
             assert (chosen is not None) == dag_run.succeeded, (self.done, dag_run)
         return self._batch(dag_run) if chosen is None else self._replay(dag_run, chosen)
@@ -291,10 +291,10 @@ class Walk:
                 self.released.pop(number, None)
             self.heirs |= dict.fromkeys(change.supersedes, new)
             self.content[new] = made
-            self.origins |= dict.fromkeys(change.kept, new)
+            self.origins |= dict.fromkeys(change.kept_releases, new)
 
         shrinks = f", {len(made.rows)} of {len(whole.rows)} rows" if every > 1 else ""
-        words = f"replay of {chosen.words()}, {'keep' if keeps else 'drop'}{shrinks}"
+        words = f"replay of {chosen.describe()}, {'keep' if keeps else 'drop'}{shrinks}"
         order = self._order(of(made), change, dag_run)
         return Act(words=words, order=order, settle=settle, dag_run=dag_run)
 
@@ -340,7 +340,7 @@ class Walk:
         table = typed(values, oracle.COLUMNS, ids).append_column(
             "_flags0", pa.array([0] * len(ids), pa.int64())
         )
-        change = Correction(kind="release", files={}, released_from=origin, rows=ids, who="walk", why="")
+        change = Correction(name="release", files={}, released_from=origin, rows=ids, who="walk", why="")
         batch = ArrowBatch(batch_id=0, parts=[table.to_batches()], files=())
 
         def settle(number: int) -> None:

@@ -238,7 +238,7 @@ import dataclasses, json, sys
 from types import SimpleNamespace
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.definitions.param import process_params
-from etl.airflow.operator import asked_by
+from etl.airflow.operator import task_try_of
 from etl.airflow.run_form import RunForm
 from etl.airflow.task_try import TaskTry
 dag = DagBag(sys.argv[1]).dags[sys.argv[2]]
@@ -250,7 +250,7 @@ for conf in json.loads(sys.argv[3]):
     task = dag.get_task("run").prepare_for_execution()
     params = process_params(dag, task, conf, suppress_exception=False)
     task.render_template_fields({"params": params})
-    told = TaskTry.parse(asked_by(context, task.form, beside=task.beside).json())
+    told = TaskTry.parse(task_try_of(context, task.form, beside=task.beside).json())
     found.append({one.name: getattr(told, one.name) for one in dataclasses.fields(RunForm)})
 print("\\n" + json.dumps(found))
 """
@@ -295,7 +295,7 @@ def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:
     with DAG("mine", default_args={"why": "as agreed"}):
         made = SluiceRunOperator(task_id="run", pipeline="orders", release="17")
         many = SluiceRunOperator.partial(task_id="many", driver_memory="4g").expand(pipeline=["a", "b"])
-    assert (made.why, made.release, made.deliveries) == ("as agreed", "17", None)
+    assert [getattr(made, name) for name in ("why", "release", "deliveries")] == ["as agreed", "17", None]
     assert many.partial_kwargs["driver_memory"] == "4g"
     with pytest.raises(TypeError, match="no_such_field"):
         SluiceRunOperator(task_id="run", pipeline="orders", no_such_field="x")

@@ -30,7 +30,7 @@ TASK = """
 import json, signal, sys
 from etl.airflow.process import Command
 
-command = Command(words=["status"], environment=json.loads(sys.argv[1]), apart=sys.argv[2] == "apart")
+command = Command(arguments=["status"], environment=json.loads(sys.argv[1]), own_group=sys.argv[2] == "apart")
 signal.signal(signal.SIGTERM, lambda *_: command.kill())
 print("exit code", command.run(lambda line: None).exit_code, flush=True)
 """

@@ -44,7 +44,7 @@ def test_a_topic_that_is_made_anew_between_two_batches_ends_it_and_none_of_the_o
     with following(home) as start:
         up = start(NAME)
         up.wait_for_rows(10)
-        up.wait(lambda: up.stay.waiting, "trigger that finds nothing")
+        up.wait(lambda: up.control.waiting, "trigger that finds nothing")
         topics.remake(topic)
         after = topics.send(topic, orders(100, 30))  # more than the ledger has: offsets alone would hide it
         error = up.error()

@@ -177,7 +177,7 @@ def test_a_topic_that_is_made_anew_within_a_batch_is_not_delivered(home: Home, t
 
 def test_what_is_of_files_alone_says_so(home: Home) -> None:
     declare(home, "orders")
-    with pytest.raises(SetupError, match="a try is of landed files alone"):
+    with pytest.raises(SetupError, match="a try reads only landed files"):
         try_out(home.place, home.pipeline(), ["one.json"])
 
 

@@ -318,7 +318,7 @@ def test_deliveries_that_a_restored_database_lost_are_put_back_from_the_lake(
     with pytest.raises(LedgerBehind):
         home.run()
     done = home.recover(NAME)
-    assert sum(one.delivered for one in done.put_back) == 30
+    assert sum(one.delivered for one in done.restored) == 30
     assert home.run().records == 6
     assert_holds(home, topics.sent)
 
@@ -336,7 +336,7 @@ def test_state_over_topics_goes_on_once_what_a_restored_database_lost_is_put_bac
     backup.restore()
     with pytest.raises(LedgerBehind):
         home.run()
-    assert [one.delivered for one in home.recover(NAME).put_back] == [1]
+    assert [one.delivered for one in home.recover(NAME).restored] == [1]
     topics.send(clicks, [at("b", 31)])
     home.run()
     assert home.ask("SELECT ad FROM warehouse.orders ORDER BY ad") == [("a",), ("b",)]

@@ -30,7 +30,7 @@ from etl.delivery.deliver import deliver
 from etl.ledger import deliveries, leases, pipelines, stops, streams
 from etl.pipeline import Append
 from etl.quality.verdict import Counts, Verdict
-from etl.runs.heartbeat import drop_left, leased
+from etl.runs.heartbeat import drop_leftover_staging, leased
 from etl.sinks.lake.table import Lake
 from etl.sinks.open import open_sinks
 from tests.support import oracle
@@ -461,14 +461,14 @@ def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
         assert reader(run).difference(oracle.expected(made[:1])) == ""
         left = [batch.staged[0].tables.data]
         assert staged_left(run) == left
-        drop_left(run.sinks.dsn, "events")  # as the next run does
+        drop_leftover_staging(run.sinks.dsn, "events")  # as the next run does
         assert staged_left(run) == left
     finally:
         for connection in losing:
             connection.close()
     # Waits for the closed connection, which ends a moment later.
     oracle.ask(run.sinks.dsn, f"LOCK TABLE sluice_stage.{left[0]}")
-    drop_left(run.sinks.dsn, "events")
+    drop_leftover_staging(run.sinks.dsn, "events")
     assert staged_left(run) == []
 
 
@@ -481,7 +481,7 @@ def test_what_another_role_left_in_staging_stops_no_run(
     with transaction(make_dsn(run.sinks.dsn, user="postgres")) as superuser:
         superuser.execute(f"ALTER SCHEMA sluice_stage OWNER TO postgres; CREATE TABLE sluice_stage.{left} ()")
         superuser.execute("GRANT USAGE, CREATE ON SCHEMA sluice_stage TO PUBLIC")
-    drop_left(run.sinks.dsn, "events")
+    drop_leftover_staging(run.sinks.dsn, "events")
     assert staged_left(run) == [left]
     assert "could not be dropped" in caplog.text
 

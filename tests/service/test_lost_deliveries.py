@@ -17,7 +17,7 @@ from etl.common.outcome import RunOutcome
 from etl.common.steps import Step, listen
 from etl.delivery import correction
 from etl.delivery.correction import Correction
-from etl.delivery.deliver import deliver, deliver_apart
+from etl.delivery.deliver import deliver, deliver_correction
 from etl.ledger import leases
 from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import sweep, sweep_lake
@@ -122,7 +122,7 @@ def test_lost_deliveries_behind_a_number_that_another_pipeline_was_given_are_nam
     pruned.write_bytes(content)
     done = recover(events.place, events.pipeline)
     assert done.seen == 1
-    assert done.put_back == ()
+    assert done.restored == ()
 
 
 def test_a_lost_delivery_behind_one_that_is_not_whole_is_named(events: Delivering, backup: Backup) -> None:
@@ -190,7 +190,7 @@ def test_a_delivery_whose_attempt_is_in_the_backup_is_put_back(events: Deliverin
     backup.restore()
     for batch in (1, 2):
         (events.landing / f"{batch}.jsonl").unlink()
-    assert len(recovered(events).put_back) == 2
+    assert len(recovered(events).restored) == 2
     assert in_table(events) == list(range(30))
 
 
@@ -204,7 +204,7 @@ def test_an_attempt_that_failed_after_its_manifest_needs_nobody(events: Deliveri
         events.deliver(rows(10))
     events.on_step = None
     done = recovered(events)
-    assert (done.put_back, done.seen) == ((), 1)
+    assert (done.restored, done.seen) == ((), 1)
 
 
 def test_a_number_that_was_lost_is_given_to_nobody_else(
@@ -216,7 +216,7 @@ def test_a_number_that_was_lost_is_given_to_nobody_else(
     assert others.deliver(rows(10)).delivery_id > max(lost)
     for batch in (1, 2):
         (events.landing / f"{batch}.jsonl").unlink()
-    assert [one.delivery_id for one in recovered(events).put_back] == lost
+    assert [one.delivery_id for one in recovered(events).restored] == lost
     assert in_table(events) == list(range(30))
 
 
@@ -227,8 +227,8 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
     backup.take()
     with transaction(events.dsn) as cursor:
         lease = correction.begin(cursor, "events", "replay", who="tests", why="again")
-    change = Correction(kind="replay", files={}, who="tests", why="again")
-    beside = replace(events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, apart=change)
+    change = Correction(name="replay", files={}, who="tests", why="again")
+    beside = replace(events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, correction=change)
     higher: list[int] = []
 
     def meanwhile(step: Step) -> None:
@@ -237,7 +237,7 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
             higher.extend(events.deliver(rows(start)).delivery_id for start in (10, 20))
 
     listen(meanwhile)
-    replay = deliver_apart(beside, replace(events.batch(rows(30)), batch_id=0, landed=()))
+    replay = deliver_correction(beside, replace(events.batch(rows(30)), batch_id=0, landed=()))
     told = read(events.table)
     assert told is not None and told.delivery_id == replay.delivery_id < min(higher)
     backup.restore()
@@ -258,7 +258,7 @@ def test_a_restored_database_is_noticed_without_a_checkpoint(events: Delivering,
         ) as stop:
             refused(events.place, events.pipeline)
         assert "`sluice recover events`" in stop.value.remedy
-    assert [one.delivery_id for one in recover(events.place, events.pipeline).put_back] == [lost]
+    assert [one.delivery_id for one in recover(events.place, events.pipeline).restored] == [lost]
     assert in_table(events) == list(range(20))
     assert went_back(events.dsn, events.place.lake, events.pipeline) is None
     assert recover(events.place, events.pipeline).problem is None
@@ -272,7 +272,7 @@ def test_what_can_not_be_put_back_and_lands_again_is_told_once(events: Deliverin
     end(events)
     with pytest.raises(LedgerBehind):
         run(events.place, events.pipeline)
-    assert recover(events.place, events.pipeline).put_back == ()
+    assert recover(events.place, events.pipeline).restored == ()
     assert recover(events.place, events.pipeline).problem is None
 
 

@@ -30,7 +30,7 @@ def asked_by(dsn: str) -> list[str | None]:
 def test_a_run_in_its_batch_stays_asked_when_nobody_waits_any_longer(run: DeliveryContext) -> None:
     dsn, told = run.sinks.dsn, list[str]()
     with pytest.raises(Busy, match="still in its batch after 1 s"):
-        stop(dsn, NAME, who="me", timeout=SOON, asked=told.append)
+        stop(dsn, NAME, who="me", timeout=SOON, on_asked=told.append)
     with pytest.raises(Busy):
         stop(dsn, NAME, who="another", timeout=SOON)
     with transaction(dsn) as cursor:
@@ -63,7 +63,7 @@ def test_a_signal_is_heeded_that_comes_while_the_ledger_is_asked(run: DeliveryCo
             holding.execute("LOCK TABLE sluice.run IN ACCESS EXCLUSIVE MODE")
             asking = pool.submit(stay.refuse_next, dsn, run.lease)
             until(lambda: waits_for_a_lock(dsn), "question of the ledger", patience=60)
-            stay.ask("SIGTERM")
+            stay.request_stop("SIGTERM")
         with pytest.raises(StopAsked, match="SIGTERM"):
             asking.result(60)
-    assert (stay.asked_by, stay.heeded) == ("SIGTERM", True)
+    assert (stay.stop_requested_by, stay.heeded) == ("SIGTERM", True)

@@ -21,7 +21,7 @@ from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.correction import Correction
-from etl.delivery.deliver import deliver, deliver_apart
+from etl.delivery.deliver import deliver, deliver_correction
 from etl.ledger import leases, pipelines
 from etl.operations.maintenance.sweep import sweep_lake
 from etl.pipeline import Upsert
@@ -29,7 +29,7 @@ from etl.services import Services
 from etl.sinks.lake.table import Lake
 from etl.sinks.open import open_sinks
 from tests.support import oracle
-from tests.support.arrow_driver import broken, of, pipeline, start, start_apart
+from tests.support.arrow_driver import broken, of, pipeline, start, start_correction
 from tests.support.databases import administer, database_name
 from tests.support.events_run import EVENTS, assert_delivered, at, rob_while_staging, silence, staged_left
 
@@ -47,14 +47,14 @@ def replay_of(run: DeliveryContext, made: oracle.MadeBatch) -> DeliveryContext:
         (done.delivery_id,),
     )
     change = Correction(
-        kind="replay",
+        name="replay",
         supersedes=(done.delivery_id,),
         removed=done.delivered,
         files={kind: frozenset(paths) for kind, paths in found},
         who="tests",
         why="again",
     )
-    return start_apart(run.sinks.dsn, run.sinks.lake, EVENTS, change)
+    return start_correction(run.sinks.dsn, run.sinks.lake, EVENTS, change)
 
 
 def test_each_delivery_names_the_one_before_it_though_that_moved_no_pointer(
@@ -63,7 +63,7 @@ def test_each_delivery_names_the_one_before_it_though_that_moved_no_pointer(
     """A restore follows them one by one: two that name the same would hide one from it."""
     replay, empty = replay_of(run, made[0]), replace(made[1], rows=(), malformed=())
     beside = at(replay, Step.POINTER_DRAFTED, lambda: deliver(run, of(empty)))
-    deliver_apart(beside, replace(of(made[0]), batch_id=0))
+    deliver_correction(beside, replace(of(made[0]), batch_id=0))
     query = "SELECT delivery_id, previous_delivery FROM sluice.delivery ORDER BY commit_seq"
     order = oracle.ask(run.sinks.dsn, query)
     assert len(order) == 3
@@ -103,7 +103,9 @@ def test_what_is_staged_waits_for_the_commit_of_another(
             watching.start()
 
         if replay:
-            deliver_apart(at(replay, Step.POINTER_DRAFTED, long_commit), replace(of(made[0]), batch_id=0))
+            deliver_correction(
+                at(replay, Step.POINTER_DRAFTED, long_commit), replace(of(made[0]), batch_id=0)
+            )
         else:
             deliver(at(run, Step.POINTER_DRAFTED, long_commit), of(made[0]))
         watching.join()
@@ -151,7 +153,7 @@ def test_what_a_killed_replay_left_is_swept(
         raise KilledError
 
     with pytest.raises(KilledError):
-        deliver_apart(at(replay, Step.STAGED, die), replace(of(made[0]), batch_id=0))
+        deliver_correction(at(replay, Step.STAGED, die), replace(of(made[0]), batch_id=0))
     silence(run)
     if by == "the next run":
         start(dsn, lake, EVENTS, stream_id=run.stream_id)
@@ -170,7 +172,7 @@ def test_a_replay_that_was_given_up_while_it_stages_says_to_run_it_again(
     replay, batch = replay_of(run, made[0]), replace(of(made[0]), batch_id=0)
     rob_while_staging(run, batch)
     with pytest.raises(Fenced, match="its run was given up") as fenced:
-        deliver_apart(replay, batch)
+        deliver_correction(replay, batch)
     assert fenced.value.remedy == "run the same command again"
     assert_delivered(run, made[:1])
 

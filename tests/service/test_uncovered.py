@@ -65,12 +65,12 @@ def test_a_staged_row_that_is_as_new_as_the_tables_leaves_nothing_to_ask_for(
         staging.copy(iter([staged]))
         staging.commit()
     with transaction(dsn) as cursor:
-        asked = warehouse.ask(cursor, tables, [TASK], [number])
+        asked = warehouse.note_keys_to_restore(cursor, tables, [TASK], [number])
         cursor.execute("SELECT key FROM sluice_stage.d9_x_log")
         found = {key for (key,) in cursor.fetchall()}
-        assert warehouse.ask(cursor, tables, [TASK], [number]) == 0
-        assert warehouse.ask(cursor, tables, [TASK], [number + 1]) == 0
-        assert warehouse.ask(cursor, tables, [TASK + 1], [number]) == len(pairs) + 1 - asked
+        assert warehouse.note_keys_to_restore(cursor, tables, [TASK], [number]) == 0
+        assert warehouse.note_keys_to_restore(cursor, tables, [TASK], [number + 1]) == 0
+        assert warehouse.note_keys_to_restore(cursor, tables, [TASK + 1], [number]) == len(pairs) + 1 - asked
     # A row without a version is no bound of what it covers.
     assert found == {f"{t} {s}" for t, s in pairs if t == 0 or s < t} | {"gone"}
     assert asked == len(found)
@@ -84,8 +84,8 @@ def test_a_key_that_somebody_emptied_by_hand_is_asked_for_by_nobody(dsn: str, la
     with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
         cursor.execute("UPDATE warehouse.keyed SET key = NULL WHERE key = 'a'")
-        assert run.sinks.warehouse.ask(cursor, tables, [TASK], [number]) == 1
-        assert run.sinks.warehouse.ask(cursor, tables, [TASK], [number]) == 0
+        assert run.sinks.warehouse.note_keys_to_restore(cursor, tables, [TASK], [number]) == 1
+        assert run.sinks.warehouse.note_keys_to_restore(cursor, tables, [TASK], [number]) == 0
         cursor.execute("SELECT key FROM sluice_stage.d9_x_log")
         assert cursor.fetchall() == [("b",)]
         pointer = run.sinks.table.pointer(cursor) or ""
@@ -106,7 +106,7 @@ def test_versions_are_compared_by_the_tables_collation_as_the_merge_does(dsn: st
     with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
         cursor.execute("INSERT INTO sluice_stage.d9_x VALUES ('up', 'a', 7), ('down', 'B', 7)")
-        assert run.sinks.warehouse.ask(cursor, tables, [TASK], [number]) == 1
+        assert run.sinks.warehouse.note_keys_to_restore(cursor, tables, [TASK], [number]) == 1
         cursor.execute("SELECT key FROM sluice_stage.d9_x_log")
         assert cursor.fetchall() == [("down",)]
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg2
 import pytest
 from pyspark.sql import SparkSession
 
 from etl.common.settings import Settings
 from etl.runs.workspace import Workspace
 from etl.services import Services
-from tests.support import oracle
 from tests.support.backups import Backup
 from tests.support.databases import database_name, dsn, lake, template
 from tests.support.environment import REPOSITORY
@@ -45,7 +45,7 @@ def backup(home: Home, services: Services) -> Iterator[Backup]:
     database = database_name(home.dsn)
     found = Backup(server=services.postgres, database=database, name=f"{database}_backup")
     yield found
-    connection = oracle.psycopg2.connect(services.postgres)
+    connection = psycopg2.connect(services.postgres)
     connection.autocommit = True
     with connection.cursor() as cursor:
         cursor.execute(f'DROP DATABASE IF EXISTS "{found.name}" WITH (FORCE)')

@@ -82,7 +82,7 @@ class Landing(Followed):
         self.wait(lambda: "stays up" in self.said, "query")
 
     def wait_till_it_waits(self) -> None:
-        self.wait(lambda: self.stay.waiting, "trigger that finds nothing")
+        self.wait(lambda: self.control.waiting, "trigger that finds nothing")
 
     def wait_for_triggers(self) -> None:
         """Two at least that find nothing; a heartbeat after them tells that the run is still up."""
@@ -218,7 +218,7 @@ def test_a_run_that_stays_up_names_what_spark_passes_over_and_goes_on(
     assert followed.deliveries == 1, "it is known once all is read"
     followed.land()
     followed.wait_for_deliveries(2)
-    followed.stay.ask(ME)
+    followed.control.request_stop(ME)
     assert isinstance(followed.error(), FilesUnread)
     assert followed.outcomes == ["FilesUnread"]
     followed.assert_exactly_once()
@@ -397,7 +397,7 @@ def test_a_run_that_does_not_stay_is_stopped_between_two_batches_too(followed: L
 def test_a_trigger_that_finds_nothing_starts_no_job_of_spark(
     followed: Landing, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    followed.stay = RunControl(every=timedelta(seconds=0.2))
+    followed.control = RunControl(every=timedelta(seconds=0.2))
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 1)
     for day in range(40):  # Spark would list so many by a job
         (followed.home.landing / f"orders/dt={day}").mkdir(parents=True)

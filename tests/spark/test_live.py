@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from etl.airflow.pages import pages
+from etl.airflow.pages.render import Frame
 from etl.common.errors import ContractBroken, LedgerBehind, NeedsPerson, ServiceAway, SetupError
 from etl.operations.control.decide import record_decision
 from etl.operations.control.status import states
@@ -158,7 +159,7 @@ def test_a_batch_that_stops_can_not_come_again_and_the_next_run_begins_anew(
     with pytest.raises(SetupError, match="no run can have a stopped batch of it again"):
         record_decision(home.place, home.pipeline(), batch=1, stream=None, action="accept", who=ME, why="so")
     [state] = states(home.place, NAME)
-    page, _ = draw(home.dsn, lambda cursor: pages.stopped(cursor, NAME, pages.Frame()))
+    page, _ = draw(home.dsn, lambda cursor: pages.stopped(cursor, NAME, Frame()))
     assert f"sluice run {NAME} --follow" in shown(page) and "sluice decide" not in shown(page)
     assert state.next == f"sluice run {NAME} --follow" and "not replayable" in str(state.promise)
     with pytest.raises(NeedsPerson, match="is stopped at batch 1") as unswept:
@@ -194,8 +195,8 @@ def test_what_postgresql_lost_is_put_back_before_a_run_begins_anew(
     backup.restore()
     pipeline = home.pipeline("ticks")
     with pytest.raises(LedgerBehind, match="sluice recover ticks"):
-        run(home.place, pipeline, spark=home.spark, stay=RunControl(every=timedelta(seconds=1)))
-    assert recover(home.place, pipeline).put_back
+        run(home.place, pipeline, spark=home.spark, control=RunControl(every=timedelta(seconds=1)))
+    assert recover(home.place, pipeline).restored
     assert home.reader("ticks").in_postgres(system=()) == whole
     assert recover(home.place, pipeline).problem is None
     assert_audited(home, "ticks")
@@ -218,11 +219,11 @@ def test_what_can_not_be_done_is_refused_with_the_next_command(home: Home, sende
     for code, why in transforms.items():
         declare(home, sender.port, transform=f"lambda df, shops: {code}")
         with pytest.raises(SetupError, match=why):
-            run(home.place, home.pipeline(), spark=home.spark, stay=stay)
+            run(home.place, home.pipeline(), spark=home.spark, control=stay)
     sender.server.close()
     declare(home, sender.port, kind="text", transform="lambda df, shops: df.join(shops, 'shop')")
     with pytest.raises(SetupError, match="are one string column"):
-        run(home.place, home.pipeline(), spark=home.spark, stay=stay)
+        run(home.place, home.pipeline(), spark=home.spark, control=stay)
     declare(home, sender.port)
     with pytest.raises(ServiceAway, match=r"Connection refused(.|\n)*then `sluice run orders --follow`"):
-        run(home.place, home.pipeline(), spark=home.spark, stay=stay)
+        run(home.place, home.pipeline(), spark=home.spark, control=stay)

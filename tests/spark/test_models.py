@@ -19,6 +19,7 @@ import pytest
 from sklearn.ensemble import IsolationForest
 
 from etl.airflow.pages import pages
+from etl.airflow.pages.render import Frame
 from etl.common.errors import Busy, NeedsPerson, SetupError
 from etl.delivery.batch import Receipt
 from etl.ledger.quarantine import RowSelection as Held
@@ -245,7 +246,7 @@ def test_a_version_trained_between_two_batches_scores_the_next_one(home: Home, m
         "SELECT batch_id, version FROM sluice.delivery_model WHERE model = 'anomaly' ORDER BY batch_id LIMIT 4"
     )
     assert recorded == [(0, 1), (1, 2), (2, 2), (3, 3)]
-    page, _ = draw(home.dsn, lambda cursor: pages.batch(cursor, "scored", pages.Frame(), delivery=3))
+    page, _ = draw(home.dsn, lambda cursor: pages.batch(cursor, "scored", Frame(), delivery=3))
     assert re.search(r"Model anomaly\s+version 2, trained \d", shown(page))
     home.assert_clean("scored")
 

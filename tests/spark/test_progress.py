@@ -12,7 +12,7 @@ from etl.delivery.batch import Receipt
 from etl.operations.control.status import states
 from etl.runs import progress_recorder
 from etl.runs import stream as streams
-from etl.runs.progress_recorder import Told
+from etl.runs.progress_recorder import StreamingProgress
 from tests.support.data import taps
 from tests.support.data.orders import NAME, orders
 from tests.support.data.taps import FILES, HOUR, IN_TIME, declare, flat, land_all
@@ -157,7 +157,9 @@ def test_what_spark_tells_in_a_shape_that_is_not_known_ends_no_run(
 ) -> None:
     insert = progress_recorder._insert
 
-    def insert_less(cursor: Cursor, stream_id: str, run_id: str, told: Told, phases: dict[str, int]) -> None:
+    def insert_less(
+        cursor: Cursor, stream_id: str, run_id: str, told: StreamingProgress, phases: dict[str, int]
+    ) -> None:
         insert(cursor, stream_id, run_id, {"batchId": told["batchId"]}, phases)
 
     monkeypatch.setattr(progress_recorder, "_insert", insert_less)

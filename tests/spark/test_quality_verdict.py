@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from etl.common.errors import SetupError, VerdictUnknown
 from etl.quality.blame import require_evaluable
 from etl.quality.compile import compile_suite
-from etl.quality.gx_fallback import evaluate_elsewhere
+from etl.quality.gx_fallback import evaluate_by_gx
 from etl.quality.judge import judge
 from etl.quality.verdict import FLAGS_PER_WORD, Counts, Severity, Verdict
 from tests.support.quality.pass_evaluator import counts_of
@@ -41,7 +41,7 @@ def suite(*rules: Rule) -> dict[str, Any]:
 def verdict(frame: DataFrame, *rules: Rule, share: float = 0.5, malformed: int = 0) -> Verdict:
     compiled = compile_suite(suite(*rules), frame.schema, frame.sparkSession)
     counts = counts_of(compiled, frame, malformed=malformed)
-    return judge(compiled, counts, evaluate_elsewhere(compiled, frame), max_quarantine_share=share)
+    return judge(compiled, counts, evaluate_by_gx(compiled, frame), max_quarantine_share=share)
 
 
 # one row per cell of the table of severities: (rule, rows held, expectation passes, batch stops)
@@ -213,7 +213,7 @@ def test_what_gx_could_not_compute_is_no_verdict(frame: DataFrame) -> None:
     }
     compiled = compile_suite(suite(query), frame.schema, frame.sparkSession)
     with pytest.raises(VerdictUnknown, match="expectation 0 unexpected_rows_expectation"):
-        evaluate_elsewhere(compiled, frame)
+        evaluate_by_gx(compiled, frame)
 
 
 NO_JSON: Rule = {

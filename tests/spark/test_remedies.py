@@ -286,7 +286,7 @@ def test_a_checkpoint_restored_to_an_earlier_state_is_replaced(home: Home, tmp_p
 def assert_recovered(home: Home, landed: Landed, late: Landed, *, files: int = 4) -> None:
     """`recover` puts a new checkpoint in place, and the next run reads just what is new."""
     mended = home.recover()
-    assert (mended.put_back, mended.seen) == ((), files)
+    assert (mended.restored, mended.seen) == ((), files)
     home.assert_holds(landed)
     assert home.run().rows_in == len(late.orders)
     home.assert_holds(landed + late)

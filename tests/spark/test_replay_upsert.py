@@ -22,6 +22,7 @@ from etl.operations.serving.read import catalog_properties
 from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
+from etl.spark.frames import parquet
 from tests.support import oracle
 from tests.support.data.levels import DECLARATION as DECLARATION
 from tests.support.data.levels import LEVEL, Level, assert_clean, declare, land, made_levels
@@ -119,7 +120,6 @@ def levels(home: Home) -> Levels:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The objects of the change log that are read, as they are."""
     found: list[str] = []
-    parquet = spark_change_log.parquet
 
     def recorded(spark: Any, uris: Sequence[str], schema: Any) -> Any:
         found.extend(uris)

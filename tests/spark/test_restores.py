@@ -76,8 +76,8 @@ def test_a_replay_that_the_database_lost_is_named_and_the_batches_around_it_come
     with pytest.raises(LedgerBehind):
         home.run()
     done = home.recover()
-    assert len(done.put_back) == 2
-    [again] = done.again
+    assert len(done.restored) == 2
+    [again] = done.to_redo
     assert "what it had replaced is in force again: `sluice replay orders --deliveries 1`" in again
     home.assert_holds(landed)
 
@@ -88,7 +88,7 @@ def test_deliveries_that_nobody_has_any_more_are_read_again(home: Home, backup: 
     remove_manifests(home, [delivery for delivery, *_ in before[1 : 1 + gone]])
     with pytest.raises(LedgerBehind):
         home.run()
-    assert home.recover().put_back == ()
+    assert home.recover().restored == ()
     home.assert_holds(kept)
     late = home.land("orders/late.csv", orders(60, 5))
     home.run()
@@ -112,7 +112,7 @@ def test_a_database_from_before_the_first_run_gets_all_of_it_back(home: Home, ba
     backup.restore()
     with pytest.raises(LedgerBehind, match="Delivery 2 of orders was committed, says"):
         home.run()
-    assert len(home.recover().put_back) == 2
+    assert len(home.recover().restored) == 2
     assert home.ask(DELIVERIES) == before
     home.assert_holds(landed)
     late = home.land("orders/late.csv", orders(60, 5))
@@ -143,7 +143,7 @@ def test_a_database_that_went_back_together_with_the_checkpoint_is_noticed(
     chosen = plan(home.place, home.pipeline(), Selection(batches=(0, 0)))
     with pytest.raises(LedgerBehind):
         replay(home.place, home.pipeline(), chosen, who="tests", spark=home.spark)
-    assert len(home.recover().put_back) == 2
+    assert len(home.recover().restored) == 2
     home.assert_holds(kept + lost)
     late = home.land("orders/late.csv", orders(60, 5))
     home.run()
@@ -200,6 +200,6 @@ def test_a_database_restored_under_a_run_stops_it(home: Home, backup: Backup, ca
     with pytest.raises(LedgerBehind) as stop:
         home.run()
     assert "sluice recover orders" in stop.value.remedy
-    assert len(home.recover().put_back) == case.lost
+    assert len(home.recover().restored) == case.lost
     home.run()
     home.assert_holds(landed)

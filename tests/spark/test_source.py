@@ -183,7 +183,7 @@ def test_json_that_is_not_utf_8_is_malformed(spark: SparkSession, tmp_path: Path
 def test_a_line_is_looked_at_for_utf_8_once(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "in/a.jsonl", "{}")
     source = open_source(spark, pipeline(Files("in/*.jsonl")), settings(tmp_path))
-    frame = source.again([(tmp_path / "in/a.jsonl").as_uri()], broken=())
+    frame = source.reread([(tmp_path / "in/a.jsonl").as_uri()], broken=())
     plan = frame._jdf.queryExecution().optimizedPlan().toString()
     # And once more for its decimals, if it looks as if one were odd.
     assert (plan.count("isValid"), plan.count("from_json")) == (1, 2), plan
@@ -364,7 +364,7 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(spark: SparkSession
     unnameable = write(tmp_path / "in/t10:00:00.jsonl", '{"id":1}\n')
     [(_, why)] = source.unreadable([unnameable.as_uri()])
     assert "t10:00:00" in why
-    assert source.again([unnameable.as_uri()], broken=[unnameable.as_uri()]).count() == 0
+    assert source.reread([unnameable.as_uri()], broken=[unnameable.as_uri()]).count() == 0
     with pytest.raises(InputsChanged, match="is gone"):
         source.unreadable([(tmp_path / "in/gone.csv").as_uri()])
 
@@ -419,7 +419,7 @@ def test_a_number_beyond_a_tinyint_is_malformed(spark: SparkSession, tmp_path: P
     write(tmp_path / "in/a.jsonl", "\n".join([*lines, '{"id": null}', ""]))
     source = open_source(spark, pipeline(Files("in/*.jsonl"), schema="id tinyint"), settings(tmp_path))
     uris = [(tmp_path / "in/a.jsonl").as_uri()]
-    assert sorted(str(row.id) for row in source.again(uris, broken=()).collect()) == ["-128", "127", "None"]
+    assert sorted(str(row.id) for row in source.reread(uris, broken=()).collect()) == ["-128", "127", "None"]
     assert {row[RAW] for row in source.malformed(uris).collect()} == {lines[0], lines[3]}
 
 

@@ -241,7 +241,7 @@ def test_a_database_that_went_back_is_put_forward_and_the_state_is_as_it_was(
         home.run(NAME)
     told: list[tuple[int, int]] = []
     done = mend(home, told)
-    assert (len(done.put_back), done.stream, told) == (lost, stream, []), "nothing had to be made anew"
+    assert (len(done.restored), done.stream, told) == (lost, stream, []), "nothing had to be made anew"
     assert home.ask(said_of_each) == said
     home.run(NAME)
     assert in_force(home) == hourly(flat(FILES[:5]))
@@ -250,6 +250,8 @@ def test_a_database_that_went_back_is_put_forward_and_the_state_is_as_it_was(
 
 def mend(home: Home, told: list[tuple[int, int]] | None = None) -> Recovered:
     heard = told if told is not None else []
-    done = recover(home.place, home.pipeline(NAME), told=lambda *both: heard.append(both), spark=home.spark)
+    done = recover(
+        home.place, home.pipeline(NAME), on_progress=lambda *both: heard.append(both), spark=home.spark
+    )
     assert done.problem is not None
     return done

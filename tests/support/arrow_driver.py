@@ -79,15 +79,15 @@ def start(
         first_batch=first_batch,
         checkpoint="memory",
         suite_digest="digest",
-        words=1,
+        flag_words=1,
         rules=rules,
     )
 
 
-def start_apart(dsn: str, lake: Lake, declared: Pipeline, change: Correction) -> DeliveryContext:
+def start_correction(dsn: str, lake: Lake, declared: Pipeline, change: Correction) -> DeliveryContext:
     """Begin a run beside the stream and open the sinks, as a replay and a release do."""
     with transaction(dsn) as cursor:
-        lease = correction.begin(cursor, declared.name, change.kind, who=change.who, why=change.why)
+        lease = correction.begin(cursor, declared.name, change.name, who=change.who, why=change.why)
     return DeliveryContext(
         sinks=open_sinks(declared, oracle.COLUMNS, dsn=dsn, lake=lake),
         lease=lease,
@@ -95,9 +95,9 @@ def start_apart(dsn: str, lake: Lake, declared: Pipeline, change: Correction) ->
         first_batch=0,
         checkpoint=None,
         suite_digest="digest",
-        words=1,
+        flag_words=1,
         rules=RULES,
-        apart=change,
+        correction=change,
     )
 
 

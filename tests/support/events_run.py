@@ -8,7 +8,7 @@ from dataclasses import replace
 from etl.common import steps
 from etl.common.steps import Step
 from etl.delivery.batch import DeliveryContext
-from etl.runs.heartbeat import drop_left
+from etl.runs.heartbeat import drop_leftover_staging
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, here, pipeline, reader, start
 
@@ -53,7 +53,7 @@ def rob(run: DeliveryContext, *, clean_up: bool = True) -> DeliveryContext:
     silence(run)
     other = start(run.sinks.dsn, run.sinks.lake, run.sinks.pipeline, stream_id=run.stream_id)
     if clean_up:
-        drop_left(run.sinks.dsn, run.sinks.pipeline.name)
+        drop_leftover_staging(run.sinks.dsn, run.sinks.pipeline.name)
     return other
 
 

@@ -24,7 +24,7 @@ class Followed:
 
     home: Home
     name: str
-    stay: RunControl = field(default_factory=lambda: RunControl(every=timedelta(seconds=1)))
+    control: RunControl = field(default_factory=lambda: RunControl(every=timedelta(seconds=1)))
     results: list[Summary | Exception] = field(default_factory=list)
     thread: threading.Thread | None = None
 
@@ -33,7 +33,7 @@ class Followed:
             home = self.home
             try:
                 self.results.append(
-                    run(home.place, home.pipeline(self.name), spark=home.spark, stay=self.stay)
+                    run(home.place, home.pipeline(self.name), spark=home.spark, control=self.control)
                 )
             except Exception as error:  # noqa: BLE001 - is what the test looks at
                 self.results.append(error)
@@ -61,12 +61,12 @@ class Followed:
         return found
 
     def stop(self) -> Summary:
-        self.stay.ask(ME)
+        self.control.request_stop(ME)
         return self.ended()
 
     def leave(self) -> None:
         """End it if it goes on, whatever comes of it."""
-        self.stay.ask(ME)
+        self.control.request_stop(ME)
         if self.thread is not None:
             self.thread.join(PATIENCE)
 

@@ -14,7 +14,7 @@ import pytest
 
 from etl.airflow.pages import columns, formatting, pages
 from etl.airflow.pages.pages import Wanted
-from etl.airflow.pages.records import LAST, PipelineRow, found, reading
+from etl.airflow.pages.records import LAST, PipelineRow, fetch_rows, reading
 from etl.airflow.pages.render import Frame, NotThere, Page
 from etl.ledger.stops import STATE_STOP
 from etl.services import Services
@@ -332,6 +332,7 @@ def test_a_hundred_pipelines_and_more_are_paged_with_those_in_trouble_first(hist
                 "INSERT INTO sluice.pipeline (name, table_schema, table_name) VALUES (%s, 'w', %s)",
                 [name] * 2,
             )
+        assert isinstance(cursor, Counting)
         cursor.executed = 0
         first = pages.overview(cursor, lambda known: known, Frame())
         assert cursor.executed + TRANSACTION <= MOST_QUERIES
@@ -429,7 +430,7 @@ def test_batches_of_which_nothing_was_told_are_no_fault(history: str) -> None:
 
 def test_what_stands_is_read_from_the_view_that_dashboards_use(history: str) -> None:
     with reading(history) as cursor:
-        [row] = found(cursor, "standing", PipelineRow, pipelines=["feed"], most=10, silence="1 s")
+        [row] = fetch_rows(cursor, "pipeline_rows", PipelineRow, pipelines=["feed"], most=10, silence="1 s")
     view = oracle.ask(
         history,
         "SELECT delivery_id, state, state_since, stopped FROM sluice.quality_pipeline WHERE pipeline = 'feed'",

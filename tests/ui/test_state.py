@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from etl.airflow.pages import pages
-from etl.airflow.pages.records import PipelineRow, reading, standings
+from etl.airflow.pages.records import PipelineRow, pipeline_rows, reading
 from etl.airflow.pages.render import STATES, Frame
 from etl.common.database import transaction
 from etl.common.errors import ContractBroken
@@ -59,7 +59,7 @@ def at(services: Services, dsn: str, lake: Lake, short_home: Path, tmp_path: Pat
 
 def stands(at: Delivering) -> PipelineRow:
     with reading(at.dsn) as cursor:
-        [row] = standings(cursor, [at.pipeline.name])
+        [row] = pipeline_rows(cursor, [at.pipeline.name])
     return row
 
 
@@ -130,12 +130,12 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
         leases.give_lease_back(cursor, at.session.lease)
     stopped = stands(at)
     assert (stopped.shown, stopped.state, stopped.stop_batch) == ("stopped", "good", 1)
-    assert stopped.standing.next == "sluice decide events --batch 1 …"
+    assert stopped.diagnosis.next == "sluice decide events --batch 1 …"
     decided: dict[str, Any] = {"batch": 1, "stream": at.session.stream_id, "why": "known"}
     record_decision(at.place, at.pipeline, **decided, action="quarantine-all", who="Bob")
     said = record_decision(at.place, at.pipeline, **decided, action="accept", who="Ada")
     assert "which replaces quarantine-all by Bob" in said
-    assert stands(at).standing.next == "sluice run events"
+    assert stands(at).diagnosis.next == "sluice run events"
     at.restart()
     at.deliver(ROWS, (1,), judged=critical)
     assert stands(at).shown == "flawed"
@@ -167,7 +167,7 @@ def test_an_end_that_needs_a_new_checkpoint_is_recovered_from(at: Delivering, ou
     with transaction(at.dsn) as cursor:
         leases.end_run(cursor, at.session.lease, RunOutcome(outcome=outcome))
         leases.give_lease_back(cursor, at.session.lease)
-    assert stands(at).standing.next == "sluice recover events"
+    assert stands(at).diagnosis.next == "sluice recover events"
 
 
 def test_since_when_counts_from_the_first_batch_that_was_not_good(at: Delivering) -> None:

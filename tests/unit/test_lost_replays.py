@@ -8,7 +8,7 @@ from pathlib import Path
 
 from etl.delivery.manifest import DeliveryManifest
 from etl.ledger.inputs import Input
-from etl.runs.recovery.lost_deliveries import LostDelivery, again
+from etl.runs.recovery.lost_deliveries import LostDelivery, how_to_redo
 
 RECORDED = DeliveryManifest.from_json(
     (Path(__file__).parent / "manifests" / "replay.json").read_text(), uri="replay.json"
@@ -33,8 +33,8 @@ def lost(
 
 
 def test_what_a_lost_load_had_is_named() -> None:
-    told = again(lost(7, "replay", read=["orders/dt=2024-02-26/a.jsonl"]), {}, set())
-    assert "dt=2024-02-26/a.jsonl: `sluice replay orders --interval START END`" in told
+    advice = how_to_redo(lost(7, "replay", read=["orders/dt=2024-02-26/a.jsonl"]), {}, set())
+    assert "dt=2024-02-26/a.jsonl: `sluice replay orders --interval START END`" in advice
 
 
 def test_what_lost_replays_had_replaced_is_named_as_it_is_now() -> None:
@@ -43,8 +43,8 @@ def test_what_lost_replays_had_replaced_is_named_as_it_is_now() -> None:
         lost(8, "release", released_from=7),
         lost(9, "replay", supersedes=(7, 8)),
     ]
-    told = [again(one, {one.delivery_id: one for one in all_lost}, {"new"}) for one in all_lost]
-    assert "`sluice replay orders --deliveries 3..4,6`; 1 files of history" in told[0]
-    assert "such as old:" in told[0]
-    assert "`sluice quarantine list orders --delivery 3`, " in told[1]
-    assert told[2].endswith("is in force again: `sluice replay orders --deliveries 3..4,6`")
+    advice = [how_to_redo(one, {one.delivery_id: one for one in all_lost}, {"new"}) for one in all_lost]
+    assert "`sluice replay orders --deliveries 3..4,6`; 1 files of history" in advice[0]
+    assert "such as old:" in advice[0]
+    assert "`sluice quarantine list orders --delivery 3`, " in advice[1]
+    assert advice[2].endswith("is in force again: `sluice replay orders --deliveries 3..4,6`")

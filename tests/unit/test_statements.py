@@ -14,7 +14,7 @@ import pytest
 from etl.common.statements import SQL_FOLDER, file_of
 
 ETL = Path(__file__).resolve().parents[2] / "etl"
-PAGES = "etl.airflow.pages.records"  # its `found` executes the statement of which it is told the name
+PAGES = "etl.airflow.pages.records"  # its `fetch_rows` executes the statement of which it is told the name
 NOT_OURS = {SQL_FOLDER / "rights.sql"}  # a script that is printed; so are the migrations, which yoyo reads
 
 Files = Mapping[str, str]  # a module, by its dotted name, and the text of its SQL file
@@ -56,17 +56,17 @@ def _named(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _calls(module: str, tree: ast.Module) -> Iterator[Call]:
-    """Find the calls of `STATEMENTS.execute` and `STATEMENTS.compose`, and those of the pages' `found`."""
+    """Find the calls of `STATEMENTS.execute` and `STATEMENTS.compose`, and those of the pages' `fetch_rows`."""
     told = module == PAGES or any(
         isinstance(node, ast.ImportFrom)
         and node.module == PAGES
-        and any(one.name == "found" for one in node.names)
+        and any(one.name == "fetch_rows" for one in node.names)
         for node in tree.body
     )
     for node in _own(module, tree):
         if not isinstance(node, ast.Call):
             continue
-        if told and isinstance(node.func, ast.Name) and node.func.id == "found":
+        if told and isinstance(node.func, ast.Name) and node.func.id == "fetch_rows":
             owner, place = PAGES, 1
         elif method := _method(node):
             owner, place = module, 0 if method == "compose" else 1
@@ -82,9 +82,11 @@ def _calls(module: str, tree: ast.Module) -> Iterator[Call]:
 
 
 def _own(module: str, tree: ast.Module) -> Iterator[ast.AST]:
-    """Walk the module, but not the pages' `found`, which passes on what it is told."""
+    """Walk the module, but not the pages' `fetch_rows`, which passes on what it is told."""
     for statement in tree.body:
-        if not (module == PAGES and isinstance(statement, ast.FunctionDef) and statement.name == "found"):
+        if not (
+            module == PAGES and isinstance(statement, ast.FunctionDef) and statement.name == "fetch_rows"
+        ):
             yield from ast.walk(statement)
 
 
@@ -256,9 +258,9 @@ def test_a_file_of_no_module_and_a_name_of_both_kinds_are_found() -> None:
 
 def test_pages_name_the_statements_that_are_executed_for_them() -> None:
     records = {
-        PAGES: "def found(cursor, name, kind, /, **values):\n    STATEMENTS.execute(cursor, name, **values)"
+        PAGES: "def fetch_rows(cursor, name, kind, /, **values):\n    STATEMENTS.execute(cursor, name, **values)"
     }
-    page = f"from {PAGES} import found\n\nfound(cursor, 'count', Row, table=1, first=1, last=2)"
+    page = f"from {PAGES} import fetch_rows\n\nfetch_rows(cursor, 'count', Row, table=1, first=1, last=2)"
     only = {PAGES: SQL.partition("\n\n")[2]}
     assert breaches(only, {**records, "etl.page": page}) == []
     assert breaches(only, {**records, "etl.page": page.replace(", first=1", "")}) == [

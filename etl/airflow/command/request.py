@@ -57,66 +57,66 @@ OVERRIDE = "Override parameters on existing runs"
 def run_requested(
     workspace: Workspace,
     pipeline: Pipeline,
-    asked: TaskTry | None,
+    task_try: TaskTry | None,
     progress: Progress,
     say: Callable[[str], None],
-    stay: RunControl,
+    control: RunControl,
 ) -> Summary:
     """Do what the Airflow try asks for.
 
     With None nobody but a person asks, and the stream's next batches are delivered.
     """
-    if asked is None:
-        return run_stream(workspace, pipeline, progress=progress, stay=stay)
+    if task_try is None:
+        return run_stream(workspace, pipeline, progress=progress, control=control)
     dsn = workspace.services.postgres
     with tries.recorded(
-        dsn, pipeline.name, asked, lambda: STOPPED if stay.by_signal else tries.DONE
+        dsn, pipeline.name, task_try, lambda: STOPPED if control.by_signal else tries.DONE
     ) as became:
-        if asked.release:
-            stay.beside = release.GIVEN_UP
-            summary = _release(workspace, pipeline, asked, progress, became, stay)
-        elif (chosen := meant(workspace, pipeline, asked)) is None:
-            summary = run_stream(workspace, pipeline, progress=progress, began=became, stay=stay)
-        elif (before := tries.replayed_before(dsn, asked)) is not None:
+        if task_try.release:
+            control.correction_left = release.GIVEN_UP
+            summary = _release(workspace, pipeline, task_try, progress, became, control)
+        elif (selection := selection_of(workspace, pipeline, task_try)) is None:
+            summary = run_stream(workspace, pipeline, progress=progress, began=became, control=control)
+        elif (replayed := tries.replayed_before(dsn, task_try)) is not None:
             say(
-                f"an earlier try of this run has replayed {chosen.words()}: nothing is left to do but to report it"
+                f"an earlier try of this run has replayed {selection.describe()}: nothing is left to do but to report it"
             )
-            summary = Summary(pipeline=pipeline.name, stream=before, run=before)
+            summary = Summary(pipeline=pipeline.name, stream=replayed, run=replayed)
         else:
-            stay.beside = replay.GIVEN_UP
-            summary = _replay(workspace, pipeline, asked, chosen, progress, say, became)
-        if summary.run or asked.release:  # of a release an earlier try may have done all
-            found = tries.untold(dsn, pipeline.name, asked)
-            summary.unreported, summary.snapshot_id = found.deliveries, found.snapshot_id
-            summary.unreported_rows, summary.unreported_quarantined = found.rows, found.quarantined
-            summary.replaced = found.replaced
+            control.correction_left = replay.GIVEN_UP
+            summary = _replay(workspace, pipeline, task_try, selection, progress, say, became)
+        if summary.run or task_try.release:  # of a release an earlier try may have done all
+            untold = tries.untold(dsn, pipeline.name, task_try)
+            summary.unreported, summary.snapshot_id = untold.deliveries, untold.snapshot_id
+            summary.unreported_rows, summary.unreported_quarantined = untold.rows, untold.quarantined
+            summary.replaced = untold.replaced
     return summary
 
 
 def _replay(
     workspace: Workspace,
     pipeline: Pipeline,
-    asked: TaskTry,
-    chosen: Selection,
+    task_try: TaskTry,
+    selection: Selection,
     progress: Progress,
     say: Callable[[str], None],
     became: Became,
 ) -> Summary:
     """Deliver the chosen deliveries again, in their own place; say first what will be replaced."""
     started = time.monotonic()
-    planned = plan(workspace, pipeline, chosen)
+    planned = plan(workspace, pipeline, selection)
     for line in planned.lines():
         say(line)
     done = replay.replay(
         workspace,
         pipeline,
         planned,
-        who=asked.who or WHO,
-        why=_why(asked),
-        accept_changed=asked.accept_changed,
-        accept_unreadable=asked.accept_unreadable,
-        releases=keep_or_drop("releases", asked.releases),
-        remedies=_in_the_form(pipeline, asked, chosen, planned),
+        who=task_try.who or WHO,
+        why=_why(task_try),
+        accept_changed=task_try.accept_changed,
+        accept_unreadable=task_try.accept_unreadable,
+        releases=keep_or_drop("releases", task_try.releases),
+        remedies=_in_the_form(pipeline, task_try, selection, planned),
         began=became,
     )
     summary = Summary(pipeline=pipeline.name, stream=done.run or "", run=done.run or "")
@@ -127,21 +127,23 @@ def _replay(
     return summary
 
 
-def _in_the_form(pipeline: Pipeline, asked: TaskTry, chosen: Selection, planned: ReplayPlan) -> Remedies:
+def _in_the_form(
+    pipeline: Pipeline, task_try: TaskTry, selection: Selection, planned: ReplayPlan
+) -> Remedies:
     """Make the remedies: a new run whose form names the same deliveries.
 
     That works for whatever asked for this run.
     """
     name, deliveries = planned.pipeline, format_ranges(planned.numbers)
     same, fields = f"--deliveries {deliveries}", f'"{DELIVERIES}" {deliveries}'
-    if chosen.interval:  # which has history with it
-        start, end = (one.isoformat() for one in chosen.interval)
+    if selection.interval:  # which has history with it
+        start, end = (one.isoformat() for one in selection.interval)
         same = f"--interval {start} {end}"
         if pipeline.has_replays_dag:
             fields = f'"{START}" {start}, "{END}" {end}'
     form = f'trigger {_dag(pipeline)} with {fields} and "{{}}" {{}}'
     command = f"or `sluice replay {name} {same} {{}}`"
-    if asked.run_type == "backfill":
+    if task_try.run_type == "backfill":
         form += f', or create the backfill again with that ("{OVERRIDE}" ticked)'
     changed = form.format(CHANGED, "ticked")
     unreadable = form.format(UNREADABLE, "ticked")
@@ -162,31 +164,39 @@ def _dag(pipeline: Pipeline) -> str:
 def _release(
     workspace: Workspace,
     pipeline: Pipeline,
-    asked: TaskTry,
+    task_try: TaskTry,
     progress: Progress,
     became: Became,
-    stay: RunControl,
+    control: RunControl,
 ) -> Summary:
     """Release the rows that the form names, each once.
 
     Rows that an earlier try of the same run released are done, and are not released again.
     """
-    started, dsn, ids = time.monotonic(), workspace.services.postgres, _numbers(asked)
+    started, dsn, ids = time.monotonic(), workspace.services.postgres, _numbers(task_try)
     summary = Summary(pipeline=pipeline.name, stream="", run="", released=list(ids))
 
     def began(run_id: str) -> None:
         became(run_id)
         summary.stream = summary.run = run_id
 
-    found = held_rows(dsn, pipeline.name, Rows(ids=ids, status=None))
-    earlier = tries.delivered_by(dsn, asked)
-    done = {one.quarantine_id for one in found if one.released_by in earlier}
-    left = [one for one in found if one.quarantine_id not in done]
-    require_held(left, pipeline.name, [number for number in ids if number not in done])
-    if left:
-        who, why = asked.who or WHO, asked.why or _why(asked)
+    held = held_rows(dsn, pipeline.name, Rows(ids=ids, status=None))
+    released_earlier = tries.delivered_by(dsn, task_try)
+    done = {one.quarantine_id for one in held if one.released_by in released_earlier}
+    still_held = [one for one in held if one.quarantine_id not in done]
+    require_held(still_held, pipeline.name, [number for number in ids if number not in done])
+    if still_held:
+        who, why = task_try.who or WHO, task_try.why or _why(task_try)
         released = release.release(
-            workspace, pipeline, left, {}, who=who, why=why, progress=progress, began=began, stay=stay
+            workspace,
+            pipeline,
+            still_held,
+            {},
+            who=who,
+            why=why,
+            progress=progress,
+            began=began,
+            control=control,
         )
         for receipt in released:
             summary.add(receipt)
@@ -194,66 +204,68 @@ def _release(
     return summary
 
 
-def _numbers(asked: TaskTry) -> tuple[int, ...]:
-    if asked.names_deliveries or asked.says_how_to_replay:
+def _numbers(task_try: TaskTry) -> tuple[int, ...]:
+    if task_try.names_deliveries or task_try.says_how_to_replay:
         raise SetupError(
             "The form asks for a replay and names rows to be released", remedy="ask for one at a time"
         )
-    if re.fullmatch(r"\d{1,18}(,\d{1,18})*", asked.release or "") is None:
+    if re.fullmatch(r"\d{1,18}(,\d{1,18})*", task_try.release or "") is None:
         raise SetupError(
-            f"{asked.release!r} names no held rows", remedy="write their numbers, with commas between"
+            f"{task_try.release!r} names no held rows", remedy="write their numbers, with commas between"
         )
-    return tuple(dict.fromkeys(int(one) for one in (asked.release or "").split(",")))
+    return tuple(dict.fromkeys(int(one) for one in (task_try.release or "").split(",")))
 
 
-def meant(workspace: Workspace, pipeline: Pipeline, asked: TaskTry) -> Selection | None:
+def selection_of(workspace: Workspace, pipeline: Pipeline, task_try: TaskTry) -> Selection | None:
     """Return the deliveries to be replayed, or None where the stream's next batches are asked for.
 
     Raises SetupError where the form contradicts itself or asks for nothing that this DAG does.
     """
-    if asked.names_deliveries:
-        return _named(asked)
-    if asked.run_type == "backfill":
-        return Selection(interval=_interval(pipeline, asked))
-    runs = tries.runs_before_clear(workspace.services.postgres, asked) if asked.clear_number else ()
+    if task_try.names_deliveries:
+        return _named(task_try)
+    if task_try.run_type == "backfill":
+        return Selection(interval=_interval(pipeline, task_try))
+    runs = tries.runs_before_clear(workspace.services.postgres, task_try) if task_try.clear_number else ()
     if runs:
         return Selection(runs=runs)
-    if asked.says_how_to_replay:
+    if task_try.says_how_to_replay:
         raise SetupError(
             "The form says how to replay, but names nothing to replay",
             remedy=f'trigger {_dag(pipeline)} with "{DELIVERIES}" filled in; the Data quality pages list them',
         )
-    if asked.beside:
+    if task_try.beside:
         raise SetupError(
-            f"The form of {asked.dag_id} asks for nothing, and what has landed since is left to the DAG {pipeline.name}",
+            f"The form of {task_try.dag_id} asks for nothing, and what has landed since is left to the DAG {pipeline.name}",
             remedy=f'trigger it with "{DELIVERIES}" filled in, with "{START}" and "{END}", or with "{RELEASE}"; the'
             " Data quality pages list deliveries and held rows",
         )
     return None
 
 
-def _named(asked: TaskTry) -> Selection:
-    if asked.deliveries and (asked.start or asked.end):
+def _named(task_try: TaskTry) -> Selection:
+    if task_try.deliveries and (task_try.start or task_try.end):
         raise SetupError("The form names deliveries and an interval", remedy="ask for one at a time")
-    if asked.deliveries:
-        return Selection(deliveries=parse_ranges("deliveries", asked.deliveries))
-    if not (asked.start and asked.end):
+    if task_try.deliveries:
+        return Selection(deliveries=parse_ranges("deliveries", task_try.deliveries))
+    if not (task_try.start and task_try.end):
         raise SetupError(
             "The form names one end of an interval alone",
             remedy=f'fill in "{START}" and "{END}"',
         )
-    return Selection(interval=named_interval("interval", asked.start, asked.end))
+    return Selection(interval=named_interval("interval", task_try.start, task_try.end))
 
 
-def _interval(pipeline: Pipeline, asked: TaskTry) -> tuple[dt.datetime, dt.datetime]:
-    if asked.interval_start is None or asked.interval_end is None:
+def _interval(pipeline: Pipeline, task_try: TaskTry) -> tuple[dt.datetime, dt.datetime]:
+    if task_try.interval_start is None or task_try.interval_end is None:
         raise SetupError(
             f"The backfill of {pipeline.name} has no interval",
             remedy="give the pipeline a schedule of intervals",
         )
-    return dt.datetime.fromisoformat(asked.interval_start), dt.datetime.fromisoformat(asked.interval_end)
+    return dt.datetime.fromisoformat(task_try.interval_start), dt.datetime.fromisoformat(
+        task_try.interval_end
+    )
 
 
-def _why(asked: TaskTry) -> str:
-    cleared = f", cleared {asked.clear_number} times" if asked.clear_number else ""
-    return f"{asked.run_type} run {asked.dag_run_id} of {asked.dag_id}{cleared}"
+def _why(task_try: TaskTry) -> str:
+    cleared = f", cleared {task_try.clear_number} times" if task_try.clear_number else ""
+    return f"{task_try.run_type} run {task_try.dag_run_id} of {task_try.dag_id}{cleared}"

@@ -30,9 +30,9 @@ Became = Callable[[str], None]  # told the run's id, once it has the lease
 
 @contextmanager
 def recorded(
-    dsn: str, pipeline: str, asked: TaskTry, how: Callable[[], str] = lambda: DONE
+    dsn: str, pipeline: str, task_try: TaskTry, how: Callable[[], str] = lambda: DONE
 ) -> Iterator[Became]:
-    """Keep the record of `asked` around what is done for it; yield a function that notes the run's id.
+    """Keep the record of `task_try` around what is done for it; yield a function that notes the run's id.
 
     `how` tells the outcome of what ended well: after a signal Airflow counts no success, and makes no asset
     event.
@@ -42,21 +42,21 @@ def recorded(
         STATEMENTS.execute(
             cursor,
             "begin_airflow_try",
-            **_key(asked),
+            **_key(task_try),
             pipeline=pipeline,
-            run_type=asked.run_type,
-            clear_number=asked.clear_number,
-            interval_start=asked.interval_start,
-            interval_end=asked.interval_end,
+            run_type=task_try.run_type,
+            clear_number=task_try.clear_number,
+            interval_start=task_try.interval_start,
+            interval_end=task_try.interval_end,
         )
 
     def became(run_id: str) -> None:
         with transaction(dsn) as cursor:
-            STATEMENTS.execute(cursor, "airflow_try_runs", **_key(asked), run=run_id)
+            STATEMENTS.execute(cursor, "airflow_try_runs", **_key(task_try), run=run_id)
 
     def end(outcome: str) -> None:
         with transaction(dsn) as cursor:
-            STATEMENTS.execute(cursor, "end_airflow_try", **_key(asked), outcome=outcome)
+            STATEMENTS.execute(cursor, "end_airflow_try", **_key(task_try), outcome=outcome)
 
     try:
         yield became
@@ -69,51 +69,51 @@ def recorded(
     end(how())  # or it is no success: nobody would know what it told of
 
 
-def _key(asked: TaskTry) -> dict[str, object]:
+def _key(task_try: TaskTry) -> dict[str, object]:
     return {
-        "dag_id": asked.dag_id,
-        "dag_run_id": asked.dag_run_id,
-        "task_id": asked.task_id,
-        "try_number": asked.try_number,
+        "dag_id": task_try.dag_id,
+        "dag_run_id": task_try.dag_run_id,
+        "task_id": task_try.task_id,
+        "try_number": task_try.try_number,
     }
 
 
-def runs_before_clear(dsn: str, asked: TaskTry) -> tuple[str, ...]:
+def runs_before_clear(dsn: str, task_try: TaskTry) -> tuple[str, ...]:
     """Return the runs of the same DAG run before it was last cleared, if it ever succeeded; else none."""
     with transaction(dsn) as cursor:
         STATEMENTS.execute(
             cursor,
             "runs_before_clear",
-            dag_id=asked.dag_id,
-            dag_run_id=asked.dag_run_id,
-            task_id=asked.task_id,
-            clear_number=asked.clear_number,
+            dag_id=task_try.dag_id,
+            dag_run_id=task_try.dag_run_id,
+            task_id=task_try.task_id,
+            clear_number=task_try.clear_number,
         )
-        found = cursor.fetchall()
-    succeeded = any(outcome == DONE for _, outcome in found)
-    return tuple(run_id for run_id, _ in found if run_id) if succeeded else ()
+        outcomes = cursor.fetchall()
+    succeeded = any(outcome == DONE for _, outcome in outcomes)
+    return tuple(run_id for run_id, _ in outcomes if run_id) if succeeded else ()
 
 
-def replayed_before(dsn: str, asked: TaskTry) -> str | None:
+def replayed_before(dsn: str, task_try: TaskTry) -> str | None:
     """Return the run by which an earlier try made the asked replay and died before it could say so.
 
     None where there is none.
     """
     with transaction(dsn) as cursor:
-        STATEMENTS.execute(cursor, "replayed_before", **_key(asked), clear_number=asked.clear_number)
-        found = cursor.fetchone()
-    return None if found is None else str(found[0])
+        STATEMENTS.execute(cursor, "replayed_before", **_key(task_try), clear_number=task_try.clear_number)
+        record = cursor.fetchone()
+    return None if record is None else str(record[0])
 
 
-def delivered_by(dsn: str, asked: TaskTry) -> set[int]:
+def delivered_by(dsn: str, task_try: TaskTry) -> set[int]:
     """Return the deliveries of all tries of the same task in the same DAG run."""
     with transaction(dsn) as cursor:
         STATEMENTS.execute(
             cursor,
             "delivered_by_run",
-            dag_id=asked.dag_id,
-            dag_run_id=asked.dag_run_id,
-            task_id=asked.task_id,
+            dag_id=task_try.dag_id,
+            dag_run_id=task_try.dag_run_id,
+            task_id=task_try.task_id,
         )
         return {number for (number,) in cursor.fetchall()}
 
@@ -142,7 +142,7 @@ class Untold:
     snapshot_id: int | None  # the newest of the lake's table
 
 
-def untold(dsn: str, pipeline: str, asked: TaskTry) -> Untold:
+def untold(dsn: str, pipeline: str, task_try: TaskTry) -> Untold:
     """Return what this try is to tell of, its own deliveries included; note how far it tells.
 
     Once it ends well, no other try tells of them. A run that fails in the middle has delivered, and so has a
@@ -152,17 +152,19 @@ def untold(dsn: str, pipeline: str, asked: TaskTry) -> Untold:
     """
     with transaction(dsn) as cursor:
         STATEMENTS.execute(
-            cursor, "unreported", pipeline=pipeline, dag_id=asked.dag_id, replays=replays_of(pipeline)
+            cursor, "unreported", pipeline=pipeline, dag_id=task_try.dag_id, replays=replays_of(pipeline)
         )
-        found = [_Unreported(**one) for one in rows(cursor)]
-        if found:
-            STATEMENTS.execute(cursor, "airflow_try_tells", **_key(asked), told_to=found[-1].commit_seq)
-    live = [one for one in found if one.live]
+        unreported = [_Unreported(**one) for one in rows(cursor)]
+        if unreported:
+            STATEMENTS.execute(
+                cursor, "airflow_try_tells", **_key(task_try), told_to=unreported[-1].commit_seq
+            )
+    live = [one for one in unreported if one.live]
     snapshots = [one.snapshot_id for one in live if one.snapshot_id is not None]
     return Untold(
         deliveries=[one.delivery_id for one in live],
         rows=sum(one.delivered for one in live),
         quarantined=sum(one.quarantined for one in live),
-        replaced=sorted({old for one in found for old in one.replaced}),
+        replaced=sorted({old for one in unreported for old in one.replaced}),
         snapshot_id=snapshots[-1] if snapshots else None,
     )

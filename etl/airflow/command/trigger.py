@@ -77,17 +77,17 @@ def _lines(api: Api, name: str, run: str, attempt: int) -> list[str]:
 
 def _summary(api: Api, name: str, run: str) -> Summary:
     try:
-        found = api.xcom(name, run, TASK, "summary")
+        content = api.xcom(name, run, TASK, "summary")
     except Refused:
-        found = {}
-    exit_code = found.get("exit_code", 70)
+        content = {}
+    exit_code = content.get("exit_code", 70)
     if api.state(name, run) != "success":
         raise RunFailed(
             f"The run {run} of {name} failed; its log is above and in Airflow",
             remedy=f"what the log says; then `sluice trigger {name}`",
             exit_code=exit_code,
         )
-    summary = Summary.from_json(found)
+    summary = Summary.from_json(content)
     if summary is None:
         raise RunFailed(
             f"The run {run} of {name} was marked a success in Airflow before it had ended",

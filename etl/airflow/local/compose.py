@@ -24,10 +24,10 @@ LOGIN_VARIABLE = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 
 def main() -> None:
     settings = load_settings()
-    found = services.up(settings)
-    os.environ.update(found.environment)
-    _make_database(found.postgres)
-    _make_bucket(found.lake)
+    running = services.up(settings)
+    os.environ.update(running.environment)
+    _make_database(running.postgres)
+    _make_bucket(running.lake)
     _write_login(Path(os.environ[LOGIN_VARIABLE]))
 
 

@@ -57,21 +57,23 @@ def environment(airflow: Airflow, settings: Settings, services: Services) -> dic
     if settings.embedded_postgres:
         ours[URL_VARIABLE] = _database_url(services.postgres)
     taken = {_option(name) for name in ours}
-    kept = {name: value for name, value in os.environ.items() if _option(name) not in taken}
+    inherited = {name: value for name, value in os.environ.items() if _option(name) not in taken}
     if settings.embedded_postgres:
-        kept = {name: kept[name] for name in kept if not name.startswith("AIRFLOW__DATABASE__")}
+        inherited = {
+            name: inherited[name] for name in inherited if not name.startswith("AIRFLOW__DATABASE__")
+        }
     file = config_file()
     # secrets are in the file, or inherited
     no_secrets = {name: None for name, value in settings if isinstance(value, SecretStr)}
     return {
-        **kept,
+        **inherited,
         **services.environment,
         **same_place(settings.model_copy(update=no_secrets)),
         **({"SLUICE_CONFIG": str(file)} if file else {}),
         **ours,
         MARK: str(airflow.folder),
         "SPT_NOENV": "1",  # else setproctitle writes over the environment, and the mark is lost
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', os.defpath)}",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": HOST,
         **by_no_proxy(),

@@ -17,7 +17,7 @@ class Airflow:
     folder: Path  # AIRFLOW_HOME
     port: int
     login: Path  # JSON, mode 0600: the password of each user
-    found: bool  # it ran already
+    was_running: bool  # before this command
 
     @property
     def address(self) -> str:

@@ -70,17 +70,17 @@ def up(settings: Settings, *, supervised: bool = False) -> Airflow:
     Raises SetupError or ServiceAway.
     """
     _check(settings)
-    found = services.up(settings)
+    running_services = services.up(settings)
     folder = make_folder(settings.home / "airflow", 0o700)
     with only_one(folder):
         if (port := _running_port(folder)) is not None:
-            return _found(settings, folder, port)
+            return _already_running(settings, folder, port)
         _stop(folder)  # what a crash left
         airflow = _airflow(settings, folder, choose_port("airflow", settings.airflow_port, folder / "port"))
         if supervised:
             remember(airflow.note(SUPERVISOR), psutil.Process(), airflow.port)
         try:
-            _launch(airflow, settings, found)
+            _launch(airflow, settings, running_services)
         except BaseException:
             # not left behind half started; also when the wait was interrupted
             _stop(folder)
@@ -92,28 +92,28 @@ def running(settings: Settings) -> Airflow | None:
     """Return the Airflow of these settings if all of its components run, else None; start nothing."""
     folder = settings.home / "airflow"
     port = _running_port(folder)
-    return None if port is None else _airflow(settings, folder, port, found=True)
+    return None if port is None else _airflow(settings, folder, port, was_running=True)
 
 
 def require_running(settings: Settings) -> Airflow:
     """Return the Airflow of these settings. Raises SetupError where it does not run."""
-    found = running(settings)
-    if found is None:
+    airflow = running(settings)
+    if airflow is None:
         _check_ours(settings)
         raise SetupError(
             "Airflow does not run", remedy="`sluice airflow --detach`, then run the same command again"
         )
-    return found
+    return airflow
 
 
-def command(settings: Settings, words: Sequence[str]) -> int:
+def command(settings: Settings, arguments: Sequence[str]) -> int:
     """Run Airflow's own command line over the Airflow of these settings, and return its exit code.
 
     Raises SetupError where that Airflow does not run.
     """
     airflow = require_running(settings)
     variables = environment(airflow, settings, services.up(settings))
-    return subprocess.run([*_AIRFLOW, *words], env=variables, check=False).returncode
+    return subprocess.run([*_AIRFLOW, *arguments], env=variables, check=False).returncode
 
 
 def follow(airflow: Airflow, begun: Callable[[], object]) -> None:
@@ -121,12 +121,12 @@ def follow(airflow: Airflow, begun: Callable[[], object]) -> None:
 
     `begun` is called once signals are heeded: whoever hears of it may send one.
     """
-    asked = threading.Event()
+    end_requested = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, lambda *_: asked.set())
+            signal.signal(number, lambda *_: end_requested.set())
     begun()
-    while not asked.wait(1):
+    while not end_requested.wait(1):
         _require_all(airflow)
 
 
@@ -179,49 +179,49 @@ def _own_database() -> bool:
 
 
 def _running_port(folder: Path) -> int | None:
-    found = [recall(note_of(folder, component)) for component in COMPONENTS]
-    ports = {one[1] for one in found if one is not None}
-    return ports.pop() if all(found) and len(ports) == 1 else None
+    processes = [recall(note_of(folder, component)) for component in COMPONENTS]
+    ports = {one[1] for one in processes if one is not None}
+    return ports.pop() if all(processes) and len(ports) == 1 else None
 
 
-def _airflow(settings: Settings, folder: Path, port: int, *, found: bool = False) -> Airflow:
+def _airflow(settings: Settings, folder: Path, port: int, *, was_running: bool = False) -> Airflow:
     login = settings.home / "credentials" / "airflow-login.json"
-    return Airflow(folder=folder, port=port, login=login, found=found)
+    return Airflow(folder=folder, port=port, login=login, was_running=was_running)
 
 
-def _found(settings: Settings, folder: Path, port: int) -> Airflow:
+def _already_running(settings: Settings, folder: Path, port: int) -> Airflow:
     if settings.airflow_port not in (0, port):
         raise SetupError(
             f"Airflow runs on port {port}, the settings want {settings.airflow_port}",
             remedy="`sluice down`, then run the same command again",
         )
-    airflow = _airflow(settings, folder, port, found=True)
+    airflow = _airflow(settings, folder, port, was_running=True)
     _wait_until_healthy(airflow, datetime.min.replace(tzinfo=UTC))
     return airflow
 
 
-def _launch(airflow: Airflow, settings: Settings, found: Services) -> None:
+def _launch(airflow: Airflow, settings: Settings, running_services: Services) -> None:
     make_folder(airflow.folder / "logs", 0o700)
     write_secrets(airflow)
-    variables = environment(airflow, settings, found)
+    variables = environment(airflow, settings, running_services)
     if settings.embedded_postgres:
-        _migrate_embedded(airflow, found.postgres, variables)
+        _migrate_embedded(airflow, running_services.postgres, variables)
     else:
         _migrate(airflow, variables)
     since = datetime.now(UTC)
-    for component, words in COMPONENTS.items():
-        child = _airflow_process(words, variables, airflow.log(component))
+    for component, arguments in COMPONENTS.items():
+        child = _airflow_process(arguments, variables, airflow.log(component))
         child.returncode = 0  # it may outlive this command: no warning when the handle is dropped
         remember(airflow.note(component), psutil.Process(child.pid), airflow.port)
     _wait_until_healthy(airflow, since)
 
 
 def _airflow_process(
-    words: tuple[str, ...], variables: Mapping[str, str], log: Path
+    arguments: tuple[str, ...], variables: Mapping[str, str], log: Path
 ) -> subprocess.Popen[bytes]:
     with log.open("w") as output:
         return subprocess.Popen(
-            [*_AIRFLOW, *words],
+            [*_AIRFLOW, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -288,18 +288,18 @@ def _require_all(airflow: Airflow) -> None:
 
 def _end_supervisor(folder: Path) -> None:
     """Have the command that follows Airflow stop it, so that it does not call that a failure."""
-    found = recall(note_of(folder, SUPERVISOR))
-    if found is None or found[0].pid == os.getpid():
+    supervisor = recall(note_of(folder, SUPERVISOR))
+    if supervisor is None or supervisor[0].pid == os.getpid():
         return
-    tell(found[0], signal.SIGTERM)
-    if not have_ended([found[0]], within=SUPERVISOR_ENDS_WITHIN):
-        tell(found[0], signal.SIGKILL)
+    tell(supervisor[0], signal.SIGTERM)
+    if not have_ended([supervisor[0]], within=SUPERVISOR_ENDS_WITHIN):
+        tell(supervisor[0], signal.SIGKILL)
 
 
 def _stop(folder: Path) -> bool:
     """End all processes of Airflow, in order; return True when something ran."""
-    noted = {component: recall(note_of(folder, component)) for component in COMPONENTS}
-    live = {component: found[0] for component, found in noted.items() if found is not None}
+    remembered = {component: recall(note_of(folder, component)) for component in COMPONENTS}
+    live = {component: note[0] for component, note in remembered.items() if note is not None}
     scheduler = live.pop("scheduler", None)
     if scheduler is not None:  # first: while its tasks end, they report to the api-server
         with contextlib.suppress(ProcessLookupError):
@@ -318,14 +318,14 @@ def _stop(folder: Path) -> bool:
 def _kill_the_rest(folder: Path) -> bool:
     deadline = time.monotonic() + ENDS_WITHIN
     killed = False
-    while left := list(_marked(folder)):  # again, since one may have forked meanwhile
+    while survivors := list(_marked(folder)):  # again, since one may have forked meanwhile
         killed = True
-        for process in left:
+        for process in survivors:
             tell(process, signal.SIGKILL)
-        have_ended(left, within=1)
+        have_ended(survivors, within=1)
         if time.monotonic() > deadline:
             raise ServiceAway(
-                f"processes of Airflow do not end: {', '.join(str(process.pid) for process in left)}",
+                f"processes of Airflow do not end: {', '.join(str(process.pid) for process in survivors)}",
                 remedy="sluice down again",
             )
     return killed

@@ -122,11 +122,20 @@ def dag_run(
         return _leads_to(f"../{quote(name, safe='')}/run", dag=dag_id, run_id=run_id, task_id=task_id)
     dag = dag or dag_id
     # Airflow's own note of a run, by the right to this pipeline: of no other DAG
-    asked = decisions.asked_of(dag, run_id) if dag in (dag_id, replays_of(dag_id)) else None
+    release_request = (
+        decisions.release_request_of(dag, run_id) if dag in (dag_id, replays_of(dag_id)) else None
+    )
     return _answer(
         request,
         lambda cursor, frame: pages.dag_run(
-            cursor, dag_id, frame, dag=dag, run_id=run_id, task_id=task_id, before=before, asked=asked
+            cursor,
+            dag_id,
+            frame,
+            dag=dag,
+            run_id=run_id,
+            task_id=task_id,
+            before=before,
+            release_request=release_request,
         ),
     )
 
@@ -240,16 +249,18 @@ def _ask(request: Request, user: BaseUser, choice: Choice) -> HTMLResponse:
 def _decide(request: Request, user: BaseUser, choice: Choice, why: str, note: str) -> RedirectResponse:
     """Decide on exactly the rows that were shown, and lead to the page that says what was done."""
     with _http_errors(request):
-        digest, once = decisions.read_note(request, note, user, choice)
+        digest, nonce = decisions.read_note(request, note, user, choice)
         dsn = find_postgres(load_settings())
-        asked_before = decisions.run_id_of(once)
-        if choice.action == "release" and decisions.asked_of(replays_of(choice.pipeline), asked_before):
-            return _leads_to_run(choice, asked_before)  # the form was sent twice
+        run_sent_before = decisions.run_id_of(nonce)
+        if choice.action == "release" and decisions.release_request_of(
+            replays_of(choice.pipeline), run_sent_before
+        ):
+            return _leads_to_run(choice, run_sent_before)  # the form was sent twice
         with reading(dsn) as cursor:
             rows = rows_of(cursor, choice)
         decisions.require_shown(rows, digest, choice.pipeline)
         if choice.action == "release":
-            run_id = decisions.ask_for_release(choice, rows, user=user, why=why, once=once)
+            run_id = decisions.trigger_release(choice, rows, user=user, why=why, nonce=nonce)
             return _leads_to_run(choice, run_id)
         discard(dsn, choice.pipeline, rows.ids, who=user.get_name(), why=why)
         return _leads_to(f"../{choice.row or choice.delivery}")
@@ -367,11 +378,11 @@ async def _refused(request: Request, error: Any) -> HTMLResponse:  # noqa: ARG00
 
 
 async def _misread(request: Request, error: Any) -> HTMLResponse:
-    places = ", ".join(str(one["loc"][-1]) for one in error.errors())
+    fields = ", ".join(str(one["loc"][-1]) for one in error.errors())
     title = "The address is not one of these pages"
     if request.method == "POST":
         title = "The form was not filled in correctly; nothing was changed"
-    page = pages.problem(Frame(), title=title, text=f"wrong: {places}")
+    page = pages.problem(Frame(), title=title, text=f"wrong: {fields}")
     return _html(page, 422)
 
 

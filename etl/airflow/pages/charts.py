@@ -95,8 +95,8 @@ def stacked(
 ) -> Chart:
     """Draw the named parts of each batch on top of each other, oldest first; at most five."""
     below, series = [0.0] * len(batches), []
-    for place, (name, values) in enumerate(named.items()):
-        series.append((name, f"part{place}", values, below))
+    for index, (name, values) in enumerate(named.items()):
+        series.append((name, f"part{index}", values, below))
         below = [foot + value for foot, value in zip(below, values, strict=True)]
     return _chart(title, batches, series, max(below, default=0), write, _newest(below))
 
@@ -123,8 +123,8 @@ def lines(title: str, batches: Sequence[Dated], named: Mapping[str, Sequence[flo
     return Chart(
         title=title,
         series=tuple(
-            Series(name=name, kind=f"line{place}", path=_line(values, low, high))
-            for place, (name, values) in enumerate(named.items())
+            Series(name=name, kind=f"line{index}", path=_line(values, low, high))
+            for index, (name, values) in enumerate(named.items())
         ),
         top=number(high),
         bottom=number(low),
@@ -146,13 +146,13 @@ def _line(values: Sequence[float | None], low: float, high: float) -> str:
     """
     step = WIDTH / max(len(values), 24)
     parts, drawing = [], False
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if value is None or not math.isfinite(value):
             drawing = False
             continue
         # halves, for the difference of two numbers may be beyond all
         tall = HEIGHT * (1 - (value / 2 - low / 2) / (high / 2 - low / 2)) if high > low else HEIGHT / 2
-        parts.append(f"{'L' if drawing else 'M'}{place * step:.1f} {tall:.1f}h{step * 0.8:.1f}")
+        parts.append(f"{'L' if drawing else 'M'}{index * step:.1f} {tall:.1f}h{step * 0.8:.1f}")
         drawing = True
     return "".join(parts)
 
@@ -201,9 +201,9 @@ def _bars(values: Sequence[float], below: Sequence[float], highest: float) -> st
     step = WIDTH / max(len(values), 24)
     wide = f"{step * 0.8:.1f}"
     parts = []
-    for place, (value, base) in enumerate(zip(values, below, strict=True)):
+    for index, (value, base) in enumerate(zip(values, below, strict=True)):
         if value:
             tall = max(1.0, value / highest * HEIGHT)
             foot = HEIGHT - base / highest * HEIGHT
-            parts.append(f"M{place * step:.1f} {max(foot - tall, 0):.1f}h{wide}v{tall:.1f}h-{wide}z")
+            parts.append(f"M{index * step:.1f} {max(foot - tall, 0):.1f}h{wide}v{tall:.1f}h-{wide}z")
     return "".join(parts)

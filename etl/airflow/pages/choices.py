@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-from etl.airflow.pages.records import HeldId, found
+from etl.airflow.pages.records import HeldId, fetch_rows
 from etl.common.database import Cursor
 
 Action = Literal["release", "discard"]
@@ -24,7 +24,7 @@ class Choice:
     delivery: int | None = None
 
     @property
-    def words(self) -> list[object]:
+    def identity(self) -> list[object]:
         return [self.pipeline, self.action, self.row, self.delivery]
 
 
@@ -42,7 +42,7 @@ class Rows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ReleaseRequest:
     """A release that an Airflow run was asked for."""
 
     rows: int
@@ -53,7 +53,7 @@ class Asked:
 
 
 def rows_of(cursor: Cursor, choice: Choice) -> Rows:
-    held = found(
+    held = fetch_rows(
         cursor,
         "held_ids",
         HeldId,

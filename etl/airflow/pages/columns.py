@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from etl.airflow.pages import charts, formatting
-from etl.airflow.pages.records import LAST, ColumnRow, found, older_than
-from etl.airflow.pages.render import LISTED, Frame, NotThere, Page, render, standing_of
+from etl.airflow.pages.records import LAST, ColumnRow, fetch_rows, older_than
+from etl.airflow.pages.render import LISTED, Frame, NotThere, Page, pipeline_row, render
 from etl.common.database import Cursor
 
 MOST = 60  # columns in a list
@@ -14,7 +14,7 @@ MOST = 60  # columns in a list
 
 def columns_of(cursor: Cursor, delivery: int | None) -> list[ColumnRow]:
     """Return the figures of a delivery's columns, in the order of the declaration."""
-    return found(cursor, "columns", ColumnRow, deliveries=[delivery], limit=MOST) if delivery else []
+    return fetch_rows(cursor, "columns", ColumnRow, deliveries=[delivery], limit=MOST) if delivery else []
 
 
 def column(cursor: Cursor, name: str, frame: Frame, *, column: str, before: int = LAST) -> Page:
@@ -22,8 +22,8 @@ def column(cursor: Cursor, name: str, frame: Frame, *, column: str, before: int 
 
     Raises NotThere where the last batches have no figures of it.
     """
-    row = standing_of(cursor, name)
-    batches = found(
+    row = pipeline_row(cursor, name)
+    batches = fetch_rows(
         cursor,
         "column_of_batches",
         ColumnRow,
@@ -66,7 +66,7 @@ def _charts(old_first: Sequence[ColumnRow]) -> list[charts.Chart]:
     rows = [
         charts.amounts("Rows per batch", old_first, [one.rows_seen for one in old_first], formatting.number)
     ]
-    found_ = [
+    known_bars = [
         charts.amounts(title, old_first, [getattr(batch, one) for batch in old_first], write)
         for title, one, write in bars
         if known(one)
@@ -78,4 +78,4 @@ def _charts(old_first: Sequence[ColumnRow]) -> list[charts.Chart]:
         for title, of in lines
         if known(next(iter(of.values())))
     ]
-    return rows + found_ + drawn
+    return rows + known_bars + drawn

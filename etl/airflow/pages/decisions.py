@@ -22,7 +22,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from sqlalchemy import select
 from starlette.requests import Request
 
-from etl.airflow.pages.choices import Asked, Choice, Rows
+from etl.airflow.pages.choices import Choice, ReleaseRequest, Rows
 from etl.airflow.run_form import RunForm
 from etl.common.errors import NeedsPerson
 from etl.pipeline.dag_names import replays_of
@@ -36,7 +36,7 @@ class NotOurs(Exception):
 
 def signed(user: BaseUser, choice: Choice, rows: Rows) -> str:
     """Sign the note for a form: who was shown which rows, for which decision."""
-    return _notes().dumps([user.get_id(), *choice.words, rows.digest, secrets.token_hex(8)])
+    return _notes().dumps([user.get_id(), *choice.identity, rows.digest, secrets.token_hex(8)])
 
 
 def read_note(request: Request, note: str, user: BaseUser, choice: Choice) -> tuple[str, str]:
@@ -44,12 +44,12 @@ def read_note(request: Request, note: str, user: BaseUser, choice: Choice) -> tu
     if not _is_same_origin(request):
         raise NotOurs("The form was sent from another site than these pages")
     try:
-        *whom, digest, once = _notes().loads(note, max_age=COUNTS_FOR)
+        *whom, digest, nonce = _notes().loads(note, max_age=COUNTS_FOR)
     except (BadSignature, ValueError, TypeError) as error:
         raise NotOurs("The form is too old, or does not come from these pages") from error
-    if whom != [user.get_id(), *choice.words]:
+    if whom != [user.get_id(), *choice.identity]:
         raise NotOurs("The form was drawn for another user, or for other rows")
-    return digest, once
+    return digest, nonce
 
 
 def require_shown(rows: Rows, digest: str, pipeline: str) -> None:
@@ -61,16 +61,16 @@ def require_shown(rows: Rows, digest: str, pipeline: str) -> None:
         )
 
 
-def run_id_of(once: str) -> str:
-    return f"release__{once}"
+def run_id_of(nonce: str) -> str:
+    return f"release__{nonce}"
 
 
-def ask_for_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, once: str) -> str:
+def trigger_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, nonce: str) -> str:
     """Trigger the DAG for the pipeline's replays as this user, and return the run's id.
 
     The same form sent twice is the same run. Raises NeedsPerson where Airflow refuses.
     """
-    dag_id, run_id = replays_of(choice.pipeline), run_id_of(once)
+    dag_id, run_id = replays_of(choice.pipeline), run_id_of(nonce)
     form = RunForm(release=",".join(map(str, rows.ids)), why=why)
     try:
         trigger_dag(
@@ -90,16 +90,16 @@ def ask_for_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, onc
     return run_id
 
 
-def asked_of(dag_id: str, run_id: str) -> Asked | None:
+def release_request_of(dag_id: str, run_id: str) -> ReleaseRequest | None:
     """Return what an Airflow run was asked to release; None if it was asked for no release."""
     with create_session() as session:
-        chosen = select(DagRun.conf, DagRun.triggering_user_name, DagRun.state, DagModel.is_paused)
-        joined = chosen.join(DagModel, DagModel.dag_id == DagRun.dag_id)
+        columns = select(DagRun.conf, DagRun.triggering_user_name, DagRun.state, DagModel.is_paused)
+        joined = columns.join(DagModel, DagModel.dag_id == DagRun.dag_id)
         run: Any = session.execute(joined.where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)).first()
     form = run.conf if run is not None and isinstance(run.conf, dict) else {}
     if not form.get("release"):
         return None
-    return Asked(
+    return ReleaseRequest(
         rows=str(form["release"]).count(",") + 1,
         who=run.triggering_user_name,
         why=str(form.get("why") or ""),

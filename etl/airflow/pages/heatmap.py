@@ -58,7 +58,7 @@ def heatmap(batches: Sequence[BatchRow], rules: Sequence[RuleRow]) -> Heatmap:
     Rules that failed most come first, then those broken most, then by severity and in the order of the suite.
     """
     newest = list(batches)[: width(len({rule.reason for rule in rules}))]
-    columns = {batch.delivery_id: place for place, batch in enumerate(reversed(newest))}
+    columns = {batch.delivery_id: index for index, batch in enumerate(reversed(newest))}
     by_reason: dict[str, list[RuleRow]] = {}
     for rule in rules:
         if rule.delivery_id in columns:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from etl.airflow.pages import charts, formatting
-from etl.airflow.pages.choices import MOST, Asked, Choice, Rows, rows_of
+from etl.airflow.pages.choices import MOST, Choice, ReleaseRequest, Rows, rows_of
 from etl.airflow.pages.columns import columns_of
 from etl.airflow.pages.heatmap import COLUMNS, TABLE_FAILED, Heatmap, heatmap, width
 from etl.airflow.pages.progress import progress_charts, progress_of
@@ -37,12 +37,12 @@ from etl.airflow.pages.records import (
     StopRow,
     TryRow,
     VerdictRow,
-    found,
+    fetch_rows,
     newer_than,
     older_than,
     pipeline_names,
+    pipeline_rows,
     reasons_of_last,
-    standings,
 )
 from etl.airflow.pages.render import (
     HELD_LOOKED_AT,
@@ -51,8 +51,8 @@ from etl.airflow.pages.render import (
     Frame,
     NotThere,
     Page,
+    pipeline_row,
     render,
-    standing_of,
 )
 from etl.airflow.pages.report import read_report
 from etl.airflow.pages.rows import content_of
@@ -119,11 +119,11 @@ def overview(
     cursor: Cursor, permitted: Callable[[list[str]], list[str]], frame: Frame, *, start: int = 0
 ) -> Page:
     """Show all pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit."""
-    rows = standings(cursor, permitted(pipeline_names(cursor)))
+    rows = pipeline_rows(cursor, permitted(pipeline_names(cursor)))
     rows.sort(key=lambda row: (WORST_FIRST.index(row.shown), row.pipeline))
     listed = rows[start : start + PIPELINES]
     names = [row.pipeline for row in listed]
-    latest = found(cursor, "latest", LatestRow, pipelines=names, limit=STRIP)
+    latest = fetch_rows(cursor, "latest", LatestRow, pipelines=names, limit=STRIP)
     strips: dict[str, list[LatestRow]] = {}
     for one in reversed(latest):
         strips.setdefault(one.pipeline, []).append(one)
@@ -137,12 +137,12 @@ def overview(
 
 def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> Page:
     """Show a pipeline: is it good, since when, which rules, what waits; the map of its rules and its charts."""
-    row = standing_of(cursor, name)
-    batches = found(cursor, "batches", BatchRow, pipeline=name, before=before, limit=charts.BATCHES)
+    row = pipeline_row(cursor, name)
+    batches = fetch_rows(cursor, "batches", BatchRow, pipeline=name, before=before, limit=charts.BATCHES)
     shown = heatmap(batches[:COLUMNS], _rules(cursor, batches[:COLUMNS]))
-    held = found(cursor, "held_by_reason", ReasonRow, pipeline=name, most=HELD_LOOKED_AT)
+    held = fetch_rows(cursor, "held_by_reason", ReasonRow, pipeline=name, most=HELD_LOOKED_AT)
     old_first = batches[::-1]
-    told = progress_of(cursor, name, before=before)
+    progress_rows = progress_of(cursor, name, before=before)
     return render(
         "pipeline.html",
         frame,
@@ -154,8 +154,8 @@ def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> 
         held=held,
         columns=columns_of(cursor, row.delivery_id),
         running=activity.running(cursor, name),
-        told=told[:LISTED],
-        progress=progress_charts(told[::-1]),
+        progress_rows=progress_rows[:LISTED],
+        progress=progress_charts(progress_rows[::-1]),
         drawn=[charts.volume(old_first), charts.held_share(old_first), charts.gaps(old_first)],
     )
 
@@ -169,12 +169,12 @@ def dag_run(
     run_id: str,
     task_id: str | None = None,
     before: int = LAST,
-    asked: Asked | None = None,
+    release_request: ReleaseRequest | None = None,
 ) -> Page:
     """Show what one Airflow DAG run was asked for and delivered of the pipeline, and how its tries ended."""
-    row = standing_of(cursor, name)
-    tries = found(cursor, "tries", TryRow, pipeline=name, dag=dag, dag_run=run_id)
-    batches = found(
+    row = pipeline_row(cursor, name)
+    tries = fetch_rows(cursor, "tries", TryRow, pipeline=name, dag=dag, dag_run=run_id)
+    batches = fetch_rows(
         cursor,
         "batches_of_run",
         BatchRow,
@@ -193,7 +193,7 @@ def dag_run(
         dag=dag,
         run_id=run_id,
         task_id=task_id,
-        asked=asked,
+        release_request=release_request,
         tries=tries,
         map=shown,
         batches=batches[:columns],
@@ -204,8 +204,8 @@ def dag_run(
 
 def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = LAST) -> Page:
     """Show one rule over time. Raises NotThere where the last batches were judged by no such rule."""
-    row = standing_of(cursor, name)
-    verdicts = found(
+    row = pipeline_row(cursor, name)
+    verdicts = fetch_rows(
         cursor,
         "rule_history",
         VerdictRow,
@@ -240,13 +240,15 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
 
     Raises NotThere.
     """
-    about = found(cursor, "delivery", DeliveryRow, pipeline=name, delivery=delivery, longest=LONGEST_REPORT)
+    about = fetch_rows(
+        cursor, "delivery", DeliveryRow, pipeline=name, delivery=delivery, longest=LONGEST_REPORT
+    )
     if not about:
         raise NotThere(f"{name} has no delivery {delivery}")
     [it] = about
     report = read_report(it.report)
     verdicts = verdicts_of(
-        found(cursor, "rules", RuleRow, deliveries=[delivery]),
+        fetch_rows(cursor, "rules", RuleRow, deliveries=[delivery]),
         report,
     )
     samples = _held(cursor, name, Wanted(batch=delivery, status=None), SAMPLES)
@@ -261,12 +263,12 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
         failed=sum(not one.success for one in verdicts),
         tolerated=sum(one.tolerated for one in verdicts),
         conservation=_conservation(it),
-        models=found(cursor, "models", ModelRow, delivery=delivery),
-        inputs=found(cursor, "inputs", InputRow, delivery=delivery, limit=LISTED),
-        ranges=found(cursor, "ranges", RangeRow, delivery=delivery, limit=LISTED),
-        files=found(cursor, "files", FileRow, delivery=delivery, limit=LISTED),
-        statuses=found(cursor, "statuses", StatusRow, delivery=delivery),
-        decided=found(cursor, "decided", DecidedRow, delivery=delivery, limit=DECISIONS),
+        models=fetch_rows(cursor, "models", ModelRow, delivery=delivery),
+        inputs=fetch_rows(cursor, "inputs", InputRow, delivery=delivery, limit=LISTED),
+        ranges=fetch_rows(cursor, "ranges", RangeRow, delivery=delivery, limit=LISTED),
+        files=fetch_rows(cursor, "files", FileRow, delivery=delivery, limit=LISTED),
+        statuses=fetch_rows(cursor, "statuses", StatusRow, delivery=delivery),
+        decided=fetch_rows(cursor, "decided", DecidedRow, delivery=delivery, limit=DECISIONS),
         samples=table_of(samples, {one.reason: one.observed.columns for one in verdicts}),
         columns=columns_of(cursor, delivery),
     )
@@ -274,8 +276,8 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
 
 def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
     """Show the batch that broke its contract and waits: why, what was seen, and the ways on."""
-    row = standing_of(cursor, name)
-    stops = found(cursor, "open_stop", StopRow, pipeline=name, longest=LONGEST_REPORT)
+    row = pipeline_row(cursor, name)
+    stops = fetch_rows(cursor, "open_stop", StopRow, pipeline=name, longest=LONGEST_REPORT)
     report = read_report(stops[0].report if stops else None)
     return render(
         "stopped.html",
@@ -288,7 +290,7 @@ def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
 
 def quarantine(cursor: Cursor, name: str, frame: Frame, *, wanted: Wanted) -> Page:
     """Show quarantined rows, newest batch first, by rule, batch, status and time."""
-    row = standing_of(cursor, name)
+    row = pipeline_row(cursor, name)
     rows = _held(cursor, name, wanted, ROWS + 1)
     rules = reasons_of_last(cursor, name)
     columns = _columns_by_rule(cursor, name, rows)
@@ -308,7 +310,7 @@ def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
 
     Raises NotThere.
     """
-    about = found(
+    about = fetch_rows(
         cursor,
         "held_row",
         HeldWhole,
@@ -320,7 +322,7 @@ def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
     if not about:
         raise NotThere(f"{name} has no quarantined row {number}")
     [it] = about
-    rules = found(cursor, "rules", RuleRow, deliveries=[it.delivery_id])
+    rules = fetch_rows(cursor, "rules", RuleRow, deliveries=[it.delivery_id])
     by_reason = {one.reason: one for one in verdicts_of(rules, read_report(it.report))}
     content = content_of(it.row)
     return render(
@@ -348,7 +350,7 @@ def problem(frame: Frame, *, title: str, text: str, remedy: str = "") -> Page:
 
 
 def _rules(cursor: Cursor, batches: Sequence[BatchRow]) -> list[RuleRow]:
-    return found(cursor, "rules", RuleRow, deliveries=[one.delivery_id for one in batches])
+    return fetch_rows(cursor, "rules", RuleRow, deliveries=[one.delivery_id for one in batches])
 
 
 def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:
@@ -360,12 +362,12 @@ def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:
     columns = [one.delivery_id for one in shown.batches]  # releases may have come after the last batch
     if row.delivery_id not in columns:
         return []
-    place, found_ = columns.index(row.delivery_id), []
+    column, failing = columns.index(row.delivery_id), []
     for line in shown.lines:
-        last = line.cells[place]
+        last = line.cells[column]
         if last is not None and last.shade != "h0" and not (last.tolerated and line.severity == "info"):
-            found_.append((last.shade != TABLE_FAILED, line.reason, last.title, line.severity))
-    return [rest for _, *rest in sorted(found_, key=lambda one: one[0])]
+            failing.append((last.shade != TABLE_FAILED, line.reason, last.title, line.severity))
+    return [rest for _, *rest in sorted(failing, key=lambda one: one[0])]
 
 
 def _pager(
@@ -398,7 +400,7 @@ def _conservation(it: DeliveryRow) -> Conservation:
 
 
 def _held(cursor: Cursor, name: str, wanted: Wanted, limit: int) -> list[HeldRow]:
-    return found(
+    return fetch_rows(
         cursor,
         "held_rows",
         HeldRow,
@@ -425,6 +427,6 @@ def _columns_by_rule(cursor: Cursor, name: str, rows: Sequence[HeldRow]) -> dict
     if not rows:
         return {}
     newest = rows[0].delivery_id
-    [it] = found(cursor, "delivery", DeliveryRow, pipeline=name, delivery=newest, longest=LONGEST_REPORT)
-    rules = found(cursor, "rules", RuleRow, deliveries=[newest])
+    [it] = fetch_rows(cursor, "delivery", DeliveryRow, pipeline=name, delivery=newest, longest=LONGEST_REPORT)
+    rules = fetch_rows(cursor, "rules", RuleRow, deliveries=[newest])
     return {one.reason: one.observed.columns for one in verdicts_of(rules, read_report(it.report))}

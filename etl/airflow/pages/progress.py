@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from etl.airflow.pages import charts, formatting
-from etl.airflow.pages.records import LAST, ProgressRow, found
+from etl.airflow.pages.records import LAST, ProgressRow, fetch_rows
 from etl.airflow.pages.render import PARTS
 from etl.common.database import Cursor
 
-KeptRow = tuple[str, Sequence[float | None], Callable[[float | None], str]]
+OptionalChart = tuple[str, Sequence[float | None], Callable[[float | None], str]]
 
 
 def progress_of(cursor: Cursor, name: str, *, before: int = LAST) -> list[ProgressRow]:
@@ -17,7 +17,7 @@ def progress_of(cursor: Cursor, name: str, *, before: int = LAST) -> list[Progre
 
     They are among the batches that the pipeline's other charts have.
     """
-    return found(cursor, "progress", ProgressRow, pipeline=name, before=before, limit=charts.BATCHES)
+    return fetch_rows(cursor, "progress", ProgressRow, pipeline=name, before=before, limit=charts.BATCHES)
 
 
 def progress_charts(old_first: Sequence[ProgressRow]) -> list[charts.Chart]:
@@ -33,7 +33,7 @@ def progress_charts(old_first: Sequence[ProgressRow]) -> list[charts.Chart]:
         charts.lines("Rows per second", old_first, rates),
         charts.stacked("Time of a batch", old_first, parts, formatting.briefly),
     ]
-    kept: list[KeptRow] = [
+    optional: list[OptionalChart] = [
         ("Rows of state", [one.state_rows for one in old_first], formatting.rounded),
         ("Memory of the state", [one.state_bytes for one in old_first], formatting.sized),
         ("Watermark behind the clock", [one.lag for one in old_first], formatting.seconds),
@@ -43,6 +43,6 @@ def progress_charts(old_first: Sequence[ProgressRow]) -> list[charts.Chart]:
     ]
     return drawn + [
         charts.amounts(title, old_first, values, write)
-        for title, values, write in kept
+        for title, values, write in optional
         if any(value is not None for value in values)
     ]

@@ -77,7 +77,7 @@ class PipelineRow:
         return Stop(batch_id=self.stop_batch, stops=self.stops or (), decision=self.decision, stream=stream)
 
     @property
-    def standing(self) -> Diagnosis:
+    def diagnosis(self) -> Diagnosis:
         holder, silent = (self.holder, None) if self.running else (None, self.holder)
         return diagnose(
             self.pipeline, holder=holder, silent=silent, stop=self.stop, outcome=self.outcome, anew=self.anew
@@ -389,7 +389,7 @@ def reading(dsn: str) -> Iterator[Cursor]:
         connection.close()
 
 
-def found(cursor: Cursor, name: str, kind: type[Record], /, **values: Any) -> list[Record]:
+def fetch_rows(cursor: Cursor, name: str, kind: type[Record], /, **values: Any) -> list[Record]:
     """Return the rows of statement `name` as records."""
     return [kind(**one) for one in rows(STATEMENTS.execute(cursor, name, **values))]
 
@@ -397,15 +397,15 @@ def found(cursor: Cursor, name: str, kind: type[Record], /, **values: Any) -> li
 def older_than(cursor: Cursor, pipeline: str, *, before: int, limit: int, releases: bool) -> int | None:
     """Return `before` of the page after one of `limit` live batches; None where that page had them all."""
     STATEMENTS.execute(cursor, "older", pipeline=pipeline, before=before, limit=limit, releases=releases)
-    [(place,)] = cursor.fetchall()
-    return None if place is None else int(place)
+    [(bound,)] = cursor.fetchall()
+    return None if bound is None else int(bound)
 
 
 def newer_than(cursor: Cursor, pipeline: str, *, newest: int, limit: int) -> int | None:
     """Return `before` of the page of up to `limit` live batches that follow `newest`; None where none does."""
     STATEMENTS.execute(cursor, "newer", pipeline=pipeline, newest=newest, limit=limit)
-    [(place,)] = cursor.fetchall()
-    return None if place is None else int(place)
+    [(bound,)] = cursor.fetchall()
+    return None if bound is None else int(bound)
 
 
 def reasons_of_last(cursor: Cursor, pipeline: str) -> list[str]:
@@ -417,10 +417,10 @@ def pipeline_names(cursor: Cursor) -> list[str]:
     return [name for (name,) in STATEMENTS.execute(cursor, "pipelines").fetchall()]
 
 
-def standings(cursor: Cursor, pipelines: Sequence[str]) -> list[PipelineRow]:
-    return found(
+def pipeline_rows(cursor: Cursor, pipelines: Sequence[str]) -> list[PipelineRow]:
+    return fetch_rows(
         cursor,
-        "standing",
+        "pipeline_rows",
         PipelineRow,
         pipelines=list(pipelines),
         most=MOST_COUNTED,

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from etl.airflow.pages import formatting
-from etl.airflow.pages.records import MOST_COUNTED, PipelineRow, standings
+from etl.airflow.pages.records import MOST_COUNTED, PipelineRow, pipeline_rows
 from etl.common.database import Cursor
 from etl.common.wording import left_out
 from etl.pipeline.dag_names import replays_of
@@ -92,9 +92,9 @@ def _environment() -> Environment:
     return environment
 
 
-def standing_of(cursor: Cursor, name: str) -> PipelineRow:
+def pipeline_row(cursor: Cursor, name: str) -> PipelineRow:
     """Return where the pipeline stands. Raises NotThere when it never ran."""
-    known = standings(cursor, [name])
+    known = pipeline_rows(cursor, [name])
     if not known:
         raise NotThere(
             f"Nothing was delivered by {name} yet. If it is a pipeline, its first run makes its pages: sluice run {name}, or"

@@ -104,17 +104,17 @@ class AuditReport:
 
     def lines(self) -> list[str]:
         """Return the report in lines for people."""
-        rows = ", ".join(f"{place} {count:,}" for place, count in self.rows.items())
+        rows = ", ".join(f"{sink} {count:,}" for sink, count in self.rows.items())
         verdict = "clean: both sinks hold what was delivered" if self.clean else "NOT clean"
-        found = [
+        lines = [
             f"{self.pipeline}: {verdict}",
             f"  {pluralize(self.deliveries, 'delivery', 'deliveries')}; rows read: {rows}",
         ]
-        found += _some("differences", [one.what for one in self.differences])
+        lines += _some("differences", [one.what for one in self.differences])
         orphans = [f"{one.uri} ({one.state}, {one.bytes:,} bytes)" for one in self.orphans]
-        found += _some("objects that nothing refers to (see `sluice sweep`)", orphans)
-        found += _some("delivered files that have changed since", self.changed_inputs)
-        return found + [f"next: {one}" for one in self.next]
+        lines += _some("objects that nothing refers to (see `sluice sweep`)", orphans)
+        lines += _some("delivered files that have changed since", self.changed_inputs)
+        return lines + [f"next: {one}" for one in self.next]
 
 
 def _some(title: str, items: Sequence[str]) -> list[str]:
@@ -175,16 +175,16 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         with _whole(pipeline):
             snapshots = [current_files(*both) for both in zip(tables, said.metadata, strict=True)]
         there = [[uri for uri in files if uri in listed] for files in snapshots]
-        found = _recount(cursor, pipeline, lake, said, there) if said.data else None
+        recounted = _recount(cursor, pipeline, lake, said, there) if said.data else None
         landed = live_inputs(cursor, pipeline.name)
         stream = streams.current_stream(cursor, pipeline.name)
     differences = file_differences(said.files, snapshots[0] | snapshots[1], listed)
-    differences += _row_differences(pipeline, said, found) if found else []
+    differences += _row_differences(pipeline, said, recounted) if recounted else []
     return AuditReport(
         pipeline=pipeline.name,
         snapshot_id=said.data.current_snapshot_id if said.data else None,
         deliveries=len(said.held),
-        rows=_rows_read(found) if found else {},
+        rows=_rows_read(recounted) if recounted else {},
         differences=differences,
         orphans=_orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held)),
         changed_inputs=_changed_inputs(landed, workspace.settings.landing),
@@ -296,7 +296,7 @@ def _recount_table(
 ) -> tuple[Recount, list[str]]:
     """Recount the table; return the recount, and what of the table's columns makes one impossible."""
     target = sql.Identifier(pipeline.table_schema, pipeline.table_name)
-    found = Recount(names=[*columns.names, "_beyond"])
+    recount = Recount(names=[*columns.names, "_beyond"])
     present = column_types(cursor, target.as_string(cursor))
     wanted = {f.name: postgres_type(f.type) for f in columns}
     wanted |= dict(zip(SYSTEM_COLUMNS, ("uuid", "bigint", "bigint"), strict=True))
@@ -307,60 +307,60 @@ def _recount_table(
     ]
 
     def take(batch: pa.RecordBatch) -> None:
-        found.add(batch)
+        recount.add(batch)
         if latest is not None:
             latest.table(batch)
 
     if not problems:
         table_rows(cursor, target, columns, take)
-    return found, problems
+    return recount, problems
 
 
-def _row_differences(pipeline: Pipeline, said: _Delivered, found: _Recounted) -> list[AuditDifference]:
+def _row_differences(pipeline: Pipeline, said: _Delivered, recounted: _Recounted) -> list[AuditDifference]:
     delivered, held = expected_rows(said.deliveries), expected_held(said.held)
     keyed = mode_of(pipeline.sink).key is not None  # the table lacks what newer rows of their keys cover
     differences = [
-        AuditDifference(kind="table", delivery_id=None, what=what) for what in found.table_problems
+        AuditDifference(kind="table", delivery_id=None, what=what) for what in recounted.table_problems
     ]
-    differences += unreadable_differences(found.unreadable, said.files)
-    sinks = {LAKE: found.lake} | ({} if keyed or found.table_problems else {TABLE: found.table})
+    differences += unreadable_differences(recounted.unreadable, said.files)
+    sinks = {LAKE: recounted.lake} | ({} if keyed or recounted.table_problems else {TABLE: recounted.table})
     differences += compare("rows", delivered, sinks)
-    if found.latest is not None:
-        differences += latest_differences(found.latest)
-    differences += compare("quarantine", held, {LAKE: found.held_lake})
-    in_lake = found.held_wire.tallies
-    return differences + compare("quarantine", in_lake, {TABLE: found.held_table}, said_by=LAKE)
+    if recounted.latest is not None:
+        differences += latest_differences(recounted.latest)
+    differences += compare("quarantine", held, {LAKE: recounted.held_lake})
+    in_lake = recounted.held_wire.tallies
+    return differences + compare("quarantine", in_lake, {TABLE: recounted.held_table}, said_by=LAKE)
 
 
 def _next(
     pipeline: Pipeline, differences: Sequence[AuditDifference], *, releases: set[int], state: bool
 ) -> list[str]:
     """Name the commands that lead back from these differences; what `releases` delivered is not replayed by itself."""
-    name, found = pipeline.name, []
+    name, commands = pipeline.name, []
     if any(one.kind == "table" for one in differences):
-        found.append(
+        commands.append(
             f"give table {pipeline.table} the columns that the lake's has; `sluice audit {name}` then reads it"
         )
     other = {one.delivery_id for one in differences if one.delivery_id is not None}
     if other and state:
-        found.append(
+        commands.append(
             'docs/state.md, "All of it anew": no batch of a transform that keeps state can be replayed by itself'
         )
-    elif pipeline.replayable and (again := other - releases):
-        found.append(
-            f"`sluice replay {name} --deliveries {format_ranges(again)} --accept-changed` delivers these"
+    elif pipeline.replayable and (to_replay := other - releases):
+        commands.append(
+            f"`sluice replay {name} --deliveries {format_ranges(to_replay)} --accept-changed` delivers these"
             " from their inputs again,"
             " and replaces whatever both sinks have of them; --plan says what it would do"
         )
-    return found
+    return commands
 
 
-def _rows_read(found: _Recounted) -> dict[str, int]:
+def _rows_read(recounted: _Recounted) -> dict[str, int]:
     return {
-        "lake": found.lake.rows,
-        **({} if found.table_problems else {"table": found.table.rows}),
-        "lake's quarantine": found.held_lake.rows,
-        "sluice.quarantine": found.held_table.rows,
+        "lake": recounted.lake.rows,
+        **({} if recounted.table_problems else {"table": recounted.table.rows}),
+        "lake's quarantine": recounted.held_lake.rows,
+        "sluice.quarantine": recounted.held_table.rows,
     }
 
 
@@ -380,8 +380,8 @@ def _orphans(
     needed = {marker_of(table) for table in tables} | known
     for table, retained in zip(tables, pointers, strict=True):
         needed |= set(referenced(table, retained))
-    left = {uri: owner_of(uri) for uri in listed if uri not in needed}
-    numbers = [owner.delivery_id for owner in left.values() if owner]
+    unneeded = {uri: owner_of(uri) for uri in listed if uri not in needed}
+    numbers = [owner.delivery_id for owner in unneeded.values() if owner]
     with transaction(dsn) as cursor:
         STATEMENTS.execute(cursor, "attempts", deliveries=numbers, seen=seen)
         attempts = {one["delivery_id"]: Attempt(**one) for one in rows(cursor)}
@@ -392,7 +392,7 @@ def _orphans(
             return Orphan(uri=uri, bytes=listed[uri], delivery_id=None, state="unknown")
         return Orphan(uri=uri, bytes=listed[uri], delivery_id=owner.delivery_id, state=found.state)
 
-    found = [orphan(uri, owner) for uri, owner in sorted(left.items(), key=lambda one: one[0])]
+    found = [orphan(uri, owner) for uri, owner in sorted(unneeded.items(), key=lambda one: one[0])]
     return [one for one in found if one.state != "since"]
 
 
@@ -405,5 +405,5 @@ def _last_commit(deliveries: Sequence[LiveDelivery]) -> int:
 
 
 def _changed_inputs(landed: Sequence[Input], landing: str) -> list[str]:
-    before = sorted(landed, key=lambda one: one.source)
-    return evidence.changed(before, evidence.look_again(before, landing=landing))
+    recorded = sorted(landed, key=lambda one: one.source)
+    return evidence.changed(recorded, evidence.look_again(recorded, landing=landing))

@@ -73,17 +73,17 @@ def compare(
 def _difference(
     kind: str, identity: Identity, seen: Mapping[str, Tally | None], *, unknown_to: str | None
 ) -> AuditDifference:
-    tallies = {place: tally or NOTHING for place, tally in seen.items()}
+    tallies = {sink: tally or NOTHING for sink, tally in seen.items()}
     nouns = "quarantined rows" if kind == "quarantine" else "rows"
     where = f"delivery {identity.delivery_id} (stream {identity.stream_id}, batch {identity.batch_id})"
-    counts = ", ".join(f"{place} {tally.rows:,}" for place, tally in tallies.items())
+    counts = ", ".join(f"{sink} {tally.rows:,}" for sink, tally in tallies.items())
     if unknown_to:
         what = f"{where} is no live delivery of the {unknown_to}, but has {nouns}: {counts}"
     elif len({tally.rows for tally in tallies.values()}) > 1:
         what = f"{where}: {nouns} differ: {counts}"
     else:
         what = f"{where}: {next(iter(tallies.values())).rows:,} {nouns} everywhere, but {_odd(tallies)}"
-    figures = {place: {"rows": t.rows, "checksum": str(t.checksum)} for place, t in tallies.items()}
+    figures = {sink: {"rows": t.rows, "checksum": str(t.checksum)} for sink, t in tallies.items()}
     return AuditDifference(kind=kind, delivery_id=identity.delivery_id, what=what, seen=figures)
 
 
@@ -93,8 +93,8 @@ def _odd(tallies: Mapping[str, Tally]) -> str:
     most, agreed = sums.most_common(1)[0]
     if agreed == 1:
         return f"values differ: {' against '.join(tallies)}"
-    odd = [place for place, tally in tallies.items() if tally.checksum != most]
-    others = [place for place, tally in tallies.items() if tally.checksum == most]
+    odd = [sink for sink, tally in tallies.items() if tally.checksum != most]
+    others = [sink for sink, tally in tallies.items() if tally.checksum == most]
     return f"values differ: {' and '.join(odd)} against {' and '.join(others)}"
 
 

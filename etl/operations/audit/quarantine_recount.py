@@ -25,15 +25,15 @@ _SEPARATOR = "\x1f"  # between the reasons of a row
 
 def recount_held_table(cursor: Cursor, pipeline: str) -> Recount:
     """Count and sum the pipeline's rows of sluice.quarantine."""
-    found = Recount(names=TEXTS)
+    recount = Recount(names=TEXTS)
     reasons = sql.SQL("array_to_string(reasons, {})").format(sql.Literal(_SEPARATOR))
     others = [sql.Identifier(name) for name in (*TEXTS[1:], "stream_id", "batch_id", "delivery_id")]
     command = STATEMENTS.compose(
         "copy_quarantine", columns=sql.SQL(", ").join([reasons, *others]), pipeline=sql.Literal(pipeline)
     )
     wanted = pa.schema([*(pa.field(name, pa.string()) for name in TEXTS), *IDENTITY])
-    copy_rows(cursor, command, wanted, found.add)
-    return found
+    copy_rows(cursor, command, wanted, recount.add)
+    return recount
 
 
 def recount_held_lake(
@@ -50,9 +50,9 @@ def recount_held_lake(
             texts.add(_texts(batch))
         return ours, texts
 
-    def merge(found: tuple[Recount, Recount]) -> None:
-        typed.merge(found[0])
-        wire.merge(found[1])
+    def merge(counted: tuple[Recount, Recount]) -> None:
+        typed.merge(counted[0])
+        wire.merge(counted[1])
 
     return typed, wire, read_all(uris, one, merge)
 

@@ -109,12 +109,12 @@ def recount_lake(
     total = Recount(names=columns.names)
 
     def one(uri: str) -> Recount:
-        found = Recount(names=columns.names)
+        recount = Recount(names=columns.names)
         for batch in parquet_rows(lake, uri, columns):
-            found.add(batch)
+            recount.add(batch)
             if take is not None:
                 take(batch)
-        return found
+        return recount
 
     return total, read_all(uris, one, total.merge)
 
@@ -130,11 +130,11 @@ def read_all(uris: Iterable[str], read: Callable[[str], T], merge: Callable[[T],
 
     broken = []
     with ThreadPoolExecutor(READERS) as pool:
-        for found in pool.map(one, uris):
-            if isinstance(found, Unreadable):
-                broken.append(found)
+        for result in pool.map(one, uris):
+            if isinstance(result, Unreadable):
+                broken.append(result)
             else:
-                merge(found)
+                merge(result)
     return broken
 
 
@@ -155,8 +155,8 @@ def fill_and_cast(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     def column(name: str, kind: pa.DataType) -> pa.Array:
         if name not in batch.schema.names:
             return pa.nulls(batch.num_rows, kind)
-        found = batch.column(name)
-        return found if found.type == kind else found.cast(kind)
+        values = batch.column(name)
+        return values if values.type == kind else values.cast(kind)
 
     return pa.RecordBatch.from_arrays([column(f.name, f.type) for f in wanted], names=wanted.names)
 

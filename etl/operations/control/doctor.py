@@ -55,12 +55,12 @@ def _examine() -> Iterator[Finding]:
         return
     yield from remote_warnings(settings[0])
     yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
-    places: list[Workspace] = []
-    yield _check("services", lambda: _up(settings[0], places))
-    if not places:
+    workspaces: list[Workspace] = []
+    yield _check("services", lambda: _up(settings[0], workspaces))
+    if not workspaces:
         return
-    yield _check("PostgreSQL", lambda: _postgres(places[0]))
-    yield _check("lake", lambda: _lake(places[0]))
+    yield _check("PostgreSQL", lambda: _postgres(workspaces[0]))
+    yield _check("lake", lambda: _lake(workspaces[0]))
     if brokers := settings[0].kafka:
         yield _check("Kafka", lambda: kafka(brokers))
     yield _check("memory", lambda: f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB")
@@ -108,10 +108,10 @@ def _up(settings: Settings, into: list[Workspace]) -> str:
     from etl import services
     from etl.runs.workspace import Workspace
 
-    found = services.up(settings)
-    os.environ.update(found.environment)
-    into.append(Workspace(settings=settings, services=found))
-    return f"lake {found.lake} at {found.s3_endpoint or 'AWS'}"
+    running = services.up(settings)
+    os.environ.update(running.environment)
+    into.append(Workspace(settings=settings, services=running))
+    return f"lake {running.lake} at {running.s3_endpoint or 'AWS'}"
 
 
 def _postgres(workspace: Workspace) -> str:
@@ -140,13 +140,15 @@ def kafka(brokers: str) -> str:
     """
     silent = {one: why for one in brokers.split(",") if (why := _silent(one))}
     answer = [one for one in brokers.split(",") if one not in silent]
-    told = [f"{one} does not: {why}" for one, why in silent.items()]
+    refusals = [f"{one} does not: {why}" for one, why in silent.items()]
     if not answer:
         raise ServiceAway(
-            f"no broker accepts connections; {'; '.join(told)}",
+            f"no broker accepts connections; {'; '.join(refusals)}",
             remedy="check that it is running, and that SLUICE_KAFKA is right",
         )
-    return "; ".join([f"{', '.join(answer)} {'accept' if len(answer) > 1 else 'accepts'} connections", *told])
+    return "; ".join(
+        [f"{', '.join(answer)} {'accept' if len(answer) > 1 else 'accepts'} connections", *refusals]
+    )
 
 
 def _silent(broker: str) -> str | None:

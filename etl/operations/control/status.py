@@ -61,12 +61,12 @@ class State:
 def states(workspace: Workspace, name: str | None) -> list[State]:
     """Return the state of every pipeline whose declaration is right, or of the one named."""
     folders = workspace.settings.pipelines
-    found = {name: load_pipeline(name, folders)} if name else loadable(folders)
+    pipelines = {name: load_pipeline(name, folders)} if name else loadable(folders)
     dsn = workspace.services.postgres
     migrate(dsn)
     with transaction(dsn) as cursor:
         most = BATCHES if name else 0
-        return [_state(cursor, pipeline, most) for pipeline in found.values()]
+        return [_state(cursor, pipeline, most) for pipeline in pipelines.values()]
 
 
 def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
@@ -74,7 +74,7 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
     totals = row(STATEMENTS.execute(cursor, "totals", pipeline=name)) or {}
     known = streams.current_stream(cursor, name)
     now, ended = activity.running(cursor, name), activity.last_ended(cursor, name)
-    found = _what(cursor, pipeline, now, ended)
+    diagnosis = _what(cursor, pipeline, now, ended)
     return State(
         pipeline=name,
         table=pipeline.table,
@@ -85,8 +85,8 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
         dropped=totals["dropped"],
         last=totals["last"],
         last_dropped=totals["last_dropped"],
-        state=found.state,
-        next=found.next,
+        state=diagnosis.state,
+        next=diagnosis.next,
         promise=None if pipeline.replayable else promise(pipeline),
         running=now,
         ended=ended,

@@ -27,7 +27,7 @@ class Ended:
 
 
 def stop(
-    dsn: str, pipeline: str, *, who: str, timeout: timedelta, asked: Callable[[str], None] = lambda _: None
+    dsn: str, pipeline: str, *, who: str, timeout: timedelta, on_asked: Callable[[str], None] = lambda _: None
 ) -> Ended | None:
     """Ask the run of a pipeline to end after the batch in flight, and wait until it has; return None if nothing runs.
 
@@ -36,27 +36,27 @@ def stop(
     """
     migrate(dsn)
     with transaction(dsn) as cursor:
-        found = row(STATEMENTS.execute(cursor, "ask_to_stop", pipeline=pipeline, who=who))
-    if found is None:
+        run = row(STATEMENTS.execute(cursor, "ask_to_stop", pipeline=pipeline, who=who))
+    if run is None:
         return None
-    asked(found["holder"])
+    on_asked(run["holder"])
     deadline = time.monotonic() + timeout.total_seconds()
-    while (outcome := _outcome(dsn, found["run_id"], found["holder"])) is None:
+    while (outcome := _outcome(dsn, run["run_id"], run["holder"])) is None:
         if time.monotonic() > deadline:
             raise Busy(
-                f"The run of {pipeline} on {found['holder']} was asked to stop and is still in its batch after"
+                f"The run of {pipeline} on {run['holder']} was asked to stop and is still in its batch after"
                 f" {timeout.total_seconds():g} s",
                 remedy=f"it ends after that batch; `sluice stop {pipeline}` waits again",
             )
         time.sleep(LOOK_SECONDS)
-    return Ended(holder=found["holder"], outcome=outcome)
+    return Ended(holder=run["holder"], outcome=outcome)
 
 
 def _outcome(dsn: str, run_id: str, holder: str) -> str | None:
     """Return how the run ended, None while it lives."""
     with transaction(dsn) as cursor:
-        found = row(STATEMENTS.execute(cursor, "run_ended", run=run_id, silence=leases.SILENCE))
-    assert found is not None
-    if found["outcome"] is not None and not found["holds"]:
-        return str(found["outcome"])
-    return DIED if not found["fresh"] or leases.is_dead(holder) else None
+        run = row(STATEMENTS.execute(cursor, "run_ended", run=run_id, silence=leases.SILENCE))
+    assert run is not None
+    if run["outcome"] is not None and not run["holds"]:
+        return str(run["outcome"])
+    return DIED if not run["fresh"] or leases.is_dead(holder) else None

@@ -95,19 +95,19 @@ class SweepReport:
         uploads = "unknown" if self.uploads is None else f"{len(self.uploads):,}"
         objects = f"{pluralize(len(self.objects), 'object')} ({size:,} bytes)"
         tables = pluralize(len(self.staging_tables), "staging table")
-        found = [f"{self.pipeline}: {done} {objects}, {uploads} unfinished uploads, {tables}"]
-        found += [f"  {one.uri} (delivery {one.delivery_id}, {one.state})" for one in self.objects[:SHOWN]]
+        lines = [f"{self.pipeline}: {done} {objects}, {uploads} unfinished uploads, {tables}"]
+        lines += [f"  {one.uri} (delivery {one.delivery_id}, {one.state})" for one in self.objects[:SHOWN]]
         if len(self.objects) > SHOWN:
-            found.append(f"  and {len(self.objects) - SHOWN:,} more")
+            lines.append(f"  and {len(self.objects) - SHOWN:,} more")
         if self.reports:
-            found.append(
+            lines.append(
                 f"  {done} the reports and sketches of {self.reports:,} deliveries; their figures stay"
             )
         if self.progress:
-            found.append(f"  {done} how {self.progress:,} batches of earlier streams ran")
+            lines.append(f"  {done} how {self.progress:,} batches of earlier streams ran")
         if self.uploads is None:
-            found.append("  the store can't list unfinished uploads")
-        return found + [f"  left {count:,} objects: {why}" for why, count in self.kept.items()]
+            lines.append("  the store can't list unfinished uploads")
+        return lines + [f"  left {count:,} objects: {why}" for why, count in self.kept.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +123,8 @@ class _Decided:
     def attempt(self, uri: str) -> SweptAttempt | None:
         """Return the attempt that wrote `uri`, if PostgreSQL knows it."""
         owner = owner_of(uri)
-        found = self.attempts.get(owner.delivery_id) if owner else None
-        return found if owner and found and is_of(owner, found) else None
+        attempt = self.attempts.get(owner.delivery_id) if owner else None
+        return attempt if owner and attempt and is_of(owner, attempt) else None
 
 
 def sweep(workspace: Workspace, pipeline: Pipeline, *, dry_run: bool = False) -> SweepReport:
@@ -208,8 +208,10 @@ def sweep_lake(
 
 
 def _uploads(client: S3Client, tables: Sequence[LakeTable]) -> list[Upload] | None:
-    found = [unfinished(client, table.location) for table in tables]
-    return None if any(one is None for one in found) else [upload for one in found for upload in one or ()]
+    by_table = [unfinished(client, table.location) for table in tables]
+    return (
+        None if any(one is None for one in by_table) else [upload for one in by_table for upload in one or ()]
+    )
 
 
 def _decide(

@@ -25,16 +25,16 @@ def drawn(table: Table, columns: Sequence[str], *, most: int, seed: int) -> Samp
     draw = np.random.default_rng(seed)
     known = table.schema().as_arrow()
     schema = pa.schema([known.field(name) for name in columns])
-    kept, lots, there = schema.empty_table(), np.empty(0), 0
+    sample, lots, there = schema.empty_table(), np.empty(0), 0
     for batch in _batches(table, columns):
         there += len(batch)
         part = pa.Table.from_batches([batch]).select(list(columns)).cast(schema)
-        kept = pa.concat_tables([kept, part])
+        sample = pa.concat_tables([sample, part])
         lots = np.concatenate([lots, draw.random(len(batch))])
         if len(lots) > most:
             lowest = np.sort(np.argpartition(lots, most)[:most])
-            kept, lots = kept.take(lowest), lots[lowest]
-    return Sample(rows=kept, there=there)
+            sample, lots = sample.take(lowest), lots[lowest]
+    return Sample(rows=sample, there=there)
 
 
 def _batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -176,15 +176,15 @@ def _split(sample: Sample, model: Model) -> _Rows:
 
 def _as_scored(values: pa.ChunkedArray) -> NDArray[np.float64]:
     """Convert the values to doubles as a run has them: whole numbers beyond 2^53 are the nearest double."""
-    found: NDArray[np.float64] = pc.cast(values, pa.float64(), safe=False).to_numpy()
-    return found
+    scores: NDArray[np.float64] = pc.cast(values, pa.float64(), safe=False).to_numpy()
+    return scores
 
 
 def _fit(rows: NDArray[np.float64], model: Model) -> IsolationForest:
     from sklearn.ensemble import IsolationForest
 
-    found = IsolationForest(n_estimators=model.trees, contamination=model.flagged, random_state=model.seed)
-    return found.fit(rows)
+    forest = IsolationForest(n_estimators=model.trees, contamination=model.flagged, random_state=model.seed)
+    return forest.fit(rows)
 
 
 def _spread(rows: NDArray[np.float64], model: Model) -> dict[str, dict[str, float]]:
@@ -204,10 +204,10 @@ def _judged(fitted: IsolationForest, content: bytes, rows: _Rows) -> dict[str, A
     Raises NeedsPerson where the written file scores them otherwise than scikit-learn's own model.
     """
     scores = onnx_forest.scores(content, rows.held_out)
-    apart = np.abs(scores + fitted.score_samples(rows.held_out)).max(initial=0)
-    if not apart < SAME:
+    difference = np.abs(scores + fitted.score_samples(rows.held_out)).max(initial=0)
+    if not difference < SAME:
         raise NeedsPerson(
-            f"The model that was written scores {len(scores):,} rows up to {apart:g} apart from scikit-learn's own",
+            f"The model that was written scores {len(scores):,} rows up to {difference:g} apart from scikit-learn's own",
             remedy="nothing was changed; go back to the locked scikit-learn and onnxruntime, and report it",
         )
     above = scores > -fitted.offset_

@@ -38,8 +38,8 @@ def publish(
     migrate(dsn)
     with _not_waited_for(name), transaction(dsn) as cursor:
         STATEMENTS.execute(cursor, "keep_others_out")
-        before = pipeline_of(cursor, name)
-        for one in sorted({pipeline.name, before or pipeline.name}):  # no commit of either comes between
+        replaced = pipeline_of(cursor, name)
+        for one in sorted({pipeline.name, replaced or pipeline.name}):  # no commit of either comes between
             pipelines.lock(cursor, one)
         location = table.pointer(cursor)
         if location is None or deliveries.last_delivery(cursor, pipeline.name) is None:
@@ -47,10 +47,10 @@ def publish(
                 f"Pipeline {pipeline.name} has delivered nothing yet", remedy=f"`sluice run {pipeline.name}`"
             )
         require_sink(cursor, pipeline)
-        if before is None:
+        if replaced is None:
             _refuse_taken(cursor, name)
         elif not incomplete:
-            _require_all_read(cursor, pipeline.name, before, name)
+            _require_all_read(cursor, pipeline.name, replaced, name)
         ensure_schema(cursor, name.schema)
         STATEMENTS.execute(
             cursor, "give", schema=name.schema, name=name.name, pipeline=pipeline.name, who=who
@@ -63,9 +63,9 @@ def publish(
             name=name.name,
             location=location,
         )
-        with nullcontext() if before is None else way_out(name):
+        with nullcontext() if replaced is None else way_out(name):
             make_view(cursor, name, sql.Identifier(pipeline.table_schema, pipeline.table_name))
-    return before
+    return replaced
 
 
 def withdraw(dsn: str, pipeline: str, name: Name) -> None:
@@ -105,8 +105,8 @@ def _not_waited_for(name: Name) -> Iterator[None]:
 
 def pipeline_of(cursor: Cursor, name: Name) -> str | None:
     """Name the pipeline whose rows are seen under the name; None if it is not published."""
-    found = STATEMENTS.execute(cursor, "pipeline_of", schema=name.schema, name=name.name).fetchone()
-    return None if found is None else str(found[0])
+    record = STATEMENTS.execute(cursor, "pipeline_of", schema=name.schema, name=name.name).fetchone()
+    return None if record is None else str(record[0])
 
 
 def _refuse_taken(cursor: Cursor, name: Name) -> None:
@@ -118,16 +118,16 @@ def _refuse_taken(cursor: Cursor, name: Name) -> None:
         )
 
 
-def _require_all_read(cursor: Cursor, pipeline: str, before: str, name: Name) -> None:
+def _require_all_read(cursor: Cursor, pipeline: str, published: str, name: Name) -> None:
     """Raise SetupError where the pipeline has not read all that the one published before has delivered.
 
     Nothing is asked where the two have no file and no partition in common: they read other sources.
     """
-    STATEMENTS.execute(cursor, "unread", pipeline=pipeline, before=before)
+    STATEMENTS.execute(cursor, "unread", pipeline=pipeline, before=published)
     [(unread, all_of_them, example, common)] = cursor.fetchall()
     if unread and common:
         raise SetupError(
-            f"{pipeline} has not read {unread:,} of the {all_of_them:,} files and partitions that {before} has delivered,"
+            f"{pipeline} has not read {unread:,} of the {all_of_them:,} files and partitions that {published} has delivered,"
             f" such as {example}; readers of {name} would miss them",
             remedy=f"`sluice run {pipeline}` first; if some of them no longer exist, or are to be left out,"
             " add --incomplete",

@@ -121,8 +121,8 @@ def delivered(
     migrate(dsn)
     with transaction(dsn) as cursor:
         read_one_snapshot(cursor)
-        found = STATEMENTS.execute(cursor, "newest_commit", pipeline=pipeline.name).fetchone()
-        newest = int(found[0]) if found else 0
+        record = STATEMENTS.execute(cursor, "newest_commit", pipeline=pipeline.name).fetchone()
+        newest = int(record[0]) if record else 0
         if newest < max(after, to or 0):
             raise LedgerBehind(
                 f"Commit {max(after, to or 0)} of {pipeline.name} was read, and its newest in the ledger is {newest}:"
@@ -214,24 +214,26 @@ def wanted_deliveries(
         stream = stream or now.current_stream
     mine = [one for one in now.deliveries if stream in (None, one.stream_id)]
     whole = {one.delivery_id for one in mine}
-    found = whole
+    selected = whole
     if batches is not None:
         of_batch = {one.batch_id: one.delivery_id for one in mine}
-        found = {of_batch[number] for number in _present(batches, of_batch, "batch", pipeline, {})}
+        selected = {of_batch[number] for number in _present(batches, of_batch, "batch", pipeline, {})}
     if deliveries is not None:
-        asked = set(deliveries) - now.replaced.keys() if skip_replaced else deliveries
-        found = found & _present(asked, whole, "delivery", pipeline, now.replaced)
-    return found
+        requested = set(deliveries) - now.replaced.keys() if skip_replaced else deliveries
+        selected = selected & _present(requested, whole, "delivery", pipeline, now.replaced)
+    return selected
 
 
 def _present(
-    asked: Iterable[int], there: Collection[int], noun: str, pipeline: str, replaced: Mapping[int, int]
+    requested: Iterable[int], present: Collection[int], noun: str, pipeline: str, replaced: Mapping[int, int]
 ) -> set[int]:
-    numbers = set(asked)
-    if missing := sorted(numbers - set(there)):
-        told = [f"{one} (replaced by {replaced[one]})" if one in replaced else str(one) for one in missing]
+    numbers = set(requested)
+    if missing := sorted(numbers - set(present)):
+        described = [
+            f"{one} (replaced by {replaced[one]})" if one in replaced else str(one) for one in missing
+        ]
         raise SetupError(
-            f"Pipeline {pipeline} has no live {noun} {', '.join(told)}",
+            f"Pipeline {pipeline} has no live {noun} {', '.join(described)}",
             remedy=f"`sluice files {pipeline} --json` lists batches and deliveries that have rows",
         )
     return numbers

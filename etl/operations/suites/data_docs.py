@@ -96,13 +96,13 @@ class DocsPage:
 
 def build_docs(workspace: Workspace, pipeline: Pipeline, folder: Path, *, last: int = LAST) -> list[DocsPage]:
     """Write a page for each of the last batches and each of their suites, and `index.html`; no other file is touched."""
-    found = history(workspace, pipeline, last=last)
-    pages = {"index.html": _index(pipeline, found)}
-    for kept in found:
-        content = _hidden(_with_plain_conditions(kept.content()))
-        pages[kept.file] = _validation_page(content, kept.suite_file)
-        if kept.suite_file not in pages:
-            pages[kept.suite_file] = _suite_page(content)
+    docs = history(workspace, pipeline, last=last)
+    pages = {"index.html": _index(pipeline, docs)}
+    for page in docs:
+        content = _hidden(_with_plain_conditions(page.content()))
+        pages[page.file] = _validation_page(content, page.suite_file)
+        if page.suite_file not in pages:
+            pages[page.suite_file] = _suite_page(content)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in pages.items():
@@ -110,20 +110,20 @@ def build_docs(workspace: Workspace, pipeline: Pipeline, folder: Path, *, last: 
             (folder / name).write_bytes(text.encode(errors="xmlcharrefreplace"))
     except OSError as error:
         raise SetupError(f"{folder} can't be written: {error}", remedy="name another --output") from error
-    return found
+    return docs
 
 
 def history(workspace: Workspace, pipeline: Pipeline, *, last: int = LAST) -> list[DocsPage]:
     """Return those of the last live deliveries whose report is kept, oldest first."""
     dsn, name = workspace.services.postgres, pipeline.suite or pipeline.name
-    found = []
+    pages = []
     for batch in stored_batches(dsn, pipeline, last):
         with transaction(dsn) as cursor:
             report = report_of(cursor, batch)
             inputs = [one.path for one in inputs_of(cursor, batch.delivery_id)]
         if report is not None:
-            found.append(DocsPage(batch=batch, suite=name, report=report, inputs=inputs))
-    return found
+            pages.append(DocsPage(batch=batch, suite=name, report=report, inputs=inputs))
+    return pages
 
 
 def suite_result(content: Mapping[str, Any]) -> Any:
@@ -156,11 +156,11 @@ def _suite_page(hidden: Mapping[str, Any]) -> str:
     return _shown(_gx_view().render(renderer.render(suite)))
 
 
-def _index(pipeline: Pipeline, found: Sequence[DocsPage]) -> str:
+def _index(pipeline: Pipeline, pages: Sequence[DocsPage]) -> str:
     from jinja2 import Environment, FileSystemLoader
 
     own = Environment(loader=FileSystemLoader(PAGES), autoescape=True)
-    return own.get_template("index.j2").render(pipeline=pipeline.name, found=found[::-1])
+    return own.get_template("index.j2").render(pipeline=pipeline.name, pages=pages[::-1])
 
 
 def _with_plain_conditions(content: dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _hidden(content: Any, table: Mapping[int, str] = _HIDE) -> Any:
 
 def _shown(page: str) -> str:
     """Return the page with what was hidden as HTML's character references."""
-    whole = _WRITTEN_OUT.sub(lambda found: chr(PRIVATE + int(found[1], 16)), page)
+    whole = _WRITTEN_OUT.sub(lambda escape: chr(PRIVATE + int(escape[1], 16)), page)
     return whole.translate(_SHOW)
 
 

@@ -71,12 +71,12 @@ def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[Store
         raise SetupError(f"--last {last} leaves no batch", remedy="give a number from 1 on")
     migrate(dsn)
     with transaction(dsn) as cursor:
-        found = rows(STATEMENTS.execute(cursor, "batches", pipeline=pipeline.name, last=last))
-    if not found:
+        records = rows(STATEMENTS.execute(cursor, "batches", pipeline=pipeline.name, last=last))
+    if not records:
         raise SetupError(
             f"Pipeline {pipeline.name} has no delivered batch yet", remedy=f"`sluice run {pipeline.name}`"
         )
-    return [StoredBatch(**one) for one in mode_of(pipeline.sink).in_force(found)]
+    return [StoredBatch(**one) for one in mode_of(pipeline.sink).in_force(records)]
 
 
 def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:
@@ -91,8 +91,8 @@ def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:
 
 def report_of(cursor: Cursor, batch: StoredBatch) -> dict[str, Any] | None:
     """Return the whole report that the batch was delivered with; None where it is no longer kept."""
-    found = STATEMENTS.execute(cursor, "report", delivery=batch.delivery_id).fetchone()
-    report: dict[str, Any] | None = None if found is None else json.loads(found[0])
+    record = STATEMENTS.execute(cursor, "report", delivery=batch.delivery_id).fetchone()
+    report: dict[str, Any] | None = None if record is None else json.loads(record[0])
     return report
 
 
@@ -121,5 +121,7 @@ def declared_kwargs(config: Mapping[str, Any]) -> Mapping[str, Any]:
     across = (config.get("meta") or {}).get("across")
     if across is None:
         return dict(config["kwargs"])
-    kept = {name: value for name, value in config["kwargs"].items() if name not in ("min_value", "max_value")}
-    return {**kept, "across": across}
+    arguments = {
+        name: value for name, value in config["kwargs"].items() if name not in ("min_value", "max_value")
+    }
+    return {**arguments, "across": across}

@@ -27,7 +27,7 @@ from etl.common.record_columns import RAW, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
-from etl.operations.suites.what_if import sieve_of
+from etl.operations.suites.what_if import row_filter_of
 from etl.pipeline import Pipeline, load_pipeline
 from etl.quality.verdict import Verdict
 from etl.sinks.limits import repaired
@@ -60,13 +60,13 @@ class Seen:
 
 
 def look_through(
-    sieve: RowFilter, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
+    row_filter: RowFilter, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
 ) -> Seen:
     """Sift the rows as the stage does, on the executors, and keep at most `most` of each kind."""
-    seen = Seen(report=TaskReport.of(sieve, partition=partition, number=number))
+    seen = Seen(report=TaskReport.of(row_filter, partition=partition, number=number))
     for batch in batches:
-        rows = cast_to(batch, sieve.columns)
-        held, reasons = split_rows(sieve, batch, rows, seen.report)
+        rows = cast_to(batch, row_filter.columns)
+        held, reasons = split_rows(row_filter, batch, rows, seen.report)
         if held is None:
             held = pa.repeat(False, batch.num_rows)
         seen.report.quarantined += len(reasons)
@@ -115,8 +115,8 @@ class Tried:
             }
             for one in self.verdict.results
         ]
-        found = {name: value for name, value in vars(self).items() if name != "verdict"}
-        return {**found, "rules": rules, "stops": list(self.stops)}
+        fields = {name: value for name, value in vars(self).items() if name != "verdict"}
+        return {**fields, "rules": rules, "stops": list(self.stops)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,43 +157,43 @@ def try_out(
     """Run the transform and the suite over these files: below the landing or anywhere else, of any source's format."""
     from etl.quality.rules import compile_rules
     from etl.runs.spark_session import a_session
-    from etl.runs.stateful import kept
+    from etl.runs.stateful import kept_state
     from etl.sources.open import open_kind
 
     kind = require_files(pipeline, "a try")
     uris = _there(files, workspace.settings.landing)
     with (
-        a_session(workspace, spark) as found,
+        a_session(workspace, spark) as session,
         tempfile.TemporaryDirectory(prefix="sluice-") as folder,
         contextlib.ExitStack() as after,
     ):
-        opened = open_kind(found, kind, workspace.settings, models=workspace.models, stream=False)
+        opened = open_kind(session, kind, workspace.settings, models=workspace.models, stream=False)
         source = replace(opened, anywhere=True)
         shape = source.shape()
-        state = kept(pipeline, shape)  # or it is refused, as by a run
+        state = kept_state(pipeline, shape)  # or it is refused, as by a run
         rules = compile_rules(pipeline, shape, workspace.settings)
-        sieve = sieve_of(rules)
-        refuse_unfit(pipeline, sieve.columns)
+        row_filter = row_filter_of(rules)
+        refuse_unfit(pipeline, row_filter.columns)
         with _telling_of_files(source, uris):
             if state:
                 frame = _streamed(workspace, source, state, uris, Path(folder))
-                after.callback(set_watermark, found, None)
-                set_watermark(found, 0)  # as that stream began: the same records are late
+                after.callback(set_watermark, session, None)
+                set_watermark(session, 0)  # as that stream began: the same records are late
             else:
-                frame = source.again(uris, broken=())
-            ran = _run(source, rules.flagged(frame), partial(look_through, sieve, most), uris)
+                frame = source.reread(uris, broken=())
+            ran = _run(source, rules.flagged(frame), partial(look_through, row_filter, most), uris)
         staged = Staged(
             reports=[one.report for one in ran.seen],
             malformed=[TaskReport(partition=0, task=0, quarantined=ran.malformed)],
             aggregates=rules.aggregates(ran.job),
             records=ran.records if state else None,
         )
-        counts = staged.counts(rules.words)
+        counts = staged.counts(rules.flag_words)
         raw = source.malformed(uris).limit(most).collect() if ran.malformed else []
         return Tried(
             pipeline=pipeline.name,
             files=uris,
-            columns={one.name: postgres_type(one.type) for one in sieve.columns},
+            columns={one.name: postgres_type(one.type) for one in row_filter.columns},
             delivered=counts.rows - counts.held,
             held=counts.held,
             malformed=ran.malformed,
@@ -209,8 +209,8 @@ def try_out(
 def _there(files: Sequence[str], landing: str) -> list[str]:
     """Return the files' URIs; raise SetupError naming every one that is not there, or that Spark would not see."""
     wanted = {paths.to_uri(paths.to_path(file)): file for file in files}
-    found = {one.uri for one in evidence.look(wanted, landing=landing)}
-    if missing := [file for uri, file in wanted.items() if uri not in found]:
+    present = {one.uri for one in evidence.look(wanted, landing=landing)}
+    if missing := [file for uri, file in wanted.items() if uri not in present]:
         raise SetupError(f"No such file: {', '.join(missing)}", remedy="--input takes files, one by one")
     if hidden := [file for uri, file in wanted.items() if uri.rpartition("/")[2].startswith(("_", "."))]:
         raise SetupError(
@@ -248,7 +248,7 @@ def _streamed(
     from etl.runs.query import BatchFailure
     from etl.runs.recovery.state_rebuild import Planned, RecordedBatch
     from etl.runs.stateful import output_mode
-    from etl.spark.state_plan import its_batches
+    from etl.spark.state_plan import processing_time_batches
 
     if not workspace.settings.spark_master.startswith("local"):
         raise SetupError(
@@ -267,11 +267,11 @@ def _streamed(
     numbered = source.by_source(uris).items()
     files = [one for n, some in numbered for one in evidence.look(some, landing=source.landing, source=n)]
     planned = Planned.of(
-        source.pipeline, frame, frame.writeStream.foreachBatch(failure.kept_of(write)).outputMode(mode)
+        source.pipeline, frame, frame.writeStream.foreachBatch(failure.capturing(write)).outputMode(mode)
     )
     batch = RecordedBatch(watermark_ms=0, time_ms=int(time.time() * 1000), files=files)
-    with its_batches(frame):
-        planned.run(checkpoint, 0, batch, failure, alone=False)
+    with processing_time_batches(frame):
+        planned.run(checkpoint, 0, batch, failure, once=False)
     written = [paths.spark_path(one) for one in sorted(out.iterdir())]
     return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)
 

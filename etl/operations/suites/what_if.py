@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from etl.common.errors import VerdictUnknown
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import HoldPolicy, RowFilter, TaskReport
-from etl.operations.suites.crossing import SuiteDifference, cross
 from etl.operations.suites.stored_batches import (
     LAST,
     SaidOfRule,
@@ -27,6 +26,7 @@ from etl.operations.suites.stored_batches import (
     stored_batches,
     stored_rows,
 )
+from etl.operations.suites.suite_difference import SuiteDifference, cross
 from etl.pipeline import Pipeline
 from etl.quality.verdict import Counts, RuleResult, Verdict
 from etl.sinks.columns import common_schema
@@ -124,8 +124,8 @@ class WhatIf:
         said = self.totals
         judged = ", ".join(dict.fromkeys(batch.suite_digest[:12] for batch in self.batches))
         tried = f"suite {self.suite!r} ({self.suite_digest[:12]})"
-        over = f"the last {said['batches']:,} batches, {said['rows']:,} rows"
-        report = [f"{self.pipeline}: {tried} over {over}, which were judged by {judged}"]
+        extent = f"the last {said['batches']:,} batches, {said['rows']:,} rows"
+        report = [f"{self.pipeline}: {tried} over {extent}, which were judged by {judged}"]
         report.append(
             f"  {said['newly_held']:,} delivered rows would be held, {said['newly_delivered']:,} held rows"
             f" would be delivered, {said['batches_that_stop']:,} batches would stop"
@@ -219,22 +219,22 @@ def put_out(workspace: Workspace, pipeline: Pipeline, spark: SparkSession) -> Da
 
 def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> Iterator[Weighed]:
     """Judge the stored batches one by one, each by one job, and by one more where GX itself is asked."""
-    sieve = sieve_of(rules)
-    return (_weighed(spark, batch, rules, sieve) for batch in batches)
+    row_filter = row_filter_of(rules)
+    return (_weighed(spark, batch, rules, row_filter) for batch in batches)
 
 
-def sieve_of(rules: Rules) -> RowFilter:
+def row_filter_of(rules: Rules) -> RowFilter:
     """Return what a run of the pipeline would tell its rows apart by."""
     columns = common_schema(rules.arrow_schema, pipeline=rules.pipeline.name)
     judged = rules.stage_rules
-    return RowFilter.of(rules.pipeline.sink, columns, rules.words, judged, HoldPolicy.by(judged))
+    return RowFilter.of(rules.pipeline.sink, columns, rules.flag_words, judged, HoldPolicy.by(judged))
 
 
-def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: RowFilter) -> Weighed:
+def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, row_filter: RowFilter) -> Weighed:
     from etl.spark.tasks import collect, in_tasks
 
     frame = stored_rows(spark, batch, rules.schema)
-    job = in_tasks(rules.flagged(frame), partial(cross, sieve))
+    job = in_tasks(rules.flagged(frame), partial(cross, row_filter))
     differences: list[SuiteDifference] = collect(job)
     staged = Staged(
         reports=[difference.report for difference in differences],
@@ -242,7 +242,7 @@ def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, sieve: RowFi
         aggregates=rules.aggregates(job),
         records=batch.records,
     )
-    counts = staged.counts(rules.words)
+    counts = staged.counts(rules.flag_words)
     try:
         verdict = rules.judge(counts, lambda: frame)
     except VerdictUnknown as error:
@@ -271,10 +271,10 @@ def _change(weighed: Weighed, said: Sequence[SaidOfRule]) -> BatchChange:
 def _rules(said: Sequence[SaidOfRule], weighed: Weighed) -> Sequence[RuleChange]:
     """Compare the rules of both suites by their reasons; those of the suite that is tried come first."""
     held_by, freed_of = weighed.held_by, weighed.freed_of
-    before = {rule.reason: rule for rule in said}
+    rules_before = {rule.reason: rule for rule in said}
     changes = []
     for result in weighed.verdict.results:
-        old = before.pop(result.reason, None)
+        old = rules_before.pop(result.reason, None)
         changes.append(
             RuleChange(
                 reason=result.reason,
@@ -298,7 +298,7 @@ def _rules(said: Sequence[SaidOfRule], weighed: Weighed) -> Sequence[RuleChange]
             newly_held=0,
             newly_delivered=freed_of[old.reason],
         )
-        for old in before.values()
+        for old in rules_before.values()
     ]
 
 

@@ -152,10 +152,10 @@ class ContinuedStream(PipelineStream[Kind]):
         if problem := unfit(self.dsn, known, checkpoint):
             return problem
         delivered = known.next_batch - 1
-        return self._elsewhere(known, checkpoint, delivered) if delivered in checkpoint.offsets else None
+        return self._read_otherwise(known, checkpoint, delivered) if delivered in checkpoint.offsets else None
 
     @abstractmethod
-    def _elsewhere(self, known: StreamState, checkpoint: Kind, delivered: int) -> SluiceError | None:
+    def _read_otherwise(self, known: StreamState, checkpoint: Kind, delivered: int) -> SluiceError | None:
         """Return an error where the checkpoint of batch `delivered` has read other than what was delivered; else None.
 
         The difference would be lost, or come twice, without a word.

@@ -21,9 +21,9 @@ from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.runs.kinds.base import ContinuedStream
 from etl.runs.recovery.base import Recovery, RecoveryRequest, Seeded
-from etl.runs.recovery.state_rebuild import RecordedBatch, in_force, make_current, run_again
+from etl.runs.recovery.state_rebuild import RecordedBatch, in_force, make_current, rerun_batches
 from etl.runs.spark_session import a_session
-from etl.runs.stateful import kept
+from etl.runs.stateful import kept_state
 from etl.sources import evidence
 from etl.sources.cutoff import before_start, in_stream
 from etl.sources.evidence import look, path_of, uri_at
@@ -76,16 +76,16 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         What Spark leaves out because the log of its own file sink does not name it is told by a warning instead.
         """
         name, landing = self.pipeline.name, self.landing
-        left = self._passed_over(stream_id, awaited)
-        by_log = [n for n, files in enumerate(self.kind.files) if left and is_listed_by_log(files, landing)]
-        beside = [path for path in left if source_of(self.pipeline, path, landing) in by_log]
-        if beside:
+        unread = self._passed_over(stream_id, awaited)
+        by_log = [n for n, files in enumerate(self.kind.files) if unread and is_listed_by_log(files, landing)]
+        not_in_log = [path for path in unread if source_of(self.pipeline, path, landing) in by_log]
+        if not_in_log:
             log.warning(
                 "%s: Spark reads what the log _spark_metadata names there, and not %s",
                 name,
-                first_few([shown(path) for path in beside]),
+                first_few([shown(path) for path in not_in_log]),
             )
-        if not (lost := [shown(path) for path in left if path not in beside]):
+        if not (lost := [shown(path) for path in unread if path not in not_in_log]):
             return None
         return FilesUnread(
             f"{pluralize(len(lost), 'file')} below {landing} had landed before this run of {name} began, and Spark has"
@@ -95,30 +95,30 @@ class FileStream(ContinuedStream[FileCheckpoint]):
 
     def _passed_over(self, stream_id: str, awaited: AbstractSet[str]) -> list[str]:
         """Return the paths of the `awaited` files that no batch has yet, though they are still there; sorted."""
-        left = self._unplanned(self.checkpoints.of(stream_id), awaited)
-        found = look((uri_at(path, self.landing) for path in left), landing=self.landing)
-        return sorted(one.path for one in found)
+        unplanned = self._unplanned(self.checkpoints.of(stream_id), awaited)
+        still_there = look((uri_at(path, self.landing) for path in unplanned), landing=self.landing)
+        return sorted(one.path for one in still_there)
 
-    def _elsewhere(
+    def _read_otherwise(
         self, known: StreamState, checkpoint: FileCheckpoint, delivered: int
     ) -> SluiceError | None:
         """Return CheckpointDamaged where the checkpoint counts a file as read that no delivery has, else None."""
         with transaction(self.dsn) as cursor:
             live = {one.path: one.uri for one in deliveries.live_inputs(cursor, known.pipeline)}
-        behind = {path_of(file.uri, self.landing): file.uri for file in checkpoint.read_until(delivered)}
-        lost = sorted(filter(in_stream(self.pipeline), behind.keys() - live.keys()))
-        if not lost:
+        counted = {path_of(file.uri, self.landing): file.uri for file in checkpoint.read_until(delivered)}
+        undelivered = sorted(filter(in_stream(self.pipeline), counted.keys() - live.keys()))
+        if not undelivered:
             return None
-        if {behind[path] for path in lost} <= {*live.values()}:
+        if {counted[path] for path in undelivered} <= {*live.values()}:
             return CheckpointDamaged(
-                f"The landing is now {self.landing}, and {len(lost)} files were delivered from another place:"
-                f" {first_few(lost)}",
+                f"The landing is now {self.landing}, and {len(undelivered)} files were delivered from another place:"
+                f" {first_few(undelivered)}",
                 remedy="restore the old SLUICE_LANDING; or, if the files were moved to the new one,"
                 f" `sluice recover {known.pipeline}`",
             )
         return CheckpointDamaged(
-            f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(lost)} files as read that no delivery has:"
-            f" {first_few(lost)}",
+            f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(undelivered)} files as read that no delivery has:"
+            f" {first_few(undelivered)}",
             remedy=f"`sluice recover {known.pipeline}`",
         )
 
@@ -171,10 +171,10 @@ class FileRecovery(Recovery):
 
         workspace, pipeline, landing = self.stream.workspace, self.stream.pipeline, self.stream.landing
         dsn, checkpoints, lease = self.stream.dsn, self.stream.checkpoints, self.request.lease
-        with a_session(workspace, self.spark) as found, TemporaryDirectory(prefix="sluice-") as empty:
+        with a_session(workspace, self.spark) as session, TemporaryDirectory(prefix="sluice-") as empty:
             kind, settings = self.stream.kind, workspace.settings
-            frame = open_kind(found, kind, settings, models=workspace.models, stream=False).below(empty)
-            state = kept(pipeline, frame)
+            frame = open_kind(session, kind, settings, models=workspace.models, stream=False).below(empty)
+            state = kept_state(pipeline, frame)
             if not state:
                 return None
             with transaction(dsn) as cursor:
@@ -183,7 +183,9 @@ class FileRecovery(Recovery):
             declared = [
                 replace(past, files=assigned(past.files, pipeline, landing)) for past in batches.values()
             ]
-            stream_id = run_again(dsn, checkpoints, pipeline, frame, state, declared, self.request.told)
+            stream_id = rerun_batches(
+                dsn, checkpoints, pipeline, frame, state, declared, self.request.on_progress
+            )
         uri = checkpoints.of(stream_id).uri
         with transaction(dsn) as cursor:
             make_current(cursor, lease, stream_id, uri, batches, len(declared), state)
@@ -192,8 +194,8 @@ class FileRecovery(Recovery):
 
 def _refuse_changed(pipeline: Pipeline, landing: str, batches: Iterable[RecordedBatch]) -> None:
     recorded = list(chain.from_iterable(past.files for past in batches))
-    found = evidence.look_again(recorded, landing=landing)
-    changes = evidence.changed(recorded, found)
+    present = evidence.look_again(recorded, landing=landing)
+    changes = evidence.changed(recorded, present)
     read = {one.uri for one in assigned(recorded, pipeline, landing)}
     changes += [f"{one.uri} is of no source any more" for one in recorded if one.uri not in read]
     if changes:

@@ -80,8 +80,8 @@ class LiveStream(PipelineStream[Checkpoint]):
         return self._went_back()
 
     def _problem(self, lease: Lease) -> str | None:  # noqa: ARG002
-        found = self._went_back()
-        return found.seen if found else None
+        error = self._went_back()
+        return error.seen if error else None
 
     @contextmanager
     def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[Recovery]:  # noqa: ARG002

@@ -15,10 +15,10 @@ from etl.ledger import offsets, streams
 from etl.ledger.streams import StreamState
 from etl.runs.kinds.base import ContinuedStream
 from etl.runs.recovery.base import Recovery, RecoveryRequest, Seeded
-from etl.runs.recovery.state_rebuild import RecordedBatch, in_force, make_current, run_again
+from etl.runs.recovery.state_rebuild import RecordedBatch, in_force, make_current, rerun_batches
 from etl.runs.recovery.topic_seeds import seeded_at, seeded_topics, skip_gaps, where_to_begin
 from etl.runs.spark_session import a_session
-from etl.runs.stateful import kept
+from etl.runs.stateful import kept_state
 from etl.sources.kafka.cluster import Topic, still_there
 from etl.sources.kafka.source import KafkaKind, KafkaSource
 from etl.spark.checkpoint.topics import TopicCheckpoint
@@ -33,7 +33,7 @@ class TopicStream(ContinuedStream[TopicCheckpoint]):
 
     kind: KafkaKind
 
-    def _elsewhere(
+    def _read_otherwise(
         self, known: StreamState, checkpoint: TopicCheckpoint, delivered: int
     ) -> SluiceError | None:
         """Return CheckpointDamaged where the checkpoint's offsets are not the ledger's, else None."""
@@ -41,7 +41,7 @@ class TopicStream(ContinuedStream[TopicCheckpoint]):
             ledger_at = {
                 (one.topic, one.partition): one.reached for one in offsets.reached(cursor, known.pipeline)
             }
-        told = [
+        reached = [
             (topic, partition, offset)
             for topics in checkpoint.reached(delivered)
             for topic, partitions in topics.items()
@@ -50,7 +50,7 @@ class TopicStream(ContinuedStream[TopicCheckpoint]):
         seeded = delivered < known.first_batch  # at the beginning of what was never read before
         wrong = [
             f"{topic}/{partition} at {offset}, the ledger at {ledger_at.get((topic, partition), 'none')}"
-            for topic, partition, offset in told
+            for topic, partition, offset in reached
             if ledger_at.get((topic, partition), offset if seeded else None) != offset
         ]
         if not wrong:
@@ -68,8 +68,8 @@ class TopicStream(ContinuedStream[TopicCheckpoint]):
     def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[Recovery]:
         from etl.sources.open import open_kind
 
-        with a_session(self.workspace, spark) as found:
-            source = open_kind(found, self.kind, self.workspace.settings, models=self.workspace.models)
+        with a_session(self.workspace, spark) as session:
+            source = open_kind(session, self.kind, self.workspace.settings, models=self.workspace.models)
             yield TopicRecovery(stream=self, request=request, source=source)
 
 
@@ -104,17 +104,17 @@ class TopicRecovery(Recovery):
         stream, source, accepted = self.stream, self.source, self.request.accepted
         with transaction(stream.dsn) as cursor:
             known = streams.current_stream(cursor, stream.pipeline.name)
-        state = kept(stream.pipeline, source.shape()) if known else ()
-        found = None
+        state = kept_state(stream.pipeline, source.shape()) if known else ()
+        next_stream = None
         if known and (known.state or state):
             if self.problem() is None:  # what was put back was all that its checkpoint was ahead by
                 return Seeded(stream_id=known.stream_id)
             if known.goes_on_as(state):
-                found = skip_gaps(stream.dsn, stream.checkpoints, source, accepted, known)
-            found = found or self._rebuilt(known)
-        return found or seeded_topics(stream.dsn, stream.checkpoints, source, accepted, known)
+                next_stream = skip_gaps(stream.dsn, stream.checkpoints, source, accepted, known)
+            next_stream = next_stream or self._rebuilt(known)
+        return next_stream or seeded_topics(stream.dsn, stream.checkpoints, source, accepted, known)
 
-    def _rebuilt(self, before: StreamState) -> Seeded | None:
+    def _rebuilt(self, last_stream: StreamState) -> Seeded | None:
         """Begin a new current stream whose checkpoint holds the state after all that is in force.
 
         Returns None if the transform keeps no state. Raises InputsChanged when Kafka no longer has all that was
@@ -123,7 +123,7 @@ class TopicRecovery(Recovery):
         source, accepted, lease = self.source, self.request.accepted, self.request.lease
         dsn, checkpoints, pipeline = self.stream.dsn, self.stream.checkpoints, self.stream.pipeline
         frame = source.streamed
-        state = kept(pipeline, frame)
+        state = kept_state(pipeline, frame)
         if not state:
             return None
         with transaction(dsn) as cursor:
@@ -132,17 +132,19 @@ class TopicRecovery(Recovery):
         _refuse_gone(source, now, batches.values())
         if accepted is None:  # told before the work, and not after it
             with transaction(dsn) as cursor:
-                where_to_begin(cursor, checkpoints, source, now, accepted, before)
+                where_to_begin(cursor, checkpoints, source, now, accepted, last_stream)
         declared = [one for past in batches.values() for one in _plannable(source, past)]
-        stream_id = run_again(dsn, checkpoints, pipeline, frame, state, declared, self.request.told)
+        stream_id = rerun_batches(
+            dsn, checkpoints, pipeline, frame, state, declared, self.request.on_progress
+        )
         now = source.now()  # a topic that was recreated meanwhile may have been read under its old offsets
         _refuse_gone(source, now, batches.values())
         checkpoint = checkpoints.of(stream_id)
         with transaction(dsn) as cursor:
             make_current(cursor, lease, stream_id, checkpoint.uri, batches, len(declared), state)
-            seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
+            seeds, gaps = where_to_begin(cursor, checkpoints, source, now, accepted, last_stream)
             checkpoint.begin_at(len(declared), seeds)
-        return seeded_at(stream_id, seeds, gone)
+        return seeded_at(stream_id, seeds, gaps)
 
 
 def _plannable(source: KafkaSource, past: RecordedBatch) -> list[RecordedBatch]:

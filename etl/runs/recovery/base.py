@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Gap
 
-Told = Callable[[int, int], None]  # batches that ran, of how many
+OnProgress = Callable[[int, int], None]  # batches that ran, of how many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class RecoveryRequest:
     """What a recovery is asked for, by the run that has the lease."""
 
     lease: Lease
-    told: Told
+    on_progress: OnProgress
     accepted: AcceptedGaps | None
 
 

@@ -79,7 +79,7 @@ class OnLake:
     """What the lake has that the ledger has not delivered."""
 
     lost: Sequence[LostDelivery]  # can be put back; in the order to commit them
-    left: Sequence[LostDelivery]  # can't be
+    unrestorable: Sequence[LostDelivery]  # can't be
 
 
 def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | None) -> OnLake:
@@ -95,23 +95,23 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
             attempts.skip_numbers(cursor, max(numbers))
         known = attempts.known_attempts(cursor, pipeline.name, numbers)
     unsure = [one.uri for one in named if not _is_delivered(known.get(one.delivery_id), one.run)]
-    found = _read(lake, unsure)
+    lost = _read(lake, unsure)
     with transaction(dsn) as cursor:
         last = deliveries.last_delivery(cursor, pipeline.name)
-    told = {one.entry.previous for one in found}
+    followed = {one.entry.previous for one in lost}
     marked = newest and (newest.delivery_id, newest.run_id)
-    said = [
-        replace(one, committed=one.delivery_id in told or (one.delivery_id, one.entry.run_id) == marked)
-        for one in found
+    marked_committed = [
+        replace(one, committed=one.delivery_id in followed or (one.delivery_id, one.entry.run_id) == marked)
+        for one in lost
     ]
-    judged = [_judged(one, known.get(one.delivery_id)) for one in said]
-    able = [one for one in judged if one.whole and not one.taken and not one.known]
+    judged = [_judged(one, known.get(one.delivery_id)) for one in marked_committed]
+    candidates = [one for one in judged if one.whole and not one.taken and not one.known]
     with transaction(dsn) as cursor:
-        streams = {one.entry.stream_id: one for one in able}
+        streams = {one.entry.stream_id: one for one in candidates}
         following = {stream_id: _next_batch(cursor, one) for stream_id, one in streams.items()}
-    chain = _chain(able, last, following)
-    put = {one.uri for one in chain}
-    return OnLake(lost=chain, left=[one for one in judged if one.uri not in put])
+    chain = _chain(candidates, last, following)
+    restorable = {one.uri for one in chain}
+    return OnLake(lost=chain, unrestorable=[one for one in judged if one.uri not in restorable])
 
 
 def _is_delivered(known: KnownAttempt | None, run: str) -> bool:
@@ -164,35 +164,37 @@ def _chain(
     while following := [
         one for one in after.get(last, ()) if one.entry.batch_id == next_batch[one.entry.stream_id]
     ]:
-        chosen = max(following, key=lambda one: (one.delivery_id in after, one.delivery_id))
-        chain.append(chosen)
-        last = chosen.delivery_id
-        next_batch[chosen.entry.stream_id] = chosen.entry.batch_id + 1
+        following_one = max(following, key=lambda one: (one.delivery_id in after, one.delivery_id))
+        chain.append(following_one)
+        last = following_one.delivery_id
+        next_batch[following_one.entry.stream_id] = following_one.entry.batch_id + 1
     return chain
 
 
-def again(one: LostDelivery, lost: Mapping[int, LostDelivery], live: AbstractSet[str]) -> str:
+def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], live: AbstractSet[str]) -> str:
     """Say how to have a lost replay or release again, which can't be put back by itself.
 
     `lost` are all that were lost, by number; `live` the inputs of what is in force now.
     """
     pipeline, number = one.entry.pipeline, one.delivery_id
     if one.entry.kind == "release":
-        holding = sorted({found for origin in _before(one) for found in _in_force(origin, lost)})
+        holding = sorted({live_one for origin in _changed_by(one) for live_one in _in_force(origin, lost)})
         return f"release {number}: its rows are held again: " + ", ".join(
             f"`sluice quarantine list {pipeline} --delivery {origin}`" for origin in holding
         )
-    told = []
-    if old := {found for replaced in one.manifest.supersedes for found in _in_force(replaced, lost)}:
-        command = f"`sluice replay {pipeline} --deliveries {format_ranges(old)}`"
-        told.append(f"what it had replaced is in force again: {command}")
-    paths = [found.path for found in one.manifest.inputs if found.path not in live]
+    reasons = []
+    if in_force_again := {
+        live_one for replaced in one.manifest.supersedes for live_one in _in_force(replaced, lost)
+    }:
+        command = f"`sluice replay {pipeline} --deliveries {format_ranges(in_force_again)}`"
+        reasons.append(f"what it had replaced is in force again: {command}")
+    paths = [file.path for file in one.manifest.inputs if file.path not in live]
     if paths:
-        told.append(
+        reasons.append(
             f"{len(paths)} files of history that it had loaded are in no delivery again, such as {paths[0]}:"
             f" `sluice replay {pipeline} --interval START END`"
         )
-    return f"replay {number}: {'; '.join(told) or 'it had replaced what is lost as well'}"
+    return f"replay {number}: {'; '.join(reasons) or 'it had replaced what is lost as well'}"
 
 
 def is_missed(
@@ -202,10 +204,10 @@ def is_missed(
     if one.of_the_stream or one.known:
         return False
     in_force = live if one.manifest.supersedes else holding
-    return bool(in_force & {found for before in _before(one) for found in _in_force(before, lost)})
+    return bool(in_force & {number for changed in _changed_by(one) for number in _in_force(changed, lost)})
 
 
-def _before(one: LostDelivery) -> list[int]:
+def _changed_by(one: LostDelivery) -> list[int]:
     """Return the deliveries that a replay or a release had changed."""
     if one.manifest.supersedes:
         return list(one.manifest.supersedes)
@@ -217,10 +219,10 @@ def _in_force(number: int, lost: Mapping[int, LostDelivery]) -> set[int]:
     one = lost.get(number)
     if one is None or one.of_the_stream:
         return {number}
-    return {found for each in _before(one) for found in _in_force(each, lost)}
+    return {original for each in _changed_by(one) for original in _in_force(each, lost)}
 
 
-def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: LostDelivery) -> Receipt:
+def restore_delivery(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: LostDelivery) -> Receipt:
     """Commit a lost delivery again, under its own number, in both sinks at once, or raise.
 
     HAZARD: the lake's marker stays as it is, for it tells of what is still lost if the next one can't be put
@@ -228,7 +230,7 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: LostD
     """
     manifest, entry = lost.manifest, lost.entry
     sinks = open_sinks(pipeline, _columns(dsn, lake, pipeline, manifest), dsn=dsn, lake=lake, fills=True)
-    run = DeliveryContext(
+    context = DeliveryContext(
         sinks=sinks,
         lease=lease,
         stream_id=entry.stream_id,
@@ -236,7 +238,7 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: LostD
         checkpoint=manifest.checkpoint,
         state=manifest.state,
         suite_digest=entry.suite_digest,
-        words=0,
+        flag_words=0,
         rules=(),
         lookups=entry.lookups,
         tells=False,
@@ -246,19 +248,19 @@ def put_back(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, lost: LostD
             cursor,
             pipeline.name,
             entry.stream_id,
-            checkpoint=run.checkpoint,
-            first_batch=run.first_batch,
-            state=run.state,
+            checkpoint=context.checkpoint,
+            first_batch=context.first_batch,
+            state=context.state,
         )
         attempts.adopt_attempt(
             cursor, lease, entry.delivery_id, entry.stream_id, entry.batch_id, was=entry.run_id
         )
         offsets.accept_skipped(cursor, pipeline.name, manifest.ranges)
-        task = stage_task(cursor, run, entry.batch_id, entry.delivery_id, HoldPolicy(rules=()))
+        task = stage_task(cursor, context, entry.batch_id, entry.delivery_id, HoldPolicy(rules=()))
     batch = _LakeBatch(manifest=manifest, lake=lake)
     staged = batch.stage(task)
     counts = replace(staged.counts(0), malformed=entry.malformed)
-    return commit(run, batch, task, staged, counts, batch.judge(counts, staged), None)
+    return commit(context, batch, task, staged, counts, batch.judge(counts, staged), None)
 
 
 def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: DeliveryManifest) -> pa.Schema:
@@ -311,7 +313,7 @@ class _LakeBatch:
 
     def stage(self, task: StageTask) -> Staged:
         report = TaskReport(partition=0, task=0)
-        names = task.sieve.columns.names
+        names = task.row_filter.columns.names
         with StagingWriter(task.tables, report.task) as staging:
             staging.copy(self._delivered(task, report))
             for rows in self._rows(self.manifest.quarantine, report.quarantine_files, task.quarantine):
@@ -332,9 +334,9 @@ class _LakeBatch:
         )
 
     def _delivered(self, task: StageTask, report: TaskReport) -> Iterator[pa.RecordBatch]:
-        names = task.sieve.columns.names
+        names = task.row_filter.columns.names
         for rows in self._rows(self.manifest.data, report.data_files, task.data):
-            part = rows.select(names).cast(task.sieve.columns)
+            part = rows.select(names).cast(task.row_filter.columns)
             report.delivered += part.num_rows
             report.checksum = (report.checksum + checksum(part, names)) % MODULUS
             yield part

@@ -21,8 +21,8 @@ from etl.runs.heartbeat import claim, leased
 from etl.runs.kinds.base import PipelineStream
 from etl.runs.kinds.open import stream_of
 from etl.runs.preflight import know_streams
-from etl.runs.recovery.base import AcceptedGaps, RecoveryRequest, Told
-from etl.runs.recovery.lost_deliveries import again, is_missed, lost_deliveries, put_back
+from etl.runs.recovery.base import AcceptedGaps, OnProgress, RecoveryRequest
+from etl.runs.recovery.lost_deliveries import how_to_redo, is_missed, lost_deliveries, restore_delivery
 from etl.runs.recovery.stranded import refuse_stranded
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
@@ -37,8 +37,8 @@ class Recovered:
 
     pipeline: str
     problem: str | None  # what was wrong; None: nothing, and nothing was done
-    put_back: tuple[Receipt, ...] = ()  # deliveries that only the lake still had
-    again: tuple[str, ...] = ()  # replays and releases that PostgreSQL lost, and how to have each again
+    restored: tuple[Receipt, ...] = ()  # deliveries that only the lake still had
+    to_redo: tuple[str, ...] = ()  # replays and releases that PostgreSQL lost, and how to have each again
     stream: str | None = None  # the new stream
     seen: int = 0  # inputs that the new checkpoint will not read again; of topics: partitions that it knows
     counted: str = ""  # what `seen` is the number of, in words
@@ -50,47 +50,49 @@ def recover(
     workspace: Workspace,
     pipeline: Pipeline,
     *,
-    told: Told = lambda done, of: None,  # noqa: ARG005
+    on_progress: OnProgress = lambda done, of: None,  # noqa: ARG005
     accepted: AcceptedGaps | None = None,
     spark: SparkSession | None = None,
 ) -> Recovered:
     """Make the pipeline ready to run again, or raise having changed nothing that a rerun can't repeat.
 
-    `told` hears of each batch that runs again, where a state has to be rebuilt; only then, and for a pipeline of
+    `on_progress` hears of each batch that runs again, where a state has to be rebuilt; only then, and for a pipeline of
     topics, Spark is started. Records that Kafka no longer has are skipped only when that is `accepted`.
     """
     dsn, stream = workspace.services.postgres, stream_of(workspace, pipeline)
     lease = claim(dsn, pipeline)
-    request = RecoveryRequest(lease=lease, told=told, accepted=accepted)
+    request = RecoveryRequest(lease=lease, on_progress=on_progress, accepted=accepted)
     with leased(dsn, lease), stream.recovery(request, spark) as recovery:
         problem = recovery.problem()
         if problem is None:
             return Recovered(pipeline=pipeline.name, problem=None)
         mended = _mended(workspace, stream, lease, problem)
-        found = recovery.next_stream()
-    gone = tuple(map(str, found.gone))
-    return replace(mended, stream=found.stream_id, seen=found.seen, counted=stream.counted, gone=gone)
+        seeded = recovery.next_stream()
+    gaps = tuple(map(str, seeded.gone))
+    return replace(mended, stream=seeded.stream_id, seen=seeded.seen, counted=stream.counted, gone=gaps)
 
 
 def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, problem: str) -> Recovered:
     """Put back the deliveries that only the lake still had; of replays and releases, say how to have each again."""
     pipeline, dsn = stream.pipeline, workspace.services.postgres
     table = workspace.lake.table(pipeline.table)
-    found = lost_deliveries(dsn, workspace.lake, pipeline, marker.read(table))
+    on_lake = lost_deliveries(dsn, workspace.lake, pipeline, marker.read(table))
     receipts = tuple(
-        put_back(dsn, workspace.lake, pipeline, lease, one) for one in found.lost if one.of_the_stream
+        restore_delivery(dsn, workspace.lake, pipeline, lease, one)
+        for one in on_lake.lost
+        if one.of_the_stream
     )
-    refuse_stranded(dsn, pipeline, found.left, workspace.settings.landing, stream.way_back)
+    refuse_stranded(dsn, pipeline, on_lake.unrestorable, workspace.settings.landing, stream.way_back)
     know_streams(dsn, stream.checkpoints)
     marker.settle(dsn, table, pipeline.name)
-    mended = Recovered(pipeline=pipeline.name, problem=problem, put_back=receipts)
-    everything = [*found.lost, *found.left]
+    mended = Recovered(pipeline=pipeline.name, problem=problem, restored=receipts)
+    everything = [*on_lake.lost, *on_lake.unrestorable]
     known = {one.delivery_id: one for one in everything if not one.known}
     with transaction(dsn) as cursor:
         live = {one.path for one in deliveries.live_inputs(cursor, pipeline.name)}
         live_ones, holding = (
             f(cursor, pipeline.name) for f in (deliveries.live_deliveries, deliveries.holding)
         )
-    beside = [one for one in found.lost if not one.of_the_stream]
-    beside += [one for one in found.left if is_missed(one, known, live_ones, holding)]
-    return replace(mended, again=tuple(again(one, known, live) for one in beside))
+    corrections = [one for one in on_lake.lost if not one.of_the_stream]
+    corrections += [one for one in on_lake.unrestorable if is_missed(one, known, live_ones, holding)]
+    return replace(mended, to_redo=tuple(how_to_redo(one, known, live) for one in corrections))

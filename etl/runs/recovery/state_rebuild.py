@@ -11,6 +11,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import Cursor, transaction
@@ -20,7 +21,7 @@ from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range
 from etl.pipeline import Pipeline
-from etl.runs.recovery.base import Told
+from etl.runs.recovery.base import OnProgress
 from etl.runs.stateful import output_mode
 from etl.sources.kinds import kind_of
 from etl.spark.checkpoint.folder import Checkpoints
@@ -28,7 +29,7 @@ from etl.spark.checkpoint.format import About
 from etl.spark.checkpoint.reader import PlannableCheckpoint
 from etl.spark.jvm import java_class
 from etl.spark.session import SHUFFLES
-from etl.spark.state_plan import taken
+from etl.spark.state_plan import source_numbers
 from etl.spark.watermark import set_watermark
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Planned:
         `frame` is the pipeline's output over its topics or an empty folder, `writer` what becomes of it.
         """
         spark = frame.sparkSession
-        times = len(taken(frame)) // len(pipeline.sources)
+        times = len(source_numbers(frame)) // len(pipeline.sources)
         return cls(pipeline=pipeline, spark=spark, writer=writer, times=times, pinned=_pinned(spark))
 
     def run(
@@ -75,35 +76,38 @@ class Planned:
         past: RecordedBatch,
         failure: BatchFailure | None = None,
         *,
-        alone: bool = True,
+        once: bool = True,
     ) -> None:
         """Run one batch to its mark in the checkpoint, which has to be as the batch before left it.
 
-        It runs `alone`, or with what it brings about.
+        It runs `once`, or with what it brings about.
         """
-        from etl.runs.query import to_its_end
+        from etl.runs.query import run_query
 
-        left = checkpoint.watermark_after(number - 1)
-        watermark = left if past.watermark_ms is None else past.watermark_ms
+        name = self.pipeline.name
+        left_by_last = checkpoint.watermark_after(number - 1)
+        watermark = left_by_last if past.watermark_ms is None else past.watermark_ms
         about = About(watermark_ms=watermark, time_ms=past.time_ms, pinned=self.pinned)
         try:
             set_watermark(self.spark, checkpoint.watermark_of(number - 1))
             checkpoint.plan(number, past, times=self.times, about=about)
             writer = self.writer.option("checkpointLocation", checkpoint.uri)
-            again = kind_of(self.pipeline).again("recover")
-            to_its_end(writer, self.pipeline.name, failure, kafka=again, once=alone)
+            raise_read_error = partial(
+                kind_of(self.pipeline).raise_read_error, retry=f"`sluice recover {name}`"
+            )
+            run_query(writer, name, failure, raise_read_error=raise_read_error, once=once)
         finally:
             set_watermark(self.spark, None)
 
 
-def run_again(
+def rerun_batches(
     dsn: str,
     checkpoints: Checkpoints[PlannableCheckpoint],
     pipeline: Pipeline,
     frame: DataFrame,
     state: Sequence[str],
     batches: Sequence[RecordedBatch],
-    told: Told,
+    on_progress: OnProgress,
 ) -> str:
     """Run the batches again as the first ones of a new stream's checkpoint; return the stream's id.
 
@@ -121,7 +125,7 @@ def run_again(
     planned = Planned.of(pipeline, frame, nowhere)
     for number, past in enumerate(batches):
         planned.run(checkpoints.of(stream_id), number, past)
-        told(number + 1, len(batches))
+        on_progress(number + 1, len(batches))
     return stream_id
 
 
@@ -168,5 +172,5 @@ def in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, RecordedBatch]:
 def _pinned(spark: SparkSession) -> dict[str, Any]:
     """Return the settings that Spark keeps to in a new checkpoint: the state's format depends on them."""
     metadata = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata")
-    found: dict[str, Any] = json.loads(metadata.apply(0, 0, spark._jsparkSession.conf()).json())["conf"]
-    return {**found, SHUFFLES: spark.conf.get(SHUFFLES)}
+    settings: dict[str, Any] = json.loads(metadata.apply(0, 0, spark._jsparkSession.conf()).json())["conf"]
+    return {**settings, SHUFFLES: spark.conf.get(SHUFFLES)}

@@ -21,7 +21,7 @@ from etl.sources.landing import source_of
 
 
 def refuse_stranded(
-    dsn: str, pipeline: Pipeline, left: Sequence[LostDelivery], landing: str, way_back: str
+    dsn: str, pipeline: Pipeline, unrestorable: Sequence[LostDelivery], landing: str, way_back: str
 ) -> None:
     """Raise NeedsPerson where the rows of a lost delivery are in neither sink and what it had read can't be read again."""
     with transaction(dsn) as cursor:
@@ -30,19 +30,19 @@ def refuse_stranded(
             TopicPartition(at.topic_id, at.partition): at.reached
             for at in offsets.reached(cursor, pipeline.name)
         }
-    stream = sorted((one for one in left if one.of_the_stream), key=lambda one: one.delivery_id)
-    found = [
-        told
+    stream = sorted((one for one in unrestorable if one.of_the_stream), key=lambda one: one.delivery_id)
+    problems = [
+        problem
         for one in stream
         if (
-            told := _unreadable(pipeline, one, live, landing)
+            problem := _unreadable(pipeline, one, live, landing)
             or _unread(pipeline, one, reached)
             or _passed(pipeline, one)
         )
     ]
-    if found:
+    if problems:
         raise NeedsPerson(
-            first_few(found),
+            first_few(problems),
             remedy=f"{way_back}, then `sluice recover {pipeline.name}` again; or restore PostgreSQL to a moment"
             " after these deliveries; or take the rows from the objects, remove these manifests, and"
             f" `sluice recover {pipeline.name}`",
@@ -59,13 +59,13 @@ def _unreadable(pipeline: Pipeline, one: LostDelivery, live: set[str], landing: 
         return None
     taken = in_stream(pipeline)
     read = [path for path in wanted if source_of(pipeline, path, landing) is not None and taken(path)]
-    there = {file.path for file in look([uri_at(path, landing) for path in read], landing=landing)}
-    gone = [path for path in wanted if path not in there]
-    if not gone:
+    present = {file.path for file in look([uri_at(path, landing) for path in read], landing=landing)}
+    missing = [path for path in wanted if path not in present]
+    if not missing:
         return None
-    files = f"{len(gone):,} of its {pluralize(len(one.manifest.inputs), 'input file')}"
+    files = f"{len(missing):,} of its {pluralize(len(one.manifest.inputs), 'input file')}"
     return (
-        f"{_lost(pipeline, one)}, and no run will find {files}, such as {gone[0]}: only {one.uri} and"
+        f"{_lost(pipeline, one)}, and no run will find {files}, such as {missing[0]}: only {one.uri} and"
         f" {_objects(one)}"
     )
 

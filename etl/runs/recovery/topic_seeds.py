@@ -75,25 +75,25 @@ def skip_gaps(
     now = source.now()
     with transaction(dsn) as cursor:
         pipelines.lock(cursor, checkpoints.pipeline)
-        at = _known(cursor, checkpoints, source, known)
-        new = now.keys() - {one.topic for one in at}  # begin with the oldest record that is there
-        found = new & {topic for topics in planned for topic in topics}  # but for what a batch was planned of
-        gone = gaps(now, [*at, *from_the_first(now, sorted(found))])
-        declared_since = gaps(now, from_the_first(now, sorted(new - found)))
-        if starts is None or any(gap.end is None for gap in gone):
+        positions = _known(cursor, checkpoints, source, known)
+        new = now.keys() - {one.topic for one in positions}  # begin with the oldest record that is there
+        begun = new & {topic for topics in planned for topic in topics}  # but for what a batch was planned of
+        lost = gaps(now, [*positions, *from_the_first(now, sorted(begun))])
+        declared_since = gaps(now, from_the_first(now, sorted(new - begun)))
+        if starts is None or any(gap.end is None for gap in lost):
             return None
-        if gone and accepted is None:
-            raise source.gone(gone)
+        if lost and accepted is None:
+            raise source.gone(lost)
         if accepted is not None:
-            _accept(cursor, checkpoints, gone, accepted)
+            _accept(cursor, checkpoints, lost, accepted)
         _accept(cursor, checkpoints, declared_since, DECLARED_SINCE)
-        gone = [*gone, *declared_since]
-        there = _behind_gaps(cursor, checkpoints, source, now, starts)
-        if there == starts and not gone:
+        lost = [*lost, *declared_since]
+        behind = _behind_gaps(cursor, checkpoints, source, now, starts)
+        if behind == starts and not lost:
             return None
         stops.forget_stops_from(cursor, known.stream_id, batch)
-    checkpoint.move_on(batch, there)
-    return seeded_at(known.stream_id, there, gone)
+    checkpoint.move_on(batch, behind)
+    return seeded_at(known.stream_id, behind, lost)
 
 
 def _behind_gaps(
@@ -121,7 +121,11 @@ def _behind_gaps(
     return [
         {
             **topics,
-            **{name: found for name in one.topics if (found := moved(now[name], topics.get(name, {})))},
+            **{
+                name: positions_behind
+                for name in one.topics
+                if (positions_behind := moved(now[name], topics.get(name, {})))
+            },
         }
         for one, topics in zip(source.declared, starts, strict=True)
     ]
@@ -133,37 +137,40 @@ def where_to_begin(
     source: KafkaSource,
     now: Mapping[str, Topic],
     accepted: AcceptedGaps | None,
-    before: StreamState | None,
+    last_stream: StreamState | None,
 ) -> tuple[list[Offsets], Sequence[Gap]]:
     """Return the offsets that follow all that was delivered, and what was accepted as gone.
 
-    Raises OffsetsGone where it is not accepted. What the stream `before` had found and not delivered yet, of
+    Raises OffsetsGone where it is not accepted. What the `last_stream` had found and not delivered yet, of
     partitions that the ledger never saw, counts as gone as well when Kafka no longer has it.
     """
-    gone = gaps(now, _known(cursor, checkpoints, source, before))
-    if gone and accepted is None:
-        raise source.gone(gone)
+    lost = gaps(now, _known(cursor, checkpoints, source, last_stream))
+    if lost and accepted is None:
+        raise source.gone(lost)
     if accepted is not None:
-        _accept(cursor, checkpoints, gone, accepted)
-    return source.seeds(now, offsets.reached(cursor, checkpoints.pipeline)), gone
+        _accept(cursor, checkpoints, lost, accepted)
+    return source.seeds(now, offsets.reached(cursor, checkpoints.pipeline)), lost
 
 
 def _accept(
-    cursor: Cursor, checkpoints: Checkpoints[TopicCheckpoint], gone: Sequence[Gap], accepted: AcceptedGaps
+    cursor: Cursor, checkpoints: Checkpoints[TopicCheckpoint], lost: Sequence[Gap], accepted: AcceptedGaps
 ) -> None:
-    offsets.accept(cursor, checkpoints.pipeline, gone, who=accepted.who, why=accepted.why)
+    offsets.accept(cursor, checkpoints.pipeline, lost, who=accepted.who, why=accepted.why)
 
 
 def _known(
-    cursor: Cursor, checkpoints: Checkpoints[TopicCheckpoint], source: KafkaSource, before: StreamState | None
+    cursor: Cursor,
+    checkpoints: Checkpoints[TopicCheckpoint],
+    source: KafkaSource,
+    last_stream: StreamState | None,
 ) -> Sequence[Reached]:
     """Return where the pipeline is, by the ledger and, if it says, by the checkpoint of the stream before."""
     reached = offsets.reached(cursor, checkpoints.pipeline)
-    if before is None:
+    if last_stream is None:
         return reached
-    noted = streams.note_topics(cursor, before.stream_id, {})
+    noted = streams.note_topics(cursor, last_stream.stream_id, {})
     try:
-        return source.known(checkpoints.of(before.stream_id), before.next_batch, reached, noted)
+        return source.known(checkpoints.of(last_stream.stream_id), last_stream.next_batch, reached, noted)
     except CheckpointDamaged:
         return reached
 

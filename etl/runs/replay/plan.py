@@ -57,7 +57,7 @@ class Selection:
     runs: tuple[str, ...] = ()  # whatever these runs delivered
     interval: tuple[dt.datetime, dt.datetime] | None = None  # by the declared interval; the end is exclusive
 
-    def words(self) -> str:
+    def describe(self) -> str:
         if self.deliveries:
             return "deliveries " + ",".join(f"{a}..{b}" if a < b else str(a) for a, b in self.deliveries)
         if self.batches:
@@ -105,7 +105,7 @@ class ReplayPlan:
     """What a replay would replace, and from what."""
 
     pipeline: str
-    chosen: str
+    chosen: str  # the selection, in words
     newest: int | None  # of the pipeline's deliveries
     keyed: bool  # by an upsert sink: what was overwritten before comes back
     state: Sequence[str]  # what the transform keeps between batches
@@ -154,22 +154,22 @@ class ReplayPlan:
         replaced = set(self.numbers)
         kept = [one.delivery_id for one in self.releases if one.released_from in replaced]
         return Correction(
-            kind="replay",
+            name="replay",
             supersedes=tuple(one.delivery_id for one in dropped),
             removed=sum(one.delivered for one in dropped),
             as_found=accept_changed,
             files={kind: self.leaving(kind, dropped) for kind in KINDS},
-            kept=tuple(kept) if releases == "keep" else (),
+            kept_releases=tuple(kept) if releases == "keep" else (),
             who=who,
             why=why,
         )
 
     def json(self) -> dict[str, Any]:
-        found = asdict(self)
-        found["unread"] = [list(one) for one in sorted(self.unread)]
-        for one in found["deliveries"]:
+        document = asdict(self)
+        document["unread"] = [list(one) for one in sorted(self.unread)]
+        for one in document["deliveries"]:
             one["committed_at"] = one["committed_at"].isoformat()
-        return {**found, "rows": self.rows, "held": self.held}
+        return {**document, "rows": self.rows, "held": self.held}
 
     def lines(self) -> Iterator[str]:
         """Yield the plan in lines for people."""
@@ -211,10 +211,14 @@ class ReplayPlan:
 
     def _read(self) -> str:
         if self.ranges:
-            records, left = (sum(one.end - one.start for one in some) for some in (self.ranges, self.there))
+            records, still_there = (
+                sum(one.end - one.start for one in some) for some in (self.ranges, self.there)
+            )
             read = f"{pluralize(len(self.ranges), 'range')} of {records:,} offsets"
             return (
-                f"{read}, all of them in Kafka" if left == records else f"{read}; Kafka has {left:,} of these"
+                f"{read}, all of them in Kafka"
+                if still_there == records
+                else f"{read}; Kafka has {still_there:,} of these"
             )
         files = pluralize(len(self.inputs), "input file")
         size = sum(one.size for one in self.inputs)
@@ -224,7 +228,7 @@ class ReplayPlan:
 
 
 def plan(
-    workspace: Workspace, pipeline: Pipeline, chosen: Selection, *, spark: SparkSession | None = None
+    workspace: Workspace, pipeline: Pipeline, selection: Selection, *, spark: SparkSession | None = None
 ) -> ReplayPlan:
     """Say what a replay would replace; nothing is changed.
 
@@ -233,9 +237,9 @@ def plan(
     require_replayable(pipeline, "a replay")
     dsn = workspace.services.postgres
     migrate(dsn)
-    within = _within(workspace, pipeline, chosen)
+    rows_within_interval = _count_within(workspace, pipeline, selection)
     with transaction(dsn) as cursor:
-        numbers = _numbers(cursor, pipeline, chosen, within)
+        numbers = _numbers(cursor, pipeline, selection, rows_within_interval)
         STATEMENTS.execute(cursor, "in_force", deliveries=numbers)
         deliveries = [PlannedDelivery(**one) for one in rows(cursor)]
         replaced = [one.delivery_id for one in deliveries]
@@ -249,16 +253,16 @@ def plan(
         STATEMENTS.execute(cursor, "files", deliveries=[*replaced, *released])
         files = [DeliveryFile(*one) for one in cursor.fetchall()]
         newest = last_delivery(cursor, pipeline.name)
-        loads = chosen.interval is not None and pipeline.start is not None
+        loads = selection.interval is not None and pipeline.start is not None
         live = {one.path for one in live_inputs(cursor, pipeline.name)} if loads else frozenset()
         stream = streams.current_stream(cursor, pipeline.name)
     now = evidence.look_again(recorded, landing=workspace.settings.landing)
-    history = before_start(pipeline, workspace.settings.landing, chosen.interval, live) if loads else []
+    history = before_start(pipeline, workspace.settings.landing, selection.interval, live) if loads else []
     known = {(one.source, one.path) for one in now}
-    there, lacking = _in_kafka(workspace, pipeline, ranges, spark)
+    there, lacking = _still_there(workspace, pipeline, ranges, spark)
     return ReplayPlan(
         pipeline=pipeline.name,
-        chosen=chosen.words(),
+        chosen=selection.describe(),
         newest=newest,
         keyed=mode_of(pipeline.sink).key is not None,
         state=stream.state if stream else (),
@@ -269,7 +273,7 @@ def plan(
         gone=[one for one in recorded if (one.source, one.path) not in known],
         ranges=ranges,
         there=there,
-        besides=_besides(pipeline, chosen, deliveries, within, recorded),
+        besides=_besides(pipeline, selection, deliveries, rows_within_interval, recorded),
         foretold=kind_of(pipeline).foretold([*now, *history]),
         unread=unread,
         history=history,
@@ -279,22 +283,22 @@ def plan(
 
 def _besides(
     pipeline: Pipeline,
-    chosen: Selection,
+    selection: Selection,
     deliveries: Sequence[PlannedDelivery],
-    within: Mapping[int, int] | None,
+    rows_within_interval: Mapping[int, int] | None,
     read: Sequence[Input],
 ) -> dict[str, int]:
     """Count what these deliveries have outside of the interval, rows or files: it can't be left where it is."""
-    if within is not None:
-        rows = sum(one.rows_in - within.get(one.delivery_id, 0) for one in deliveries)
+    if rows_within_interval is not None:
+        rows = sum(one.rows_in - rows_within_interval.get(one.delivery_id, 0) for one in deliveries)
         return {"row": rows}
-    if chosen.interval is not None:
+    if selection.interval is not None:
         template = PathTemplate(text=pipeline.interval or "")
-        return {"file": sum(not template.overlaps(one.path, chosen.interval) for one in read)}
+        return {"file": sum(not template.overlaps(one.path, selection.interval) for one in read)}
     return {}
 
 
-def _in_kafka(
+def _still_there(
     workspace: Workspace, pipeline: Pipeline, ranges: Sequence[Range], spark: SparkSession | None
 ) -> tuple[list[Range], list[str]]:
     """Return what Kafka still has of these ranges, and a sentence for each of which it no longer has all."""
@@ -302,57 +306,59 @@ def _in_kafka(
         return [], []
     from etl.runs.spark_session import a_session
 
-    with a_session(workspace, spark) as found:
-        return kind_of(pipeline).still_there(found, workspace.settings, ranges)
+    with a_session(workspace, spark) as session:
+        return kind_of(pipeline).still_there(session, workspace.settings, ranges)
 
 
-def _within(workspace: Workspace, pipeline: Pipeline, chosen: Selection) -> Counter[int] | None:
+def _count_within(workspace: Workspace, pipeline: Pipeline, selection: Selection) -> Counter[int] | None:
     """Count the rows, delivered or held, that each delivery has in a column's interval; None if none is asked for.
 
     Held ones count whatever became of them since: a replay judges all of what its deliveries had read.
     """
-    if chosen.interval is None or is_template(pipeline.interval or ""):
+    if selection.interval is None or is_template(pipeline.interval or ""):
         return None
     tables = [workspace.lake.table(name) for name in (pipeline.table, pipeline.quarantine_table)]
     with transaction(workspace.services.postgres) as cursor:
         pointers = [table.pointer(cursor) for table in tables]
-    found = Counter[int]()
+    counts = Counter[int]()
     for table, pointer in zip(tables, pointers, strict=True):
         if pointer:
-            found += rows_within(table, pointer, pipeline, chosen.interval)
-    return found
+            counts += rows_within(table, pointer, pipeline, selection.interval)
+    return counts
 
 
 def _numbers(
-    cursor: Cursor, pipeline: Pipeline, chosen: Selection, within: Mapping[int, int] | None
+    cursor: Cursor, pipeline: Pipeline, selection: Selection, rows_within_interval: Mapping[int, int] | None
 ) -> list[int]:
     newest = last_delivery(cursor, pipeline.name)
     if newest is None:
         return []
-    if chosen.deliveries:
-        firsts, lasts = map(list, zip(*chosen.deliveries, strict=True))
+    if selection.deliveries:
+        firsts, lasts = map(list, zip(*selection.deliveries, strict=True))
         STATEMENTS.execute(cursor, "by_deliveries", pipeline=pipeline.name, firsts=firsts, lasts=lasts)
         if not cursor.rowcount:
             raise SetupError(
-                f"Pipeline {pipeline.name} has none of {chosen.words()} to be replayed",
+                f"Pipeline {pipeline.name} has none of {selection.describe()} to be replayed",
                 remedy=f"`sluice status {pipeline.name} --json` lists its last ones, `SELECT delivery_id FROM"
                 f" sluice.delivery WHERE pipeline = '{pipeline.name}'` all; what was released goes with what held it",
             )
-    elif chosen.batches:
+    elif selection.batches:
         known = streams.current_stream(cursor, pipeline.name)
-        stream = chosen.stream or (known.stream_id if known else None)
-        first, last = chosen.batches
+        stream = selection.stream or (known.stream_id if known else None)
+        first, last = selection.batches
         STATEMENTS.execute(
             cursor, "by_batches", pipeline=pipeline.name, stream=stream, first=first, last=last
         )
-    elif within is not None:
+    elif rows_within_interval is not None:
         # Quarantine still has what deliveries held that are no longer in force.
         mode = mode_of(pipeline.sink)
-        return origins(cursor, [number for number in within if mode.is_in_force(number, newest=newest)])
-    elif chosen.interval:
-        return _by_paths(cursor, pipeline, *chosen.interval)
+        return origins(
+            cursor, [number for number in rows_within_interval if mode.is_in_force(number, newest=newest)]
+        )
+    elif selection.interval:
+        return _by_paths(cursor, pipeline, *selection.interval)
     else:
-        STATEMENTS.execute(cursor, "by_runs", pipeline=pipeline.name, runs=list(chosen.runs))
+        STATEMENTS.execute(cursor, "by_runs", pipeline=pipeline.name, runs=list(selection.runs))
     return [number for (number,) in cursor.fetchall()]
 
 

@@ -23,7 +23,7 @@ from etl.common.steps import Listener
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
 from etl.delivery.correction import Correction
-from etl.delivery.deliver import deliver_apart
+from etl.delivery.deliver import deliver_correction
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
@@ -61,7 +61,7 @@ def release(
     progress: Progress = lambda _: None,
     began: Callable[[str], None] = lambda _: None,
     on_step: Listener | None = None,
-    stay: RunControl | None = None,
+    control: RunControl | None = None,
 ) -> list[Receipt]:
     """Deliver these rows, or raise; what was delivered before the error, as `progress` is told, stays delivered.
 
@@ -76,32 +76,32 @@ def release(
         lease = correction.begin(cursor, pipeline.name, "release", who=who, why=why)
     receipts: list[Receipt] = []
     refused: list[ContractBroken] = []
-    with leased(dsn, lease, began=began), a_session(workspace, spark) as found:
+    with leased(dsn, lease, began=began), a_session(workspace, spark) as session:
         from etl.runs.opened import open_pipeline
 
-        opened = open_pipeline(workspace, pipeline, found, beside=True)
+        opened = open_pipeline(workspace, pipeline, session, outside_stream=True)
         corrected = [
             (origin, rows, _corrected(opened, rows, corrections)) for origin, rows in _by_delivery(held)
         ]
         for number, (origin, rows, table) in enumerate(corrected):
-            if stay is not None and stay.by_signal:
-                raise Stopped(stay.by_signal, left=GIVEN_UP)
+            if control is not None and control.by_signal:
+                raise Stopped(control.by_signal, left=GIVEN_UP)
             ids = tuple(one.quarantine_id for one in rows)
-            change = Correction(kind="release", files={}, released_from=origin, rows=ids, who=who, why=why)
+            change = Correction(name="release", files={}, released_from=origin, rows=ids, who=who, why=why)
             batch = ReleaseBatch(micro=_micro(opened, number, table, workspace), origin=origin)
             try:
-                receipt = deliver_apart(opened.session_apart(lease, change, on_step), batch)
+                receipt = deliver_correction(opened.correction_context(lease, change, on_step), batch)
             except ContractBroken as error:
                 refused.append(error)
                 continue
             receipts.append(receipt)
             progress(receipt)
     if refused:
-        raise _held_again(refused, receipts)
+        raise _nothing_passed(refused, receipts)
     return receipts
 
 
-def _held_again(refused: Sequence[ContractBroken], receipts: Sequence[Receipt]) -> ContractBroken:
+def _nothing_passed(refused: Sequence[ContractBroken], receipts: Sequence[Receipt]) -> ContractBroken:
     numbers = ", ".join(str(one.delivery_id) for one in receipts)
     others = (
         f"They stay held; the other rows are released, by deliveries {numbers}"
@@ -140,8 +140,8 @@ def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Correction
 
 def _not_as_read(row: HeldRow) -> list[str]:
     """Name the columns whose text can't be kept as it was read."""
-    told = (re.fullmatch(r"postgres_encoding\((.*)\)", reason) for reason in row.reasons)
-    return [found[1] for found in told if found]
+    matches = (re.fullmatch(r"postgres_encoding\((.*)\)", reason) for reason in row.reasons)
+    return [match[1] for match in matches if match]
 
 
 def _corrected(opened: OpenedPipeline, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
@@ -196,16 +196,16 @@ def typed(values: Sequence[Mapping[str, Any]], columns: pa.Schema, ids: Sequence
 
 
 def _column(field: pa.Field, values: Sequence[Any], ids: Sequence[int]) -> pa.Array:
-    found = []
+    arrays = []
     for number, value in zip(ids, values, strict=True):
         try:
-            found.append(_value(value, field.type))
+            arrays.append(_value(value, field.type))
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise SetupError(
                 f"Row {number}: {value!r} is no value of column {field.name} ({field.type}): {error}",
                 remedy="correct it in the file of corrections",
             ) from error
-    return pa.concat_arrays(found)
+    return pa.concat_arrays(arrays)
 
 
 def _value(value: Any, kind: pa.DataType) -> pa.Array:

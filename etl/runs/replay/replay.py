@@ -19,7 +19,7 @@ from etl.common.wording import first_few
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
 from etl.delivery.correction import Correction
-from etl.delivery.deliver import deliver_apart
+from etl.delivery.deliver import deliver_correction
 from etl.delivery.spark_change_log import LakeLog
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
@@ -32,6 +32,7 @@ from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import refuse_replay
 from etl.sinks.modes import mode_of
+from etl.sources.kinds import kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,11 +104,10 @@ def replay(
         if not planned.deliveries and not planned.history:
             return Replayed(plan=planned, receipt=None, run=lease.run_id)
         refuse(pipeline, planned, accept_changed=accept_changed, releases=releases, remedies=remedies)
-        with a_session(workspace, spark) as found:
+        with a_session(workspace, spark) as session:
             from etl.runs.opened import open_pipeline
-            from etl.runs.query import refuse_kafka
 
-            opened = open_pipeline(workspace, pipeline, found, beside=True, fills=accept_changed)
+            opened = open_pipeline(workspace, pipeline, session, outside_stream=True, fills=accept_changed)
             refuse_replay(pipeline.name, opened.state)
             change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
             batch = ReplayBatch(
@@ -115,18 +115,17 @@ def replay(
                 gone=planned.gone,
                 ranges=planned.ranges,
             )
-            session_ = replace(
-                opened.session_apart(lease, change, on_step),
+            context = replace(
+                opened.correction_context(lease, change, on_step),
                 change_log=_change_log(opened, change, workspace),
             )
             try:
-                receipt = deliver_apart(session_, batch)
+                receipt = deliver_correction(context, batch)
             except InputsUnreadable as error:
                 instead = f"{error.remedy}; or {remedies.unreadable}"
                 raise InputsUnreadable(error.seen, remedy=instead, stops=error.stops) from error
             except Exception as error:
-                if planned.ranges:
-                    refuse_kafka(pipeline.name, [error], "the same command again")
+                kind_of(pipeline).raise_read_error([error], "the same command again")
                 raise
     return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
 
@@ -165,21 +164,21 @@ def _change_log(opened: OpenedPipeline, change: Correction, workspace: Workspace
     if not opened.sinks.warehouse.keys:
         return None
     replaced = change.files["data"]
-    gone = opened.sinks.lake.gone(sorted(replaced)) if change.as_found else []
-    if gone:
+    missing = opened.sinks.lake.gone(sorted(replaced)) if change.as_found else []
+    if missing:
         log.warning(
             "%s: %s of the objects that are replaced are gone from S3, and with them what keys they had: every key that"
             " the table lacks gets the newest change that is in force",
             opened.pipeline.name,
-            len(gone),
+            len(missing),
         )
     return LakeLog(
         spark=opened.frame.sparkSession,
         sinks=opened.sinks,
         schema=opened.rules.schema,
         supersedes=change.supersedes,
-        replaced=sorted(replaced.difference(gone)),
-        lost=bool(gone),
+        replaced=sorted(replaced.difference(missing)),
+        lost=bool(missing),
         connections=workspace.settings.pg_connections,
     )
 
@@ -201,7 +200,7 @@ def _static(
     uris = [one.uri for one in planned.inputs] + [one.uri for one in planned.there]
     return SparkBatch(
         batch_id=0,
-        frame=opened.source.again(uris, broken=()),
+        frame=opened.source.reread(uris, broken=()),
         inputs=planned.inputs,
         ranges=planned.there,
         stale=(),

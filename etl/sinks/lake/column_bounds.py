@@ -20,8 +20,8 @@ def provable(plan: Plan, footer: pq.FileMetaData, ids: Mapping[str, int]) -> Pla
     unbounded = set()
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
-        for place in range(footer.num_columns):
-            column = group.column(place)
+        for index in range(footer.num_columns):
+            column = group.column(index)
             if not _has_bounds(column):
                 unbounded.add(ids[column.path_in_schema])
     counts = MetricsMode(MetricModeTypes.COUNTS)

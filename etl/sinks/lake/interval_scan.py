@@ -35,9 +35,9 @@ def rows_within(table: LakeTable, pointer: str, pipeline: Pipeline, interval: In
     # Their own __init__ takes a name and a value, which their base class hides.
     from_start: Any = GreaterThanOrEqual
     before_end: Any = LessThan
-    within = And(from_start(column.name, start), before_end(column.name, end))
-    scan = at.scan(row_filter=within, selected_fields=(DELIVERY,))
-    reader = ArrowScan(at.metadata, at.io, scan.projection(), within)
+    in_interval = And(from_start(column.name, start), before_end(column.name, end))
+    scan = at.scan(row_filter=in_interval, selected_fields=(DELIVERY,))
+    reader = ArrowScan(at.metadata, at.io, scan.projection(), in_interval)
     counts = Counter[int]()
     for task in scan.plan_files():  # one by one: pyiceberg's own loop reads all of them ahead
         for batch in reader.to_record_batches([task]):

@@ -87,31 +87,31 @@ def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
     whether its own is the newest. In a ledger that lacks its own it leaves the marker, which tells what was
     lost.
     """
-    told = mine
+    written = mine
     try:
         for _ in range(TRIES):
-            _write(table, told)
+            _write(table, written)
             with transaction(dsn) as cursor:
                 now = _newest(cursor, pipeline, mine)
-            if now is None or now == told:
+            if now is None or now == written:
                 return
-            told = now
+            written = now
     except (SluiceError, psycopg2.Error) as error:
         done = "delivery %s of %s is committed, and its marker could not be written: %s"
         log.warning(done, mine.delivery_id, pipeline, error)
 
 
-def _newest(cursor: Cursor, pipeline: str, told: Newest) -> Newest | None:
-    """Return the ledger's newest delivery; None where it has not delivered `told`."""
+def _newest(cursor: Cursor, pipeline: str, marked: Newest) -> Newest | None:
+    """Return the ledger's newest delivery; None where it has not delivered `marked`."""
     STATEMENTS.execute(
         cursor,
         "newest_if_delivered",
         pipeline=pipeline,
-        delivery_id=told.delivery_id,
-        run_id=told.run_id,
+        delivery_id=marked.delivery_id,
+        run_id=marked.run_id,
     )
-    found = row(cursor)
-    return None if found is None else Newest(**found)
+    record = row(cursor)
+    return None if record is None else Newest(**record)
 
 
 def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
@@ -121,21 +121,21 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
     writer was killed, is brought up to date.
     """
     table = lake.table(pipeline.table)
-    told = read(table)
-    if told is None:
+    marked = read(table)
+    if marked is None:
         return None
     with transaction(dsn) as cursor:
-        now = _newest(cursor, pipeline.name, told)
+        now = _newest(cursor, pipeline.name, marked)
         if now is None:
-            skip_numbers(cursor, told.delivery_id)
+            skip_numbers(cursor, marked.delivery_id)
     if now is None:
         return LedgerBehind(
-            f"Delivery {told.delivery_id} of {pipeline.name} was committed, says {marker_of(table)}, and the ledger does"
+            f"Delivery {marked.delivery_id} of {pipeline.name} was committed, says {marker_of(table)}, and the ledger does"
             " not have it: PostgreSQL went back in time, or SLUICE_POSTGRES names another one",
             remedy=f"`sluice recover {pipeline.name}`, which puts back what the lake still has; or put the right"
             " SLUICE_POSTGRES in place",
         )
-    if now != told:
+    if now != marked:
         tell(dsn, table, pipeline.name, now)
     return None
 
@@ -146,9 +146,9 @@ def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
     Call it once nothing is lost that the marker told of.
     """
     with transaction(dsn) as cursor:
-        found = row(STATEMENTS.execute(cursor, "newest_delivery", pipeline=pipeline))
-    if found is not None:
-        _write(table, Newest(**found))
+        newest = row(STATEMENTS.execute(cursor, "newest_delivery", pipeline=pipeline))
+    if newest is not None:
+        _write(table, Newest(**newest))
         return
     bucket, key = bucket_of(uri := marker_of(table))
     try:
@@ -180,6 +180,6 @@ def keep_numbers_unique(cursor: Cursor, lake: Lake) -> None:
 
 def _highest(table: LakeTable) -> int:
     """Return the highest delivery number that the marker or a manifest of a table names; 0 where there is none."""
-    told = read(table)
+    marked = read(table)
     numbers = [one.delivery_id for one in manifests(table)]
-    return max([*numbers, told.delivery_id if told else 0])
+    return max([*numbers, marked.delivery_id if marked else 0])

@@ -47,13 +47,13 @@ class Owner:
 
 def owner_of(uri: str) -> Owner | None:
     """Name the owner of the data file, delivery manifest or draft at `uri`; None for every other object."""
-    if found := _DATA.search(uri):
-        return Owner(delivery_id=int(found[3]), stream_id=found[1], batch_id=int(found[2]))
-    if found := _MANIFEST.search(uri):
-        return Owner(delivery_id=int(found[1]), run=found[2])
-    if found := _METADATA.search(uri):
+    if match := _DATA.search(uri):
+        return Owner(delivery_id=int(match[3]), stream_id=match[1], batch_id=int(match[2]))
+    if match := _MANIFEST.search(uri):
+        return Owner(delivery_id=int(match[1]), run=match[2])
+    if match := _METADATA.search(uri):
         # Ten random bytes were once before the number: such a name is no run's, and its object stays.
-        name = uuid.UUID(next(name for name in found.groups() if name))
+        name = uuid.UUID(next(name for name in match.groups() if name))
         return Owner(delivery_id=drafted_by(name), run=drafting_run(name))
     return None
 
@@ -82,8 +82,8 @@ def retained_pointers(
     cursor: Cursor, pipeline: str, tables: Sequence[LakeTable], horizon: dt.timedelta
 ) -> list[list[str]]:
     """Return, for each of the two tables, all metadata locations in force within the horizon, and now."""
-    found = STATEMENTS.execute(cursor, "retained_pointers", pipeline=pipeline, horizon=horizon).fetchall()
-    recorded = [{one[number] for one in found} for number in (0, 1)]
+    records = STATEMENTS.execute(cursor, "retained_pointers", pipeline=pipeline, horizon=horizon).fetchall()
+    recorded = [{one[number] for one in records} for number in (0, 1)]
     now = [{pointer} if (pointer := table.pointer(cursor)) else set() for table in tables]
     return [sorted(then | current) for then, current in zip(recorded, now, strict=True)]
 
@@ -114,8 +114,8 @@ def _walk(
     lists: set[str] = set()
     for metadata in _each(pool, table.load, pointers, strict=strict):
         yield from (entry.metadata_file for entry in metadata.metadata_log)
-        yield from (found.statistics_path for found in metadata.statistics)
-        yield from (found.statistics_path for found in metadata.partition_statistics)
+        yield from (statistics.statistics_path for statistics in metadata.statistics)
+        yield from (statistics.statistics_path for statistics in metadata.partition_statistics)
         lists |= {snapshot.manifest_list for snapshot in metadata.snapshots} - seen
     yield from lists
     manifests: dict[str, ManifestFile] = {}
@@ -138,7 +138,7 @@ def _each(pool: Executor, read: Callable[[A], B], items: Sequence[A], *, strict:
                 raise
             return None
 
-    return (found for found in pool.map(one, items) if found is not None)
+    return (result for result in pool.map(one, items) if result is not None)
 
 
 def _manifests(table: LakeTable, at: str) -> list[ManifestFile]:
@@ -152,14 +152,14 @@ def _files(table: LakeTable, manifest: ManifestFile) -> list[str]:
 def current_files(table: LakeTable, metadata: TableMetadata | None) -> dict[str, tuple[int, int]]:
     """Return (rows, bytes) of every data file in the current snapshot, by URI."""
     snapshot = metadata.current_snapshot() if metadata else None
-    found: dict[str, tuple[int, int]] = {}
+    files: dict[str, tuple[int, int]] = {}
     if snapshot is None:
-        return found
+        return files
     with ThreadPoolExecutor(REQUESTS) as pool:
         lists = snapshot.manifests(table.lake.io)
         for entries in pool.map(lambda manifest: manifest.fetch_manifest_entry(table.lake.io), lists):
-            found |= {
+            files |= {
                 entry.data_file.file_path: (entry.data_file.record_count, entry.data_file.file_size_in_bytes)
                 for entry in entries
             }
-    return found
+    return files

@@ -107,10 +107,10 @@ class Overwrite(_OverwriteFiles):
             if uris is not None and len(self._deleted_data_files) == len(uris):
                 break
             entries = manifest.fetch_manifest_entry(self._io)
-            gone = [one for one in entries if uris is None or one.data_file.file_path in uris]
-            if gone:
+            removed = [one for one in entries if uris is None or one.data_file.file_path in uris]
+            if removed:
                 self._touched[manifest] = entries
-            for entry in gone:
+            for entry in removed:
                 self.delete_data_file(entry.data_file)
         return len(self._deleted_data_files)
 
@@ -126,17 +126,17 @@ class Overwrite(_OverwriteFiles):
         ]
 
     def _existing_manifests(self) -> list[ManifestFile]:
-        return [left for manifest in self._base for left in self._left_of(manifest)]
+        return [rest for manifest in self._base for rest in self._left_of(manifest)]
 
     def _left_of(self, manifest: ManifestFile) -> list[ManifestFile]:
         """Return the manifest without the entries that leave: as it is, rewritten, or none."""
         if manifest not in self._touched:
             return [manifest]
-        left = [one for one in self._touched[manifest] if one.data_file not in self._deleted_data_files]
-        if not left:
+        staying = [one for one in self._touched[manifest] if one.data_file not in self._deleted_data_files]
+        if not staying:
             return []
         with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
-            for one in left:
+            for one in staying:
                 writer.add_entry(_entry(one, ManifestEntryStatus.EXISTING, one.snapshot_id))
         return [writer.to_manifest_file()]
 

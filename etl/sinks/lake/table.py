@@ -83,14 +83,14 @@ class Lake:
 
     def properties(self) -> dict[str, str]:
         """Return pyiceberg's settings for this store; credentials come from the AWS chain."""
-        found = {
+        properties = {
             "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
             "s3.region": self.store.region,
             "s3.force-virtual-addressing": "false",
             "s3.connect-timeout": "5",
             "s3.request-timeout": "30",
         }
-        return found | ({"s3.endpoint": self.store.endpoint} if self.store.endpoint else {})
+        return properties | ({"s3.endpoint": self.store.endpoint} if self.store.endpoint else {})
 
     @cached_property
     def io(self) -> FileIO:
@@ -120,8 +120,8 @@ class Lake:
 
     def size(self, uri: str) -> int | None:
         """Return the object's size in bytes, or None where there is no object."""
-        found = self._s3.get_file_info(uri.removeprefix("s3://"))
-        return found.size if found.type == FileType.File else None
+        info = self._s3.get_file_info(uri.removeprefix("s3://"))
+        return info.size if info.type == FileType.File else None
 
     def gone(self, uris: Sequence[str]) -> list[str]:
         """Return those of `uris` where there is no object."""
@@ -186,8 +186,8 @@ class LakeTable:
             location=self.location,
             properties=TABLE_PROPERTIES,
         )
-        place = load_location_provider(table_location=self.location, table_properties={})
-        location = place.new_table_metadata_file_location(0)
+        provider = load_location_provider(table_location=self.location, table_properties={})
+        location = provider.new_table_metadata_file_location(0)
         MetastoreCatalog._write_metadata(metadata, self.lake.io, location)
         pointers.create_pointer(cursor, self.namespace, self.name, location=location)
 
@@ -293,10 +293,10 @@ class LakeTable:
 
         Raises NeedsPerson where one is missing, unless `as_found`.
         """
-        found = snapshot.take_out(uris, likely=of)
-        if uris is not None and found != len(uris) and not as_found:
+        removed = snapshot.take_out(uris, likely=of)
+        if uris is not None and removed != len(uris) and not as_found:
             raise NeedsPerson(
-                f"{len(uris) - found} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
+                f"{len(uris) - removed} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
                 f" {self.namespace}.{self.name}: another replay committed first, or the table is not as the ledger says."
                 " Nothing was changed",
                 remedy="run the same command again; if the error comes again, `sluice audit` shows where"
@@ -340,7 +340,7 @@ def data_files(metadata: TableMetadata, files: Sequence[StagedFile]) -> list[Dat
     plan = compute_statistics_plan(metadata.schema(), metadata.properties)
     ids = parquet_path_to_id_mapping(metadata.schema())
     spec = metadata.spec()
-    found = []
+    entries = []
     for file in files:
         footer = pickle.loads(file.footer)
         statistics = data_file_statistics_from_parquet_metadata(footer, provable(plan, footer, ids), ids)
@@ -358,5 +358,5 @@ def data_files(metadata: TableMetadata, files: Sequence[StagedFile]) -> list[Dat
             **statistics.to_serialized_dict(),
         )
         entry.spec_id = metadata.default_spec_id
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries

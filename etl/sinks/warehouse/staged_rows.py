@@ -42,11 +42,11 @@ def require_staged(cursor: Cursor, table: str, tasks: Sequence[int], expected: i
     require_count(table, counted[0] if counted else 0, expected)
 
 
-def require_count(table: str, found: int, expected: int) -> None:
+def require_count(table: str, count: int, expected: int) -> None:
     """Raise StagingLost unless the rows found of a staging table are as many as expected."""
-    if found != expected:
+    if count != expected:
         raise StagingLost(
-            f"Staging table {table} has {found} rows of the winning tasks, which reported {expected}:"
+            f"Staging table {table} has {count} rows of the winning tasks, which reported {expected}:"
             " PostgreSQL empties unlogged tables when it crashes",
             remedy="the batch is staged again; if it happens again, see PostgreSQL's log",
         )

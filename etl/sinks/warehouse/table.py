@@ -45,8 +45,8 @@ _TYPES = {
 
 def common_kind(text: str) -> pa.DataType | str:
     """Return the common type that PostgreSQL calls `text`; `text` itself where there is none."""
-    if found := re.fullmatch(r"numeric\((\d+),(-?\d+)\)", text):
-        return pa.decimal128(int(found[1]), int(found[2])) if int(found[1]) <= 38 else text
+    if match := re.fullmatch(r"numeric\((\d+),(-?\d+)\)", text):
+        return pa.decimal128(int(match[1]), int(match[2])) if int(match[1]) <= 38 else text
     return next((kind for kind, name in _TYPES.items() if name == text), text)
 
 
@@ -57,7 +57,7 @@ def postgres_type(kind: pa.DataType) -> str:
     return _TYPES[kind]
 
 
-NOTED = -1  # in the place of a task's number: a key of which the log is asked
+KEY_MARKER = -1  # in the place of a task's number: a key of which the log is asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,9 +179,9 @@ class Warehouse:
 
     def _difference(self, cursor: Cursor, name: str) -> SchemaDifference:
         """Return how the table `name` differs from this pipeline's columns."""
-        found = {column: common_kind(kind) for column, kind in column_types(cursor, name).items()}
+        present = {column: common_kind(kind) for column, kind in column_types(cursor, name).items()}
         wanted = {field.name: field.type for field in (*self.columns, *IDENTITY)}
-        return difference(found, wanted | {"_stream_id": "uuid"}, postgres_type)
+        return difference(present, wanted | {"_stream_id": "uuid"}, postgres_type)
 
     def evolve(self, cursor: Cursor) -> None:
         """Add and widen columns within the caller's transaction; raise TableRefused where that can't be."""
@@ -264,7 +264,7 @@ class Warehouse:
         )
         self.mode.merge(cursor, staged)
 
-    def ask(
+    def note_keys_to_restore(
         self, cursor: Cursor, tables: StagingTables, tasks: Sequence[int], replaced: Sequence[int]
     ) -> int:
         """Note keys that need the change log once the rows of `replaced` are gone; return how many are new.
@@ -279,7 +279,7 @@ class Warehouse:
         covered = sql.SQL("t.{0} <= s.{0}").format(sql.Identifier(key.newest))
         STATEMENTS.execute(
             cursor,
-            "ask",
+            "note_keys_to_restore",
             target=self.target,
             keys=names(key.columns),
             same_key=self._same_key,
@@ -289,18 +289,18 @@ class Warehouse:
             covered=covered if there else sql.SQL("false"),
             staging=sql.Identifier(tables.data),
             log=sql.Identifier(tables.log or ""),
-            noted=sql.Literal(NOTED),
+            marker=sql.Literal(KEY_MARKER),
             tasks=list(tasks),
             replaced=list(replaced),
         )
         return cursor.rowcount
 
-    def put_back(self, cursor: Cursor, log: str, tasks: Sequence[int], *, expected: int) -> None:
+    def restore_rows(self, cursor: Cursor, log: str, tasks: Sequence[int], *, expected: int) -> None:
         """Give each key that an upsert table lacks the newest of its staged changes, or raise StagingLost."""
         require_staged(cursor, log, tasks, expected)
         STATEMENTS.execute(
             cursor,
-            "put_back",
+            "restore_rows",
             target=self.target,
             columns=names(self.columns.names),
             staged_columns=names(self.columns.names, of="s"),

@@ -95,13 +95,13 @@ def make_view(
         except psycopg2.errors.InvalidTableDefinition:  # it has other columns, or of other types
             drop_view(cursor, name)
         else:
-            _execute(cursor, [again for _, again, reset in given if reset])
+            _execute(cursor, [statement for _, statement, reset in given if reset])
             return
     cursor.execute(create)
     if given:  # to the first of its name what PostgreSQL gives by default is left
         STATEMENTS.execute(cursor, "revoke_defaults", view=name.view.as_string(cursor))
         _execute(cursor, [text for (text,) in cursor.fetchall()])
-    _execute(cursor, [again for column, again, _ in given if column is None or column in columns])
+    _execute(cursor, [statement for column, statement, _ in given if column is None or column in columns])
 
 
 def drop_view(cursor: Cursor, name: Name) -> list[Given]:
@@ -119,8 +119,8 @@ def drop_view(cursor: Cursor, name: Name) -> list[Given]:
 
 def relation_kind(cursor: Cursor, name: Name) -> str | None:
     """Return what PostgreSQL has under the name, as pg_class says it: `v` is a view. None: nothing."""
-    found = STATEMENTS.execute(cursor, "relation_kind", view=name.view.as_string(cursor)).fetchone()
-    return None if found is None else str(found[0])
+    record = STATEMENTS.execute(cursor, "relation_kind", view=name.view.as_string(cursor)).fetchone()
+    return None if record is None else str(record[0])
 
 
 @contextmanager

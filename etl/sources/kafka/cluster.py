@@ -52,9 +52,9 @@ class Cluster:
     @property
     def options(self) -> dict[str, str]:
         """Return the options for Spark's reader; it takes no records of transactions that were taken back."""
-        found = {f"kafka.{name}": value for name, value in self.properties.items()}
+        own = {f"kafka.{name}": value for name, value in self.properties.items()}
         return {
-            **found,
+            **own,
             "kafka.bootstrap.servers": self.servers,
             "kafka.isolation.level": "read_committed",
             "failOnDataLoss": "true",
@@ -68,24 +68,27 @@ class Cluster:
         answer.
         """
         with self._admin() as admin:
-            return {name: self._id(name, told) for name, told in self._told(admin, names).items()}
+            return {
+                name: self._id(name, description)
+                for name, description in self._descriptions(admin, names).items()
+            }
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return topics with the offsets that can be read now. Raises what `topic_ids` raises."""
         with self._admin() as admin:
-            told = self._told(admin, names)
+            descriptions = self._descriptions(admin, names)
             # An array, for the end of a Java iterator is an exception, which takes PySpark 20 ms to make out.
-            places = [
+            partitions = [
                 (name, one.partition())
-                for name, found in told.items()
-                for one in found.partitions().toArray()
+                for name, description in descriptions.items()
+                for one in description.partitions().toArray()
             ]
             spec = self._kafka("clients.admin.OffsetSpec")
-            earliest = self._offsets(admin, places, spec.earliest())
-            latest = self._offsets(admin, places, spec.latest())
+            earliest = self._offsets(admin, partitions, spec.earliest())
+            latest = self._offsets(admin, partitions, spec.latest())
         return {
-            name: Topic(topic_id=self._id(name, found), earliest=earliest[name], latest=latest[name])
-            for name, found in told.items()
+            name: Topic(topic_id=self._id(name, description), earliest=earliest[name], latest=latest[name])
+            for name, description in descriptions.items()
         }
 
     def compacted(self, names: Sequence[str]) -> list[str]:
@@ -94,41 +97,45 @@ class Cluster:
         Raises what `topic_ids` raises.
         """
         resource = self._kafka("common.config.ConfigResource")
-        asked = {name: resource(resource.Type.TOPIC, name) for name in names}
+        resources = {name: resource(resource.Type.TOPIC, name) for name in names}
         with self._admin() as admin:
-            answers = admin.describeConfigs(list(asked.values())).values()
-            found = {name: self._answer(answers[one], f"topic {name}") for name, one in asked.items()}
-        return [name for name, told in found.items() if "compact" in str(told.get("cleanup.policy").value())]
+            answers = admin.describeConfigs(list(resources.values())).values()
+            configs = {name: self._answer(answers[one], f"topic {name}") for name, one in resources.items()}
+        return [
+            name for name, config in configs.items() if "compact" in str(config.get("cleanup.policy").value())
+        ]
 
     def _kafka(self, name: str) -> Any:
         return java_class(self.spark, f"org.apache.kafka.{name}")
 
-    def _id(self, name: str, told: Any) -> str:
+    def _id(self, name: str, description: Any) -> str:
         """Return the id that tells who a topic is. Raises SetupError when the brokers give none.
 
         Brokers without ids say zero of each, and a recreated topic would be taken for the old one.
         """
-        if told.topicId().equals(self._kafka("common.Uuid").ZERO_UUID):
+        if description.topicId().equals(self._kafka("common.Uuid").ZERO_UUID):
             raise SetupError(
                 f"Kafka ({self.servers}) gives topic {name} no id; topics have ids since Kafka 2.8",
                 remedy="read it from brokers that give ids, such as a newer release with an up-to-date metadata version",
             )
-        return str(told.topicId().toString())
+        return str(description.topicId().toString())
 
-    def _told(self, admin: Any, names: Iterable[str]) -> dict[str, Any]:
-        asked = list(names)
-        answers = admin.describeTopics(asked).topicNameValues()
-        return {name: self._answer(answers[name], f"topic {name}") for name in asked}
+    def _descriptions(self, admin: Any, names: Iterable[str]) -> dict[str, Any]:
+        wanted = list(names)
+        answers = admin.describeTopics(wanted).topicNameValues()
+        return {name: self._answer(answers[name], f"topic {name}") for name in wanted}
 
-    def _offsets(self, admin: Any, places: Sequence[tuple[str, int]], spec: Any) -> dict[str, dict[int, int]]:
+    def _offsets(
+        self, admin: Any, partitions: Sequence[tuple[str, int]], spec: Any
+    ) -> dict[str, dict[int, int]]:
         partition = self._kafka("common.TopicPartition")
-        asked = {(name, number): partition(name, number) for name, number in places}
-        answer = admin.listOffsets(dict.fromkeys(asked.values(), spec))
-        found: dict[str, dict[int, int]] = {}
-        for (name, number), place in asked.items():
-            told = self._answer(answer.partitionResult(place), f"topic {name}")
-            found.setdefault(name, {})[number] = int(told.offset())
-        return found
+        keys = {(name, number): partition(name, number) for name, number in partitions}
+        answer = admin.listOffsets(dict.fromkeys(keys.values(), spec))
+        offsets: dict[str, dict[int, int]] = {}
+        for (name, number), key in keys.items():
+            info = self._answer(answer.partitionResult(key), f"topic {name}")
+            offsets.setdefault(name, {})[number] = int(info.offset())
+        return offsets
 
     def _answer(self, future: Any, what: str) -> Any:
         """Return what a KafkaFuture comes to; the client itself gives up in time.
@@ -140,13 +147,13 @@ class Cluster:
         try:
             return future.get()
         except Py4JJavaError as error:
-            told = classify(error)
-            if Cause.TOPIC_GONE in told:
+            known_causes = classify(error)
+            if Cause.TOPIC_GONE in known_causes:
                 raise SetupError(
                     f"Kafka ({self.servers}) has no {what}",
                     remedy="create it, or correct the pipeline's sources",
                 ) from error
-            if refused := told.get(Cause.KAFKA_REFUSED):
+            if refused := known_causes.get(Cause.KAFKA_REFUSED):
                 raise SetupError(
                     f"Kafka ({self.servers}) refuses: {_short(refused)}",
                     remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
@@ -185,8 +192,8 @@ class Cluster:
 
 def _cause(error: Exception) -> str:
     """Return the first line of what made Kafka's client fail, without what only hands it on."""
-    told = list(causes(error))
-    return (told[1:] or told)[0]
+    lines = list(causes(error))
+    return (lines[1:] or lines)[0]
 
 
 def _short(line: str) -> str:
@@ -214,13 +221,13 @@ def _properties(settings: Settings, spark: SparkSession) -> dict[str, str]:
     """
     if settings.kafka_properties is None:
         return {}
-    found = _loaded(settings.kafka_properties, spark)
-    if refused := sorted(name for name in found if not (name.startswith(_PREFIXES) or name in _NAMES)):
+    properties = _loaded(settings.kafka_properties, spark)
+    if refused := sorted(name for name in properties if not (name.startswith(_PREFIXES) or name in _NAMES)):
         raise SetupError(
             f"{settings.kafka_properties} sets {', '.join(refused)}, which is not about how to reach the brokers",
             remedy="leave it out: SLUICE_KAFKA names the servers, and the ledger decides what is read",
         )
-    return found
+    return properties
 
 
 def _loaded(path: Path, spark: SparkSession) -> dict[str, str]:
@@ -246,7 +253,7 @@ def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
     The first records of a partition that was added to a topic which the pipeline has begun with come next,
     too.
     """
-    found = []
+    missing = []
     for one in (*reached, *_not_begun(now, reached)):
         topic = now.get(one.topic)
         if topic is None:
@@ -257,7 +264,7 @@ def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
             end = topic.earliest[one.partition]
         else:
             continue
-        found.append(
+        missing.append(
             Gap(
                 topic=one.topic,
                 topic_id=one.topic_id,
@@ -266,7 +273,7 @@ def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:
                 end=end,
             )
         )
-    return found
+    return missing
 
 
 def _not_begun(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Reached]:
@@ -288,7 +295,7 @@ def from_the_first(now: Mapping[str, Topic], topics: Iterable[str]) -> list[Reac
 
 def still_there(now: Mapping[str, Topic], read: Sequence[Range]) -> tuple[list[Range], list[str]]:
     """Return what Kafka still has of ranges that were read, and a sentence for each that it has not all of."""
-    found, lacking = [], []
+    remaining, lacking = [], []
     for one in read:
         topic = now.get(one.topic)
         if topic is None:
@@ -299,9 +306,9 @@ def still_there(now: Mapping[str, Topic], read: Sequence[Range]) -> tuple[list[R
             continue
         start = min(max(one.start, topic.earliest[one.partition]), one.end)
         end = max(min(one.end, topic.latest[one.partition]), start)
-        left = replace(one, start=start, end=end)
-        if left != one:
-            lacking.append(f"{one.uri} is gone" if left.empty else f"of {one.uri} only {left.uri} is there")
-        if not left.empty:
-            found.append(left)
-    return found, lacking
+        rest = replace(one, start=start, end=end)
+        if rest != one:
+            lacking.append(f"{one.uri} is gone" if rest.empty else f"of {one.uri} only {rest.uri} is there")
+        if not rest.empty:
+            remaining.append(rest)
+    return remaining, lacking

@@ -23,6 +23,7 @@ from etl.pipeline import Kafka
 from etl.pipeline.declaration import RECORD
 from etl.sources.base import Source, SourceKind
 from etl.sources.kafka.cluster import Cluster, Topic, gaps, open_cluster, still_there
+from etl.sources.kafka.read_errors import is_of_kafka, raise_read_error
 from etl.sources.parsing import Records, json_options, json_rows, none_of, only_column, union
 from etl.spark.checkpoint.reader import Checkpoint, Offsets
 from etl.spark.checkpoint.topics import TopicCheckpoint
@@ -101,10 +102,10 @@ class KafkaSource(Source):
         where `known` says.
         """
         known = self.known(checkpoint, batch_id, reached, noted)
-        name, before, now = self.pipeline.name, self.topic_ids, self.now()
-        self._refuse_remade({topic: found.topic_id for topic, found in now.items()}, before)
-        if gone := gaps(now, known):
-            raise self.gone(gone)
+        name, known_ids, now = self.pipeline.name, self.topic_ids, self.now()
+        self._refuse_remade({topic: one.topic_id for topic, one in now.items()}, known_ids)
+        if missing := gaps(now, known):
+            raise self.gone(missing)
         if behind := [one for one in known if one.topic in now and one.reached > _latest(now, one)]:
             some = first_few(
                 [
@@ -131,15 +132,15 @@ class KafkaSource(Source):
         starts = checkpoint.starts(batch_id)
         if starts is None:
             return []
-        found = []
+        reasons = []
         ends = checkpoint.reached(batch_id) if batch_id in checkpoint.offsets else starts
         for source, begun, planned in zip(self.declared, starts, ends, strict=True):
-            found += [
+            reasons += [
                 f"it reads {one}, which is not declared there"
                 for one in sorted({*begun, *planned})
                 if one not in source.topics
             ]
-            found += [
+            reasons += [
                 f"{one}/{partition} ends at {latest}, and it is to read up to {end}"
                 for one in source.topics
                 for partition, end in planned.get(one, {}).items()
@@ -149,8 +150,8 @@ class KafkaSource(Source):
                 for partition, earliest in now[topic].earliest.items():
                     start = begun.get(topic, {}).get(partition, 0)
                     if start < earliest:
-                        found.append(f"{topic}/{partition} begins at {earliest}, and it is at {start}")
-        return found
+                        reasons.append(f"{topic}/{partition} begins at {earliest}, and it is at {start}")
+        return reasons
 
     def seeds(self, now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Offsets]:
         """Return the offsets where a new checkpoint begins, source by source.
@@ -169,11 +170,11 @@ class KafkaSource(Source):
             for source in self.declared
         ]
 
-    def gone(self, found: Sequence[Gap]) -> OffsetsGone:
+    def gone(self, missing: Sequence[Gap]) -> OffsetsGone:
         name = self.pipeline.name
-        remade = sorted({gap.topic for gap in found if gap.end is None})
+        remade = sorted({gap.topic for gap in missing if gap.end is None})
         why = f"; {', '.join(remade)} was deleted and recreated" if remade else ""
-        some = first_few([str(gap) for gap in found], 10)
+        some = first_few([str(gap) for gap in missing], 10)
         return OffsetsGone(
             f"Kafka no longer has all records that come next for {name}{why}. Gone before they were read: {some}",
             remedy=f'to go on without them, on record: `sluice recover {name} --accept-gone --why "…"`',
@@ -186,6 +187,9 @@ class KafkaSource(Source):
         """
         self._refuse_remade(self.cluster.topic_ids(self._names), {one.topic: one.topic_id for one in ranges})
 
+    def is_cause_of(self, error: Exception) -> bool:
+        return is_of_kafka(error)
+
     def _refuse_remade(self, now: Mapping[str, str], before: Mapping[str, str]) -> None:
         if remade := [topic for topic in before if before[topic] != now[topic]]:
             name = self.pipeline.name
@@ -196,10 +200,10 @@ class KafkaSource(Source):
             )
 
     def by_source(self, uris: Iterable[str]) -> dict[int, list[str]]:
-        found: dict[int, list[str]] = {}
+        grouped: dict[int, list[str]] = {}
         for uri in uris:
-            found.setdefault(self.number_of[parsed(uri)[0]], []).append(uri)
-        return found
+            grouped.setdefault(self.number_of[parsed(uri)[0]], []).append(uri)
+        return grouped
 
     def _stream(self) -> DataFrame:
         streams: dict[str | None, list[DataFrame]] = {}
@@ -252,8 +256,8 @@ class KafkaKind(SourceKind[KafkaSource, TopicCheckpoint]):
         now = cluster.topics([name for one in self.declared for name in one.topics if name in read])
         return still_there(now, ranges)
 
-    def again(self, command: str) -> str | None:
-        return f"`sluice {command} {self.pipeline.name}`"
+    def raise_read_error(self, errors: Sequence[BaseException], retry: str) -> None:
+        raise_read_error(self.pipeline.name, errors, retry)
 
     def refuse_taken_twice(self, state: Sequence[str]) -> None:  # noqa: ARG002
         raise SetupError(
@@ -294,8 +298,8 @@ def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    place = F.format_string("kafka://%s/%d/%d", "topic", "partition", "offset").alias(SOURCE_PATH)
-    beside: dict[str, Any] = {
+    uri = F.format_string("kafka://%s/%d/%d", "topic", "partition", "offset").alias(SOURCE_PATH)
+    columns: dict[str, Any] = {
         "_key": F.col("key"),
         "_headers": F.col("headers"),
         "_topic": F.col("topic"),
@@ -304,10 +308,10 @@ def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
         "_timestamp": F.col("timestamp"),
         "_tombstone": F.col("value").isNull(),
     }
-    carried = [column.alias(name) for name, column in beside.items()]
-    lines = frame.select(F.col("value").cast("string").alias("value"), place, *carried)
+    carried = [column.alias(name) for name, column in columns.items()]
+    lines = frame.select(F.col("value").cast("string").alias("value"), uri, *carried)
     if source.kind == "text":
         nothing = F.lit(None).cast("string").alias(MALFORMED_COLUMN)
         line = F.col("value").alias(only_column(f"topics ({source.named})", schema))
-        return lines.select(line, nothing, SOURCE_PATH, *beside)
+        return lines.select(line, nothing, SOURCE_PATH, *columns)
     return json_rows(lines, schema, json_options(source.options))

@@ -111,10 +111,10 @@ def refuse_other(content: bytes, where: str) -> None:
         operators = set()
     given = [one.t for node in model.graph.node for one in node.attribute if one.HasField("t")]
     tensors = [*model.graph.initializer, *given]
-    elsewhere = bool(model.graph.sparse_initializer) or any(
+    incomplete = bool(model.graph.sparse_initializer) or any(
         one.data_location == TensorProto.EXTERNAL for one in tensors
     )
-    if operators and operators <= OPERATORS and not model.functions and not elsewhere:
+    if operators and operators <= OPERATORS and not model.functions and not incomplete:
         return
     named = ", ".join(sorted(name for _, name in operators - OPERATORS))
     raise NeedsPerson(

@@ -47,10 +47,10 @@ class FileCheckpoint(PlannableCheckpoint):
         try:
             ends = self._ends(batch_id)
             starts = self._ends(batch_id - 1) if batch_id > 0 else (NO_ENTRY,) * self.sources
-            found: list[LoggedFile] = []
+            files: list[LoggedFile] = []
             for source, (start, end) in enumerate(zip(starts, ends, strict=True)):
-                found += self._entries(source, start, end)
-            return tuple(found)
+                files += self._entries(source, start, end)
+            return tuple(files)
         except Torn as torn:
             seen = f"the inputs of batch {batch_id} can't be read: {torn}"
             raise damaged(self.uri, [seen]) from None
@@ -62,8 +62,8 @@ class FileCheckpoint(PlannableCheckpoint):
         """
         with self._or_damaged():
             ends = self._ends(batch_id)
-            found = [self._entries(source, NO_ENTRY, end) for source, end in enumerate(ends)]
-        return tuple(file for files in found for file in files)
+            by_source = [self._entries(source, NO_ENTRY, end) for source, end in enumerate(ends)]
+        return tuple(file for files in by_source for file in files)
 
     def logged(self) -> tuple[LoggedFile, ...]:
         """Return every file that Spark counts as seen, those of a batch not yet planned included.
@@ -71,21 +71,25 @@ class FileCheckpoint(PlannableCheckpoint):
         Raises CheckpointDamaged when they can't be told for sure.
         """
         with self._or_damaged():
-            found = [self._entries(source, NO_ENTRY, self._last_entry(source)) for source in self._sources()]
-        return tuple(file for files in found for file in files)
+            by_source = [
+                self._entries(source, NO_ENTRY, self._last_entry(source)) for source in self._sources()
+            ]
+        return tuple(file for files in by_source for file in files)
 
     def _source_damage(self) -> list[str]:
-        found: list[str] = []
+        damage: list[str] = []
         ends: tuple[int, ...] = ()
         # Spark reads the last two when it starts, and the inputs of the last batch are between them.
         for batch in self.offsets[-2:]:
-            with noting(found):
+            with noting(damage):
                 ends = self._ends(batch)
         for source, end in enumerate(ends):
-            with noting(found):
+            with noting(damage):
                 self._entries(source, NO_ENTRY, max(end, self._last_entry(source)))
         beyond = [source for source in self._sources() if ends and source >= len(ends)]
-        return found + [f"sources/{source} is there, offsets are of {len(ends)} sources" for source in beyond]
+        return damage + [
+            f"sources/{source} is there, offsets are of {len(ends)} sources" for source in beyond
+        ]
 
     def _ends(self, batch_id: int) -> tuple[int, ...]:
         """Return the last log entry that a planned batch reads of each source.
@@ -101,19 +105,19 @@ class FileCheckpoint(PlannableCheckpoint):
 
     def _entries(self, source: int, start: int, end: int) -> list[LoggedFile]:
         """Return the files of the log's entries in (start, end]. Raises Torn when an entry is not told."""
-        found: list[LoggedFile] = []
+        entries: list[LoggedFile] = []
         wanted = end  # read backwards: one compacted file tells all that come before it
         while wanted > start:
             name, text = self._log_file(source, wanted)
             compacted = name.endswith(COMPACT)
             files = parse_log(name, text, source)
-            told = range(start + 1 if compacted else wanted, wanted + 1)
-            there = {file.entry for file in files}
-            if lost := sorted(set(told) - there):
+            numbers = range(start + 1 if compacted else wanted, wanted + 1)
+            present = {file.entry for file in files}
+            if lost := sorted(set(numbers) - present):
                 raise Torn(f"{name} is torn: entry {lost[0]} is not in it")
-            found = [file for file in files if file.entry in told] + found
-            wanted = told.start - 1
-        return found
+            entries = [file for file in files if file.entry in numbers] + entries
+            wanted = numbers.start - 1
+        return entries
 
     def _log_file(self, source: int, entry: int) -> tuple[str, str]:
         """Return the name and text of the log file that tells an entry. Raises Torn when there is none.
@@ -137,8 +141,8 @@ class FileCheckpoint(PlannableCheckpoint):
 
     def _log_numbers(self, source: int, *, compacted: bool) -> list[int]:
         prefix, suffix = f"sources/{source}/", COMPACT if compacted else ""
-        found = [name for name in self._names if name.startswith(prefix) and name.endswith(suffix)]
-        numbers = [name.removeprefix(prefix).removesuffix(suffix) for name in found]
+        names = [name for name in self._names if name.startswith(prefix) and name.endswith(suffix)]
+        numbers = [name.removeprefix(prefix).removesuffix(suffix) for name in names]
         return [int(number) for number in numbers if number.isdigit()]
 
     def _last_entry(self, source: int) -> int:
@@ -157,17 +161,17 @@ class FileCheckpoint(PlannableCheckpoint):
         """Write an entry of a source's log; like Spark's, every tenth has all that came before it as well."""
         name, entries = f"sources/{source}/{entry}", {entry: list(files)}
         if (entry + 1) % COMPACTED == 0:
-            before = self._entries(source, NO_ENTRY, entry - 1)
+            earlier = self._entries(source, NO_ENTRY, entry - 1)
             name += COMPACT
-            for file in before:
+            for file in earlier:
                 entries.setdefault(file.entry, []).append(file)
         self.folder.write(name, log_text(entries))
 
     def _by_source(self, files: Iterable[FileLike]) -> list[list[FileLike]]:
-        found: list[list[FileLike]] = [[] for _ in range(self.sources)]
+        grouped: list[list[FileLike]] = [[] for _ in range(self.sources)]
         for file in files:
-            found[file.source].append(file)
-        return found
+            grouped[file.source].append(file)
+        return grouped
 
     def seed(self, files: Iterable[FileLike], *, stream_id: str) -> None:
         """Write a checkpoint on which Spark goes on with batch 1 and reads all but these files.

@@ -97,10 +97,10 @@ class Folder:
         return bool(self._list(folder, recursive=False))
 
     def _list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
-        place = f"{self.root}/{folder}".rstrip("/")
+        path = f"{self.root}/{folder}".rstrip("/")
         try:
             entries = self.store.get_file_info(
-                fs.FileSelector(place, recursive=recursive, allow_not_found=True)
+                fs.FileSelector(path, recursive=recursive, allow_not_found=True)
             )
             return list(entries)
         except OSError as error:

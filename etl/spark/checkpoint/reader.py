@@ -183,12 +183,12 @@ class Checkpoint:
 
         Log entries beyond the last planned batch are no damage: Spark died between listing and planning.
         """
-        found: list[str] = []
-        with noting(found):
+        damage: list[str] = []
+        with noting(damage):
             parse_metadata(self.folder.read("metadata"))
         if not self.offsets:
-            return found + [f"commits/{batch} is there, and no offsets are" for batch in self.commits[:1]]
-        return found + _holes("offsets", self.offsets) + self._commit_damage() + self._source_damage()
+            return damage + [f"commits/{batch} is there, and no offsets are" for batch in self.commits[:1]]
+        return damage + _holes("offsets", self.offsets) + self._commit_damage() + self._source_damage()
 
     def _source_damage(self) -> list[str]:
         """Name what is missing or unreadable of what the sources keep, one sentence each."""
@@ -197,15 +197,15 @@ class Checkpoint:
     def _commit_damage(self) -> list[str]:
         last = self.offsets[-1]
         done = self.commits[-1] if self.commits else NO_ENTRY
-        found = _holes("commits", self.commits)
+        damage = _holes("commits", self.commits)
         if done > last:
-            found.append(f"commits/{done} is there, and offsets end at {last}")
+            damage.append(f"commits/{done} is there, and offsets end at {last}")
         if done < last - 1:
-            found.append(f"commits/{last - 1} is missing, and offsets go to {last}")
+            damage.append(f"commits/{last - 1} is missing, and offsets go to {last}")
         if self.commits:
-            with noting(found):
+            with noting(damage):
                 parse_commit(f"commits/{done}", self.folder.read(f"commits/{done}"))
-        return found
+        return damage
 
     @property
     def owes(self) -> bool:
@@ -255,9 +255,9 @@ def open_checkpoint(uri: str, kind: type[AnyCheckpoint], *, sources: int) -> Any
 
     `uri` is a local folder or s3a://….
     """
-    place = landing_path(uri)
-    store, root = filesystem(place)
-    return kind(uri=place, sources=sources, folder=Folder(uri=place, store=store, root=root))
+    path = landing_path(uri)
+    store, root = filesystem(path)
+    return kind(uri=path, sources=sources, folder=Folder(uri=path, store=store, root=root))
 
 
 @contextmanager

@@ -55,15 +55,15 @@ class TopicCheckpoint(PlannableCheckpoint):
         )
 
     def _source_damage(self) -> list[str]:
-        found: list[str] = []
+        damage: list[str] = []
         for batch in self.offsets[-2:]:
-            with noting(found):
+            with noting(damage):
                 self._offsets(batch)
         if self.offsets == (0,) and not self.commits:
             for source in range(self.sources):
-                with noting(found):
+                with noting(damage):
                     self._first(source)
-        return found
+        return damage
 
     def _offsets(self, batch_id: int) -> list[Offsets]:
         name = f"offsets/{batch_id}"
@@ -85,8 +85,8 @@ class TopicCheckpoint(PlannableCheckpoint):
 
         What lies between the ranges and where the batch before ended is left out.
         """
-        before = self._offsets(batch_id - 1) if batch_id > 0 else [{} for _ in range(self.sources)]
-        starts = _moved(before, [(one, one.start) for one in read.ranges])
+        last_ends = self._offsets(batch_id - 1) if batch_id > 0 else [{} for _ in range(self.sources)]
+        starts = _moved(last_ends, [(one, one.start) for one in read.ranges])
         ends = _moved(starts, [(one, one.end) for one in read.ranges])
         self.begin_at(batch_id, starts)
         self.folder.write(f"offsets/{batch_id}", lines_text([_text(one) for one in ends] * times, about))
@@ -126,21 +126,21 @@ def _parsed(name: str, line: str) -> Offsets:
     if line == VOID_OFFSET:
         return {}
     try:
-        found = {
+        offsets = {
             str(topic): {int(partition): int(offset) for partition, offset in partitions.items()}
             for topic, partitions in json.loads(line).items()
         }
     except (ValueError, AttributeError, TypeError):
         raise Torn(f"{name} is torn: {line[:60]!r} is no offset of a topic") from None
-    return found
+    return offsets
 
 
 def _moved(positions: Sequence[Offsets], to: Iterable[tuple[Range, int]]) -> Sequence[Offsets]:
     """Return the positions of each source, with the partitions of some ranges at other offsets."""
-    found = [{topic: dict(partitions) for topic, partitions in of_one.items()} for of_one in positions]
+    moved = [{topic: dict(partitions) for topic, partitions in of_one.items()} for of_one in positions]
     for one, offset in to:
-        found[one.source].setdefault(one.topic, {})[one.partition] = offset
-    return found
+        moved[one.source].setdefault(one.topic, {})[one.partition] = offset
+    return moved
 
 
 def _text(offsets: Offsets) -> str:

@@ -7,7 +7,7 @@ SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', 
 -- The names of all pipelines that ever ran.
 SELECT name FROM sluice.pipeline ORDER BY name
 
--- name: standing
+-- name: pipeline_rows
 -- Where each of the pipelines stands: its last batch, since when it is good or not, what it waits for.
 -- Held rows are counted up to a limit.
 SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.anew, now() AS now,

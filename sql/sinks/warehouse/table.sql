@@ -31,7 +31,7 @@ WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' AND a.pipeline = %(pipeline
       = format('d%%s_%%s', a.delivery_id, left(a.lease_token::text, 8))
 ORDER BY c.relname
 
--- name: put_back
+-- name: restore_rows
 -- Gives each key that the table has not the newest of its staged changes; of equally new ones the later commit wins.
 -- Keys that it has are left out before anything is sorted.
 INSERT INTO {target} ({columns}, _stream_id, _batch_id, _delivery_id)
@@ -40,19 +40,19 @@ FROM sluice_stage.{staging} s JOIN sluice.delivery d ON d.delivery_id = s._deliv
 WHERE s._task = ANY(%(tasks)s) AND NOT EXISTS (SELECT FROM {target} t WHERE {same_key})
 ORDER BY {staged_keys}, s.{newest} DESC NULLS LAST, d.commit_seq DESC
 
--- name: ask
+-- name: note_keys_to_restore
 -- Notes the keys that lose their row to something that may be older than what the row covers, and all of which replaced rows
 -- are staged here; the row count is how many were not noted before. A replay's own row that is at least as new wins over all
 -- that is covered. A row without a version covers nothing for sure. A key that is not whole, as somebody set it by hand, has
 -- no changes.
 INSERT INTO sluice_stage.{log} ({keys}, _delivery_id, _task)
-SELECT {keys}, 0, {noted} FROM (
+SELECT {keys}, 0, {marker} FROM (
     SELECT {keys} FROM {target} t WHERE t._delivery_id = ANY(%(replaced)s) AND NOT EXISTS (
         SELECT FROM sluice_stage.{staging} s WHERE s._task = ANY(%(tasks)s) AND {same_key} AND {covered})
     UNION
     SELECT {keys} FROM sluice_stage.{log} WHERE _delivery_id = ANY(%(replaced)s)
 ) t
-WHERE {whole} AND NOT EXISTS (SELECT FROM sluice_stage.{log} s WHERE s._task = {noted} AND {same_key})
+WHERE {whole} AND NOT EXISTS (SELECT FROM sluice_stage.{log} s WHERE s._task = {marker} AND {same_key})
 
 -- name: merge_quarantine
 -- Holds the winning tasks' bad rows; the row count is the number held.

@@ -23,11 +23,11 @@ from etl.common.outcome import RunOutcome
 from etl.common.steps import Listener, Step, reached
 from etl.delivery.batch import Receipt
 from etl.delivery.correction import Correction
-from etl.delivery.deliver import deliver, deliver_apart
+from etl.delivery.deliver import deliver, deliver_correction
 from etl.ledger import leases
 from etl.services import Services
 from etl.sinks.lake.table import Lake
-from tests.support.arrow_driver import ArrowBatch, pipeline, start, start_apart
+from tests.support.arrow_driver import ArrowBatch, pipeline, start, start_correction
 from tests.support.environment import REPOSITORY
 
 PIPELINE = "events"
@@ -52,7 +52,7 @@ def done(order: Order, on_step: Listener | None = None) -> Receipt:
         if order.change is None:
             run = start(order.dsn, order.lake, declared, stream_id=order.stream_id)
         else:
-            run = start_apart(order.dsn, order.lake, declared, order.change)
+            run = start_correction(order.dsn, order.lake, declared, order.change)
         steps.listen(on_step)
         try:
             became(run.lease.run_id)
@@ -60,7 +60,7 @@ def done(order: Order, on_step: Listener | None = None) -> Receipt:
             run = replace(
                 run, on_step=on_step
             )  # or the tasks, which run in this process, would listen no more
-            return deliver(run, order.batch) if order.change is None else deliver_apart(run, order.batch)
+            return deliver(run, order.batch) if order.change is None else deliver_correction(run, order.batch)
         finally:
             steps.listen(None)
             with transaction(order.dsn) as cursor:

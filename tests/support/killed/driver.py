@@ -23,21 +23,22 @@ import pyarrow as pa
 from etl.common import steps
 from etl.common.errors import SluiceError
 from etl.common.steps import Step, reached
+from etl.delivery.batch import StagedChanges
 from etl.delivery.correction import Correction
-from etl.delivery.deliver import deliver, deliver_apart
+from etl.delivery.deliver import deliver, deliver_correction
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask, stage
-from etl.delivery.upsert_restore import StagedChanges, stage_log
+from etl.delivery.upsert_restore import stage_log
 from etl.ledger.quarantine import RowSelection, held_rows
 from etl.operations.audit.recount import parquet_rows
 from etl.pipeline import Append, Sink, Upsert, day
-from etl.runs.heartbeat import drop_left
+from etl.runs.heartbeat import drop_leftover_staging
 from etl.runs.replay.release import typed
 from etl.sinks.columns import DELIVERY
 from etl.sinks.lake.parquet_writer import ObjectStore
 from etl.sinks.lake.table import Lake
 from tests.support import oracle
-from tests.support.arrow_driver import TASKS, ArrowBatch, of, pipeline, start, start_apart
+from tests.support.arrow_driver import TASKS, ArrowBatch, of, pipeline, start, start_correction
 
 PIPELINE = "events"
 WORKERS = 2
@@ -181,7 +182,7 @@ def drive(case: Case, events: int) -> None:
         return
     run = start(case.dsn, lake, pipeline(PIPELINE, SINKS[case.sink]), stream_id=case.stream_id)
     reached(Step.LEASE_TAKEN)
-    drop_left(case.dsn, PIPELINE)
+    drop_leftover_staging(case.dsn, PIPELINE)
     for made in case.made:
         mark = Path(case.folder, f"{made.batch_id}.done")
         if mark.exists():
@@ -206,14 +207,14 @@ def replay(case: Case, lake: Lake, workers: Workers) -> None:
         case.dsn, "SELECT kind, path FROM sluice.delivery_file WHERE delivery_id = ANY(%s)", [numbers]
     )
     change = Correction(
-        kind="replay",
+        name="replay",
         supersedes=tuple(numbers),
         removed=sum(count for _, count in old),
         files={k: frozenset(path for of, path in files if of == k) for k in ("data", "quarantine")},
         who="tests",
         why="",
     )
-    _deliver_apart(case, lake, workers, change, of(case.replayed, partitions=WORKERS))
+    _deliver_correction(case, lake, workers, change, of(case.replayed, partitions=WORKERS))
 
 
 def release(case: Case, lake: Lake, workers: Workers) -> None:
@@ -229,11 +230,11 @@ def release(case: Case, lake: Lake, workers: Workers) -> None:
     ids = tuple(one.quarantine_id for one in nameless)
     rows = typed(values, oracle.COLUMNS, ids).append_column("_flags0", pa.array([0] * len(ids), pa.int64()))
     change = Correction(
-        kind="release", files={}, released_from=nameless[0].delivery_id, rows=ids, who="tests", why="mended"
+        name="release", files={}, released_from=nameless[0].delivery_id, rows=ids, who="tests", why="mended"
     )
     halves = rows.slice(0, len(ids) // 2), rows.slice(len(ids) // 2)
     batch = ArrowBatch(batch_id=0, parts=[half.to_batches() for half in halves], files=())
-    _deliver_apart(case, lake, workers, change, batch)
+    _deliver_correction(case, lake, workers, change, batch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,20 +247,22 @@ class ArrowLog:
 
     def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[StagedChanges]:
         assert keys is not None and keys.num_rows, "there are few, and it is not asked for none"
-        columns = pa.schema([*task.sieve.columns, pa.field(DELIVERY, pa.int64())])
-        rows = [batch for file in files for batch in parquet_rows(self.lake, file, task.sieve.columns)]
+        columns = pa.schema([*task.row_filter.columns, pa.field(DELIVERY, pa.int64())])
+        rows = [batch for file in files for batch in parquet_rows(self.lake, file, task.row_filter.columns)]
         changes = pa.Table.from_batches(rows).select(columns.names)
         batches = changes.join(keys, keys.column_names, join_type="left semi").to_batches()
         return [stage_log(task.tables, columns, iter(batches), partition=0, number=next(TASKS))]
 
 
-def _deliver_apart(case: Case, lake: Lake, workers: Workers, change: Correction, batch: ArrowBatch) -> None:
-    run = start_apart(case.dsn, lake, pipeline(PIPELINE, SINKS[case.sink]), change)
+def _deliver_correction(
+    case: Case, lake: Lake, workers: Workers, change: Correction, batch: ArrowBatch
+) -> None:
+    run = start_correction(case.dsn, lake, pipeline(PIPELINE, SINKS[case.sink]), change)
     if case.sink == "upsert":
         run = replace(run, change_log=ArrowLog(lake=lake, replaced=sorted(change.files["data"])))
-    drop_left(case.dsn, PIPELINE)
+    drop_leftover_staging(case.dsn, PIPELINE)
     batch.run_task = workers.run
-    deliver_apart(run, batch)
+    deliver_correction(run, batch)
 
 
 def main() -> None:

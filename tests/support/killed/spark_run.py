@@ -59,4 +59,4 @@ def main() -> None:
         planned = plan(place, pipeline, Selection(deliveries=((1, sys.maxsize),)))
         replay(place, pipeline, planned, who="tests", on_step=stop)
     else:
-        run(place, pipeline, on_step=stop, stay=stay)
+        run(place, pipeline, on_step=stop, control=stay)

@@ -21,6 +21,7 @@ def draw(dsn: str, make: Make) -> tuple[Page, int]:
     connection = psycopg2.connect(dsn, cursor_factory=Counting)
     try:
         with connection.cursor() as cursor:
+            assert isinstance(cursor, Counting)
             return make(cursor), cursor.executed + TRANSACTION
     finally:
         connection.close()

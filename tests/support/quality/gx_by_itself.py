@@ -10,7 +10,7 @@ import great_expectations as gx
 from pyspark.sql import DataFrame
 
 from etl.quality.compile import compile_suite
-from etl.quality.gx_fallback import evaluate_elsewhere
+from etl.quality.gx_fallback import evaluate_by_gx
 from etl.quality.judge import judge
 from etl.quality.verdict import Verdict
 from tests.support.quality.pass_evaluator import counts_of
@@ -35,7 +35,7 @@ def by_gx(suite: Mapping[str, Any], frame: DataFrame, result_format: Mapping[str
 def in_one_pass(suite: Mapping[str, Any], frame: DataFrame) -> Verdict:
     compiled = compile_suite(suite, frame.schema, frame.sparkSession)
     counts = counts_of(compiled, frame)
-    return judge(compiled, counts, evaluate_elsewhere(compiled, frame), max_quarantine_share=1.0)
+    return judge(compiled, counts, evaluate_by_gx(compiled, frame), max_quarantine_share=1.0)
 
 
 def differences(suite: Mapping[str, Any], frame: DataFrame) -> list[str]:

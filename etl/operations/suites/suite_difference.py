@@ -29,27 +29,27 @@ class SuiteDifference:
 
 
 def cross(
-    sieve: RowFilter, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
+    row_filter: RowFilter, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
 ) -> SuiteDifference:
     """Sift stored rows, whose `_reasons` say why they were held, and compare. Keeps nothing but counts."""
-    difference = SuiteDifference(report=TaskReport.of(sieve, partition=partition, number=number))
+    difference = SuiteDifference(report=TaskReport.of(row_filter, partition=partition, number=number))
     for batch in batches:
-        _cross(sieve, batch, difference)
+        _cross(row_filter, batch, difference)
     return difference
 
 
-def _cross(sieve: RowFilter, batch: pa.RecordBatch, difference: SuiteDifference) -> None:
-    held, reasons = split_rows(sieve, batch, cast_to(batch, sieve.columns), difference.report)
+def _cross(row_filter: RowFilter, batch: pa.RecordBatch, difference: SuiteDifference) -> None:
+    held, reasons = split_rows(row_filter, batch, cast_to(batch, row_filter.columns), difference.report)
     if held is None:
         held = pa.repeat(False, batch.num_rows)
     stored = batch.column(REASONS)
     was_held = stored.is_valid()
     difference.report.quarantined += held.true_count
     difference.report.delivered += batch.num_rows - held.true_count
-    for before, now in zip(was_held.filter(held).to_pylist(), reasons, strict=True):
-        if not before:
+    for was, reasons_now in zip(was_held.filter(held).to_pylist(), reasons, strict=True):
+        if not was:
             difference.newly_held += 1
-            difference.held_by.update(now)
-    for before in stored.filter(pc.and_(was_held, pc.invert(held))).to_pylist():
+            difference.held_by.update(reasons_now)
+    for was in stored.filter(pc.and_(was_held, pc.invert(held))).to_pylist():
         difference.newly_delivered += 1
-        difference.freed_of.update(before)
+        difference.freed_of.update(was)
