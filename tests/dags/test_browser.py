@@ -76,13 +76,16 @@ def quality(page: Page) -> FrameLocator:
     return page.frame_locator('iframe[title="Data quality"]')
 
 
-def test_the_data_quality_tabs_show_what_was_held_and_why(stack: Stack, page: Page, tmp_path: Path) -> None:
-    stack.land()
-    run = stack.run()
-    assert stack.ended(run) == "success"
-    [(batch,)] = stack.home.ask(
-        "SELECT max(batch_id) FROM sluice.delivery WHERE pipeline = %s AND live", NAME
-    )
+@pytest.fixture(scope="module")
+def run(stack: Stack) -> str:
+    """Return the id of a run that has delivered, and held a row and a malformed record."""
+    return stack.deliver()
+
+
+def test_the_data_quality_tabs_show_what_was_held_and_why(
+    stack: Stack, page: Page, run: str, tmp_path: Path
+) -> None:
+    batch, _ = made_by(stack, run)
     refused: list[str] = []
     page.on("console", lambda said: refused.append(said.text) if "Content Security" in said.text else None)
     sign_in(page, stack, "viewer")
@@ -122,8 +125,17 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(stack: Stack, page: Pa
     assert refused == []
 
 
-def test_the_tasks_link_leads_to_its_runs_page(stack: Stack, page: Page) -> None:
-    [(run,)] = stack.home.ask("SELECT dag_run_id FROM sluice.airflow_try ORDER BY started_at DESC LIMIT 1")
+def made_by(stack: Stack, run: str) -> tuple[int, int]:
+    """Return the id of the batch that the run has delivered, and the number of the row that it holds."""
+    query = (
+        "SELECT d.batch_id, q.quarantine_id FROM sluice.airflow_delivery a JOIN sluice.delivery d USING (delivery_id)"
+        " JOIN sluice.quarantine q USING (delivery_id) WHERE a.dag_run_id = %s AND q.row IS NOT NULL"
+    )
+    [(batch, row)] = stack.home.ask(query, run)
+    return batch, row
+
+
+def test_the_tasks_link_leads_to_its_runs_page(stack: Stack, page: Page, run: str) -> None:
     sign_in(page, stack, "viewer")
     found = stack.api.get(f"/api/v2/dags/{NAME}/dagRuns/{quote(run, safe='')}/taskInstances/run/links")
     page.goto(found["extra_links"]["Data quality"])
@@ -139,13 +151,9 @@ def lenient(stack: Stack) -> Iterator[None]:
 
 
 def test_a_person_releases_a_held_row_and_it_is_delivered_once(
-    stack: Stack, page: Page, request: pytest.FixtureRequest, tmp_path: Path
+    stack: Stack, page: Page, run: str, lenient: None, tmp_path: Path
 ) -> None:
-    stack.land()
-    run = stack.run()
-    assert stack.ended(run) == "success"
-    request.getfixturevalue("lenient")
-    [(row,)] = stack.home.ask("SELECT max(quarantine_id) FROM sluice.quarantine WHERE row IS NOT NULL")
+    _, row = made_by(stack, run)
     refused: list[str] = []
     page.on("console", lambda said: refused.append(said.text) if "Content Security" in said.text else None)
     sign_in(page, stack, "admin")

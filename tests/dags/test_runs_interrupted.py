@@ -15,14 +15,7 @@ from tests.support.airflow.orders_stack import PATIENCE, Stack
 from tests.support.data.orders import NAME
 
 GONE_WITHIN = 10  # seconds
-pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def table(stack: Stack) -> None:
-    """Deliver once, so that there is a table at which a run can be held."""
-    stack.land()
-    assert stack.ended(stack.run()) == "success"
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("delivered")]
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:

@@ -72,6 +72,13 @@ class Stack:
     def run(self) -> str:
         return self.api.trigger(NAME)
 
+    def deliver(self) -> str:
+        """Deliver one more file, and return the id of the run."""
+        self.land()
+        run = self.run()
+        assert self.ended(run) == "success"
+        return run
+
     def ended(self, run: str, dag: str = NAME, *, within: float = PATIENCE) -> str:
         """The state in which the run ends."""
         for _ in self.api.follow(dag, run, within=within):
@@ -134,8 +141,8 @@ class Stack:
     def set_failed(self, run: str) -> None:
         self.call("PATCH", f"/dags/{NAME}/dagRuns/{quote(run, safe='')}", state="failed")
 
-    def clear(self, run: str, dag: str = NAME) -> None:
-        body = {"dag_run_id": run, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
+    def clear(self, run: str, dag: str = NAME, *, only_failed: bool = False) -> None:
+        body = {"dag_run_id": run, "dry_run": False, "only_failed": only_failed, "reset_dag_runs": True}
         self.call("POST", f"/dags/{dag}/clearTaskInstances", **body)
 
     def command(self, name: str = NAME) -> psutil.Process:
@@ -156,6 +163,14 @@ def orders_stack(services: Services) -> Iterator[Stack]:
     """Run the stack until the end of this folder's tests; meanwhile the environment has its store's keys."""
     with pytest.MonkeyPatch.context() as monkeypatch, webhook() as posted, mail() as mailed:
         yield from started(monkeypatch, posted, mailed)
+
+
+@pytest.fixture
+def delivered(stack: Stack) -> Stack:
+    """Return the stack when its pipeline has delivered something: its table is there."""
+    if stack.home.ask("SELECT to_regclass(%s)::text", f"warehouse.{NAME}") == [(None,)]:
+        stack.deliver()
+    return stack
 
 
 def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> Iterator[Stack]:
