@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="See held rows, and release or discard them.")
 
 STATES = ("held", "released", "discarded", "superseded")
+Ids = Annotated[list[int] | None, typer.Option("--id", min=1, max=MOST, help="A row's number; repeatable.")]
+Delivery = Annotated[int | None, typer.Option(min=1, max=MOST, help="Rows that this delivery holds.")]
+Reason = Annotated[str | None, typer.Option(help="Rows that carry this reason.")]
+All = Annotated[bool, typer.Option("--all", help="Every held row of the pipeline.")]
 Why = Annotated[str, typer.Option(help="The reason, kept with each row.")]
 Status = Annotated[str, typer.Option(help="held, released, discarded or superseded.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many rows.")]
@@ -48,13 +52,9 @@ Limit = Annotated[int, typer.Option(min=1, help="At most so many rows.")]
 class Rows:
     """The options that name rows of a pipeline's quarantine."""
 
-    ids: Annotated[
-        list[int] | None, typer.Option("--id", min=1, max=MOST, help="A row's number; repeatable.")
-    ] = None
-    delivery: Annotated[int | None, typer.Option(min=1, max=MOST, help="Rows that this delivery holds.")] = (
-        None
-    )
-    reason: Annotated[str | None, typer.Option(help="Rows that carry this reason.")] = None
+    ids: Ids = None
+    delivery: Delivery = None
+    reason: Reason = None
 
     @property
     def named(self) -> bool:
@@ -74,7 +74,7 @@ class Rows:
 class RowsOrAll(Rows):
     """The options that name rows to decide on."""
 
-    everything: Annotated[bool, typer.Option("--all", help="Every held row of the pipeline.")] = False
+    everything: All = False
 
     def held(self, workspace: Workspace, name: str, *, why: str) -> list[HeldRow]:
         """Return the held rows that were named; nothing named is an error, and does not mean everything.

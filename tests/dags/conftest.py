@@ -12,12 +12,12 @@ import pytest
 from etl.airflow.local import stack
 from etl.airflow.local.installation import Airflow
 from etl.common.settings import Settings
-from tests.support.airflow.browser import page
+from tests.support.airflow.browser import browser, page
 from tests.support.airflow.command import AirflowHome
-from tests.support.airflow.orders_stack import orders_stack
+from tests.support.airflow.orders_stack import delivered, orders_stack
 from tests.support.environment import JARS
 
-__all__ = ["orders_stack", "page"]
+__all__ = ["browser", "delivered", "orders_stack", "page"]
 
 HELLO = """
 from airflow.sdk import dag, task

@@ -7,6 +7,8 @@ import json
 import re
 import signal
 import stat
+import subprocess
+import sys
 import urllib.request
 from itertools import chain
 from pathlib import Path
@@ -19,11 +21,11 @@ from etl import services
 from etl.airflow.api import Api, Refused, heartbeats, sign_in
 from etl.airflow.local import stack
 from etl.airflow.local.environment import URL_VARIABLE
-from etl.airflow.local.installation import Airflow
+from etl.airflow.local.installation import Airflow, note_of
 from etl.airflow.local.stack import COMPONENTS
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
-from etl.services.process import recall
+from etl.services.process import recall, remember
 from tests.support.airflow.command import AirflowHome
 from tests.support.processes import answers
 
@@ -148,6 +150,33 @@ def test_a_signal_ends_every_process_that_the_command_started(
     code, said = command.ended()
     assert (code, home.processes()) == (0, [])
     assert f"stopped {', '.join(COMPONENTS)}, postgres, s3" in said
+
+
+FOLLOWED = """
+import signal, sys
+from pathlib import Path
+from etl.airflow.local import stack
+from etl.airflow.local.installation import Airflow
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as of a shell, also where the tests run under nohup
+airflow = Airflow(folder=Path(sys.argv[1]), port=0, login=Path(), found=False)
+stack.follow(airflow, lambda: print("begun", flush=True))
+print("ended")
+"""
+
+
+def test_the_command_that_follows_airflow_goes_on_to_its_end_when_its_terminal_is_closed(
+    tmp_path: Path,
+) -> None:
+    for component in COMPONENTS:  # this process stands for each
+        remember(note_of(tmp_path, component), psutil.Process(), 0)
+    code = [sys.executable, "-c", FOLLOWED, str(tmp_path)]
+    with subprocess.Popen(code, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "begun\n"
+        follower.send_signal(signal.SIGHUP)
+        assert follower.stdout.read() == "ended\n"
+    assert follower.returncode == 0
 
 
 def test_a_component_that_ends_by_itself_is_reported_with_its_log_and_all_is_stopped(

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import FrameLocator, Page, expect
 
 from etl.pipeline.dag_names import replays_of
-from tests.support.airflow.browser import sign_in
+from tests.support.airflow.browser import sign_in, signed_in
 from tests.support.airflow.orders_stack import PATIENCE, Stack
 from tests.support.data.orders import NAME, NEGATIVE, RULES
 
@@ -48,6 +48,7 @@ def test_a_person_triggers_a_run_and_reads_what_it_did(stack: Stack, page: Page,
         timeout=PATIENCE * 1000
     )
     assert stack.ended(run) == "success"
+    stack.newest = run
     page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}/tasks/run/asset_events")
     expect(page.get_by_text("orders (lake)").first).to_be_visible()
     page.screenshot(path=tmp_path / "events.png")
@@ -55,7 +56,7 @@ def test_a_person_triggers_a_run_and_reads_what_it_did(stack: Stack, page: Page,
 
 
 def test_a_viewer_can_look_and_not_trigger(stack: Stack, page: Page) -> None:
-    sign_in(page, stack, "viewer")
+    signed_in(page, stack, "viewer")
     page.goto(f"/dags/{NAME}")
     expect(page.get_by_text(NAME, exact=True).first).to_be_visible()
     page.get_by_test_id("trigger-dag-button").click()
@@ -76,16 +77,19 @@ def quality(page: Page) -> FrameLocator:
     return page.frame_locator('iframe[title="Data quality"]')
 
 
-def test_the_data_quality_tabs_show_what_was_held_and_why(stack: Stack, page: Page, tmp_path: Path) -> None:
-    stack.land()
-    run = stack.run()
-    assert stack.ended(run) == "success"
-    [(batch,)] = stack.home.ask(
-        "SELECT max(batch_id) FROM sluice.delivery WHERE pipeline = %s AND live", NAME
-    )
+@pytest.fixture(scope="module")
+def run(stack: Stack) -> str:
+    """Return the id of a run that has delivered, and held a row and a malformed record."""
+    return stack.newest or stack.deliver()
+
+
+def test_the_data_quality_tabs_show_what_was_held_and_why(
+    stack: Stack, page: Page, run: str, tmp_path: Path
+) -> None:
+    batch, _ = made_by(stack, run)
     refused: list[str] = []
     page.on("console", lambda said: refused.append(said.text) if "Content Security" in said.text else None)
-    sign_in(page, stack, "viewer")
+    signed_in(page, stack, "viewer")
 
     page.goto(f"/dags/{NAME}")
     page.get_by_role("link", name="Data quality").first.click()
@@ -122,9 +126,18 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(stack: Stack, page: Pa
     assert refused == []
 
 
-def test_the_tasks_link_leads_to_its_runs_page(stack: Stack, page: Page) -> None:
-    [(run,)] = stack.home.ask("SELECT dag_run_id FROM sluice.airflow_try ORDER BY started_at DESC LIMIT 1")
-    sign_in(page, stack, "viewer")
+def made_by(stack: Stack, run: str) -> tuple[int, int]:
+    """Return the id of the batch that the run has delivered, and the number of the row that it holds."""
+    query = (
+        "SELECT d.batch_id, q.quarantine_id FROM sluice.airflow_delivery a JOIN sluice.delivery d USING (delivery_id)"
+        " JOIN sluice.quarantine q USING (delivery_id) WHERE a.dag_run_id = %s AND q.row IS NOT NULL"
+    )
+    [(batch, row)] = stack.home.ask(query, run)
+    return batch, row
+
+
+def test_the_tasks_link_leads_to_its_runs_page(stack: Stack, page: Page, run: str) -> None:
+    signed_in(page, stack, "viewer")
     found = stack.api.get(f"/api/v2/dags/{NAME}/dagRuns/{quote(run, safe='')}/taskInstances/run/links")
     page.goto(found["extra_links"]["Data quality"])
     expect(page.get_by_role("heading", name="Task run of run")).to_be_visible()
@@ -139,16 +152,12 @@ def lenient(stack: Stack) -> Iterator[None]:
 
 
 def test_a_person_releases_a_held_row_and_it_is_delivered_once(
-    stack: Stack, page: Page, request: pytest.FixtureRequest, tmp_path: Path
+    stack: Stack, page: Page, run: str, lenient: None, tmp_path: Path
 ) -> None:
-    stack.land()
-    run = stack.run()
-    assert stack.ended(run) == "success"
-    request.getfixturevalue("lenient")
-    [(row,)] = stack.home.ask("SELECT max(quarantine_id) FROM sluice.quarantine WHERE row IS NOT NULL")
+    _, row = made_by(stack, run)
     refused: list[str] = []
     page.on("console", lambda said: refused.append(said.text) if "Content Security" in said.text else None)
-    sign_in(page, stack, "admin")
+    signed_in(page, stack, "admin")
 
     page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}")
     page.get_by_role("link", name="Data quality").first.click()

@@ -168,7 +168,9 @@ def test_a_pipeline_into_whose_sink_no_row_is_released_has_no_dag_for_replays(ba
     assert without == {"actions_by_day", "delays_by_carrier"}
 
 
-def test_a_pipeline_that_is_followed_has_a_run_kept_up_until_a_person_is_needed(tmp_path: Path) -> None:
+def test_a_pipeline_that_is_followed_has_a_run_kept_up_until_a_person_is_needed(
+    bag: Any, tmp_path: Path
+) -> None:
     pipelines = tmp_path / "pipelines"
     pipelines.mkdir()
     declared = (ROOT / "etl/pipelines/fleet.py").read_text()
@@ -189,8 +191,7 @@ def test_a_pipeline_that_is_followed_has_a_run_kept_up_until_a_person_is_needed(
     assert beside["timetable"]["__type"].endswith("NullTimetable")
     assert beside.get("max_consecutive_failed_dag_runs", 0) == 0
     assert beside["tasks"][0]["__var"]["retries"] == 3
-    flights = asked(BAG, str(ROOT / "dags"), home=tmp_path)["dags"]["flights"]
-    assert flights.get("max_consecutive_failed_dag_runs", 0) == 0
+    assert bag["dags"]["flights"].get("max_consecutive_failed_dag_runs", 0) == 0
 
 
 def test_only_what_a_person_must_mend_ends_a_followed_run_for_good() -> None:
@@ -241,12 +242,15 @@ from airflow.sdk.definitions.param import process_params
 from etl.airflow.operator import task_try_of
 from etl.airflow.run_form import RunForm
 from etl.airflow.task_try import TaskTry
-dag = DagBag(sys.argv[1]).dags[sys.argv[2]]
-ti = SimpleNamespace(dag_id=dag.dag_id, run_id="manual", task_id="run", try_number=1)
+bag = DagBag(sys.argv[1])
 run = dict.fromkeys(("data_interval_start", "data_interval_end", "clear_number", "triggering_user_name"))
-context = {"ti": ti, "dag_run": SimpleNamespace(**run, run_type="manual")}
+context = {
+    "ti": SimpleNamespace(dag_id="any", run_id="manual", task_id="run", try_number=1),
+    "dag_run": SimpleNamespace(**run, run_type="manual"),
+}
 found = []
-for conf in json.loads(sys.argv[3]):
+for name, conf in json.loads(sys.argv[2]):
+    dag = bag.dags[name]
     task = dag.get_task("run").prepare_for_execution()
     params = process_params(dag, task, conf, suppress_exception=False)
     task.render_template_fields({"params": params})
@@ -261,12 +265,10 @@ NOTHING = dict.fromkeys(
 
 def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: Path) -> None:
     given = {"releases": "drop", "accept_changed": True, "accept_unreadable": True, "deliveries": "4..7"}
-    found = asked(FILLED_IN, str(ROOT / "dags"), "flights", json.dumps([None, given]), home=tmp_path)
-    assert found == [NOTHING, NOTHING | given]
     march = {"start": "2013-03-01", "end": "2013-04-01T00:00:00Z", "releases": "keep"}
-    asks = json.dumps([None, march])
-    found = asked(FILLED_IN, str(ROOT / "dags"), "flights_replays", asks, home=tmp_path)
-    assert found == [NOTHING, NOTHING | march]
+    asks = [("flights", None), ("flights", given), ("flights_replays", None), ("flights_replays", march)]
+    found = asked(FILLED_IN, str(ROOT / "dags"), json.dumps(asks), home=tmp_path)
+    assert found == [NOTHING, NOTHING | given, NOTHING, NOTHING | march]
 
 
 ONE_MORE_FIELD = """
@@ -282,11 +284,9 @@ exec(before + '    ticket: str | None = _text("Ticket", "Of whom.", maxLength=9)
 def test_a_field_that_is_declared_in_one_line_is_in_the_forms_and_reaches_the_command(
     tmp_path: Path,
 ) -> None:
-    conf = json.dumps([{"ticket": "T-1"}])
-    code = ONE_MORE_FIELD + FILLED_IN
-    for dag in ("flights", "flights_replays"):
-        found = asked(code, str(ROOT / "dags"), dag, conf, home=tmp_path)
-        assert found == [NOTHING | {"ticket": "T-1"}]
+    asks = json.dumps([(dag, {"ticket": "T-1"}) for dag in ("flights", "flights_replays")])
+    found = asked(ONE_MORE_FIELD + FILLED_IN, str(ROOT / "dags"), asks, home=tmp_path)
+    assert found == [NOTHING | {"ticket": "T-1"}] * 2
 
 
 def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:

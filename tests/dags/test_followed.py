@@ -158,6 +158,7 @@ def break_the_contract(kept: KeptUp) -> None:
     stack, api = kept.stack, kept.stack.api
     stack.home.land(f"{NAME}/3.jsonl", [Order(id=None)])
     api.unpause(NAME)
+    stack.read_dags()
     until(lambda: api.is_paused(NAME), "a pause: it is started again and again", patience=PATIENCE)
     until(lambda: kept.states() == ["failed", "failed", "success"], "the ends of all", patience=PATIENCE)
     assert kept.outcomes()[-1] == "ContractBroken"

@@ -11,14 +11,24 @@ from etl.airflow.api import Refused
 from tests.support.airflow.in_a_batch import held_in_the_commit, wait_for_the_commit
 from tests.support.airflow.orders_stack import PATIENCE, Stack
 from tests.support.data.orders import DECLARATION, NAME, Order, orders
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_a_triggered_run_delivers_and_says_what_it_did(stack: Stack) -> None:
+def test_a_run_says_what_it_did_and_cleared_or_named_in_a_form_it_is_delivered_again(stack: Stack) -> None:
     stack.land()
     run = stack.run()
     assert stack.ended(run) == "success"
+    delivery = assert_delivered(stack, run)
+    delivery = clear_and_deliver_again(stack, run, delivery)
+    (stack.home.landing / "orders" / f"{stack.number}.jsonl").touch()
+    clear_and_be_refused(stack, run, delivery)
+    replay_as_the_form_says(stack, delivery)
+
+
+def assert_delivered(stack: Stack, run: str) -> int:
+    """Assert that it delivered once, and that summary, log, events, ledger and alerts tell of it; return its delivery."""
     stack.assert_exactly_once()
     summary = stack.api.xcom(NAME, run, "run", "summary")
     assert (summary["batches"], summary["delivered"], summary["quarantined"]) == (1, 8, 2)
@@ -40,42 +50,39 @@ def test_a_triggered_run_delivers_and_says_what_it_did(stack: Stack) -> None:
     ) == [("manual", 1, *summary["deliveries"])]
     stack.alert("quarantine", "orders holds 20.00% of a run's records in quarantine, more than 15.00%")
     assert stack.mailed.wait_for(lambda text: "Subject: Sluice: orders (quarantine)" in text, PATIENCE)
+    [delivery] = summary["deliveries"]
+    return int(delivery)
 
 
-def test_a_run_that_succeeded_and_is_cleared_is_delivered_again_in_its_own_place(stack: Stack) -> None:
-    stack.land()
-    run = stack.run()
-    assert stack.ended(run) == "success"
-    before = stack.api.xcom(NAME, run, "run", "summary")
+def clear_and_deliver_again(stack: Stack, run: str, delivery: int) -> int:
+    """Clear a run that has succeeded: it is delivered again in its own place; return the new delivery."""
     stack.clear(run)
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
     summary = stack.api.xcom(NAME, run, "run", "summary")
-    assert summary["replaced"] == before["deliveries"]
+    assert summary["replaced"] == [delivery]
     assert (summary["delivered"], summary["quarantined"]) == (8, 2)
     said = "\n".join(stack.api.log(NAME, run, "run", attempt=2))
     assert "8 rows of PostgreSQL and 1 Parquet file" in said
     events = stack.call("GET", "/assets/events?order_by=-timestamp&limit=2")["asset_events"]
-    assert {(one["extra"]["action"], *one["extra"]["replaced"]) for one in events} == {
-        ("replaced", *before["deliveries"])
-    }
+    assert {(one["extra"]["action"], *one["extra"]["replaced"]) for one in events} == {("replaced", delivery)}
+    [again] = summary["deliveries"]
+    return int(again)
 
 
-def test_deliveries_named_in_the_form_are_replayed_and_of_changed_inputs_when_it_says_so(
-    stack: Stack,
-) -> None:
-    stack.land()
-    first = stack.run()
-    assert stack.ended(first) == "success"
-    [delivery] = stack.api.xcom(NAME, first, "run", "summary")["deliveries"]
-    with pytest.raises(Refused, match="deliveries"):
-        stack.api.trigger(NAME, {"deliveries": "the last one"})
-    (stack.home.landing / "orders" / f"{stack.number}.jsonl").touch()
-    stack.clear(first)
-    assert stack.ended(first) == "failed"
-    said = "\n".join(stack.api.log(NAME, first, "run", attempt=2))
+def clear_and_be_refused(stack: Stack, run: str, delivery: int) -> None:
+    """Clear a run whose inputs have changed: it is not delivered again, and its log says how the form asks for it."""
+    stack.clear(run)
+    assert stack.ended(run) == "failed"
+    said = "\n".join(stack.api.log(NAME, run, "run", attempt=3))
     form = f'trigger orders_replays with "Replay deliveries" {delivery} and "Take changed inputs" ticked'
     assert form in said
+
+
+def replay_as_the_form_says(stack: Stack, delivery: int) -> None:
+    """Trigger a replay of a delivery whose inputs have changed: refused as mistyped, made as the form says."""
+    with pytest.raises(Refused, match="deliveries"):
+        stack.api.trigger(NAME, {"deliveries": "the last one"})
     run = stack.api.trigger(NAME, {"deliveries": f"{delivery}..{delivery}", "accept_changed": True})
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
@@ -93,8 +100,10 @@ def test_a_backfill_of_the_command_line_replays_each_interval_and_brings_its_for
     )
     stack.wait_for_dag(name)
     stack.api.unpause(name)
-    first = stack.api.trigger(name)
-    assert stack.ended(first, name) == "success"
+    scheduled = until(
+        lambda: next(iter(stack.api.runs(name)), ""), "its schedule's own run", patience=PATIENCE
+    )
+    assert stack.ended(scheduled, name) == "success"
     before = home.ask("SELECT delivery_id FROM sluice.delivery WHERE pipeline = %s ORDER BY batch_id", name)
     (home.landing / name / "2.jsonl").touch()
     days = {"from_date": "2020-01-03T00:00:00Z", "to_date": "2020-01-04T00:00:00Z"}
@@ -128,7 +137,8 @@ def test_a_backfill_of_the_command_line_replays_each_interval_and_brings_its_for
     home.assert_one_history(name)
 
 
-def test_of_two_runs_at_once_one_waits_and_its_missed_deadline_is_told(stack: Stack) -> None:
+def test_of_two_runs_at_once_one_waits_and_its_missed_deadline_is_told(delivered: Stack) -> None:
+    stack = delivered
     stack.land()
     with held_in_the_commit(stack):
         first = stack.run()
@@ -161,26 +171,30 @@ def test_a_broken_contract_fails_at_once_and_is_told_and_after_a_decision_the_ba
     stack.assert_exactly_once()
 
 
-def maintained(stack: Stack, *, days_ago: int) -> dict[str, str]:
-    """Run the maintenance DAG and return how each of its tasks ended."""
-    name = "sluice_maintenance"
-    before_its_schedules_own = datetime.now(UTC) - timedelta(days=days_ago)
+def test_maintenance_tells_what_differs_and_cleared_when_it_is_put_right_audits_and_sweeps(
+    delivered: Stack,
+) -> None:
+    stack, name = delivered, "sluice_maintenance"
+    stack.wait_for_dag(name)
+    change = f"UPDATE warehouse.{NAME} SET amount = %s WHERE id = %s RETURNING amount"
+    [(row, amount)] = stack.home.ask(f"SELECT id, amount FROM warehouse.{NAME} ORDER BY id LIMIT 1")
+    stack.home.ask(change, amount + 1, row)
+    before_its_schedules_own = datetime.now(UTC) - timedelta(days=9)
     run = stack.api.trigger(name, run_after=before_its_schedules_own)
     stack.api.unpause(name)
     stack.ended(run, name)
-    return {task.task: task.state for task in stack.api.tasks(name, run)}
-
-
-def test_maintenance_audits_and_then_sweeps_and_tells_what_differs(stack: Stack) -> None:
-    stack.land()
-    assert stack.ended(stack.run()) == "success"
-    states = maintained(stack, days_ago=9)
-    assert (states["audit_orders"], states["sweep_orders"]) == ("success", "success")
-
-    change = f"UPDATE warehouse.{NAME} SET amount = %s WHERE id = %s RETURNING amount"
-    [(row, before)] = stack.home.ask(f"SELECT id, amount FROM warehouse.{NAME} ORDER BY id LIMIT 1")
-    stack.home.ask(change, before + 1, row)
-    states = maintained(stack, days_ago=8)
-    stack.home.ask(change, before, row)
-    assert (states["audit_orders"], states["sweep_orders"]) == ("failed", "upstream_failed")
+    stack.api.pause(name)  # its schedule's own run would audit and sweep all pipelines once more
+    stack.home.ask(change, amount, row)
+    assert maintained(stack, run) == ("failed", "upstream_failed")
     stack.alert("failed", "audit_orders failed")
+    stack.clear(run, name, only_failed=True)
+    stack.api.unpause(name)
+    stack.ended(run, name)
+    stack.api.pause(name)
+    assert maintained(stack, run) == ("success", "success")
+
+
+def maintained(stack: Stack, run: str) -> tuple[str | None, str | None]:
+    """Return how the audit and the sweep of the pipeline ended."""
+    states = {task.task: task.state for task in stack.api.tasks("sluice_maintenance", run)}
+    return states["audit_orders"], states["sweep_orders"]

@@ -30,14 +30,15 @@ def flights(stack: Stack) -> Stack:
     """The shipped pipeline among the user's own; the DAG downstream has looked for what there was when it was unpaused."""
     shutil.copy(REPOSITORY / "etl" / "pipelines" / "flights.py", stack.home.root / "my pipelines")
     shutil.copy(REPOSITORY / "expectations" / "flights.json", stack.home.root / "our-suites")
+    stack.wait_for_dag("flights")
     stack.api.unpause(DOWNSTREAM)
-    until(lambda: read(stack), "the run that its schedule starts", patience=PATIENCE, every=0.5)
+    until(lambda: read(stack), "the run that its schedule starts", patience=PATIENCE, every=1)
     return stack
 
 
-def deliver(stack: Stack, first: int, last: int) -> None:
-    """Deliver days of January by `airflow dags test`, which is `dag.test()`: a whole DAG run in one process."""
-    landed = stack.home.sluice("land", "flights", "--days", f"2013-01-{first:02}..2013-01-{last:02}")
+def deliver(stack: Stack, day: int) -> None:
+    """Deliver a day of January by `airflow dags test`, which is `dag.test()`: a whole DAG run in one process."""
+    landed = stack.home.sluice("land", "flights", "--days", f"2013-01-{day:02}..2013-01-{day:02}")
     assert landed.returncode == 0, landed.stderr
     place = stack.home.place
     done = subprocess.run(
@@ -60,16 +61,6 @@ def read(stack: Stack) -> dict[str, list[dict[str, Any]]]:
     return {run: stack.api.xcom(DOWNSTREAM, run, "by_carrier") for run in done}
 
 
-def next_run(stack: Stack, seen: set[str]) -> str:
-    """A run that was not there yet, and has read something."""
-    return until(
-        lambda: next((run for run, found in read(stack).items() if run not in seen and found), ""),
-        "a run of the DAG downstream",
-        patience=PATIENCE,
-        every=0.5,
-    )
-
-
 @contextmanager
 def held(stack: Stack) -> Iterator[None]:
     """The run of the DAG downstream that is under way stops where it has found out what is new, until the block is left."""
@@ -90,38 +81,39 @@ def held(stack: Stack) -> Iterator[None]:
         task.resume()
 
 
-def test_the_dag_downstream_reads_exactly_the_batches_of_each_run(flights: Stack) -> None:
-    runs: list[tuple[str, list[dict[str, Any]]]] = []
-    for first, last in ((1, 2), (3, 3)):
-        seen = set(flights.api.runs(DOWNSTREAM))
-        deliver(flights, first, last)
-        run = next_run(flights, seen)
-        found = read(flights)[run]
-        days = f"{BY_CARRIER} AND day BETWEEN %s AND %s GROUP BY carrier ORDER BY carrier"
-        wanted = flights.home.ask(days, first, last)
-        assert len(wanted) > 10
-        assert [(row["carrier"], row["flights"], pytest.approx(row["delay"])) for row in found] == wanted
-        runs.append((run, found))
-    run, found = runs[0]  # the next test finds that those after it are not read again
-    flights.clear(run, DOWNSTREAM)
-    assert flights.ended(run, DOWNSTREAM) == "success"
-    assert read(flights)[run] == found, "what it had read before"
+def test_the_dag_downstream_reads_each_delivery_once_also_what_comes_while_it_is_at_work(
+    flights: Stack,
+) -> None:
+    seen = set(flights.api.runs(DOWNSTREAM))
+    deliver(flights, 1)
+    with held(flights):
+        [first] = set(flights.api.runs(DOWNSTREAM)) - seen
+        deliver(flights, 2)
+        deliver(flights, 3)
+    read_all(flights)
+    found = read(flights)[first]
+    wanted = flights.home.ask(f"{BY_CARRIER} AND day = 1 GROUP BY carrier ORDER BY carrier")
+    assert len(wanted) > 10
+    assert [(row["carrier"], row["flights"], pytest.approx(row["delay"])) for row in found] == wanted
+    flights.clear(first, DOWNSTREAM)
+    assert flights.ended(first, DOWNSTREAM) == "success"
+    assert read(flights)[first] == found, "what it had read before"
+    last = flights.api.trigger(DOWNSTREAM)
+    assert flights.ended(last, DOWNSTREAM) == "success"
+    assert read(flights)[last] == [], "those after it are not read again"
     assert flights.home.ask("SELECT DISTINCT run_type FROM sluice.airflow_try WHERE dag_id = 'flights'") == [
         ("manual",)
     ]
 
 
-def test_three_deliveries_while_the_dag_downstream_is_at_work_are_each_read_once(flights: Stack) -> None:
-    deliver(flights, 4, 4)
-    with held(flights):
-        for day in (5, 6, 7):
-            deliver(flights, day, day)
+def read_all(stack: Stack) -> None:
+    """Wait until its runs have read as many flights as there are: each carrier's."""
 
     def counted() -> Counter[str]:
-        rows = chain.from_iterable(read(flights).values())
+        rows = chain.from_iterable(read(stack).values())
         return sum((Counter({row["carrier"]: row["flights"]}) for row in rows), Counter())
 
-    there = {carrier: count for carrier, count, _ in flights.home.ask(f"{BY_CARRIER} GROUP BY carrier")}
+    there = {carrier: count for carrier, count, _ in stack.home.ask(f"{BY_CARRIER} GROUP BY carrier")}
     until(
         lambda: counted().total() >= sum(there.values()),
         lambda: f"{there} to be read, and not only {counted()}",

@@ -15,14 +15,7 @@ from tests.support.airflow.orders_stack import PATIENCE, Stack
 from tests.support.data.orders import NAME
 
 GONE_WITHIN = 10  # seconds
-pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def table(stack: Stack) -> None:
-    """Deliver once, so that there is a table at which a run can be held."""
-    stack.land()
-    assert stack.ended(stack.run()) == "success"
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("delivered")]
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
@@ -30,54 +23,55 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     assert left == []
 
 
-def ended_in_a_batch(stack: Stack, end: Callable[[str, psutil.Process], object]) -> str:
-    """A run that is within its transaction when `end` is called with it and its task's runner: all of it is soon gone."""
-    stack.land()
+def end_in_a_batch(
+    stack: Stack, begin: Callable[[], object], end: Callable[[psutil.Process], object]
+) -> None:
+    """Begin a try and end it within its transaction: `end` is called with the task's runner, and all of it is soon gone."""
     with held_in_the_commit(stack):
-        run = stack.run()
+        begin()
         family = wait_for_the_commit(stack)
         runner = family[0].parent()
         assert runner is not None
-        end(run, runner)
+        end(runner)
         assert_gone(family)
-    return run
 
 
-def test_marked_failed_in_a_batch_it_is_gone_and_cleared_it_delivers_once(stack: Stack) -> None:
-    run = ended_in_a_batch(stack, lambda run, _: stack.set_failed(run))
-    stack.clear(run)
-    assert stack.ended(run) == "success"
-    stack.assert_exactly_once()
-    tries = stack.home.ask(
-        "SELECT clear_number, outcome = 'done' FROM sluice.airflow_try WHERE dag_run_id = %s ORDER BY try_number",
-        run,
+def tries(stack: Stack, run: str) -> list[tuple[int, int, bool]]:
+    """Return number, clears before it and success of each try of the run."""
+    query = (
+        "SELECT try_number, clear_number, outcome IS NOT DISTINCT FROM 'done' FROM sluice.airflow_try"
+        " WHERE dag_run_id = %s ORDER BY 1"
     )
-    assert [number for number, _ in tries] == [0, 1]
-    assert tries[-1][1]
+    return [(number, clears, done) for number, clears, done in stack.home.ask(query, run)]
 
 
-def test_cleared_in_a_batch_it_is_gone_and_begins_anew_and_delivers_once(stack: Stack) -> None:
-    run = ended_in_a_batch(stack, lambda run, _: stack.clear(run))
+def test_marked_failed_in_a_batch_or_cleared_in_one_it_is_gone_and_cleared_it_delivers_once(
+    stack: Stack,
+) -> None:
+    stack.land()
+    run = ""
+
+    def begin() -> None:
+        nonlocal run
+        run = stack.run()
+
+    end_in_a_batch(stack, begin, lambda _: stack.set_failed(run))
+    end_in_a_batch(stack, lambda: stack.clear(run), lambda _: stack.clear(run))
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
+    assert [(clears, done) for _, clears, done in tries(stack, run)] == [(0, False), (1, False), (2, True)]
 
 
-def test_after_a_task_runner_was_killed_the_retry_delivers_once(stack: Stack) -> None:
-    run = ended_in_a_batch(stack, lambda _, runner: runner.kill())
-    assert stack.ended(run) == "success"
-    stack.assert_exactly_once()
-    tries = stack.home.ask("SELECT try_number FROM sluice.airflow_try WHERE dag_run_id = %s ORDER BY 1", run)
-    assert tries == [(1,), (2,)]
-
-
-def test_timed_out_in_a_batch_it_is_gone_and_the_retry_delivers_once(stack: Stack) -> None:
+def test_after_a_task_runner_was_killed_and_after_a_timeout_the_retry_delivers_once(stack: Stack) -> None:
+    stack.land()
+    end_in_a_batch(stack, stack.run, psutil.Process.kill)
     # the clock of execution_timeout, an hour early
-    run = ended_in_a_batch(stack, lambda _, runner: runner.send_signal(signal.SIGALRM))
+    end_in_a_batch(stack, lambda: None, lambda runner: runner.send_signal(signal.SIGALRM))
+    run = next(iter(stack.api.runs(NAME)))
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
-    assert "Process timed out" in stack.api.log(NAME, run, "run", 1)
-    tries = stack.home.ask("SELECT try_number FROM sluice.airflow_try WHERE dag_run_id = %s ORDER BY 1", run)
-    assert tries == [(1,), (2,)]
+    assert "Process timed out" in stack.api.log(NAME, run, "run", 2)
+    assert tries(stack, run) == [(1, 0, False), (2, 0, False), (3, 0, True)]
 
 
 @pytest.mark.parametrize("component", ["scheduler", "api-server"])
@@ -95,3 +89,4 @@ def test_after_a_component_was_killed_and_airflow_started_again_it_delivers_once
     stack.found = up(stack.home.place.settings)
     assert stack.ended(run) == "success"
     stack.assert_exactly_once()
+    assert tries(stack, run)[-1][0] <= 2, "none is lost because no api-server answers yet"

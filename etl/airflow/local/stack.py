@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -127,7 +127,7 @@ def follow(airflow: Airflow, begun: Callable[[], object]) -> None:
             signal.signal(number, lambda *_: end_requested.set())
     begun()
     while not end_requested.wait(1):
-        _require_all(airflow)
+        _require(airflow)
 
 
 def stop(settings: Settings) -> tuple[str, ...]:
@@ -209,11 +209,19 @@ def _launch(airflow: Airflow, settings: Settings, running_services: Services) ->
     else:
         _migrate(airflow, variables)
     since = datetime.now(UTC)
-    for component, arguments in COMPONENTS.items():
-        child = _airflow_process(arguments, variables, airflow.log(component))
-        child.returncode = 0  # it may outlive this command: no warning when the handle is dropped
-        remember(airflow.note(component), psutil.Process(child.pid), airflow.port)
+    others = [component for component in COMPONENTS if component != "scheduler"]
+    for component in others:
+        _start(component, airflow, variables)
+    # before the scheduler, which starts at once what waits: while no api-server answers, a task's try is lost
+    _wait_until_healthy(airflow, since, others)
+    _start("scheduler", airflow, variables)
     _wait_until_healthy(airflow, since)
+
+
+def _start(component: str, airflow: Airflow, variables: Mapping[str, str]) -> None:
+    child = _airflow_process(COMPONENTS[component], variables, airflow.log(component))
+    child.returncode = 0  # it may outlive this command: no warning when the handle is dropped
+    remember(airflow.note(component), psutil.Process(child.pid), airflow.port)
 
 
 def _airflow_process(
@@ -252,15 +260,15 @@ def _migrate(airflow: Airflow, variables: Mapping[str, str]) -> None:
         raise SetupError(f"Airflow's database could not be migrated: {tail(log)}", remedy=f"look into {log}")
 
 
-def _wait_until_healthy(airflow: Airflow, since: datetime) -> None:
-    """Wait until every component has given a sign of life after `since`. Raises ServiceAway."""
+def _wait_until_healthy(
+    airflow: Airflow, since: datetime, components: Collection[str] = tuple(COMPONENTS)
+) -> None:
+    """Wait until each of the components has given a sign of life after `since`. Raises ServiceAway."""
     deadline = time.monotonic() + HEALTHY_WITHIN
     while True:
-        _require_all(airflow)
-        beats = heartbeats(airflow.address)
-        late = [
-            name for name in ("scheduler", "dag_processor", "triggerer") if not _beats(beats, name, since)
-        ]
+        _require(airflow, components)
+        beats = heartbeats(airflow.address)  # as the api-server says, which has none of its own
+        late = [name for name in components if name != "api-server" and not _beats(beats, name, since)]
         if not late:
             return
         if time.monotonic() > deadline:
@@ -273,11 +281,12 @@ def _wait_until_healthy(airflow: Airflow, since: datetime) -> None:
 
 def _beats(beats: Mapping[str, datetime], component: str, since: datetime) -> bool:
     # the last heartbeat of a killed stack is called healthy for 30 s
-    return component in beats and beats[component] >= since
+    beat = beats.get(component.replace("-", "_"))
+    return beat is not None and beat >= since
 
 
-def _require_all(airflow: Airflow) -> None:
-    for component in COMPONENTS:
+def _require(airflow: Airflow, components: Collection[str] = tuple(COMPONENTS)) -> None:
+    for component in components:
         if recall(airflow.note(component)) is None:
             log = airflow.log(component)
             raise ServiceAway(

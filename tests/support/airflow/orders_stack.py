@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +19,7 @@ import psutil
 import pytest
 
 from etl import services
-from etl.airflow.api import Api, sign_in
+from etl.airflow.api import ENDED, Api, sign_in
 from etl.airflow.local import installation
 from etl.airflow.local.environment import environment
 from etl.airflow.local.stack import stop, up
@@ -33,6 +34,11 @@ from tests.support.home import Home
 from tests.support.processes import answers
 from tests.support.waiting import until
 
+SETTINGS = {  # of Airflow, in seconds
+    "AIRFLOW__CORE__DEFAULT_TASK_EXECUTION_TIMEOUT": "3600",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",  # a test that declares a pipeline asks for it
+    "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",  # at which a task learns that it is to end
+}
 PATIENCE = 420  # seconds; nothing is decided by it, a test that waits so long has failed
 WATCHED = (
     DECLARATION.format(name=NAME, max_files=None, share=1.0)
@@ -57,8 +63,9 @@ class Stack:
     posted: Inbox
     mailed: Inbox
     number: int = 0
+    newest: str = ""  # the last run that has delivered one more file, and of which nothing was replaced
 
-    @property
+    @cached_property
     def api(self) -> Api:
         return sign_in(self.found.address, self.found.login)
 
@@ -72,11 +79,25 @@ class Stack:
     def run(self) -> str:
         return self.api.trigger(NAME)
 
+    def deliver(self) -> str:
+        """Deliver one more file, and return the id of the run."""
+        self.land()
+        run = self.run()
+        assert self.ended(run) == "success"
+        self.newest = run
+        return run
+
     def ended(self, run: str, dag: str = NAME, *, within: float = PATIENCE) -> str:
         """The state in which the run ends."""
-        for _ in self.api.follow(dag, run, within=within):
-            pass
-        return self.api.state(dag, run)
+        state = ""
+
+        def ended() -> bool:
+            nonlocal state
+            state = self.api.state(dag, run)
+            return state in ENDED
+
+        until(ended, lambda: f"the end of {run}, which is {state}", patience=within, every=1)
+        return state
 
     def alert(self, kind: str, words: str, pipeline: str = NAME) -> Any:
         """The alert of that kind about that pipeline which says so, once it has come; others come before it."""
@@ -94,7 +115,7 @@ class Stack:
         )
 
     def read_dags(self) -> None:
-        """All pipelines' are of one file, which is read twice a minute by itself."""
+        """All pipelines' are of one file, which is seldom read by itself."""
         token = self.call("GET", f"/dags/{NAME}/details")["file_token"]
         self.call("PUT", f"/parseDagFile/{token}")
 
@@ -134,8 +155,8 @@ class Stack:
     def set_failed(self, run: str) -> None:
         self.call("PATCH", f"/dags/{NAME}/dagRuns/{quote(run, safe='')}", state="failed")
 
-    def clear(self, run: str, dag: str = NAME) -> None:
-        body = {"dag_run_id": run, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
+    def clear(self, run: str, dag: str = NAME, *, only_failed: bool = False) -> None:
+        body = {"dag_run_id": run, "dry_run": False, "only_failed": only_failed, "reset_dag_runs": True}
         self.call("POST", f"/dags/{dag}/clearTaskInstances", **body)
 
     def command(self, name: str = NAME) -> psutil.Process:
@@ -158,6 +179,14 @@ def orders_stack(services: Services) -> Iterator[Stack]:
         yield from started(monkeypatch, posted, mailed)
 
 
+@pytest.fixture
+def delivered(stack: Stack) -> Stack:
+    """Return the stack when its pipeline has delivered something: its table is there."""
+    if not stack.newest:
+        stack.deliver()
+    return stack
+
+
 def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> Iterator[Stack]:
     """A folder of a user's own with its embedded services, and Airflow over it."""
     root = Path(tempfile.mkdtemp(prefix="sluice-"))
@@ -167,7 +196,8 @@ def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> It
         folder.mkdir(parents=True)
     # a secret reaches Airflow's processes as it would a user's: inherited, or by a file
     monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{posted.port}/hook")
-    monkeypatch.setenv("AIRFLOW__CORE__DEFAULT_TASK_EXECUTION_TIMEOUT", "3600")  # seconds
+    for name, value in SETTINGS.items():
+        monkeypatch.setenv(name, value)
     settings = Settings(
         home=root / "home",
         jars=JARS,
