@@ -35,10 +35,10 @@ SCHEMA_LOCK = MIGRATION_LOCK + 1
 _ours: WeakSet[Connection] = WeakSet()  # connections of this process
 
 
-def connect(dsn: str) -> Connection:
-    """Open a new connection. Raises ServiceAway where none can be opened."""
+def connect(dsn: str, **options: Any) -> Connection:
+    """Open a new connection, with libpq's `options` besides ours. Raises ServiceAway where none can be opened."""
     try:
-        connection: Connection = psycopg2.connect(dsn, **CONNECTION)
+        connection: Connection = psycopg2.connect(dsn, **{**CONNECTION, **options})
     except psycopg2.OperationalError as error:
         raise ServiceAway(
             f"PostgreSQL can't be reached: {str(error).strip()}",
@@ -59,8 +59,8 @@ def cancel_statements() -> None:
 class Pool:
     """Keeps connections to one database open from one transaction to the next, each in the hands of one thread."""
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
+    def __init__(self, dsn: str, **options: Any) -> None:
+        self._dsn, self._options = dsn, options
         self._idle: list[Connection] = []
         self._closed = False
 
@@ -90,7 +90,7 @@ class Pool:
                 raise
             except psycopg2.Error:
                 continue
-        return _begin(connect(self._dsn))
+        return _begin(connect(self._dsn, **self._options))
 
     def _take(self) -> Connection | None:
         try:

@@ -26,6 +26,9 @@ from etl.sinks.warehouse.table import drop_staging_left, staging_left
 
 log = logging.getLogger("sluice")
 
+# A network that swallows what is sent is noticed, and a new connection tried, before the lease may be taken by another.
+UNANSWERED_MS = 2 * leases.HEARTBEAT_SECONDS * 1000
+
 
 def claim(dsn: str, pipeline: Pipeline) -> Lease:
     """Make the pipeline known to an up-to-date ledger and take its lease, or raise Busy."""
@@ -68,7 +71,7 @@ def leased(
     stop, control = threading.Event(), control or RunControl()
 
     def beat() -> None:
-        with closing(Pool(dsn)) as own:
+        with closing(Pool(dsn, tcp_user_timeout=UNANSWERED_MS)) as own:
             while not control.lost and not stop.wait(leases.HEARTBEAT_SECONDS):
                 _beat(own, lease, control)
 

@@ -159,7 +159,7 @@ from etl.airflow.local import stack
 from etl.airflow.local.installation import Airflow
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as of a shell, also where the tests run under nohup
-airflow = Airflow(folder=Path(sys.argv[1]), port=0, login=Path(), found=False)
+airflow = Airflow(folder=Path(sys.argv[1]), port=0, login=Path(), was_running=False)
 stack.follow(airflow, lambda: print("begun", flush=True))
 print("ended")
 """

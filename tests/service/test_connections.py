@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 import psycopg2
 import pytest
 
-from etl.common.database import Cursor, is_lost, kept_connections, transaction
+from etl.common.database import Cursor, Pool, is_lost, kept_connections, transaction
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from tests.support import oracle, postgres_proxy
@@ -45,6 +46,11 @@ def test_ten_batches_open_one_connection_beside_those_of_their_tasks(run: Delive
     assert opened(made[:1]) == 1
     assert opened(made[1:]) == 1
     assert_delivered(run, made)
+
+
+def test_a_pool_opens_its_connections_with_its_options(dsn: str) -> None:
+    with closing(Pool(dsn, tcp_user_timeout=7_000)) as pool, pool.transaction() as cursor:
+        assert cursor.connection.info.dsn_parameters["tcp_user_timeout"] == "7000"
 
 
 @pytest.mark.usefixtures("kept")

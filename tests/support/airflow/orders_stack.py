@@ -23,6 +23,7 @@ from etl.airflow.api import ENDED, Api, sign_in
 from etl.airflow.local import installation
 from etl.airflow.local.environment import environment
 from etl.airflow.local.stack import stop, up
+from etl.common.errors import ServiceAway
 from etl.common.settings import Settings
 from etl.runs.workspace import Workspace
 from etl.services import Services
@@ -93,7 +94,10 @@ class Stack:
 
         def ended() -> bool:
             nonlocal state
-            state = self.api.state(dag, run)
+            try:
+                state = self.api.state(dag, run)
+            except ServiceAway as away:  # a machine with much to do: it is asked again
+                state = str(away)
             return state in ENDED
 
         until(ended, lambda: f"the end of {run}, which is {state}", patience=within, every=1)
@@ -144,7 +148,7 @@ class Stack:
         headers = {"Authorization": f"Bearer {self.api.token}"}
         for _ in range(3):
             answer = httpx.request(
-                method, f"{self.found.address}/api/v2{path}", json=body, headers=headers, timeout=20
+                method, f"{self.found.address}/api/v2{path}", json=body, headers=headers, timeout=PATIENCE
             )
             if answer.status_code != httpx.codes.INTERNAL_SERVER_ERROR:
                 break
