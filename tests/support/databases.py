@@ -48,11 +48,16 @@ def drop(dsn: str, name: str) -> None:
 
 
 def clone(dsn: str, of: str, name: str) -> None:
-    """Make database `name` a copy of what `of` now is; nobody may be connected to either."""
+    """Make database `name` a copy of what `of` now is; connections to either are ended, and may be opened again."""
     drop(dsn, name)
+    allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}").format
+    administer(dsn, allow(sql.Identifier(of), sql.Literal(False)))
+    ended = sql.SQL("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = {}")
+    administer(dsn, ended.format(sql.Literal(of)))
     administer(
         dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(of))
     )
+    administer(dsn, allow(sql.Identifier(of), sql.Literal(True)))
 
 
 def database_name(dsn: str) -> str:
