@@ -183,6 +183,12 @@ class Topics:
                 every=0.01,
             )
             admin.createTopics([new]).all().get()
+            until(
+                lambda: topic in admin.listTopics().names().get(),
+                f"the new {topic}",
+                patience=30,
+                every=0.01,
+            )
         for number in range(partitions):
             self.ends[topic, number] = 0
 
