@@ -190,7 +190,7 @@ def _transact(it: Commit, drafts: Drafts) -> None:
 def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     """Write all that the one transaction of a commit holds, which takes effect as a whole or not at all.
 
-    Raises _Moved where another commit came between.
+    Raises _BaseMoved where another commit came between.
     """
     entry, kind, sinks = it.entry, it.context.kind, it.context.sinks
     kind.lock(cursor, it.context.lease, entry)
@@ -228,7 +228,10 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
 
 
 def _swap(cursor: Cursor, table: LakeTable, draft: Draft | None, base: str) -> None:
-    """Publish the table's draft, or require that it still is at its base where it has none; raise _Moved where it is not."""
+    """Publish the table's draft; where it has none, require that the table still is at its base.
+
+    Raises _BaseMoved where it is not.
+    """
     stands = table.swap(cursor, draft) if draft is not None else (table.pointer(cursor) or "") == base
     if not stands:
         raise _BaseMoved
@@ -294,10 +297,8 @@ def _require_forward(table: LakeTable, location: str, published: str, pipeline: 
     """
     if location == published:
         return
-    now_at, newest = (
-        table.last_delivery(location),
-        table.last_delivery(published),
-    )  # others may have committed to it
+    # as the tables say, for others may have committed to them
+    now_at, newest = table.last_delivery(location), table.last_delivery(published)
     if now_at < newest:
         raise NeedsPerson(
             f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at"

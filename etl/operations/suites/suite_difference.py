@@ -31,7 +31,7 @@ class SuiteDifference:
 def cross(
     row_filter: RowFilter, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
 ) -> SuiteDifference:
-    """Sift stored rows, whose `_reasons` say why they were held, and compare. Keeps nothing but counts."""
+    """Split stored rows, whose `_reasons` say why they were held, and compare. Keeps nothing but counts."""
     difference = SuiteDifference(report=TaskReport.of(row_filter, partition=partition, number=number))
     for batch in batches:
         _cross(row_filter, batch, difference)
