@@ -1,4 +1,4 @@
-"""`python -m benchmarks.by_gx`: the rules that need a shuffle or a window, which GX judges on the staged rows."""
+"""`python -m benchmarks.elsewhere`: the rules that need a shuffle or a window, which GX judges on the staged rows."""
 
 from __future__ import annotations
 
