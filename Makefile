@@ -72,7 +72,7 @@ check: dev  ## ruff and mypy
 model: dev  ## the long form of the protocol's model
 	$(BIN)/python -m tests.support.model
 
-walks: programs dev $(GATEWAY)  ## the long forms: random walks of 800 steps, every step killed, a million records, each layout of batches
+walks: dev  ## the long forms: random walks of 800 steps, every step killed, a million records, each layout of batches
 	$(BIN)/pytest -m slow --numprocesses 2 --dist loadscope --ignore tests/dags/test_year.py
 
 year: programs dev  ## a year of flights by Airflow, and its March backfilled in a browser
