@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import psycopg2
@@ -30,6 +30,8 @@ TIMEOUTS = {
 }
 OLDEST_SERVER = 170000
 MIGRATIONS = SQL_FOLDER / "migrations"
+T = TypeVar("T")
+
 MIGRATION_LOCK = 0x51_0C_1C_E  # any constant of our own
 SCHEMA_LOCK = MIGRATION_LOCK + 1
 _ours: WeakSet[Connection] = WeakSet()  # connections of this process
@@ -247,6 +249,17 @@ def row(cursor: Cursor) -> dict[str, Any] | None:
 def rows(cursor: Cursor) -> list[dict[str, Any]]:
     """Return all rows that are left, by column name."""
     return [_named(cursor, found) for found in cursor.fetchall()]
+
+
+def row_as(cursor: Cursor, kind: Callable[..., T]) -> T | None:
+    """Return the next row as a `kind`, whose fields are its columns, or None."""
+    found = row(cursor)
+    return None if found is None else kind(**found)
+
+
+def rows_as(cursor: Cursor, kind: Callable[..., T]) -> list[T]:
+    """Return all rows that are left, each as a `kind`, whose fields are its columns."""
+    return [kind(**found) for found in rows(cursor)]
 
 
 def _named(cursor: Cursor, values: tuple[Any, ...]) -> dict[str, Any]:

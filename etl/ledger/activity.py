@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etl.common.database import Cursor, row, rows
+from etl.common.database import Cursor, row_as, rows, rows_as
 from etl.common.statements import Statements
 from etl.ledger import leases
 
@@ -134,17 +134,16 @@ def _running(found: Mapping[str, Any]) -> Running:
 
 def last_ended(cursor: Cursor, pipeline: str) -> Ended | None:
     """Return how the pipeline's last ended run of the stream came out; None where none has ended yet."""
-    found = row(STATEMENTS.execute(cursor, "last_run", pipeline=pipeline, run=NOBODY))
-    return None if found is None else Ended(**found)
+    return row_as(STATEMENTS.execute(cursor, "last_run", pipeline=pipeline, run=NOBODY), Ended)
 
 
 def newest(cursor: Cursor, pipeline: str, *, most: int) -> list[BatchProgress]:
     """Return the current stream's last `most` batches that Spark reported, newest first."""
     STATEMENTS.execute(cursor, "newest", pipeline=pipeline, limit=most)
-    return [BatchProgress(**found) for found in rows(cursor)]
+    return rows_as(cursor, BatchProgress)
 
 
 def latest(cursor: Cursor, pipeline: str, *, most: int) -> list[Run]:
     """Return the pipeline's last `most` runs, newest first, those of earlier streams among them."""
     STATEMENTS.execute(cursor, "latest_runs", pipeline=pipeline, limit=most)
-    return [Run(**one) for one in rows(cursor)]
+    return rows_as(cursor, Run)

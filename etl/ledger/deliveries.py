@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from etl.common.database import Cursor, row, rows
+from etl.common.database import Cursor, row, row_as, rows_as
 from etl.common.statements import Statements
 from etl.ledger.inputs import Input
 
@@ -73,13 +73,13 @@ def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | Non
 def deliveries_in_force(cursor: Cursor, pipeline: str) -> list[LiveDelivery]:
     """Return the live deliveries in the order of their commits, each with its counts and its sinks' checksums."""
     STATEMENTS.execute(cursor, "deliveries_in_force", pipeline=pipeline)
-    return [LiveDelivery(**one) for one in rows(cursor)]
+    return rows_as(cursor, LiveDelivery)
 
 
 def delivered_files(cursor: Cursor, pipeline: str) -> list[DeliveredFile]:
     """Return the committed files of the pipeline's live deliveries."""
     STATEMENTS.execute(cursor, "delivered_files", pipeline=pipeline)
-    return [DeliveredFile(**one) for one in rows(cursor)]
+    return rows_as(cursor, DeliveredFile)
 
 
 def origins(cursor: Cursor, deliveries: Sequence[int]) -> list[int]:
@@ -115,17 +115,13 @@ def last_delivery(cursor: Cursor, pipeline: str) -> int | None:
 
 def newest(cursor: Cursor, pipeline: str) -> Newest | None:
     """Return the pipeline's newest delivery; None before the first."""
-    found = row(STATEMENTS.execute(cursor, "newest", pipeline=pipeline))
-    return None if found is None else Newest(**found)
+    return row_as(STATEMENTS.execute(cursor, "newest", pipeline=pipeline), Newest)
 
 
 def inputs_of(cursor: Cursor, delivery_id: int) -> list[Input]:
-    return [
-        Input(**found)
-        for found in rows(STATEMENTS.execute(cursor, "inputs_of_delivery", delivery=delivery_id))
-    ]
+    return rows_as(STATEMENTS.execute(cursor, "inputs_of_delivery", delivery=delivery_id), Input)
 
 
 def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
     """Return every input that is in a live delivery: what a new checkpoint must not read again."""
-    return [Input(**found) for found in rows(STATEMENTS.execute(cursor, "live_inputs", pipeline=pipeline))]
+    return rows_as(STATEMENTS.execute(cursor, "live_inputs", pipeline=pipeline), Input)

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from psycopg2.extras import execute_values
 
-from etl.common.database import Cursor, rows
+from etl.common.database import Cursor, rows_as
 from etl.common.errors import InputsChanged
 from etl.common.statements import Statements
 from etl.common.wording import first_few
@@ -115,7 +115,7 @@ def _reached_of(cursor: Cursor, pipeline: str, ranges: Sequence[Range]) -> dict[
 
 def ranges_of(cursor: Cursor, deliveries: Sequence[int]) -> list[Range]:
     """Return the ranges that these deliveries read, as recorded; those of a partition in their order."""
-    return [Range(**one) for one in rows(STATEMENTS.execute(cursor, "of_deliveries", deliveries=deliveries))]
+    return rows_as(STATEMENTS.execute(cursor, "of_deliveries", deliveries=deliveries), Range)
 
 
 def joined(ranges: Sequence[Range]) -> list[Range]:
@@ -153,7 +153,7 @@ def reached(cursor: Cursor, pipeline: str) -> list[Reached]:
 
     That is where it has read to, or where an accepted gap ends.
     """
-    return [Reached(**found) for found in rows(STATEMENTS.execute(cursor, "reached", pipeline=pipeline))]
+    return rows_as(STATEMENTS.execute(cursor, "reached", pipeline=pipeline), Reached)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import psycopg2
 
-from etl.common.database import TIMEOUTS, Cursor, constraint_of, row, wait_for_locks
+from etl.common.database import TIMEOUTS, Cursor, constraint_of, row_as, wait_for_locks
 from etl.common.errors import Busy, TableRefused
 from etl.common.statements import Statements
 from etl.ledger.deliveries import last_delivery
@@ -96,8 +96,7 @@ def require_sink(cursor: Cursor, pipeline: str, sink: DeclaredSink) -> PipelineR
 
 def pipeline_row(cursor: Cursor, pipeline: str) -> PipelineRow | None:
     """Return the pipeline's row as it is, without a lock; None where there is none."""
-    found = row(STATEMENTS.execute(cursor, "pipeline_row", pipeline=pipeline))
-    return None if found is None else PipelineRow(**found)
+    return row_as(STATEMENTS.execute(cursor, "pipeline_row", pipeline=pipeline), PipelineRow)
 
 
 def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
@@ -114,13 +113,12 @@ def lock(cursor: Cursor, pipeline: str) -> LockedPipeline | None:
     Raises Busy where that takes longer than lock_timeout.
     """
     try:
-        found = row(STATEMENTS.execute(cursor, "lock_pipeline", pipeline=pipeline))
+        return row_as(STATEMENTS.execute(cursor, "lock_pipeline", pipeline=pipeline), LockedPipeline)
     except psycopg2.errors.LockNotAvailable as error:
         raise Busy(
             f"A commit of pipeline {pipeline} is under way, for longer than lock_timeout",
             remedy="wait until it ends, then run again",
         ) from error
-    return None if found is None else LockedPipeline(**found)
 
 
 def lock_staged(cursor: Cursor, pipeline: str) -> LockedPipeline | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import migrate, rows, transaction
+from etl.common.database import migrate, rows_as, transaction
 from etl.common.errors import NeedsPerson, SetupError
 from etl.common.number_ranges import MOST
 from etl.common.statements import Statements
@@ -104,7 +104,7 @@ def held_rows(dsn: str, pipeline: str, chosen: RowSelection) -> list[HeldRow]:
             status=chosen.status,
             limit=chosen.limit,
         )
-        return [HeldRow(**one) for one in rows(cursor)]
+        return rows_as(cursor, HeldRow)
 
 
 def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[HeldReason]:
@@ -115,7 +115,7 @@ def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[HeldReason]:
     migrate(dsn)
     with transaction(dsn) as cursor:
         STATEMENTS.execute(cursor, "by_reason", pipeline=pipeline, status=status)
-        return [HeldReason(**one) for one in rows(cursor)]
+        return rows_as(cursor, HeldReason)
 
 
 def one_row(dsn: str, pipeline: str, number: int) -> HeldRow:

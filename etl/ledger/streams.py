@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psycopg2.extras import Json
 
-from etl.common.database import Cursor, row
+from etl.common.database import Cursor, row_as
 from etl.common.statements import Statements
 from etl.ledger.pipelines import pipeline_row
 from etl.ledger.stops import forget_stops
@@ -112,8 +112,7 @@ def note_topics(cursor: Cursor, stream_id: str, topics: Mapping[str, str]) -> di
 
 
 def stream_state(cursor: Cursor, stream_id: str) -> StreamState | None:
-    found = row(STATEMENTS.execute(cursor, "stream_row", stream=stream_id))
-    return None if found is None else StreamState(**found)
+    return row_as(STATEMENTS.execute(cursor, "stream_row", stream=stream_id), StreamState)
 
 
 def current_stream(cursor: Cursor, pipeline: str) -> StreamState | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import psycopg2
 
 from etl.airflow.task_try import TaskTry
-from etl.common.database import migrate, rows, transaction
+from etl.common.database import migrate, rows_as, transaction
 from etl.common.errors import SluiceError
 from etl.common.statements import Statements
 from etl.pipeline.dag_names import replays_of
@@ -154,7 +154,7 @@ def untold(dsn: str, pipeline: str, task_try: TaskTry) -> Untold:
         STATEMENTS.execute(
             cursor, "unreported", pipeline=pipeline, dag_id=task_try.dag_id, replays=replays_of(pipeline)
         )
-        unreported = [_Unreported(**one) for one in rows(cursor)]
+        unreported = rows_as(cursor, _Unreported)
         if unreported:
             STATEMENTS.execute(
                 cursor, "airflow_try_tells", **_key(task_try), told_to=unreported[-1].commit_seq

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from etl.airflow.pages.formatting import ratio
-from etl.common.database import Cursor, connect, rows
+from etl.common.database import Cursor, connect, rows_as
 from etl.common.statements import Statements
 from etl.ledger.activity import Ran
 from etl.ledger.diagnosis import Diagnosis, diagnose
@@ -391,7 +391,7 @@ def reading(dsn: str) -> Iterator[Cursor]:
 
 def fetch_rows(cursor: Cursor, name: str, kind: type[Record], /, **values: Any) -> list[Record]:
     """Return the rows of statement `name` as records."""
-    return [kind(**one) for one in rows(STATEMENTS.execute(cursor, name, **values))]
+    return rows_as(STATEMENTS.execute(cursor, name, **values), kind)
 
 
 def older_than(cursor: Cursor, pipeline: str, *, before: int, limit: int, releases: bool) -> int | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from etl.common.database import Cursor, migrate, rows, transaction
+from etl.common.database import Cursor, migrate, rows_as, transaction
 from etl.common.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
@@ -235,7 +235,7 @@ def _decide(
     STATEMENTS.execute(
         cursor, "attempts", pipeline=pipeline.name, horizon=horizon, deliveries=sorted(numbers)
     )
-    attempts = [SweptAttempt(**one) for one in rows(cursor)]
+    attempts = rows_as(cursor, SweptAttempt)
     return _Decided(
         attempts={one.delivery_id: one for one in attempts},
         pointers=retained_pointers(cursor, pipeline.name, tables, horizon),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from etl.common.database import Cursor, migrate, rows, transaction
+from etl.common.database import Cursor, migrate, rows_as, transaction
 from etl.common.errors import SetupError
 from etl.common.number_ranges import NumberRange, format_ranges
 from etl.common.statements import Statements
@@ -241,11 +241,11 @@ def plan(
     with transaction(dsn) as cursor:
         numbers = _numbers(cursor, pipeline, selection, rows_within_interval)
         STATEMENTS.execute(cursor, "in_force", deliveries=numbers)
-        deliveries = [PlannedDelivery(**one) for one in rows(cursor)]
+        deliveries = rows_as(cursor, PlannedDelivery)
         replaced = [one.delivery_id for one in deliveries]
         STATEMENTS.execute(cursor, "releases", deliveries=replaced)
-        releases = [PlannedRelease(**one) for one in rows(cursor)]
-        recorded = [Input(**one) for one in rows(STATEMENTS.execute(cursor, "inputs", deliveries=replaced))]
+        releases = rows_as(cursor, PlannedRelease)
+        recorded = rows_as(STATEMENTS.execute(cursor, "inputs", deliveries=replaced), Input)
         STATEMENTS.execute(cursor, "unread", deliveries=replaced, prefix=UNREADABLE_RAW)
         unread = frozenset(cursor.fetchall())
         ranges = joined(ranges_of(cursor, replaced))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import psycopg2
 from botocore.exceptions import BotoCoreError, ClientError
 
-from etl.common.database import Cursor, row, transaction
+from etl.common.database import Cursor, row_as, transaction
 from etl.common.errors import LedgerBehind, NeedsPerson, SluiceError
 from etl.common.statements import Statements
 from etl.ledger.attempts import skip_numbers
@@ -110,8 +110,7 @@ def _newest(cursor: Cursor, pipeline: str, marked: Newest) -> Newest | None:
         delivery_id=marked.delivery_id,
         run_id=marked.run_id,
     )
-    record = row(cursor)
-    return None if record is None else Newest(**record)
+    return row_as(cursor, Newest)
 
 
 def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
@@ -146,9 +145,9 @@ def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
     Call it once nothing is lost that the marker told of.
     """
     with transaction(dsn) as cursor:
-        newest = row(STATEMENTS.execute(cursor, "newest_delivery", pipeline=pipeline))
+        newest = row_as(STATEMENTS.execute(cursor, "newest_delivery", pipeline=pipeline), Newest)
     if newest is not None:
-        _write(table, Newest(**newest))
+        _write(table, newest)
         return
     bucket, key = bucket_of(uri := marker_of(table))
     try:
