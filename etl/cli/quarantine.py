@@ -243,7 +243,7 @@ def release(
     held = rows.held(workspace, name, why=why)
     if strangers := sorted(changes.keys() - {one.quarantine_id for one in held}):
         raise SetupError(
-            f"{corrections} corrects rows that this release does not choose: {first_few([str(one) for one in strangers])}",
+            f"{corrections} corrects rows that this release does not choose: {first_few(strangers)}",
             remedy="choose these rows too, or remove them from the file",
         )
     pipeline = load(name, workspace.settings)

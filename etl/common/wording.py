@@ -28,6 +28,8 @@ def left_out(count: int) -> str:
     return f"{count:,} {rows} came behind the watermark and {are} in neither sink"
 
 
-def first_few(items: Sequence[str], most: int = 5) -> str:
+def first_few(items: Sequence[object], most: int = 5) -> str:
     """Join the first `most` items into one sentence, and tell how many more there are."""
-    return "; ".join(items[:most]) + (f"; and {len(items) - most:,} more" if len(items) > most else "")
+    return "; ".join(map(str, items[:most])) + (
+        f"; and {len(items) - most:,} more" if len(items) > most else ""
+    )

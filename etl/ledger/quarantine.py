@@ -142,7 +142,7 @@ def require_held(found: Iterable[HeldRow], pipeline: str, ids: Sequence[int] | N
 
 def _unknown(pipeline: str, ids: Sequence[int]) -> SetupError:
     return SetupError(
-        f"The quarantine of {pipeline} has no row {first_few(list(map(str, ids)))}",
+        f"The quarantine of {pipeline} has no row {first_few(ids)}",
         remedy=f"`sluice quarantine list {pipeline}`",
     )
 

@@ -151,7 +151,7 @@ def refuse(
         )
     if planned.releases and releases is None:
         count = sum(one.delivered for one in planned.releases)
-        numbers = first_few([str(one.delivery_id) for one in planned.releases], SHOWN)
+        numbers = first_few([one.delivery_id for one in planned.releases], SHOWN)
         raise NeedsPerson(
             f"{name}, not replayed: {count:,} rows that these batches had held were released since, by"
             f" deliveries {numbers}",

@@ -174,7 +174,7 @@ class KafkaSource(Source):
         name = self.pipeline.name
         remade = sorted({gap.topic for gap in missing if gap.end is None})
         why = f"; {', '.join(remade)} was deleted and recreated" if remade else ""
-        some = first_few([str(gap) for gap in missing], 10)
+        some = first_few(missing, 10)
         return OffsetsGone(
             f"Kafka no longer has all records that come next for {name}{why}. Gone before they were read: {some}",
             remedy=f'to go on without them, on record: `sluice recover {name} --accept-gone --why "…"`',
