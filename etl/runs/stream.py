@@ -19,6 +19,7 @@ from etl.ledger import streams
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
+from etl.pipeline.replayability import run_command
 from etl.runs.follow import RunControl, StopAsked
 from etl.runs.kinds.base import PipelineStream
 from etl.runs.preflight import require_same, require_state
@@ -113,15 +114,15 @@ class StreamRun:
         writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
             "checkpointLocation", known.checkpoint
         )
-        name = self.pipeline.name
+        retry = f"`{run_command(self.pipeline)}`"
         try:
             with processing_time_batches(opened.frame), self.control.listing(spark):
                 run_query(
                     writer.outputMode(output_mode(self.pipeline, opened.state)),
-                    name,
+                    self.pipeline.name,
                     failure,
                     self.control,
-                    raise_read_error=partial(self.stream.kind.raise_read_error, retry=f"`sluice run {name}`"),
+                    raise_read_error=partial(self.stream.kind.raise_read_error, retry=retry),
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
                     watched=recorder.watching,

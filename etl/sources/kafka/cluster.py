@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE_MS = 30_000  # for an answer; the user's file may say another
+# The remedy where Kafka refuses.
+SEE_RIGHTS = "see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics"
 # What the user's file may say: how to reach the brokers. What is read, and how far, is Sluice's own.
 _PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "retry.", "metadata.")
 _NAMES = frozenset(
@@ -156,7 +158,7 @@ class Cluster:
             if refused := known_causes.get(Cause.KAFKA_REFUSED):
                 raise SetupError(
                     f"Kafka ({self.servers}) refuses: {_short(refused)}",
-                    remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
+                    remedy=SEE_RIGHTS,
                 ) from error
             raise ServiceAway(
                 f"Kafka ({self.servers}) gave no answer about {what}: {_short(_cause(error))}",

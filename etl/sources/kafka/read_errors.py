@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from etl.common.errors import RecordsMissing, ServiceAway, SetupError
+from etl.sources.kafka.cluster import SEE_RIGHTS
 from etl.spark.java_errors import Cause, classify
 
 
@@ -34,7 +35,7 @@ def raise_read_error(pipeline: str, errors: Sequence[BaseException], retry: str)
         if refused := causes.get(Cause.KAFKA_REFUSED):
             raise SetupError(
                 f"Kafka refuses {pipeline}: {refused}",
-                remedy="see SLUICE_KAFKA_PROPERTIES, and the rights to describe and to read the topics",
+                remedy=SEE_RIGHTS,
             ) from error
         if unanswered := causes.get(Cause.KAFKA_AWAY):
             raise ServiceAway(
