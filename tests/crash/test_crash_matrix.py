@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from _pytest.mark import ParameterSet
 
 from etl.common.settings import Settings
 from etl.common.steps import Step
@@ -65,7 +65,7 @@ CASES = [
 MORE_CASES = [(step, batch) for step in STEPS for batch in (FIRST, MIDDLE) if (step, batch) not in CASES]
 
 
-def long(cases: Sequence[tuple[str, ...] | tuple[str, int]]) -> list[ParameterSet]:
+def long(cases: Sequence[tuple[str, ...] | tuple[str, int]]) -> list[Any]:
     """Mark the cases that belong to the long form alone."""
     return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 

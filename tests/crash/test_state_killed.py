@@ -30,8 +30,7 @@ STATE_KILLS = (
 
 # every one of them, in a batch that goes on from three others
 STATE_KILLS_AT_EVERY_STEP = (
-    ("rows-copied", 0, 0),
-    ("staged", 1, 1),
+    *STATE_KILLS[:2],
     ("batch-done", 2, 3),
     *((step.value, 3, 3) for step in list(Step)[: list(Step).index(Step.COMMITTED)]),
     ("committed", 3, 4),

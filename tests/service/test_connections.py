@@ -11,10 +11,10 @@ import pytest
 from etl.common.database import Cursor, Pool, is_lost, kept_connections, transaction
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
-from tests.support import oracle, postgres_proxy
+from tests.support import oracle
 from tests.support.arrow_driver import of
 from tests.support.databases import sessions
-from tests.support.events_run import assert_delivered, through
+from tests.support.events_run import assert_delivered, behind_proxy
 from tests.support.waiting import until
 
 PID = "SELECT pg_backend_pid()"
@@ -155,8 +155,7 @@ def test_a_connection_that_was_idle_for_too_long(run: DeliveryContext, made: lis
 def test_a_connection_that_a_proxy_ended_without_a_word(
     run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
-    with postgres_proxy.before(run.sinks.dsn) as between:
-        far = through(run, between.dsn(run.sinks.dsn))
+    with behind_proxy(run) as (far, between):
         deliver(far, of(made[0]))
         between.end_all()
         deliver(far, of(made[1]))

@@ -17,10 +17,10 @@ from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from etl.services import Services, postgres
 from etl.sinks.lake.table import Lake
-from tests.support import oracle, postgres_proxy
+from tests.support import oracle
 from tests.support.arrow_driver import of, start
 from tests.support.databases import clone, database_name, new_database
-from tests.support.events_run import EVENTS, assert_delivered, assert_nothing_visible, at, rob, through
+from tests.support.events_run import EVENTS, assert_delivered, assert_nothing_visible, at, behind_proxy, rob
 
 # The connection breaks
 
@@ -29,8 +29,7 @@ from tests.support.events_run import EVENTS, assert_delivered, assert_nothing_vi
 def test_a_cut_before_the_server_has_the_commit_is_no_commit(
     run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
-    with postgres_proxy.before(run.sinks.dsn) as cutter:
-        far = through(run, cutter.dsn(run.sinks.dsn))
+    with behind_proxy(run) as (far, cutter):
         with pytest.raises(ServiceAway):
             deliver(at(far, Step.POINTER_SWAPPED, lambda: setattr(cutter, "cut", "before")), of(made[0]))
         assert cutter.cuts == ["before"]
@@ -43,8 +42,7 @@ def test_a_cut_before_the_server_has_the_commit_is_no_commit(
 def test_a_cut_that_swallows_the_answer_is_a_commit(
     run: DeliveryContext, made: list[oracle.MadeBatch]
 ) -> None:
-    with postgres_proxy.before(run.sinks.dsn) as cutter:
-        far = through(run, cutter.dsn(run.sinks.dsn))
+    with behind_proxy(run) as (far, cutter):
         receipt = deliver(at(far, Step.POINTER_SWAPPED, lambda: setattr(cutter, "cut", "after")), of(made[0]))
         assert cutter.cuts == ["after"]
     assert receipt.delivered == made[0].delivered.total()
@@ -57,14 +55,13 @@ def test_an_outcome_that_cannot_be_known_is_not_guessed(
     run: DeliveryContext, made: list[oracle.MadeBatch], cut: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit, "RECONNECT_SECONDS", 0)
-    with postgres_proxy.before(run.sinks.dsn) as cutter:
+    with behind_proxy(run) as (far, cutter):
 
         def go_away() -> None:
             cutter.cut, cutter.away = cut, True
 
-        far = at(through(run, cutter.dsn(run.sinks.dsn)), Step.POINTER_SWAPPED, go_away)
         with pytest.raises(CommitUnknown):
-            deliver(far, of(made[0]))
+            deliver(at(far, Step.POINTER_SWAPPED, go_away), of(made[0]))
         assert cutter.cuts == [cut]
     again = rob(run)
     assert deliver(again, of(made[0])).delivered_before == (cut == "after")

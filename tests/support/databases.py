@@ -52,12 +52,14 @@ def clone(dsn: str, of: str, name: str) -> None:
     drop(dsn, name)
     allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}").format
     administer(dsn, allow(sql.Identifier(of), sql.Literal(False)))
-    ended = sql.SQL("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = {}")
-    administer(dsn, ended.format(sql.Literal(of)))
-    administer(
-        dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(of))
-    )
-    administer(dsn, allow(sql.Identifier(of), sql.Literal(True)))
+    try:
+        ended = sql.SQL("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = {}")
+        administer(dsn, ended.format(sql.Literal(of)))
+        administer(
+            dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(of))
+        )
+    finally:
+        administer(dsn, allow(sql.Identifier(of), sql.Literal(True)))
 
 
 def database_name(dsn: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from etl.common import steps
@@ -11,6 +12,7 @@ from etl.delivery.batch import DeliveryContext
 from etl.runs.heartbeat import drop_leftover_staging
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, here, pipeline, reader, start
+from tests.support.postgres_proxy import Proxy, before
 
 EVENTS = pipeline("events")
 
@@ -27,9 +29,11 @@ def at(run: DeliveryContext, step: Step, action: Callable[[], None]) -> Delivery
     return replace(run, on_step=listener)
 
 
-def through(run: DeliveryContext, dsn: str) -> DeliveryContext:
-    """Return the same run, whose driver reaches PostgreSQL by another way."""
-    return replace(run, sinks=replace(run.sinks, dsn=dsn))
+@contextmanager
+def behind_proxy(run: DeliveryContext) -> Iterator[tuple[DeliveryContext, Proxy]]:
+    """Yield the same run, whose driver reaches PostgreSQL by way of a proxy, and that proxy."""
+    with before(run.sinks.dsn) as proxy:
+        yield replace(run, sinks=replace(run.sinks, dsn=proxy.dsn(run.sinks.dsn))), proxy
 
 
 def silence(run: DeliveryContext) -> None:
