@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The declared name.")]
-_result: IO[str] | None = None  # where the result goes, once it goes apart
+_result: IO[str] | None = None  # where the result goes, once all else goes to standard error
 
 
 def result_to_stdout(wanted: bool) -> bool:

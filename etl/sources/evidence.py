@@ -36,7 +36,7 @@ def path_of(uri: str, landing: str) -> str:
 
 
 def identity(path: str, landing: str) -> str:
-    """Return the identity of the file at a place: its path below `landing` when it lies there, else the place."""
+    """Return the identity of the file at `path`: its path below `landing` when it lies there, else `path` itself."""
     return path.removeprefix(landing_path(landing).rstrip("/") + "/")
 
 

@@ -48,7 +48,7 @@ def from_package(name: str) -> pd.DataFrame:
 def in_two_runs(
     shipped: Home, name: str, max_files: int, *, days: tuple[str, str] = DAYS, late: int = 0
 ) -> Iterator[Summary]:
-    """So many flights come once more, days `late`, with the second run."""
+    """Run twice, each time over the days that have landed by then; with the second run `late` flights come once more."""
     declared = load_pipeline(name, shipped.place.settings.pipelines)
     sources = tuple(replace(files, max_files=max_files) for files in declared.sources)
     pipeline = replace(declared, sources=sources)

@@ -20,7 +20,7 @@ ME = "tests"
 
 @dataclass(kw_only=True)
 class Followed:
-    """Such a run of one pipeline."""
+    """Keep a run of one pipeline up, and what became of it."""
 
     home: Home
     name: str

@@ -256,14 +256,13 @@ def _named(task_try: TaskTry) -> Selection:
 
 
 def _interval(pipeline: Pipeline, task_try: TaskTry) -> tuple[dt.datetime, dt.datetime]:
-    if task_try.interval_start is None or task_try.interval_end is None:
+    start, end = task_try.interval_start, task_try.interval_end
+    if start is None or end is None:
         raise SetupError(
             f"The backfill of {pipeline.name} has no interval",
             remedy="give the pipeline a schedule of intervals",
         )
-    return dt.datetime.fromisoformat(task_try.interval_start), dt.datetime.fromisoformat(
-        task_try.interval_end
-    )
+    return dt.datetime.fromisoformat(start), dt.datetime.fromisoformat(end)
 
 
 def _why(task_try: TaskTry) -> str:

@@ -62,7 +62,7 @@ class Seen:
 def look_through(
     row_filter: RowFilter, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
 ) -> Seen:
-    """Sift the rows as the stage does, on the executors, and keep at most `most` of each kind."""
+    """Split the rows as the stage does, on the executors, and keep at most `most` of each kind."""
     seen = Seen(report=TaskReport.of(row_filter, partition=partition, number=number))
     for batch in batches:
         rows = cast_to(batch, row_filter.columns)

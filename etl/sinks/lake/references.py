@@ -66,7 +66,7 @@ class Attempt:
     stream_id: str
     batch_id: int
     run: str  # the first 8 characters of the run's id
-    state: str  # open, or how it ended: delivered, stopped, failed or fenced
+    state: str  # open, how it ended, or what whoever asked makes of it, such as lost
 
 
 def is_of(owner: Owner, attempt: Attempt) -> bool:
