@@ -28,7 +28,7 @@ from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
 from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.frames import NESTED, output, quoted
 from etl.spark.observation import observed
-from etl.spark.session import unlogged_analysis
+from etl.spark.session import call_sites, unlogged_analysis
 from etl.spark.state_plan import column_ids, watermarked
 from etl.spark.watermark import BEHIND, LATE, is_behind, is_late
 
@@ -356,7 +356,7 @@ def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]
 
     remedy = f"change it, in {pipeline.file}; `sluice try {pipeline.name} --input FILES` shows what it does"
     try:
-        with unlogged_analysis():
+        with unlogged_analysis(), call_sites():
             made = pipeline.transform(frame, **others)
     except SluiceError:
         raise

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sluice")
 
 _COMPACTED = "spark.sql.streaming.fileSource.log.compactInterval"
+_CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
 LOGGING = Path(__file__).parent / "log4j2.properties"
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 SHUFFLES = "spark.sql.shuffle.partitions"
@@ -59,6 +60,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         ".FileSystemBasedCheckpointFileManager",
         "spark.sql.streaming.minBatchesToRetain": str(RETAINED_BATCHES),
         _COMPACTED: str(COMPACTED),  # `recover` writes such logs, and expects them
+        _CALL_SITES: "false",  # `call_sites` has them where they tell something
         # A regular expression may need more stack than there is: that ends the job, which names the rule, and not the JVM.
         "spark.executor.killOnFatalError.depth": "0",
         **ROCKSDB,
@@ -167,6 +169,22 @@ def unlogged_analysis() -> Iterator[None]:
 
 
 @contextmanager
+def call_sites() -> Iterator[None]:
+    """Let Spark's errors name the line of each function of columns that is called while the block runs.
+
+    A function makes four times as many calls into the JVM for it, so that a run has it for the user's own lines alone.
+    """
+    from pyspark.errors import utils
+
+    before = utils._enable_debugging_cache  # Spark asks its setting once a process (4.3)
+    utils._enable_debugging_cache = True  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        utils._enable_debugging_cache = before
+
+
+@contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     """Give a setting of Spark another value while the block runs."""
     from py4j.protocol import Py4JError
@@ -187,6 +205,7 @@ def session() -> SparkSession:
     from etl import services
 
     settings = load_settings()
+    settings = settings.model_copy(update={"spark_conf": {_CALL_SITES: "true"} | settings.spark_conf})
     running = services.up(settings)
     os.environ.update(running.environment)
     return start(settings, running)

@@ -194,6 +194,9 @@ def test_an_error_of_the_transform_is_told_in_sparks_own_words(home: Home) -> No
     failed = home.sluice("run", "requests")
     assert failed.returncode == 70
     assert "INVALID_ARRAY_INDEX" in failed.stderr
+    lines = home.pipeline("requests").file.read_text().splitlines()
+    [line] = [number for number, text in enumerate(lines, start=1) if "words[1]" in text]
+    assert f"requests.py:{line}" in failed.stderr
     assert "TypeError" not in failed.stderr
 
 
