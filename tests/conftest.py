@@ -79,7 +79,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 @pytest.fixture(autouse=True)
 def few_connections_are_left() -> Iterator[None]:
-    """A client of pyiceberg's holds itself: it is closed when it is looked for, seldom in so large a heap."""
+    """Close what pyiceberg's clients hold: a client holds itself, and is looked for seldom in so large a heap."""
     yield
     if psutil.Process().num_fds() > MANY_DESCRIPTORS:
         gc.collect()
@@ -87,7 +87,7 @@ def few_connections_are_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def short_home() -> Iterator[Path]:
-    """A folder that any system user may pass through; pytest's own temporary folders are closed to them."""
+    """Make a folder that any system user may pass through; pytest's own temporary folders are closed to them."""
     folder = Path(tempfile.mkdtemp(prefix="sluice-"))
     folder.chmod(0o711)
     # an empty file, so that no sluice.toml further up is found
@@ -99,7 +99,7 @@ def short_home() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def settings(short_home: Path) -> Settings:
-    """The session's settings: both services embedded, ports free ones."""
+    """Return the session's settings: both services embedded, on free ports."""
     return Settings(home=short_home / "home", jars=JARS)
 
 
@@ -140,14 +140,14 @@ def spark(settings: Settings, services: Services) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def database(services: Services) -> Iterator[str]:
-    """The connection string of an empty database; it is dropped at the end, whoever is still connected."""
+    """Return the connection string of an empty database; drop it at the end, whoever is still connected."""
     with new_database(services.postgres) as found:
         yield found
 
 
 @pytest.fixture
 def lake_uri(services: Services) -> str:
-    """An s3:// prefix that nobody else uses."""
+    """Return an s3:// prefix that nobody else uses."""
     return f"{services.lake}/{uuid.uuid4().hex[:12]}"
 
 

@@ -130,7 +130,7 @@ def assert_holds(events: Delivering, case: Case, delivered: Batches) -> None:
 
 
 def on_lake(events: Delivering, columns: list[str]) -> oracle.Rows:
-    """The rows that the table's pointer leads to."""
+    """Return the rows that the table's pointer leads to."""
     eyes = reader(events.session)
     return eyes.rows_in(eyes.files(events.pipeline.name), columns)
 

@@ -139,7 +139,7 @@ def launcher(services: Services) -> Iterator[Launcher]:
 
 
 def case_of(dsn: str, services: Services, folder: Path) -> Case:
-    """A stream of its own, into a folder of its own on the lake; the seed is drawn from the folder's name."""
+    """Make a stream of its own, into a folder of its own on the lake; its seed is drawn from the folder's name."""
     return Case(
         dsn=dsn,
         warehouse=f"{services.lake}/tests/{uuid.uuid4().hex[:12]}",
@@ -165,7 +165,7 @@ def delivered(
     template: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Case]:
-    """A stream with each of its batches in both sinks."""
+    """Make a stream with each of its batches in both sinks."""
     with new_database(services.postgres, template=template) as dsn:
         found = replace(case_of(dsn, services, tmp_path_factory.mktemp("delivered")), sink=request.param)
         run_to_the_end(launcher, found)

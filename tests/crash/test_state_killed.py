@@ -75,7 +75,7 @@ DELIVERED = 2  # of each kind's batches, when its process is killed: the second 
 def killed(
     services: Services, settings: Settings, template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Home]:
-    """Every kind's pipeline, killed where it hurts most: a batch is in both sinks, and Spark has not marked it.
+    """Kill each kind's pipeline where it hurts most: a batch is in both sinks, and Spark has not marked it.
 
     One process runs them all side by side, and is killed when each of them is there.
     """
@@ -111,7 +111,7 @@ def test_state_of_every_kind_goes_on_after_a_kill(killed: Home, spark: SparkSess
 
 
 def assert_stopped(home: Home, kind: str) -> None:
-    """The last batch is delivered; Spark has planned it, and marked all but it."""
+    """Require that the last batch is delivered and planned, and that Spark has marked all but it."""
     assert batches_of(home, kind) == list(range(DELIVERED))
     [(stream,)] = home.ask("SELECT stream_id::text FROM sluice.stream WHERE pipeline = %s", kind)
     checkpoint = home.checkpoint(stream, kind)

@@ -116,7 +116,7 @@ class Walk:
         return self._do(self._some_replay())
 
     def release(self) -> str:
-        """The rows of one delivery that only lack a name, with one."""
+        """Release the rows of one delivery that only lack a name, with one."""
         return self._do(self._some_release())
 
     def clear(self) -> str:
@@ -124,7 +124,7 @@ class Walk:
         return self._do(self._cleared())
 
     def overtake(self) -> str:
-        """A replay that is staged when the stream delivers its next batch."""
+        """Replay a batch, and have the stream deliver its next one once the replay is staged."""
         batches: list[str] = []
 
         def meanwhile(step: Step) -> None:
@@ -135,7 +135,7 @@ class Walk:
         return f"overtaken by {batches[0]}: {words}" if batches else words
 
     def fail(self) -> str:
-        """A delivery that ends with an error at one of its steps changes nothing."""
+        """End a delivery with an error at one of its steps, which changes nothing."""
         act, at = self._some_act(), self.chance.choice(BEFORE_THE_COMMIT)
         if act is None:
             return NOTHING
@@ -308,7 +308,7 @@ class Walk:
         return start, start + dt.timedelta(hours=self.chance.randrange(1, 5))
 
     def _require_named(self, interval: tuple[dt.datetime, dt.datetime], planned: ReplayPlan) -> None:
-        """Every delivery with a row in it, delivered or held; what was released is still held on the lake."""
+        """Require a row in every delivery, delivered or held; what was released is still held on the lake."""
         first, end = (moment.timestamp() * 1e6 for moment in interval)
         within = {
             number: sum(row.values[1] is not None and first <= row.values[1] < end for row in made.rows)

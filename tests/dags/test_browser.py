@@ -73,7 +73,7 @@ def test_a_stranger_is_asked_to_sign_in(stack: Stack, page: Page) -> None:
 
 
 def quality(page: Page) -> FrameLocator:
-    """The Data quality page within Airflow's own."""
+    """Return the Data quality page within Airflow's own."""
     return page.frame_locator('iframe[title="Data quality"]')
 
 
@@ -145,7 +145,7 @@ def test_the_tasks_link_leads_to_its_runs_page(stack: Stack, page: Page, run: st
 
 @pytest.fixture
 def lenient(stack: Stack) -> Iterator[None]:
-    """The suite allows negative amounts while this lasts."""
+    """Let the suite allow negative amounts while the block runs."""
     stack.home.judge(*RULES[1:])
     yield
     stack.home.judge(*RULES)

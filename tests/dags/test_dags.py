@@ -54,7 +54,7 @@ print("\\n" + json.dumps({"dags": dags, "errors": errors}, default=str))
 
 
 def asked(code: str, *words: str, home: Path, **environment: str) -> Any:
-    """The last line that the code prints, in a process of its own."""
+    """Run code in a process of its own; return the last line that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code, *words],
         env={**os.environ, "AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False", **environment},

@@ -75,7 +75,7 @@ def test_a_run_is_kept_up_until_it_is_stopped(stack: Stack) -> None:
 
 
 def assert_refused(stack: Stack, nothing: str) -> None:
-    """A run of the DAG for replays that asks for nothing fails, and delivers nothing of what has landed."""
+    """Require that a run of the DAG for replays that asks for nothing fails, and delivers nothing of what has landed."""
     assert stack.ended(nothing, BESIDE) == "failed"
     [task] = stack.api.tasks(BESIDE, nothing)
     assert (task.tries, stack.api.xcom(BESIDE, nothing, "run", "summary")["exit_code"]) == (1, 2)
@@ -100,7 +100,7 @@ def kill_and_release(kept: KeptUp, first: str) -> tuple[int, str]:
 
 
 def replay_beside(kept: KeptUp, first: str, row: int, released: str) -> list[dict[str, Any]]:
-    """A replay, by its interval, is done beside the run that is up; what its event and the release's say."""
+    """Replay an interval beside the run that is up; return what the replay's event and the release's say."""
     stack, home, api = kept.stack, kept.stack.home, kept.stack.api
     replayed = api.trigger(BESIDE, {"start": "2020-01-05", "end": "2020-01-06"})
     assert [stack.ended(run, BESIDE) for run in (released, replayed)] == ["success", "success"]
@@ -154,7 +154,7 @@ def pause_and_stop(kept: KeptUp, beside: Sequence[dict[str, Any]]) -> None:
 
 
 def break_the_contract(kept: KeptUp) -> None:
-    """A broken contract would break the next run in the same second: the DAG is paused."""
+    """Break the contract; pause the DAG first, for the next run would break in the same second."""
     stack, api = kept.stack, kept.stack.api
     stack.home.land(f"{NAME}/3.jsonl", [Order(id=None)])
     api.unpause(NAME)

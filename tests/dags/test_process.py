@@ -40,7 +40,7 @@ print("exit code", command.run(lambda line: None).exit_code, flush=True)
 def task(
     request: pytest.FixtureRequest, database: str, lake_uri: str, services: Services, settings: Settings
 ) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
-    """A task whose command waits in the database, and that command."""
+    """Return a task whose command waits in the database, and that command."""
     environment = {
         "SLUICE_HOME": str(settings.home),
         "SLUICE_POSTGRES": database,
@@ -109,7 +109,7 @@ def declared(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
-    """The file that declares the pipeline, in the settings of this process."""
+    """Return the file that declares the pipeline, in the settings of this process."""
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "landing" / "events").mkdir(parents=True)
     given = {

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 @pytest.fixture(scope="module")
 def flights(stack: Stack) -> Stack:
-    """The shipped pipeline among the user's own; the DAG downstream has looked for what there was when it was unpaused."""
+    """Put the shipped pipeline among the user's own; its DAG downstream, unpaused, has looked for what there was."""
     shutil.copy(REPOSITORY / "etl" / "pipelines" / "flights.py", stack.home.root / "my pipelines")
     shutil.copy(REPOSITORY / "expectations" / "flights.json", stack.home.root / "our-suites")
     stack.wait_for_dag("flights")
@@ -63,7 +63,7 @@ def read(stack: Stack) -> dict[str, list[dict[str, Any]]]:
 
 @contextmanager
 def held(stack: Stack) -> Iterator[None]:
-    """The run of the DAG downstream that is under way stops where it has found out what is new, until the block is left."""
+    """Stop the run of the DAG downstream that is under way where it has found out what is new, until the block is left."""
     home = str(stack.home.place.settings.home)
 
     def drivers() -> list[psutil.Process]:

@@ -43,7 +43,7 @@ def flights() -> pd.DataFrame:
 
 
 def declare(stack: Stack, *, after: bool) -> None:
-    """The shipped pipeline, a delivery a day; after the change it tells who left late, and holds the latest."""
+    """Declare the shipped pipeline, a delivery a day; after the change it tells who left late, and holds the latest."""
     text = (REPOSITORY / "etl" / "pipelines" / f"{NAME}.py").read_text()
     sources = text[text.index("SOURCES = (") : text.index("SCHEMA = ")]
     text = text.replace(sources, 'SOURCES = (Files("flights/**/*.csv", max_files=1),)\n')
@@ -65,7 +65,7 @@ def land(stack: Stack, flights: pd.DataFrame) -> None:
 
 
 def live(stack: Stack) -> dict[dt.date, int]:
-    """The delivery of each day."""
+    """Return the delivery of each day."""
     query = (
         "SELECT substring(path from 'dt=([-0-9]+)')::date, delivery_id FROM sluice.delivery_input"
         " JOIN sluice.delivery d USING (delivery_id) WHERE d.pipeline = %s AND d.live"

@@ -39,7 +39,7 @@ def home(
     spark: SparkSession,
     broker: Broker,
 ) -> Home:
-    """A user's own folders, an empty database and an empty lake, and the broker."""
+    """Return a user's own folders, an empty database, an empty lake and the broker."""
     found = Home.at(tmp_path, dsn, services, lake_uri, settings_for, spark, kafka=broker.servers)
     found.judge(rule("column_values_to_be_between", NEGATIVE, "warning", column="amount", min_value=0))
     return found

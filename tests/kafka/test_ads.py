@@ -43,7 +43,7 @@ DOUBLES_AT_LAST = 6  # clicks that came twice, of those that are sent after the 
 
 @pytest.fixture
 def place(home: Home, topics: Topics) -> Home:
-    """The shipped pipeline and its suite, over topics of this test's own, and small batches."""
+    """Return a place with the shipped pipeline and its suite, over topics of this test's own, in small batches."""
     text = (REPOSITORY / "etl" / "pipelines" / f"{NAME}.py").read_text()
     for shipped in ("ad-impressions", "ad-clicks"):
         assert text.count(f'"{shipped}"') == 1
@@ -104,7 +104,7 @@ def inner_join(place: Home) -> Rows:
 
 
 def killed_in_a_batch(place: Home, folder: Path) -> None:
-    """The batch is in both sinks, and Spark has marked neither it nor its state."""
+    """Kill a run whose batch is in both sinks, when Spark has marked neither it nor its state."""
     count = "SELECT count(*) FROM sluice.delivery"
     [(before,)] = place.ask(count)
     with runs_of(place, folder) as runs:
@@ -132,7 +132,7 @@ def assert_holds(place: Home, sent: ads.Ads, held: Rows) -> None:
 
 
 def held_in_postgres(eyes: Reader) -> tuple[Rows, Rows]:
-    """The records that came to no row, and the rows."""
+    """Return the records that came to no row, and the rows."""
     records: Rows = Counter()
     rows: Rows = Counter()
     for reasons, path, raw, row, _ in eyes.held_in_postgres().elements():
@@ -145,7 +145,7 @@ def held_in_postgres(eyes: Reader) -> tuple[Rows, Rows]:
 
 
 def assert_all_read(place: Home, topics: Topics, topic: str) -> None:
-    """The ledger has each offset of the topic once, range after range."""
+    """Require each offset of the topic once in the ledger, range after range."""
     for number in range(ads.PARTITIONS):
         spans = [(start, end) for partition, start, end in ranges(place, topic) if partition == number]
         assert (spans[0][0], spans[-1][1]) == (0, topics.ends[topic, number])

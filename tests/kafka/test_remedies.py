@@ -227,7 +227,7 @@ def judge_strictly(home: Home) -> None:
 
 
 def stopped_at_first(home: Home, topics: Topics) -> str:
-    """A topic whose first ten records are planned as a batch, which broke its contract."""
+    """Make a topic whose first ten records are planned as a batch, which broke its contract."""
     topic = topics.create(partitions=1)
     declare(home, topic)
     judge_strictly(home)

@@ -18,7 +18,7 @@ from tests.support.kafka.topics import NEGATIVE, Topics, assert_holds, declare, 
 
 @pytest.fixture
 def three_batches(home: Home, topics: Topics) -> str:
-    """A topic of two partitions, delivered by three batches of ten records each; some were held."""
+    """Make a topic of two partitions, delivered by three batches of ten records each; some were held."""
     topic = topics.create()
     declare(home, topic, max_offsets=10)
     topics.send(topic, orders(0, 30, negative=[3, 13, 14, 25]))

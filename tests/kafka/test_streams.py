@@ -92,7 +92,7 @@ def test_two_topics_are_joined_over_several_runs(home: Home, topics: Topics) -> 
 
 
 def joined_home(home: Home, topics: Topics, *, partitions: int = 1) -> tuple[str, str]:
-    """The pipeline of two topics, declared; their names."""
+    """Declare the pipeline of two topics; return their names."""
     seen, clicks = topics.create("seen", partitions=partitions), topics.create("clicks", partitions=1)
     kind = pa.timestamp("us", tz="UTC")
     home.columns = pa.schema([("ad", pa.string()), ("seen_at", kind), ("clicked_at", kind)])

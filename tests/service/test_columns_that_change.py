@@ -43,7 +43,7 @@ def made(columns: pa.Schema, count: int, start: int) -> pa.Table:
 
 
 def next_run(events: Delivering, columns: pa.Schema) -> None:
-    """A new process, whose pipeline puts these columns out."""
+    """Run as a new process would, with a pipeline that puts these columns out."""
     events.columns = columns
     events.restart()
 

@@ -184,7 +184,7 @@ def embedded(services: Services, lake: Lake, tmp_path: Path) -> Iterator[Deliver
 
 @pytest.fixture
 def role(services: Services) -> Iterator[str]:
-    """The connection string of a role that may log in, and nothing else, to an empty database of another's."""
+    """Return the connection string of a role that may log in, and nothing else, to an empty database of another's."""
     name, secret = f"{AWKWARD} {uuid.uuid4().hex[:8]}", f"{AWKWARD} %20"
     owner = superuser(services.postgres)
     create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(name), sql.Literal(secret))
@@ -206,7 +206,7 @@ def committed_paths(events: Delivering) -> list[str]:
 
 
 def superuser(dsn: str, **changes: str) -> str:
-    """The cluster's owner, whose password is in the same file."""
+    """Return the connection string of the cluster's owner, whose password is in the same file."""
     return str(make_dsn(dsn, user="postgres", **changes))
 
 

@@ -76,7 +76,7 @@ def decision(run: DeliveryContext) -> list[tuple[Any, ...]]:
 
 
 def held(run: DeliveryContext, receipt: Receipt) -> list[int]:
-    """The rows in quarantine; all others are in the table."""
+    """Return the rows in quarantine; all others are in the table."""
     query = "SELECT (row::jsonb->>'id')::int FROM sluice.quarantine ORDER BY 1"
     rows = [number for (number,) in oracle.ask(run.sinks.dsn, query)]
     assert (receipt.delivered, receipt.quarantined) == (ROWS - len(rows), len(rows))

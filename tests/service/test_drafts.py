@@ -52,7 +52,7 @@ def events(
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The manifests that were read."""
+    """Return the manifests that were read."""
     found: list[str] = []
     before = ManifestFile.fetch_manifest_entry
 
@@ -90,7 +90,7 @@ def take_out(events: Delivering, deliveries: list[int], uris: frozenset[str]) ->
 
 
 def objects(events: Delivering) -> dict[int, list[str]]:
-    """The data files of each delivery."""
+    """Return the data files of each delivery."""
     found: dict[int, list[str]] = {}
     query = "SELECT delivery_id, path FROM sluice.delivery_file WHERE kind = 'data' ORDER BY 1, 2"
     for number, path in events.execute(query):

@@ -280,7 +280,7 @@ def test_inputs_are_recorded_with_their_evidence(run: DeliveryContext, made: lis
 
 
 def stopped(run: DeliveryContext, batch: oracle.MadeBatch, *, table_rule: bool) -> None:
-    """The batch breaks its contract, and nothing of it is seen."""
+    """Stop a batch that breaks its contract, and require that nothing of it is seen."""
     with pytest.raises(ContractBroken) as stop:
         deliver(run, replace(of(batch), judged=broken(oracle.NEGATIVE, table_rule=table_rule)))
     assert stop.value.exit_code == 3
@@ -450,7 +450,7 @@ def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
     losing: list[psycopg2.extensions.connection] = []
 
     def open_copy() -> None:
-        """A zombie's transaction, with rows in the staging table and no end."""
+        """Begin a zombie's transaction, with rows in the staging table and no end."""
         losing.append(psycopg2.connect(run.sinks.dsn))
         losing[0].cursor().execute(
             f"INSERT INTO sluice_stage.{batch.staged[0].tables.data} (_task) VALUES (1)"

@@ -52,7 +52,7 @@ def backup(services: Services, dsn: str) -> Iterator[Backup]:
 
 @pytest.fixture
 def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
-    """A pipeline that has delivered a batch."""
+    """Return a pipeline that has delivered a batch."""
     return begun(services, dsn, lake, tmp_path, "events")
 
 

@@ -95,7 +95,7 @@ def test_while_the_locks_are_held_s3_is_not_asked(
 
 
 def s3_server(services: Services) -> psutil.Process:
-    """The process that listens where S3 is."""
+    """Return the process that listens where S3 is."""
     port = urlsplit(services.s3_endpoint or "").port
     listening = psutil.net_connections("tcp")
     [pid] = {one.pid for one in listening if one.laddr.port == port and one.status == psutil.CONN_LISTEN}

@@ -21,7 +21,7 @@ from etl.sources.parquet_types import _misfit
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address of S3 where nothing listens."""
+    """Return an address of S3 where nothing listens."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "nobody")
     return f"http://127.0.0.1:{free_ports(1)[0]}"

@@ -141,7 +141,7 @@ def between(after: int, to: int, deliveries: list[int], replaced: Sequence[int] 
 
 
 def replay(events: Delivering, old: int) -> int:
-    """The delivery that takes the place of an old one in the ledger."""
+    """Put a delivery in the place of an old one in the ledger; return it."""
     new = events.deliver(rows(5, start=1000 * old)).delivery_id
     replaced = "UPDATE sluice.delivery SET live = false, superseded_by = %s WHERE delivery_id = %s"
     events.execute(replaced, new, old)

@@ -146,7 +146,7 @@ WIDE_BATCHES = 240  # of a megabyte
 
 
 def measured(task: StageTask, partition: int) -> tuple[TaskReport, list[int]]:
-    """A task, and what its process held before each of its batches, in bytes."""
+    """Run a task; return its report, and the bytes that its process held before each of its batches."""
     process, held, noise = psutil.Process(), [], np.random.default_rng(1)
 
     def batches() -> Iterator[pa.RecordBatch]:

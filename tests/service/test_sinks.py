@@ -85,7 +85,7 @@ ALL = pa.schema([("id", pa.int64()), *((f"c{n}", kind) for n, kind in enumerate(
 
 
 def everything() -> pa.RecordBatch:
-    """Every edge of every type, nulls everywhere, in rows of their own."""
+    """Return every edge of every type, and nulls everywhere, in rows of their own."""
     longest = max(map(len, EDGES.values())) + 1
     columns = [
         list(itertools.islice(itertools.cycle([*edges, None]), place, place + longest))

@@ -37,7 +37,7 @@ DAY = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
 @pytest.fixture
 def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
-    """A pipeline that runs: its run has delivered a batch of 20 rows."""
+    """Return a pipeline that runs: its run has delivered a batch of 20 rows."""
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "events.py").write_text(DECLARATION)
     folder = (tmp_path / "pipelines",)
@@ -59,7 +59,7 @@ def said(events: Delivering, name: str | None = "events", width: int = 80) -> st
 
 
 def tell(events: Delivering, batch: int, **changes: Any) -> None:
-    """A row of sluice.batch_progress for a batch of the stream, as a run of a transform with state writes it."""
+    """Write a row of sluice.batch_progress for a batch of the stream, as a run of a transform with state does."""
     values = {
         "stream_id": events.session.stream_id,
         "batch_id": batch,

@@ -50,7 +50,7 @@ def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Deliveri
 
 
 def kill(events: Delivering, at: Step, count: int = 30) -> int:
-    """A delivery whose process dies at a step; returns its attempt."""
+    """Kill a delivery's process at a step; return its attempt."""
 
     def die(step: Step) -> None:
         if step is at:

@@ -39,7 +39,7 @@ class KilledError(Exception):
 
 
 def replay_of(run: DeliveryContext, made: oracle.MadeBatch) -> DeliveryContext:
-    """A replay of a batch that is delivered first."""
+    """Deliver a batch and return a replay of it."""
     done = deliver(run, of(made))
     found = oracle.ask(
         run.sinks.dsn,

@@ -28,13 +28,13 @@ def home(
     settings_for: Callable[..., Settings],
     spark: SparkSession,
 ) -> Home:
-    """A user's own folders, an empty database and an empty lake."""
+    """Return a user's own folders, an empty database and an empty lake."""
     return Home.at(tmp_path, dsn, services, lake_uri, settings_for, spark)
 
 
 @pytest.fixture
 def shipped(home: Home) -> Home:
-    """A place whose pipelines and suites are the repository's own."""
+    """Return a place whose pipelines and suites are the repository's own."""
     folders = {"pipelines": (REPOSITORY / "etl" / "pipelines",), "suites": (REPOSITORY / "expectations",)}
     settings = home.place.settings.model_copy(update=folders)
     return replace(home, place=Workspace(settings=settings, services=home.place.services))

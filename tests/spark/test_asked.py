@@ -48,7 +48,7 @@ def refused(home: Home, one: TaskTry, kind: type[Exception]) -> str:
 
 
 def released_and_changed(home: Home) -> tuple[Landed, int]:
-    """A delivery of which a row was released since, and whose file was written again; and its number."""
+    """Make a delivery of which a row was released since, and whose file was written again; return its number too."""
     text = DECLARATION.format(name="orders", max_files=1, share=1.0)
     home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
     landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))

@@ -97,7 +97,7 @@ class Fates:
 
 
 def row(record: dict[str, Any]) -> Row:
-    """The row as the sinks have it."""
+    """Return the row as the sinks have it."""
     amount, at, day = (record.get(name) for name in ("amount", "at", "day"))
     return (
         record.get("id"),
@@ -139,7 +139,7 @@ def parquet(*records: dict[str, Any], **kinds: pa.DataType) -> bytes:
 
 
 def cut_gzip(text: str) -> bytes:
-    """A gzip file that ends too early, after all of `text`."""
+    """Return a gzip file that ends too early, after all of `text`."""
     packer = zlib.compressobj(wbits=31)
     return packer.compress(text.encode()) + packer.flush(zlib.Z_SYNC_FLUSH)
 
@@ -248,14 +248,14 @@ def test_every_record_is_delivered_or_held_with_its_reason(home: Home) -> None:
 
 
 def a_good_and_an_other_file(home: Home, more: str = "") -> None:
-    """A hundred readings in each of two files of one batch, one of which has a column more."""
+    """Land a hundred readings in each of two files of one batch, one of which has a column more."""
     home.declare("readings", text=READINGS.format(more=more))
     home.write("readings/good.csv", "sensor,value\n" + "".join(f"{n},0.5\n" for n in range(100)))
     home.write("readings/other.csv", "sensor,value,unit\n" + "".join(f"{n},0.5,C\n" for n in range(100)))
 
 
 def delivered(home: Home) -> dict[str, int]:
-    """The rows in both sinks by their file; none where no table is there yet."""
+    """Count the rows in both sinks by their file; none where no table is there yet."""
     home.columns = pa.schema([("sensor", pa.int32()), ("value", pa.float64()), ("file", pa.string())])
     eyes = home.reader("readings")
     rows = eyes.in_postgres(system=())

@@ -34,7 +34,7 @@ def again(home: Home, deliveries: str, *, accept: bool = True) -> None:
 
 
 def named(home: Home) -> str:
-    """The deliveries that an audit says to replay."""
+    """Return the deliveries that an audit says to replay."""
     report = audit(home.place, home.pipeline())
     assert not report.clean
     [said] = [one for one in report.next if "sluice replay orders" in one]

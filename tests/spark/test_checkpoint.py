@@ -86,7 +86,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 
 @pytest.fixture(scope="module")
 def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stream:
-    """A query after 12 batches: one source's log is compacted, the other's ended before."""
+    """Run a query for 12 batches: one source's log is compacted, the other's ended before."""
     root = tmp_path_factory.mktemp("ran")
     stream = Stream(spark=spark, landing=root / "landing", checkpoint=root / "checkpoint")
     stream.land(*(f"a/{n}.jsonl" for n in range(12)), *(f"b/{n}.txt" for n in range(3)))

@@ -161,7 +161,7 @@ def assert_inert(page: Page, folder: Path) -> None:
 
 @pytest.fixture
 def judged(home: Home) -> Home:
-    """A batch whose values, columns, files, rules and notes are all hostile."""
+    """Judge a batch whose values, columns, files, rules and notes are all hostile."""
     home.declare(text=DECLARED.format(names=COLUMN_NAMES))
     home.judge(*hostile_suite())
     made = [Order(id=number, shop=text) for number, text in enumerate(PAYLOADS)]

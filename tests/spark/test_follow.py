@@ -135,19 +135,19 @@ class Landing(Followed):
 
     @property
     def printed(self) -> dict[str, object]:
-        """The summary."""
+        """Return the summary that was printed."""
         found: dict[str, object] = json.loads(self.log.with_suffix(".json").read_text())
         return found
 
     def declare_endless(self) -> Path:
-        """The pipeline anew: its transform does not end, and makes the file that is returned when it has begun."""
+        """Declare the pipeline anew: its transform does not end, and makes the file that is returned when it has begun."""
         mark = self.log.with_name("begun")
         text = DECLARATION.format(name=NAME, max_files=1, share=1.0)
         self.home.declare(text=text.replace("    return", ENDLESS.format(mark=str(mark)), 1))
         return mark
 
     def family(self) -> list[psutil.Process]:
-        """All processes of the command."""
+        """Return all processes of the command."""
         assert self.process is not None
         head = psutil.Process(self.process.pid)
         found = [head, *head.children(recursive=True)]

@@ -27,7 +27,7 @@ SECOND = 1_000_000
 
 
 def measured(home: Home, *rules: dict[str, Any], metrics: tuple[str, ...] = MEASURED) -> None:
-    """The pipeline of orders, one file a batch, which keeps metrics and has some more rules."""
+    """Declare the pipeline of orders, one file a batch, with metrics and some more rules."""
     text = DECLARATION.format(name="orders", max_files=1, share=1.0)
     home.declare("orders", text=text.replace('suite="orders",', f'suite="orders", metrics={metrics!r},'))
     home.judge(*RULES, *rules)
@@ -45,7 +45,7 @@ def across(
 
 
 def kept(home: Home) -> list[dict[str, ColumnMetrics]]:
-    """The metrics of every batch, in order, with their sketches."""
+    """Return the metrics of every batch, in order, with their sketches."""
     found: dict[int, dict[str, ColumnMetrics]] = {}
     for line in home.ask(
         "SELECT delivery_id, column_name, rows_seen, null_count, nan_count, minimum, maximum, mean, deviation,"

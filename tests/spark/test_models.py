@@ -71,7 +71,7 @@ TREES = "trees=20"
 
 
 def made(count: int, *, seed: int) -> np.ndarray:
-    """The last tenth of the rows is odd."""
+    """Make rows of which the last tenth is odd."""
     rows = np.random.default_rng(seed).normal((5, -2), 1, (count, 2))
     rows[-count // 10 :] += 6
     return rows.round(3)
@@ -136,7 +136,7 @@ def by_scikit_learn(home: Home, table: str, columns: list[str], **settings: Any)
 
 
 def on_both_sinks(home: Home, name: str, columns: list[str], key: int) -> dict[Any, tuple[Any, ...]]:
-    """The rows by their first columns, the same in PostgreSQL and on the lake."""
+    """Return the rows by their first columns, the same in PostgreSQL and on the lake."""
     found = home.ask(f"SELECT {', '.join(columns)} FROM warehouse.{name}")
     reader = home.reader(name)
     lake = [
@@ -153,7 +153,7 @@ def on_both_sinks(home: Home, name: str, columns: list[str], key: int) -> dict[A
 
 
 def assert_scored(home: Home, rows: np.ndarray, number: int, version: int, by: IsolationForest) -> None:
-    """The rows of a landed file, by this version."""
+    """Require that this version scored the rows of a landed file."""
     found = on_both_sinks(home, "scored", ["id", "score", "found", "version"], 1)
     mine = [found[number * 100 + at,] for at in range(len(rows))]
     wanted = -by.score_samples(rows)

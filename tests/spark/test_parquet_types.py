@@ -78,7 +78,7 @@ AS_IT_IS = {
 
 
 def meant(value: Any) -> Any:
-    """The value as one that compares by its meaning: bytes for a text, midnight for a day, microseconds for a span."""
+    """Return what compares by its meaning: bytes for a text, midnight for a day, microseconds for a span."""
     if isinstance(value, dt.timedelta):
         return value // dt.timedelta(microseconds=1)
     if isinstance(value, str):

@@ -313,7 +313,7 @@ def types_of_gx() -> set[str]:
 
 
 def documented() -> dict[str, set[str]]:
-    """The types in the table of docs/quality.md, by where."""
+    """Return the types in the table of docs/quality.md, by where."""
     text = (REPOSITORY / "docs" / "quality.md").read_text()
     rows = re.findall(r"^\| `(pass|reader|gx|refused)` \|[^|]*\|(.*)\|$", text, re.MULTILINE)
     return {where: set(re.findall(r"`(\w+)`", types)) for where, types in rows}

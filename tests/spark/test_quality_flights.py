@@ -25,7 +25,7 @@ Day = tuple[int, int]
 
 @pytest.fixture(scope="module")
 def flights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    """The flights as the pipeline delivers them, derived here a second time."""
+    """Derive the flights as the pipeline delivers them, a second time."""
     path = tmp_path_factory.mktemp("flights") / "flights.parquet"
     rows = packaged("flights.csv.zip")
     whole = ["dep_time", "arr_time", *rows.select_dtypes("int64").columns]
@@ -87,7 +87,7 @@ def days(flights: DataFrame, suite: CompiledSuite) -> dict[Day, Counter[int]]:
 def _judged(
     flights: DataFrame, suite: CompiledSuite, days: dict[Day, Counter[int]], length: int
 ) -> dict[int, Verdict]:
-    """The verdict per batch of `length` days."""
+    """Judge the flights in batches of `length` days."""
     day_of_year = F.dayofyear(F.make_date("year", "month", "day")) - 1
     batch = F.floor(day_of_year / length).alias("batch")
     observed = {row.batch: row.asDict() for row in flights.groupBy(batch).agg(*suite.aggregates).collect()}

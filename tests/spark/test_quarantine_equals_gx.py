@@ -139,7 +139,7 @@ class Batch:
 
 
 def unexpected(outcome: Mapping[str, Any]) -> list[int]:
-    """The ids of the rows that break a rule, by GX; a rule about the table has none."""
+    """Return the ids of the rows that break a rule, by GX; a rule about the table has none."""
     assert outcome["exception_info"]["raised_exception"] is False, outcome
     result = outcome["result"]
     if "unexpected_count" not in result:
@@ -421,7 +421,7 @@ def draw_records(spark: SparkSession, draw: random.Random) -> list[Record]:
 
 
 def with_severities(draw: random.Random, batch: Batch) -> dict[str, Any]:
-    """The suite with severities that let the batch pass; a rule that compares rows may hold none."""
+    """Give the suite severities that let the batch pass; a rule that compares rows may hold none."""
     rules = []
     for one in batch.suite["expectations"]:
         passes = batch.gx[one["meta"]["name"]]["success"]

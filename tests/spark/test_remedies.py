@@ -304,7 +304,7 @@ def remove(place: Path) -> None:
 
 
 def two_batches(home: Home) -> tuple[Landed, Landed, Path]:
-    """A first file, a second one, and where the second one lies; each is a batch of its own."""
+    """Land two files, each a batch of its own; return what they hold and where the second one lies."""
     home.declare(max_files=1)
     first = home.land("orders/first.jsonl", orders(0, 6))
     second = home.land("orders/second.jsonl", orders(10, 6, negative=[12]))
@@ -320,7 +320,7 @@ def move(file: Path, *, seconds: int) -> None:
 
 
 def stopped_by(home: Home, change: Callable[[], object]) -> InputsChanged:
-    """The error of a run in which `change` happens after the first batch."""
+    """Return the error of a run in which `change` happens after the first batch."""
 
     def meanwhile(receipt: Receipt) -> None:
         if receipt.batch_id == 0:

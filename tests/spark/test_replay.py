@@ -176,7 +176,7 @@ def drifted(home: Home) -> Counter[Any]:
 
 
 def counts(home: Home) -> Counter[Any]:
-    """The rows of both sinks, without the column that the first objects lack."""
+    """Count the rows of both sinks, without the column that the first objects lack."""
     home.columns = pa.schema([(name, pa.int32()) for name in "ab"])
     eyes = home.reader()
     found = eyes.in_postgres(system=())
@@ -246,7 +246,7 @@ def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
 
 
 def hours(first: float, end: float) -> Selection:
-    """The interval of so many hours after the first order."""
+    """Return the interval of so many hours after the first order."""
     base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
     return Selection(interval=(base + dt.timedelta(hours=first), base + dt.timedelta(hours=end)))
 
@@ -401,7 +401,7 @@ def replaced_by(home: Home, *ids: int) -> None:
 
 
 def delivered(home: Home) -> list[int]:
-    """The numbers of all deliveries, in the order of their commits."""
+    """Return the numbers of all deliveries, in the order of their commits."""
     return [number for (number,) in home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq")]
 
 
@@ -507,6 +507,6 @@ def test_the_table_of_before_a_replay_stays_readable(home: Home) -> None:
 
 
 def newest(home: Home) -> int:
-    """The snapshot that the last delivery made, as a person finds it."""
+    """Return the snapshot that the last delivery made, as a person finds it."""
     [(snapshot,)] = home.ask("SELECT snapshot_id FROM sluice.delivery ORDER BY commit_seq DESC LIMIT 1")
     return int(snapshot)

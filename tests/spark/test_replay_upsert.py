@@ -49,7 +49,7 @@ class Levels:
 
     @contextmanager
     def keeping(self, condition: str) -> Iterator[None]:
-        """The transform leaves all other rows out, as long as this lasts."""
+        """Have the transform leave all other rows out while the block runs."""
         text = DECLARATION.format(name="levels", schema=SCHEMA, sink=SINK, suite="")
         self.home.declare("levels", text=text.replace("lambda df: df", f"lambda df: df.where({condition!r})"))
         try:
@@ -96,7 +96,7 @@ class Levels:
         return int(number)
 
     def assert_rebuilt(self) -> None:
-        """The table is what the live changes amount to, applied one after the other; the lake has all of them."""
+        """Require the table that the live changes amount to, one after the other; the lake has all of them."""
         eyes = self.home.reader("levels")
         every = [level for _, levels in self.live for level in levels]
         assert oracle.difference(eyes.on_lake(system=()), Rows(level.row[:3] for level in every)) == ""
@@ -118,7 +118,7 @@ def levels(home: Home) -> Levels:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The objects of the change log that are read, as they are."""
+    """Record the objects of the change log as they are read."""
     found: list[str] = []
 
     def recorded(spark: Any, uris: Sequence[str], schema: Any) -> Any:
@@ -418,7 +418,7 @@ class Walk:
         return "replayed"
 
     def overtaken(self) -> str:
-        """The stream delivers when all of a replay is staged."""
+        """Have the stream deliver when all of a replay is staged."""
         self._replayed(once_at(Step.POINTER_DRAFTED, self.deliver))
         return "overtaken"
 
@@ -439,14 +439,14 @@ class Walk:
         return "replayed" if now else "replayed by nothing"
 
     def fail(self) -> str:
-        """A replay that ends at one of its steps changes nothing."""
+        """End a replay at one of its steps, which changes nothing."""
         some = self._neighbours()
         with failing_at(self.chance.choice(BEFORE_THE_COMMIT)):
             self.levels.replay(*some.asked, self._levels(some))
         return "failed"
 
     def _neighbours(self) -> _Some:
-        """A range of numbers, with what took the place of those within it that were replaced."""
+        """Return a range of numbers, with what took the place of those within it that were replaced."""
         first = self.chance.choice(sorted(number for number, _ in self.levels.live))
         asked = first, first + self.chance.randrange(3)
         return _Some(asked=asked, numbers=self.levels.planned(*asked).numbers)

@@ -33,7 +33,7 @@ STORM = "2013-02-08..2013-02-12", "2013-02-13..2013-02-17"
 
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
-    """The flights that are landed here, as the package has them."""
+    """Return the flights that are landed here, as the package has them."""
     rows = from_package("flights.csv.zip")
     rows = rows[(rows.month == 1) & (rows.day <= 9)]
     departure = departures(rows)

@@ -94,7 +94,7 @@ def test_a_batch_of_a_replace_sink_is_the_whole_table(home: Home) -> None:
     held: list[Order] = []
 
     def assert_replaced_by(made: list[Order]) -> None:
-        """The table is `made`; what was held stays held."""
+        """Require that the table is `made`, and that what was held stays held."""
         held.extend(order for order in made if order.reasons)
         eyes, wanted = home.reader("prices"), Rows(order.row[:4] for order in made if not order.reasons)
         assert oracle.difference(eyes.in_postgres(system=()), wanted) == ""

@@ -447,7 +447,7 @@ def test_all_of_it_is_made_anew_beside_what_is_there(home: Home) -> None:
 
 
 def give(home: Home, name: str) -> None:
-    """The name for readers to this pipeline."""
+    """Give the name for readers to this pipeline."""
     done = home.sluice("publish", name, "--as", "reports.by_hour")
     assert done.returncode == 0, done.stderr
 

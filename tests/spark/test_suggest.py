@@ -59,7 +59,7 @@ def delivered(home: Home) -> Home:
 
 
 def drawn(home: Home, file: Path) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """The draft's expectations by column and type."""
+    """Return the draft's expectations by column and type."""
     done = home.sluice("suggest", "orders", "--output", str(file))
     assert done.returncode == 0, done.stderr
     suite = json.loads(file.read_text())

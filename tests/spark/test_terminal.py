@@ -18,7 +18,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def on_a_terminal(home: Home, *words: str, ended_at: str | None = None, code: int = 0) -> str:
-    """All that the command shows on a terminal of 150 columns, one frame after another, until it ends with `code`.
+    """Return all that the command shows on a terminal of 150 columns, frame after frame, until it ends with `code`.
 
     Once it has shown `ended_at`, Ctrl-C is typed.
     """

@@ -42,13 +42,13 @@ def elsewhere(
     settings_for: Callable[..., Settings],
     spark: SparkSession,
 ) -> Iterator[Home]:
-    """A second place, in which nothing was ever delivered."""
+    """Make a second place, in which nothing was ever delivered."""
     with new_database(services.postgres, template=template) as dsn:
         yield Home.at(tmp_path / "elsewhere", dsn, services, f"{lake_uri}/2", settings_for, spark)
 
 
 def deliver_three_batches(home: Home) -> None:
-    """A batch that differs in rows, one that stays as it is, and one that the tried suite stops."""
+    """Deliver a batch that differs in rows, one that stays as it is, and one that the tried suite stops."""
     home.land("orders/a.jsonl", orders(0, 30, negative=[2, 25]), ["{broken", "nor this"])
     home.land("orders/b.jsonl", [*orders(30, 8, negative=[33]), Order(id=100, amount=-12.0, shop="Z")])
     home.land("orders/c.csv", [Order(id=200), Order(id=201), Order(id=202, shop="B", amount=2.0)])
@@ -65,7 +65,7 @@ def tried(home: Home, *rules: dict[str, Any], **more: Any) -> WhatIf:
 
 
 def held_rows(home: Home, batch: int) -> dict[int, list[str]]:
-    """The reasons of each held order of a batch, by its id."""
+    """Return the reasons of each held order of a batch, by its id."""
     query = "SELECT (row::json->>'id')::bigint, reasons FROM sluice.quarantine WHERE batch_id = %s AND row IS NOT NULL"
     return dict(home.ask(query, batch))
 

@@ -106,7 +106,7 @@ def passed(counts: Counts) -> Verdict:
 
 
 def broken(reason: str, *, table_rule: bool) -> Judge:
-    """A critical expectation that fails, about rows or about the table."""
+    """Return a critical expectation that fails, about rows or about the table."""
 
     def judge(counts: Counts) -> Verdict:
         result = RuleResult(
@@ -130,7 +130,7 @@ def broken(reason: str, *, table_rule: bool) -> Judge:
 
 
 def here(task: StageTask, part: Iterable[pa.RecordBatch], partition: int) -> TaskReport:
-    """A task in this process."""
+    """Run a task in this process."""
     return stage(task, iter(part), partition=partition, number=next(TASKS))
 
 
@@ -188,7 +188,7 @@ def of(made: oracle.MadeBatch, *, partitions: int = 2) -> ArrowBatch:
 
 
 def reader(run: DeliveryContext) -> oracle.Reader:
-    """The oracle's eyes for the run's sinks."""
+    """Return the oracle's eyes for the run's sinks."""
     store = run.sinks.lake.store
     return oracle.Reader(
         dsn=run.sinks.dsn,

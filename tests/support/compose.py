@@ -50,7 +50,7 @@ def interpolated(text: str, variables: Mapping[str, str]) -> str:
 
 
 def compose_file(variables: Mapping[str, str]) -> dict[str, Any]:
-    """The file, with its anchors and variables resolved."""
+    """Return the file with its anchors and variables resolved."""
     return dict(yaml.safe_load(interpolated(FILE.read_text(), variables)))
 
 
@@ -86,7 +86,7 @@ class Native:
         return found
 
     def here(self, service: str, text: str) -> str:
-        """The text with names, ports and folders of this machine."""
+        """Return the text with names, ports and folders of this machine."""
         names = "|".join(self.services)
         text = re.sub(rf"(?<![\w.-])({names})(?=:\d|\"|$)", HOST, text)
         text = re.sub(r"\b\d{4}\b", lambda found: self.ports.get(found[0], found[0]), text)
@@ -118,7 +118,7 @@ class Native:
         return self.root / f"{service}.log"
 
     def up(self) -> None:
-        """All services, in the file's order of dependencies; each as healthy as its dependents want it, then all."""
+        """Start all services in the file's order of dependencies, each as healthy as its dependents want it, then all."""
         waiting = dict(self.services)
         while waiting:
             ready = [name for name, one in waiting.items() if not waiting.keys() & one.get("depends_on", {})]
@@ -205,7 +205,7 @@ class Native:
         return self.log(service).read_text(errors="replace")[-3000:]
 
     def processes(self, of: Iterable[psutil.Popen] | None = None) -> list[psutil.Process]:
-        """Every process of these services that runs, by default of all: each service has a session of its own."""
+        """Return every process of these services that runs, by default of all: each service has a session of its own."""
         sessions = {process.pid for process in (self.started.values() if of is None else of)}
         theirs = answers(psutil.process_iter(), lambda one: (one, os.getsid(one.pid)))
         return [process for process, session in theirs if session in sessions and lives(process)]

@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 @contextmanager
 def new_database(dsn: str, *, template: str = "template0") -> Iterator[str]:
-    """The connection string of a new database; it is dropped at the end, whoever is still connected."""
+    """Return the connection string of a new database; drop it at the end, whoever is still connected."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     administer(
         dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
@@ -92,7 +92,7 @@ def administer(dsn: str, command: sql.Composed | str) -> None:
 
 @pytest.fixture(scope="session")
 def template(services: Services) -> Iterator[str]:
-    """The name of a database with Sluice's schema and no data."""
+    """Return the name of a database with Sluice's schema and no data."""
     with new_database(services.postgres) as dsn:
         migrate(dsn)
         yield database_name(dsn)

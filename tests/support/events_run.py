@@ -18,7 +18,7 @@ EVENTS = pipeline("events")
 
 
 def at(run: DeliveryContext, step: Step, action: Callable[[], None]) -> DeliveryContext:
-    """The run, doing `action` when it first comes to `step`."""
+    """Return the run, doing `action` when it first comes to `step`."""
     todo = [action]
 
     def listener(reached: Step) -> None:

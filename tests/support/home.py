@@ -103,7 +103,7 @@ class Home:
         (self.root / "our-suites" / f"{name}.json").write_text(json.dumps(content))
 
     def write(self, path: str, content: str | bytes) -> Path:
-        """A landed file: it appears whole, a second after the one before it, for Spark takes them by age."""
+        """Land a file: it appears whole, a second after the one before it, for Spark takes them by age."""
         file = self.landing / path
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_name(f".{file.name}")
@@ -117,7 +117,7 @@ class Home:
         return uri(self.landing / path)
 
     def make_folder(self, name: str) -> None:
-        """A source's folder must be there, even if nothing has landed."""
+        """Make a source's folder, which must be there even if nothing has landed."""
         (self.landing / name).mkdir(exist_ok=True)
 
     def land(self, path: str, made: Sequence[Order], malformed: Sequence[str] = ()) -> Landed:
@@ -164,7 +164,7 @@ class Home:
         return {**os.environ, **self.place.services.environment, **own, "PYTHONPATH": str(REPOSITORY)}
 
     def sluice(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """The command in a process of its own, from a folder that is not the repository."""
+        """Run the command in a process of its own, from a folder that is not the repository."""
         command = [sys.executable, "-m", "etl.cli", *words]
         return subprocess.run(
             command, env=self.environment, cwd=self.root, capture_output=True, text=True, timeout=240
@@ -184,7 +184,7 @@ class Home:
         return oracle.ask(self.dsn, query, values)
 
     def objects(self) -> Counter[tuple[str, int]]:
-        """Every object below the lake, with its size."""
+        """Return every object below the lake, with its size."""
         place = self.place.services.lake.removeprefix("s3://")
         found = self.reader().store.get_file_info(
             fs.FileSelector(place, recursive=True, allow_not_found=True)
@@ -229,7 +229,7 @@ class Home:
         assert self.staging_tables() == []
 
     def assert_clean(self, name: str = NAME) -> AuditReport:
-        """The audit of a pipeline finds nothing."""
+        """Require that the audit of a pipeline finds nothing."""
         report = audit(self.place, self.pipeline(name))
         assert report.clean, list(report.lines())
         return report
@@ -239,7 +239,7 @@ class Home:
         return [str(name) for (name,) in self.ask(query)]
 
     def history(self) -> dict[str, Any]:
-        """All that a run which finds nothing new must leave as it is."""
+        """Return all that a run which finds nothing new must leave as it is."""
         tables = ("delivery", "delivery_input", "delivery_file", "quarantine", "attempt", "iceberg_tables")
         rows = {name: sorted(map(str, self.ask(f"SELECT t::text FROM sluice.{name} t"))) for name in tables}
         checkpoints = Path(self.place.settings.checkpoints)

@@ -77,7 +77,7 @@ class MadeBatch:
         return [_arrow(share[start : start + 40]) for start in range(0, len(share), 40)]
 
     def malformed_arrow(self) -> list[pa.RecordBatch]:
-        """The malformed records in the shape of the output: null columns, no flag, the raw record."""
+        """Return the malformed records in the shape of the output: null columns, no flag, the raw record."""
         if not self.malformed:
             return []
         count = len(self.malformed)
@@ -107,7 +107,7 @@ class MadeBatch:
 
     @property
     def held_on_lake(self) -> Rows:
-        """The typed columns, reasons, raw, source path, and the batch."""
+        """Return typed columns, reasons, raw record, source path and batch of what is held."""
         typed = Counter(
             (*_plain(made.values), made.reasons, None, None, self.batch_id)
             for made in self.rows
@@ -166,7 +166,7 @@ def newest(batches: Sequence[MadeBatch]) -> Rows:
 
 
 def mended(batch: MadeBatch) -> Rows:
-    """The rows that only lacked a name, with one, as a release delivers them."""
+    """Return the rows that only lacked a name, with one, as a release delivers them."""
     nameless = [row.values for row in batch.rows if row.reasons == (UNNAMED,)]
     place = COLUMNS.get_field_index("name")
     return Counter((*_plain((*row[:place], MENDED, *row[place + 1 :])), 0) for row in nameless)
@@ -239,7 +239,7 @@ def _plain(values: Row) -> Row:
 
 
 def plain(value: Any, kind: str = "d") -> Any:
-    """A value that is equal exactly to itself: floats by their bits, every NaN alike."""
+    """Return the value as one that is equal exactly to itself: floats by their bits, every NaN alike."""
     if isinstance(value, float):
         return "nan" if math.isnan(value) else struct.pack(f">{kind}", value).hex()
     return str(value) if isinstance(value, decimal.Decimal) else value
@@ -275,7 +275,7 @@ class Reader:
         )
 
     def in_postgres(self, *, system: Sequence[str] = ("_batch_id",), where: str = "WHERE true") -> Rows:
-        """The rows of the table, exactly: floats and moments by their binary form."""
+        """Return the rows of the table, exactly: floats and moments by their binary form."""
         chosen = [_exact(field) for field in self.columns] + [sql.Identifier(name) for name in system]
         query = sql.SQL("SELECT {} FROM {} {}").format(
             sql.SQL(", ").join(chosen), sql.Identifier("warehouse", self.pipeline), sql.SQL(where)
@@ -296,7 +296,7 @@ class Reader:
         return found
 
     def on_lake(self, *, system: Sequence[str] = ("_batch_id",)) -> Rows:
-        """The rows that the table's pointer leads to; its files must be those that the ledger lists."""
+        """Return the rows that the table's pointer leads to; its files must be those that the ledger lists."""
         return self._lake_rows("data", self.pipeline, [*self.columns.names, *system])
 
     def held_on_lake(self) -> Rows:
@@ -304,7 +304,7 @@ class Reader:
         return self._lake_rows("quarantine", f"{self.pipeline}_quarantine", [*self.columns.names, *extra])
 
     def files(self, table: str) -> list[str]:
-        """The data files of an Iceberg table as of its pointer in PostgreSQL."""
+        """Return the data files of an Iceberg table as of its pointer in PostgreSQL."""
         query = "SELECT metadata_location FROM sluice.iceberg_tables WHERE table_name = %s"
         [(pointer,)] = ask(self.dsn, query, (table,))
         properties = {"s3.region": self.region, "s3.force-virtual-addressing": "false"}
@@ -314,7 +314,7 @@ class Reader:
         return [task.file.file_path for task in static.scan().plan_files()]
 
     def difference(self, wanted: Expected) -> str:
-        """Every way in which the sinks are not as `wanted`; empty when both are."""
+        """Return every way in which the sinks are not as `wanted`; empty when both are."""
         found = {
             "PostgreSQL": (
                 self.in_postgres(),
@@ -335,7 +335,7 @@ class Reader:
         return self.rows_in(paths, names)
 
     def rows_in(self, paths: Sequence[str], names: list[str]) -> Rows:
-        """The rows of some Parquet files."""
+        """Return the rows of some Parquet files."""
         found: Rows = Counter()
         store = self.store
         for path in paths:
@@ -377,7 +377,7 @@ def _values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
 
 
 def ask(dsn: str, query: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """The rows of one query on a connection of its own; what it changes is committed."""
+    """Return the rows of one query on a connection of its own; commit what it changes."""
     connection = psycopg2.connect(dsn)
     try:
         with connection, connection.cursor() as cursor:

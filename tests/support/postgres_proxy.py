@@ -25,7 +25,7 @@ class Proxy:
     clients: list[socket.socket] = field(default_factory=list)  # that were let in
 
     def dsn(self, of: str) -> str:
-        """The connection string `of`, by way of this proxy."""
+        """Return the connection string `of`, by way of this proxy."""
         host, port = self.listener.getsockname()
         return str(make_dsn(of, host=host, port=port))
 
@@ -89,7 +89,7 @@ def _close(end: socket.socket) -> None:
 
 @contextmanager
 def before(dsn: str) -> Iterator[Proxy]:
-    """A proxy before the server of `dsn`."""
+    """Start a proxy before the server of `dsn`."""
     address = parse_dsn(dsn)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         proxy = Proxy(server=(address["host"], int(address["port"])), listener=listener)

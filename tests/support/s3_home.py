@@ -49,7 +49,7 @@ class S3Home(Home):
         return self.client.head_object(Bucket=self.bucket, Key=self.key(path))["LastModified"]
 
     def below(self, place: str) -> dict[str, str]:
-        """The etag of every object below `s3a://bucket/prefix`."""
+        """Return the etag of every object below `s3a://bucket/prefix`."""
         bucket, _, prefix = place.removeprefix("s3a://").partition("/")
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
         return {one["Key"]: one["ETag"] for page in pages for one in page.get("Contents", ())}

@@ -52,7 +52,7 @@ class Filled(ABC):
         """Deliver what is available."""
 
     def number(self, count: int) -> range:
-        """The numbers of the next records."""
+        """Return the numbers of the next records."""
         self.given += count
         return range(self.given - count, self.given)
 
@@ -61,7 +61,7 @@ class Filled(ABC):
         return stream_of(self.home.place, self.home.pipeline(self.name))
 
     def awaited(self, summary: Summary) -> int:
-        """How many files are known to be read next."""
+        """Count the files that are known to be read next."""
         return len(self.stream.awaited(summary.stream))
 
     def nothing_new(self, summary: Summary) -> bool:
@@ -71,7 +71,7 @@ class Filled(ABC):
         return self.stream.nothing_new(known, self.stream.awaited(summary.stream))
 
     def recorded(self) -> int:
-        """How many inputs are on record, of all deliveries in force: files, and ranges of offsets that are not empty."""
+        """Count the inputs on record, of all deliveries in force: files, and ranges of offsets that are not empty."""
         [(count,)] = self.home.ask(
             "SELECT (SELECT count(*) FROM sluice.delivery_input JOIN sluice.delivery d USING (delivery_id) WHERE d.live)"
             " + (SELECT count(*) FROM sluice.delivery_range r JOIN sluice.delivery d USING (delivery_id)"
@@ -80,7 +80,7 @@ class Filled(ABC):
         return int(count)
 
     def assert_delivered(self) -> None:
-        """Each record is in both sinks as often as it must be, and ledger and sinks agree."""
+        """Require each record in both sinks as often as it must be, and that ledger and sinks agree."""
         eyes = self.home.reader(self.name)
         in_postgres, on_lake = eyes.in_postgres(system=()), eyes.on_lake(system=())
         assert in_postgres == on_lake

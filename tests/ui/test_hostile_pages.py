@@ -80,7 +80,7 @@ class Structure(HTMLParser):
 
 @pytest.fixture(scope="module")
 def poisoned(services: Services, template: str) -> Iterator[str]:
-    """A batch for each payload, which is everywhere that anybody but Sluice writes; and one of plain words."""
+    """Deliver a batch for each payload, which is everywhere that anybody but Sluice writes; and one of plain words."""
     with new_database(services.postgres, template=template) as dsn:
         seed(dsn, "feed", batches=len(HOSTILE) + len(PLAIN), rules=2)
         connection = psycopg2.connect(dsn)

@@ -190,7 +190,7 @@ def test_what_took_the_place_of_a_batch_and_what_was_let_out_of_it_is_told(histo
 
 @contextmanager
 def changed(dsn: str, *changes: str) -> Iterator[Counting]:
-    """A cursor that sees the history so changed; rolled back."""
+    """Return a cursor that sees the history so changed; roll back at the end."""
     connection = psycopg2.connect(dsn, cursor_factory=Counting)
     try:
         with connection.cursor() as cursor:
@@ -262,7 +262,7 @@ LONG_RULE = "rule 1 about a column of the feed".ljust(2000, "x")
 
 
 def keys(page: Page, address: str) -> set[str]:
-    """The rules that links of a page name."""
+    """Return the rules that links of a page name."""
     found_ = re.findall(rf'href="(?:\.\./)?{address}=([^"&]*)', page.html)
     return {unquote(one) for one in found_}
 

@@ -153,7 +153,7 @@ def await_ready(server: Server, process: subprocess.Popen[bytes], log: Path) -> 
 
 @pytest.fixture(scope="module")
 def all_routes(server: Server) -> list[tuple[str, str]]:
-    """The method and address of every route, for the pipeline `feed`; those of all pipelines too."""
+    """Return the method and address of every route, for the pipeline `feed`; those of all pipelines too."""
     done = subprocess.run(
         [sys.executable, "-c", ROUTES], env=server.environment, capture_output=True, text=True, check=True
     )
@@ -173,7 +173,7 @@ def all_routes(server: Server) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def decisions(all_routes: list[tuple[str, str]]) -> list[str]:
-    """The address of every form that decides; it asks by GET and does by POST."""
+    """Return the address of every form that decides; it asks by GET and does by POST."""
     asks = [
         path for method, path in all_routes if method == "GET" and path.endswith(("/release", "/discard"))
     ]
@@ -184,7 +184,7 @@ def decisions(all_routes: list[tuple[str, str]]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def routes(all_routes: list[tuple[str, str]], decisions: list[str]) -> list[str]:
-    """The address of every page that anybody may read who may read the runs."""
+    """Return the address of every page that anybody may read who may read the runs."""
     return [path for method, path in all_routes if method == "GET" and path not in decisions]
 
 

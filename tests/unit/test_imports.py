@@ -244,7 +244,7 @@ def test_only_settings_reads_the_environment_of_sluice() -> None:
 
 
 def _code(path: Path) -> str:
-    """The strings that a module uses as names: what it looks up, not what it says."""
+    """Return the strings that a module uses as names: what it looks up, not what it says."""
     tree = ast.parse(path.read_text())
     looked_up = []
     for node in ast.walk(tree):

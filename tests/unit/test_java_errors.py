@@ -114,7 +114,7 @@ def test_an_error_without_java_is_told_by_its_own_text() -> None:
 
 
 def conditions() -> set[str]:
-    """The names that Spark gives to its errors, and to their kinds."""
+    """Return the names that Spark gives to its errors, and to their kinds."""
     [jar] = (Path(pyspark.__file__).parent / "jars").glob("spark-common-utils_*.jar")
     with ZipFile(jar) as file:
         found = json.loads(file.read("error/error-conditions.json"))

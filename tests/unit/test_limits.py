@@ -24,7 +24,7 @@ def found(values: pa.Array, **how: Any) -> dict[str, list[bool]]:
 
 
 def raw(values: list[bytes | None]) -> pa.Array:
-    """A string column of any bytes, as a careless reader makes it."""
+    """Make a string column of any bytes, as a careless reader does."""
     return pa.Array.from_buffers(pa.string(), len(values), pa.array(values, pa.binary()).buffers())
 
 

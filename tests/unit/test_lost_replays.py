@@ -23,7 +23,7 @@ def lost(
     read: Sequence[str] = (),
     released_from: int | None = None,
 ) -> LostDelivery:
-    """A delivery of `orders` beside the stream that the lake has and the ledger has not."""
+    """Return a delivery of `orders` beside the stream that the lake has and the ledger has not."""
     entry = replace(
         RECORDED.entry, pipeline="orders", delivery_id=number, kind=kind, released_from=released_from
     )

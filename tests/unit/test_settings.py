@@ -13,7 +13,7 @@ from etl.common.settings import load_settings, same_place
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with an empty sluice.toml; no SLUICE_* is set."""
+    """Return the working directory, with an empty sluice.toml; no SLUICE_* is set."""
     monkeypatch.delenv("SLUICE_CONFIG", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sluice.toml").touch()

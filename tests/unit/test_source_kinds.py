@@ -33,7 +33,7 @@ def texts() -> Texts:
 
 @pytest.fixture(scope="module")
 def kinds(texts: Texts) -> set[str]:
-    """The names of all classes that tell one kind from another, those that are added later included."""
+    """Return the names of all classes that tell one kind from another, those that are added later included."""
     found = DECLARED | {name for names in BASES.values() for name in names}
     classes = [one for text in texts.values() for one in CLASS.findall(text)]
     bases = {name: set(re.findall(r"\w+", of)) for name, of in classes}
@@ -50,7 +50,7 @@ def names_in(*nodes: ast.AST) -> set[str]:
 
 
 def questions(text: str, of: set[str]) -> Iterator[str]:
-    """Each place that asks whether something is of one of these classes."""
+    """Return each place that asks whether something is of one of these classes."""
     for node in ast.walk(ast.parse(text)) if MAY_ASK.search(text) else ():
         match node:
             case ast.Call(func=ast.Name(id="isinstance" | "issubclass" as asked), args=[_, kind]):

@@ -74,7 +74,7 @@ class AirflowHome:
         return Command(process=process, airflow=found)
 
     def processes(self) -> list[psutil.Process]:
-        """Every process that was given this home, by its environment or its command line."""
+        """Return every process that was given this home, by its environment or its command line."""
         home, found = str(self.settings.home), []
         for process in psutil.process_iter(["environ", "cmdline", "status"]):
             words = [*(process.info["environ"] or {}).values(), *(process.info["cmdline"] or ())]
@@ -83,5 +83,5 @@ class AirflowHome:
         return found
 
     def sockets(self) -> list[Any]:
-        """Every IP socket of every process of this home."""
+        """Return every IP socket of every process of this home."""
         return [*chain(*answers(self.processes(), lambda one: one.net_connections("inet")))]

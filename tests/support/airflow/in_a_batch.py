@@ -27,7 +27,7 @@ def held_in_the_commit(stack: Stack) -> Iterator[None]:
 
 
 def wait_for_the_commit(stack: Stack) -> list[psutil.Process]:
-    """All processes of the run that now waits within its transaction: the driver first."""
+    """Wait until a run waits within its transaction; return its processes, the driver first."""
     query = (
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE wait_event_type = 'Lock' AND query ~ 'INSERT INTO \"warehouse\"'"

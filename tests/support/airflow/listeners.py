@@ -26,7 +26,7 @@ class Inbox:
             self.changed.notify_all()
 
     def wait_for(self, wanted: Any, within: float) -> Any:
-        """The first message for which `wanted` holds."""
+        """Wait for the first message for which `wanted` holds."""
         with self.changed:
             came = self.changed.wait_for(lambda: any(map(wanted, self.found)), within)
             assert came, f"it did not come; these did: {self.found}"
@@ -45,7 +45,7 @@ def webhook() -> Iterator[Inbox]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """The inbox says what came."""
+            """Print nothing: the inbox says what came."""
 
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler), inbox) as found:
         yield found

@@ -89,7 +89,7 @@ class Stack:
         return run
 
     def ended(self, run: str, dag: str = NAME, *, within: float = PATIENCE) -> str:
-        """The state in which the run ends."""
+        """Return the state in which the run ends."""
         state = ""
 
         def ended() -> bool:
@@ -104,7 +104,7 @@ class Stack:
         return state
 
     def alert(self, kind: str, words: str, pipeline: str = NAME) -> Any:
-        """The alert of that kind about that pipeline which says so, once it has come; others come before it."""
+        """Wait for the alert of that kind about that pipeline which says so; others come before it."""
         about = {"kind": kind, "pipeline": pipeline}.items()
         return self.posted.wait_for(lambda one: about <= one.items() and words in one["text"], PATIENCE)
 
@@ -119,7 +119,7 @@ class Stack:
         )
 
     def read_dags(self) -> None:
-        """All pipelines' are of one file, which is seldom read by itself."""
+        """Read the DAGs of all pipelines: they are of one file, which Airflow seldom reads by itself."""
         token = self.call("GET", f"/dags/{NAME}/details")["file_token"]
         self.call("PUT", f"/parseDagFile/{token}")
 
@@ -131,7 +131,7 @@ class Stack:
         return subprocess.run(command, env=clean, capture_output=True, text=True, timeout=PATIENCE)
 
     def backfilled(self, dag: str, count: int) -> list[str]:
-        """The runs of a backfill, once there are so many."""
+        """Wait for so many runs of a backfill."""
 
         seen: list[str] = []
 
@@ -164,7 +164,7 @@ class Stack:
         self.call("POST", f"/dags/{dag}/clearTaskInstances", **body)
 
     def command(self, name: str = NAME) -> psutil.Process:
-        """The `sluice run` that is at work."""
+        """Return the `sluice run` that is at work."""
         words, home = ["-m", "etl.cli", "run", name], str(self.home.place.settings.home)
         alike = [one for one in psutil.process_iter(["cmdline"]) if (one.info["cmdline"] or [])[1:5] == words]
         homes = answers(alike, lambda one: (one, one.environ().get("SLUICE_HOME")))
@@ -192,7 +192,7 @@ def delivered(stack: Stack) -> Stack:
 
 
 def started(monkeypatch: pytest.MonkeyPatch, posted: Inbox, mailed: Inbox) -> Iterator[Stack]:
-    """A folder of a user's own with its embedded services, and Airflow over it."""
+    """Start Airflow over a user's own folder with its embedded services."""
     root = Path(tempfile.mkdtemp(prefix="sluice-"))
     root.chmod(0o711)
     mine, ours, landing = (root / name for name in ("my pipelines", "our-suites", "landing"))

@@ -134,7 +134,7 @@ class Ads:
         )
 
     def rows(self) -> tuple[Rows, Rows]:
-        """The rows that are delivered, and those that are held by the suite with their reasons, as quarantine has them."""
+        """Return the rows that are delivered, and those that the suite holds with their reasons, as quarantine has them."""
         delivered, held = Counter[Row](), Counter[Row]()
         for one, click in self._attributed():
             reasons = tuple(
@@ -206,7 +206,7 @@ def held_records(events: Sequence[Event], sent: Sequence[Sent]) -> Rows:
 
 
 def told(raw: str, fate: str) -> str:
-    """A held record in a form to compare: a late one is kept as JSON of another spelling."""
+    """Return a held record in a form to compare: a late one is kept as JSON of another spelling."""
     if fate == BROKEN:
         return raw
     values = json.loads(raw)
@@ -235,7 +235,7 @@ def drawn(seed: int) -> Ads:
 
 
 def _show(ads: Ads, draw: random.Random, name: str, kind: str, at: int) -> None:
-    """An impression with its clicks."""
+    """Add an impression with its clicks."""
     late = kind == "late"
     shown = Impression(
         id=None if kind == "without its id" else name,

@@ -20,7 +20,7 @@ def declare(home: Home, start: str = "date(2024, 2, 28)", sink: str = "Append()"
 
 
 def land(home: Home, day: int, name: str = "a", start: int = 0) -> Landed:
-    """A file of the day, with a row to be held and a malformed record."""
+    """Land a file of the day, with a row to be held and a malformed record."""
     first = start or (day + 1) * 100
     path = f"orders/dt={DAYS[day]:%Y-%m-%d}/{name}.jsonl"
     return home.land(path, orders(first, 8, negative=[first + 1]), ["{broken"])

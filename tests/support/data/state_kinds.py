@@ -241,7 +241,7 @@ KEPT = {
 
 
 def land_kinds(home: Home) -> None:
-    """All of them in one place, a pipeline each."""
+    """Land the input of every kind in one place, a pipeline each."""
     home.write(
         "reference/owners.csv", "phone,who\n" + "".join(f"{one},{who}\n" for one, who in OWNERS.items())
     )

@@ -57,7 +57,7 @@ UPSERT = 'Upsert(keys=("hour", "action"), newest="latest")'
 
 
 def recipe(page: str, number: int = 0) -> str:
-    """The body of a transform that a page of the cookbook shows."""
+    """Return the body of a transform that a page of the cookbook shows."""
     text = (REPOSITORY / "docs" / "cookbook" / f"{page}.md").read_text()
     code = text.split("```python\n")[1 + number].partition("```")[0]
     return code.partition("):\n")[2].partition("\n\nPIPELINE")[0]
@@ -238,7 +238,7 @@ def rolled_up(made: Iterable[Tap]) -> Rows:
 
 
 def silences(batches: Sequence[Sequence[Tap]]) -> tuple[Rows, dict[str, int]]:
-    """The phones told as silent, batch by batch, and what is known of each phone afterwards."""
+    """Return the phones told as silent, batch by batch, and what is known of each phone afterwards."""
     told: Rows = Counter()
     last: dict[str, int] = {}
     newest = 0
@@ -253,7 +253,7 @@ def silences(batches: Sequence[Sequence[Tap]]) -> tuple[Rows, dict[str, int]]:
 
 
 def first_seen(files: Iterable[Sequence[Tap]]) -> Rows:
-    """The first tap of each phone in the first file that has one."""
+    """Return the first tap of each phone in the first file that has one."""
     told: dict[str, int] = {}
     for made in files:
         for tap in sorted(made):
@@ -304,7 +304,7 @@ def land(home: Home, number: int, made: Sequence[Tap], *, name: str = NAME, endi
 
 
 def written(made: Sequence[Tap], ending: str) -> str | bytes:
-    """A file of taps in a format of its own."""
+    """Write a file of taps in a format of its own."""
     if ending == "parquet":
         columns = (
             [tap.phone for tap in made],
@@ -332,7 +332,7 @@ def flat(files: Iterable[Sequence[Tap]]) -> list[Tap]:
 
 
 def in_force(home: Home, name: str = NAME) -> Rows:
-    """The table, row by row."""
+    """Return the table, row by row."""
     return home.reader(name).in_postgres(system=())
 
 

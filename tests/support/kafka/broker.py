@@ -149,7 +149,7 @@ class Broker:
         return [str(java()), *SMALL_SERVER, "-cp", f"{self.jars}/*:{scala}", *words]
 
     def run(self, *words: str) -> None:
-        """A command of Kafka's own."""
+        """Run a command of Kafka's own."""
         _done(self._command(*words))
 
     def start(self) -> None:

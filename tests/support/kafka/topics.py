@@ -151,7 +151,7 @@ class Topics:
             admin.close()
 
     def create(self, name: str = "orders", partitions: int = 2) -> str:
-        """The topic's whole name."""
+        """Create a topic; return its whole name."""
         whole = f"{name}.{self.suffix}"
         with self.admin() as admin:
             admin.createTopics([self.clients.clients.admin.NewTopic(whole, partitions, 1)]).all().get()

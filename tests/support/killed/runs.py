@@ -54,7 +54,7 @@ class Runs:
         return run
 
     def wait_for_step(self, process: Forked, *, patience: float = PATIENCE) -> int:
-        """The pid of the process that has come to its step."""
+        """Wait for the process that comes to its step; return its pid."""
         deadline = time.monotonic() + patience
         while not wait([self.reached], 1):
             assert process.poll() is None, f"the run ended before its step: {self.log}"
@@ -102,7 +102,7 @@ def runs(
 
 
 def processes_of(run: Forked) -> list[psutil.Process]:
-    """All processes of the run's session: the driver while it lives, its JVM, the workers."""
+    """Return all processes of the run's session: the driver while it lives, its JVM, the workers."""
     found = answers(psutil.process_iter(), lambda one: (one, os.getsid(one.pid)))
     return [process for process, session in found if session == run.pid]
 
@@ -128,7 +128,7 @@ def kill_jvm(run: Forked, stopped: int, runs: Runs) -> None:
 
 
 def others_of(run: Forked, stopped: int) -> tuple[list[psutil.Process], list[psutil.Process]]:
-    """All of the run's processes but the driver, and its JVM, which a run that is at its lease has not yet."""
+    """Return the run's processes but the driver, and its JVM, which a run that is at its lease has not yet."""
     named = answers(processes_of(run), lambda one: (one, one.name()))
     assert stopped in [process.pid for process, _ in named]
     others = [(process, name) for process, name in named if process.pid != run.pid]

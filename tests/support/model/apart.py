@@ -29,7 +29,7 @@ from .state import (
 
 
 def asker(state: State, guards: Guards, alive: int) -> Iterator[Move]:
-    """A person asks for a replay of a live delivery, or for the release of a held row."""
+    """Yield what a person may ask for: the replay of a live delivery, the release of a held row."""
     if state.locked() or len(state.drivers) + len(state.recovers) + len(state.asides) >= alive:
         return
     if state.budget.replays:
@@ -198,7 +198,7 @@ def commit(postgres: Postgres, me: Apart, item: Object, guards: Guards) -> Postg
 
 
 def told(one: Held, me: Apart) -> Held:
-    """A quarantined row after the commit."""
+    """Return a quarantined row after the commit."""
     if one.attempt in me.replaces:
         return replace(one, waiting=Waiting.SUPERSEDED)
     if one.attempt == me.origin and one.row in me.rows:

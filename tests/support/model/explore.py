@@ -55,7 +55,7 @@ def moves(state: State, guards: Guards, alive: int) -> Iterator[Move]:
 
 
 def broken(state: State) -> str | None:
-    """The invariant that does not hold in this state."""
+    """Return the invariant that does not hold in this state."""
     postgres = state.postgres
     rows = Counter(row for row, _ in postgres.warehouse)
     if any(count > 1 for count in rows.values()):
@@ -128,7 +128,7 @@ def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
 
 
 def without_way_on(before: Mapping[State, list[State]]) -> State | None:
-    """The first state that had runs and recovers to spare, and from which the goal can't be reached."""
+    """Return the first state that had runs and recovers to spare, and from which the goal can't be reached."""
     reaching = {state for state in before if reached_goal(state)}
     stack = list(reaching)
     while stack:

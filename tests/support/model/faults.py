@@ -10,7 +10,7 @@ from .state import At, Beside, Budget, Checkpoint, RecoverAt, State
 
 
 def faults(state: State) -> Iterator[Move]:
-    """Every fault that the budget still allows."""
+    """Yield every fault that the budget still allows."""
     yield from backup_and_restore(state)
     if state.checkpoint is not None:
         yield from losses(state, state.checkpoint)
@@ -22,7 +22,7 @@ def spent(state: State, what: str) -> Budget:
 
 
 def backup_and_restore(state: State) -> Iterator[Move]:
-    """A newer backup takes the older one's place: what was the oldest that could be restored no longer is."""
+    """Yield a newer backup, which takes the older one's place, and each restore."""
     if state.budget.backups and state.postgres.current and state.backup != state.postgres:
         after = replace(state, backup=state.postgres, budget=spent(state, "backups"))
         yield Move(actor="operator", note="BACKUP of PostgreSQL", after=after)
@@ -50,7 +50,7 @@ def backup_and_restore(state: State) -> Iterator[Move]:
 
 
 def losses(state: State, folder: Checkpoint) -> Iterator[Move]:
-    """The checkpoint, or a part of it, is gone."""
+    """Yield each loss of the checkpoint, or of a part of it."""
     if not state.budget.losses:
         return
     left = {

@@ -68,7 +68,7 @@ Go = Callable[..., Move]
 
 
 def take_lease(state: State, postgres: Postgres, guards: Guards) -> Postgres:
-    """The lease with a new token; every open attempt of another token is fenced."""
+    """Take the lease with a new token; every open attempt of another token is fenced."""
     token = state.fresh_token() if Guard.RANDOM_TOKEN in guards else postgres.leases + 1
     leases = 0 if Guard.RANDOM_TOKEN in guards else token
     attempts = frozenset(
@@ -130,7 +130,7 @@ def drafted(base: Metadata, item: Object, owner: int) -> Metadata:
 
 
 def put(state: State, item: Object, guards: Guards) -> frozenset[Object]:
-    """The lake's data after a PUT: an object of the same name is overwritten."""
+    """Return the lake's data after a PUT: an object of the same name is overwritten."""
     if Guard.UNIQUE_NAMES in guards:
         return state.data | {item}
 
@@ -320,7 +320,7 @@ def open_attempt(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[M
 
 
 def lock(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[Move]:
-    """The transaction opens: the pipeline's row is locked and everything is looked at again."""
+    """Yield the opening of the transaction: the pipeline's row is locked, and everything looked at again."""
     if state.locked():
         return
     postgres = state.postgres

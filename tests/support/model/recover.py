@@ -13,7 +13,7 @@ from .sweeper import settled
 
 
 def recoverer(state: State, guards: Guards, alive: int) -> Iterator[Move]:
-    """A person starts recover, needed or not."""
+    """Yield the start of a recover, needed or not."""
     if not state.budget.recovers or len(state.drivers) + len(state.recovers) >= alive:
         return
     if state.locked() or not (state.postgres.current or state.checkpoint):
@@ -64,7 +64,7 @@ def recover(state: State, me: Recover, guards: Guards) -> Iterator[Move]:
 
 
 def forwardable(state: State, item: Object, guards: Guards) -> bool:
-    """The lake still has this batch, it follows the ledger's last one, and nobody may be deleting it."""
+    """Tell whether the lake still has this batch, it follows the ledger's last one, and nobody may be deleting it."""
     if Guard.FORWARD_SPARES in guards and item.attempt in settled(state):
         return False
     taken = {row.number for row in state.postgres.deliveries if row.number}

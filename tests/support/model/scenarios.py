@@ -76,7 +76,7 @@ class Caught:
     beside: Guards = frozenset()  # the second lines that it takes together, itself among them
 
     def others(self, guard: Guard) -> Guards:
-        """The guards in force there, without this one."""
+        """Return the guards in force there, without this one."""
         return (NEEDED | self.beside) - self.instead_of - {guard}
 
 

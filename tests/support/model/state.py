@@ -105,7 +105,7 @@ class Postgres:
         return dict(self.streams).get(stream, 0)
 
     def last_batch(self, stream: int) -> int:
-        """The stream's last delivered batch; the one before its first when there is none."""
+        """Return the stream's last delivered batch; the one before its first when there is none."""
         delivered = [delivery.batch for delivery in self.deliveries if delivery.stream == stream]
         return max(delivered, default=self.first_batch(stream) - 1)
 
@@ -299,7 +299,7 @@ class State:
     ghost: Driver | None = None  # a transaction whose client is gone; the server may still commit it
 
     def locked(self) -> bool:
-        """The pipeline's row is locked by an open transaction."""
+        """Tell whether an open transaction has locked the pipeline's row."""
         return (
             self.ghost is not None
             or any(driver.at is At.LOCKED for driver in self.drivers)

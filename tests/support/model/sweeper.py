@@ -27,7 +27,7 @@ def order(guards: Guards) -> tuple[Sweep, ...]:
 
 
 def sweeper(state: State, guards: Guards) -> Iterator[Move]:
-    """The sweeper's next move."""
+    """Yield the sweeper's next moves."""
     me = state.sweeper
     if me is None:
         if not state.budget.sweeps or not state.data:

@@ -17,7 +17,7 @@ Make = Callable[[Counting], Page]
 
 
 def draw(dsn: str, make: Make) -> tuple[Page, int]:
-    """The page, and how many statements it took."""
+    """Draw the page; return it and how many statements it took."""
     connection = psycopg2.connect(dsn, cursor_factory=Counting)
     try:
         with connection.cursor() as cursor:

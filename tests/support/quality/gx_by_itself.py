@@ -39,7 +39,7 @@ def in_one_pass(suite: Mapping[str, Any], frame: DataFrame) -> Verdict:
 
 
 def differences(suite: Mapping[str, Any], frame: DataFrame) -> list[str]:
-    """Every place where the one pass and GX disagree, as readable lines."""
+    """Return every place where the one pass and GX disagree, as readable lines."""
     theirs = by_gx(suite, frame)
     ours = {result.reason: result for result in in_one_pass(suite, frame).results}
     assert set(ours) == set(theirs)
