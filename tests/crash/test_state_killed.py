@@ -22,15 +22,15 @@ from tests.support.killed.runs import PATIENCE, Runs, kill, runs_of
 
 # (step, in which batch, batches delivered afterwards), of a pipeline that keeps state
 STATE_KILLS = (
-    ("rows-copied", 0, 0),  # on an executor, whose part of the state is not written
-    ("staged", 1, 1),  # all of it is
+    ("staged", 1, 1),  # all of the state is written
     ("committed", 2, 3),  # batch 2 is delivered, and Spark has not marked it as done
 )
 
 
 # every one of them, in a batch that goes on from three others
 STATE_KILLS_AT_EVERY_STEP = (
-    *STATE_KILLS[:2],
+    ("rows-copied", 0, 0),  # on an executor, whose part of the state is not written
+    ("staged", 1, 1),
     ("batch-done", 2, 3),
     *((step.value, 3, 3) for step in list(Step)[: list(Step).index(Step.COMMITTED)]),
     ("committed", 3, 4),
@@ -68,17 +68,32 @@ def test_state_is_as_if_no_run_had_been_killed(runs: Runs, kills: Sequence[tuple
     )
 
 
+USUAL = (
+    "doubles",
+    "left_outer_join",
+    "timers",
+    "lists",
+    "sessions",
+    "rollup",
+)  # the others are close to one of these
+KINDS = [pytest.param(kind, marks=() if kind in USUAL else pytest.mark.slow) for kind in KEPT]
 DELIVERED = 2  # of each kind's batches, when its process is killed: the second goes on from the first's state
 
 
 @pytest.fixture(scope="module")
 def killed(
-    services: Services, settings: Settings, template: str, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    services: Services,
+    settings: Settings,
+    template: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Home]:
-    """Kill each kind's pipeline where it hurts most: a batch is in both sinks, and Spark has not marked it.
+    """Kill each tested kind's pipeline where it hurts most: a batch is in both sinks, and Spark has not marked it.
 
     One process runs them all side by side, and is killed when each of them is there.
     """
+    tests = (one for one in request.session.items if isinstance(one, pytest.Function))
+    kinds = [one.callspec.params["kind"] for one in tests if "killed" in one.fixturenames]
 
     def settings_for(home: Path, **changes: Any) -> Settings:
         s3 = {"s3_endpoint": services.s3_endpoint, "s3_region": services.s3_region}
@@ -87,15 +102,15 @@ def killed(
     folder, lake = tmp_path_factory.mktemp("killed"), f"{services.lake}/{uuid.uuid4().hex[:12]}"
     with new_database(services.postgres, template=template) as dsn:
         home = Home.at(folder / "user", dsn, services, lake, settings_for)
-        land_kinds(home)
+        land_kinds(home, kinds)
         with runs_of(home, folder) as runs:
-            process = runs.start_together(KEPT, deliveries=DELIVERED)
+            process = runs.start_together(kinds, deliveries=DELIVERED)
             kill(process, runs.wait_for_step(process, patience=5 * PATIENCE))
         yield home
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", KEPT)
+@pytest.mark.parametrize("kind", KINDS)
 def test_state_of_every_kind_goes_on_after_a_kill(killed: Home, spark: SparkSession, kind: str) -> None:
     kept = KEPT[kind]
     home = replace(killed, spark=spark, columns=kept.columns)

@@ -140,7 +140,13 @@ def test_a_killed_supervisor_leaves_airflow_running_and_down_ends_even_orphans_o
     assert home.sluice("down").stdout == "nothing was running\n"
 
 
-@pytest.mark.parametrize("ends_it", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    "ends_it",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_ends_every_process_that_the_command_started(
     home: AirflowHome, ends_it: signal.Signals
 ) -> None:

@@ -74,6 +74,7 @@ def test_after_a_task_runner_was_killed_and_after_a_timeout_the_retry_delivers_o
     assert tries(stack, run) == [(1, 0, False), (2, 0, False), (3, 0, True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("component", ["scheduler", "api-server"])
 def test_after_a_component_was_killed_and_airflow_started_again_it_delivers_once(
     stack: Stack, component: str

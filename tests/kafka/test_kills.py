@@ -50,7 +50,7 @@ def killed_and_finished(runs: Runs, kills: Kills) -> None:
 @pytest.mark.parametrize(
     ("records", "kills"),
     [
-        pytest.param(MANY, KILLS, id="two kills"),
+        pytest.param(MANY, KILLS, id="two kills", marks=pytest.mark.slow),
         pytest.param(MILLION, KILLS, id="a million, two kills", marks=pytest.mark.slow),
         pytest.param(MILLION, MORE_KILLS, id="a million, four kills", marks=pytest.mark.slow),
     ],

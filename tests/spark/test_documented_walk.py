@@ -29,6 +29,7 @@ def folder(short_home: Path) -> Iterator[Path]:
     bash("PATH=.venv/bin sluice down", found, {})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_answer_is_the_one_on_the_page(folder: Path, settings: Settings) -> None:
     blocks = BLOCK.findall((REPOSITORY / "docs" / "walk.md").read_text())

@@ -30,8 +30,8 @@ KNOWN = {"open", "call", "pay"}
 LAYOUTS = pytest.mark.parametrize(
     "max_files",
     [
-        pytest.param(6, id="many small batches"),
-        pytest.param(100, id="few large batches", marks=pytest.mark.slow),
+        pytest.param(100, id="few large batches"),
+        pytest.param(6, id="many small batches", marks=pytest.mark.slow),
     ],
 )
 

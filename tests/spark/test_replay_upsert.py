@@ -464,6 +464,7 @@ def walked(levels: Levels, *, seed: int, steps: int) -> Counter[str]:
     return Counter(walk.steps(steps))
 
 
+@pytest.mark.slow
 def test_a_walk_leaves_what_a_rebuild_would(levels: Levels) -> None:
     done = walked(levels, seed=5, steps=10)
     assert done.keys() >= {"delivered", "replayed", "overtaken", "failed"}, done

@@ -23,8 +23,8 @@ from tests.support.home import Home
 LAYOUTS = pytest.mark.parametrize(
     "max_files",
     [
-        pytest.param(4, id="many small batches"),
-        pytest.param(100, id="few large batches", marks=pytest.mark.slow),
+        pytest.param(100, id="few large batches"),
+        pytest.param(4, id="many small batches", marks=pytest.mark.slow),
     ],
 )
 DAYS = "2013-01-01..2013-01-07", "2013-01-08..2013-01-09"

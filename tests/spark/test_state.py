@@ -154,7 +154,13 @@ def test_a_watermark_is_on_a_column_of_what_is_read_or_on_a_computed_one(
     assert {name for number, name in state_plan.column_ids(stream).items() if number in found} == wanted
 
 
-@pytest.mark.parametrize("max_files", [1, 100], ids=["many small batches", "one large batch"])
+@pytest.mark.parametrize(
+    "max_files",
+    [
+        pytest.param(1, id="many small batches"),
+        pytest.param(100, id="one large batch", marks=pytest.mark.slow),
+    ],
+)
 def test_an_aggregate_goes_on_over_batches_and_runs(home: Home, max_files: int) -> None:
     files = taps.taps(8, 50, seed=1)
     declare(home, max_files=max_files)
@@ -203,7 +209,7 @@ def test_hours_that_a_killed_run_left_to_close_are_closed_by_the_next_one(home: 
     assert_clean(home)
 
 
-@pytest.mark.parametrize("grouped", ["rollup", "cube"])
+@pytest.mark.parametrize("grouped", ["rollup", pytest.param("cube", marks=pytest.mark.slow)])
 def test_complete_replaces_the_whole_table(home: Home, grouped: str) -> None:
     files = taps.taps(3, 50, seed=3)
     body = taps.ROLLUP.replace("rollup", grouped)
@@ -263,7 +269,9 @@ def test_sessions_come_when_they_are_over(home: Home) -> None:
     assert_clean(home)
 
 
-@pytest.mark.parametrize("how", ["dropDuplicatesWithinWatermark", "dropDuplicates"])
+@pytest.mark.parametrize(
+    "how", ["dropDuplicatesWithinWatermark", pytest.param("dropDuplicates", marks=pytest.mark.slow)]
+)
 def test_doubles_within_the_watermark_come_once(home: Home, how: str) -> None:
     files = taps.taps(6, 50, seed=4)
     declare(
@@ -477,7 +485,7 @@ def unmark(home: Home, stream: str, batch: int) -> None:
 @pytest.mark.parametrize(
     ("how", "max_files"),
     [
-        ("inner", 100),
+        pytest.param("inner", 100, marks=pytest.mark.slow),
         ("leftOuter", 1),
         pytest.param("inner", 1, marks=pytest.mark.slow),
         pytest.param("leftOuter", 100, marks=pytest.mark.slow),

@@ -107,6 +107,7 @@ def test_state_that_was_made_anew_closes_the_same_hours(home: Home) -> None:
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_the_state_of_a_join_is_made_anew(home: Home) -> None:
     """It has two watermarks, of which the slower one counts, and batches with records of one side alone."""
     files = taps.taps(12, 60, seed=15)

@@ -10,7 +10,9 @@ delivering      a pipeline that is delivered to batch by batch, without Spark
 environment     where the repository is, and what of the caller's environment tests must not see
 events_run      a run of one pipeline, and what may come between its steps
 followed        a run that stays up, in a thread
+forked          commands and runs in processes forked from one that has imported what they need
 home            a user's own folders, and runs over them
+imported        what that process has imported
 kafka           a real broker, a bad network before it, and topics as other programs fill them
 killed          runs and deliveries in processes that are killed at a step
 live_sources    a rate's and a socket's pipeline, and the server that the socket reads

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from etl.runs.run import run
 from etl.runs.summary import Progress, Summary
 from etl.runs.workspace import Workspace
 from etl.services import Services
-from tests.support import oracle
+from tests.support import forked, oracle
 from tests.support.data.orders import (
     COLUMNS,
     DECLARATION,
@@ -165,10 +164,7 @@ class Home:
 
     def sluice(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run the command in a process of its own, from a folder that is not the repository."""
-        command = [sys.executable, "-m", "etl.cli", *words]
-        return subprocess.run(
-            command, env=self.environment, cwd=self.root, capture_output=True, text=True, timeout=240
-        )
+        return forked.sluice(words, environment=self.environment, folder=self.root)
 
     def reader(self, name: str = NAME) -> oracle.Reader:
         services = self.place.services

@@ -215,6 +215,10 @@ def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
             "import etl.cli.app",
             ("pyspark", "pyiceberg", "great_expectations", "sklearn", "onnxruntime", "pyarrow", "numpy"),
         ),
+        (
+            'from etl.quality.suite import read_suite; read_suite({"name": "none", "expectations": [{"type": "any"}]})',
+            ("pyspark.sql.classic", "scipy.stats._stats_py"),
+        ),
         ("import etl.runs.summary", ("pyspark", "pyiceberg", "pyarrow", "psycopg2")),
         ("import etl.runs.run", ("pyspark", "sklearn", "onnx", "onnxruntime")),
         (

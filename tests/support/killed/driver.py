@@ -17,6 +17,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import boto3  # noqa: F401 - each driver would import it anew
 import psycopg2
 import pyarrow as pa
 

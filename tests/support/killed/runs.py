@@ -18,8 +18,8 @@ import pytest
 from etl.common.settings import Settings
 from etl.services import Services
 from etl.services.process import have_ended
+from tests.support.forked import Forked
 from tests.support.home import Home
-from tests.support.killed.forked import Forked
 from tests.support.processes import answers
 
 How = Literal["run", "follow", "replay"]
@@ -48,7 +48,7 @@ class Runs:
             words,
             environment=self.home.environment,
             folder=self.home.root,
-            log=self.folder / "log",
+            out=self.folder / "log",
         )
         self.started.append(run)
         return run

@@ -1,4 +1,4 @@
-"""What a run imports: brought into the process that runs are forked from, and nowhere else."""
+"""What commands and runs import: brought into the process that they are forked from, and nowhere else."""
 
 # ruff: noqa: E402, F401
 from tests.support.environment import give_main_a_file
@@ -9,6 +9,7 @@ import great_expectations.expectations.core
 import great_expectations.expectations.metrics
 import pyspark.sql
 
+import etl.cli.app
 import etl.quality.compile
 import etl.runs.opened
 import tests.support.killed.side_by_side
