@@ -37,8 +37,9 @@ def pytest_configure() -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it takes leave after pytest has closed the log
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
-    # Each test's stream is short: what the JVM's second compiler would win later, it costs now.
-    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
+    # Each test's stream is short: what the JVM's second compiler would win later, it costs now. The first alone has a
+    # cache of a fifth, and would throw code away and compile it again.
+    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 
 
 DAGS, KAFKA = "tests/dags", "tests/kafka"

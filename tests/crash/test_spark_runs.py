@@ -90,6 +90,7 @@ REPLAY_KILLS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_replay_killed_at_any_point_has_replaced_all_or_nothing(runs: Runs, spark: SparkSession) -> None:
     home = replace(runs.home, spark=spark)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,10 @@ from tests.support.databases import new_database
 from tests.support.home import Home
 from tests.support.killed.runs import PATIENCE, Runs, kill, runs_of
 
-# (step, in which batch, batches delivered afterwards), of a pipeline that keeps state
+# (step, in which batch, batches delivered afterwards), of a pipeline that keeps state; all in one that goes on from others
 STATE_KILLS = (
-    ("staged", 1, 1),  # all of the state is written
-    ("committed", 2, 3),  # batch 2 is delivered, and Spark has not marked it as done
-)
-
-
-# every one of them, in a batch that goes on from three others
-STATE_KILLS_AT_EVERY_STEP = (
     ("rows-copied", 0, 0),  # on an executor, whose part of the state is not written
-    ("staged", 1, 1),
+    ("staged", 1, 1),  # all of it is
     ("batch-done", 2, 3),
     *((step.value, 3, 3) for step in list(Step)[: list(Step).index(Step.COMMITTED)]),
     ("committed", 3, 4),
@@ -38,18 +31,14 @@ STATE_KILLS_AT_EVERY_STEP = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "kills",
-    [STATE_KILLS, pytest.param(STATE_KILLS_AT_EVERY_STEP, marks=pytest.mark.slow)],
-    ids=["some", "all"],
-)
-def test_state_is_as_if_no_run_had_been_killed(runs: Runs, kills: Sequence[tuple[str, int, int]]) -> None:
+def test_state_is_as_if_no_run_had_been_killed(runs: Runs) -> None:
     files = taps.taps(14, 40, seed=21)
     taps.declare(runs.home)
     taps.land_all(runs.home, files)
     delivered = 0
-    for step, batch, delivered_then in kills:
+    for step, batch, delivered_then in STATE_KILLS:
         process = runs.start(step, batch - delivered, taps.NAME)
         stopped = runs.wait_for_step(process)
         kill(process, stopped)

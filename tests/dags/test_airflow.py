@@ -185,6 +185,7 @@ def test_the_command_that_follows_airflow_goes_on_to_its_end_when_its_terminal_i
     assert follower.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_component_that_ends_by_itself_is_reported_with_its_log_and_all_is_stopped(
     home: AirflowHome,
 ) -> None:

@@ -26,7 +26,7 @@ TEXT = (
         "    max_quarantine_share",
     )
 )
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @dataclass(kw_only=True)

@@ -22,7 +22,7 @@ from tests.support.waiting import until
 
 DOWNSTREAM = "flights_delays"
 BY_CARRIER = "SELECT carrier, count(*), avg(dep_delay)::float8 FROM warehouse.flights WHERE month = 1"
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,7 @@ def tries(stack: Stack, run: str) -> list[tuple[int, int, bool]]:
     return [(number, clears, done) for number, clears, done in stack.home.ask(query, run)]
 
 
+@pytest.mark.slow
 def test_marked_failed_in_a_batch_or_cleared_in_one_it_is_gone_and_cleared_it_delivers_once(
     stack: Stack,
 ) -> None:

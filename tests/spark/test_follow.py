@@ -320,6 +320,7 @@ def test_a_run_whose_jvm_dies_tells_what_its_log_ends_with_and_no_other_run_empt
     followed.assert_exactly_once()
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_replay_with_nothing_changed_or_after_its_commit(followed: Landing) -> None:
     home = followed.home
     followed.land()

@@ -254,7 +254,10 @@ def _frame(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
     return spark.createDataFrame(rows, SCHEMA)
 
 
-@pytest.mark.parametrize("rows", ["sixty", "none", "nulls"])
+@pytest.mark.parametrize(
+    "rows",
+    ["sixty", pytest.param("none", marks=pytest.mark.slow), pytest.param("nulls", marks=pytest.mark.slow)],
+)
 def test_one_pass_equals_gx(spark: SparkSession, rows: str) -> None:
     frame = _frame(
         spark,

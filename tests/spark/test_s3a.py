@@ -193,6 +193,7 @@ def test_state_is_kept_on_s3_and_made_anew_there(home: S3Home) -> None:
     taps.assert_clean(home)
 
 
+@pytest.mark.slow
 def test_history_on_s3_is_left_out_and_loaded_by_its_replay(home: S3Home) -> None:
     declare(home)
     loaded, _, landed = (land(home, day, "a b%20ü+") for day in range(3))

@@ -429,6 +429,7 @@ def test_no_batch_is_replayed_by_itself(home: Home) -> None:
     assert home.ask(kept) == [("SetupError", "deliveries 1", True)]
 
 
+@pytest.mark.slow
 def test_all_of_it_is_made_anew_beside_what_is_there(home: Home) -> None:
     """By the steps of docs/state.md: another name first, then readers of both sinks change over in one transaction."""
     files = taps.taps(5, 20, seed=9)

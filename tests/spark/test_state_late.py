@@ -77,6 +77,7 @@ def test_a_late_record_keeps_its_microseconds(home: Home) -> None:
     assert json.loads(raw)["at"] == "2020-01-01T10:00:00.123456Z"
 
 
+@pytest.mark.slow
 def test_state_that_is_made_anew_leaves_the_late_ones_out_again(home: Home) -> None:
     declare(home, late="at", sink="Append()")
     land_all(home, FILES[:8])

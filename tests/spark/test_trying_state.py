@@ -82,7 +82,7 @@ def micros(iso: str) -> int:
     return int(dt.datetime.fromisoformat(iso).timestamp()) * 1_000_000
 
 
-@pytest.mark.parametrize("name", ["device_events", "device_alerts"])
+@pytest.mark.parametrize("name", ["device_events", pytest.param("device_alerts", marks=pytest.mark.slow)])
 def test_a_shipped_pipeline_is_tried_on_a_day(shipped: Home, name: str) -> None:
     files = generated("devices", [dt.date(2026, 1, 1)], seed=3)
     for file in files:
