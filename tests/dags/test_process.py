@@ -151,6 +151,7 @@ def executed() -> tuple[Any, dict[str, Any]]:
         return error, pushed
 
 
+@pytest.mark.slow
 def test_what_a_pipelines_file_prints_is_no_part_of_its_summary(declared: Path) -> None:
     noise = 'print("a banner")\nos.write(1, b"a library\\n")\nos.system("echo a child")'
     declared.write_text(DECLARATION.format(first=noise))

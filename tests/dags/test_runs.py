@@ -137,6 +137,7 @@ def test_a_backfill_of_the_command_line_replays_each_interval_and_brings_its_for
     home.assert_one_history(name)
 
 
+@pytest.mark.slow
 def test_of_two_runs_at_once_one_waits_and_its_missed_deadline_is_told(delivered: Stack) -> None:
     stack = delivered
     stack.land()

@@ -55,6 +55,7 @@ def place(home: Home, topics: Topics) -> Home:
     return replace(home, columns=COLUMNS)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_each_impression_has_its_clicks_whatever_is_late_double_broken_or_killed(
     place: Home, topics: Topics, tmp_path: Path

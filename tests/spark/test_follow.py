@@ -296,6 +296,7 @@ def test_a_second_signal_ends_a_run_while_spark_computes(followed: Landing) -> N
     followed.assert_exactly_once()
 
 
+@pytest.mark.slow
 def test_a_run_whose_jvm_dies_tells_what_its_log_ends_with_and_no_other_run_empties_it(
     followed: Landing,
 ) -> None:

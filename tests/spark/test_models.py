@@ -162,6 +162,7 @@ def assert_scored(home: Home, rows: np.ndarray, number: int, version: int, by: I
     assert {row[3] for row in mine} == {version}
 
 
+@pytest.mark.slow
 def test_device_anomalies(shipped: Home) -> None:
     """Trained on what device_events delivered, every reading is scored as plain scikit-learn scores it."""
     files = generated("devices", [dt.date(2026, 1, 1)], seed=7)
@@ -221,7 +222,10 @@ def test_device_anomalies(shipped: Home) -> None:
     assert {kind for (kind,) in shipped.ask("SELECT kind FROM sluice.delivery_model")} == {"stream"}
 
 
-@pytest.mark.parametrize("more", ["", ONCE], ids=["without state", "with state"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param("", id="without state", marks=pytest.mark.slow), pytest.param(ONCE, id="with state")],
+)
 def test_a_version_trained_between_two_batches_scores_the_next_one(home: Home, more: str) -> None:
     declare(home, more=more)
     land_readings(home)

@@ -224,7 +224,10 @@ def unexpected_rows(query: str) -> dict[str, Any]:
 # A checkpoint that is lost or damaged
 
 
-@pytest.mark.parametrize("part", ["offsets", "commits", "sources", "metadata"])
+@pytest.mark.parametrize(
+    "part",
+    ["offsets", *(pytest.param(one, marks=pytest.mark.slow) for one in ("commits", "sources", "metadata"))],
+)
 def test_a_checkpoint_without_a_part_is_replaced(home: Home, part: str) -> None:
     landed, stream = delivered_in_two_batches(home)
     remove(home.checkpoint(stream) / part)

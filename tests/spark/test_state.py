@@ -256,6 +256,7 @@ def test_a_part_of_the_rows_does_not_replace_the_table(home: Home, mode: str) ->
     assert home.ask("SELECT count(*) FROM sluice.delivery") == [(0,)]
 
 
+@pytest.mark.slow
 def test_sessions_come_when_they_are_over(home: Home) -> None:
     """A phone's taps with no gap of half an hour between them."""
     files = taps.taps(8, 50, seed=10)
@@ -269,9 +270,8 @@ def test_sessions_come_when_they_are_over(home: Home) -> None:
     assert_clean(home)
 
 
-@pytest.mark.parametrize(
-    "how", ["dropDuplicatesWithinWatermark", pytest.param("dropDuplicates", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["dropDuplicatesWithinWatermark", "dropDuplicates"])
 def test_doubles_within_the_watermark_come_once(home: Home, how: str) -> None:
     files = taps.taps(6, 50, seed=4)
     declare(
@@ -483,15 +483,9 @@ def unmark(home: Home, stream: str, batch: int) -> None:
         (file.parent / f".{file.name}.crc").unlink()
 
 
-@pytest.mark.parametrize(
-    ("how", "max_files"),
-    [
-        pytest.param("inner", 100, marks=pytest.mark.slow),
-        ("leftOuter", 1),
-        pytest.param("inner", 1, marks=pytest.mark.slow),
-        pytest.param("leftOuter", 100, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("max_files", [1, 100])
+@pytest.mark.parametrize("how", ["inner", "leftOuter"])
 def test_a_stream_joins_itself_within_bounds(home: Home, how: str, max_files: int) -> None:
     """Each opening of the app with the payments of the hour after it; those without one come when it is over."""
     files = taps.taps(8, 60, seed=9)

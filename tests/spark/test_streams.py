@@ -197,7 +197,10 @@ def look_up(home: Home, *, how: str, known: str, more: str = "") -> None:
     home.declare(NAME, text=LOOKED_UP.format(how=how, more=more))
 
 
-@pytest.mark.parametrize("more", ["", ONCE], ids=["without state", "with state"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param("", id="without state", marks=pytest.mark.slow), pytest.param(ONCE, id="with state")],
+)
 def test_each_batch_joins_its_lookups_as_they_are_when_it_begins(home: Home, more: str) -> None:
     look_up(home, how="left", known="pay,first\n", more=more)
     land_all(home, FILES[:4])
