@@ -45,11 +45,11 @@ demo: install  ## land real flights, run them through Airflow to the end, stop e
 	@echo "make up      brings up Airflow's pages over the same data"
 
 # Three processes keep two cores busy: each waits at times, and Airflow's tests most of the time.
-test: programs dev  ## the whole test suite, on three processes; TESTS=… narrows it
+test: programs dev  ## the test suite, on three processes; TESTS=… narrows it
 	$(BIN)/pytest -m "not slow" --numprocesses 3 --dist loadscope --no-loadscope-reorder $(TESTS)
 
-walks: TOOLS := chromium curl wget
 TOOLS := chromium
+walks: TOOLS += curl wget
 programs:
 	@missing="$$(for name in $(TOOLS); do command -v $$name >/dev/null || echo $$name; done; \
 		test -x "$${JAVA_HOME:-none}/bin/java" || command -v java >/dev/null || echo default-jre-headless)"; test -z "$$missing" \

@@ -85,6 +85,7 @@ def test_a_run_killed_at_any_point_is_finished_by_the_next_one(runs: Runs, kills
 
 # (step of a replay, whether it has taken the place of what it replays)
 REPLAY_KILLS = (
+    ("rows-copied", False),  # on an executor
     ("rows-merged", False),  # its transaction is under way, and what it replaces is out
     ("committed", True),
 )

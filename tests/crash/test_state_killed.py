@@ -20,7 +20,7 @@ from tests.support.databases import new_database
 from tests.support.home import Home
 from tests.support.killed.runs import PATIENCE, Runs, kill, runs_of
 
-# (step, in which batch, batches delivered afterwards), of a pipeline that keeps state; all in one that goes on from others
+# (step, in which batch, batches delivered afterwards), of a pipeline that keeps state: every step
 STATE_KILLS = (
     ("rows-copied", 0, 0),  # on an executor, whose part of the state is not written
     ("staged", 1, 1),  # all of it is

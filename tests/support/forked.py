@@ -63,11 +63,14 @@ class Forked:
 def sluice(
     words: Sequence[str], *, environment: Mapping[str, str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command `sluice` to its end; return its exit code and what it wrote."""
+    """Run the command `sluice` to its end, or kill it after PATIENCE; return its exit code and what it wrote."""
     with tempfile.TemporaryDirectory(prefix="sluice-") as kept:
         out, err = Path(kept, "out"), Path(kept, "err")
         command = Forked.start("etl.cli", words, environment=environment, folder=folder, out=out, err=err)
-        code = command.wait(PATIENCE)
+        try:
+            code = command.wait(PATIENCE)
+        finally:
+            command.process.kill()  # it has ended, unless it was waited for in vain
         return subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())
 
 
