@@ -20,6 +20,7 @@ from psycopg2.extensions import parse_dsn
 from xdist.scheduler import LoadScopeScheduling
 
 from etl import services as embedded
+from etl.cli import NEW_OBJECTS
 from etl.common.settings import Settings
 from etl.services import Services
 from tests.support.databases import new_database
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.workermanage import WorkerController
 
-MANY_DESCRIPTORS = 300  # of the 1,024 that many a shell allows
+MANY_DESCRIPTORS = 800  # of the 1,024 that many a shell allows; some 300 stay open in a process of many files
 
 
 def pytest_configure() -> None:
+    gc.set_threshold(NEW_OBJECTS)
     give_main_a_file()
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it takes leave after pytest has closed the log
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:

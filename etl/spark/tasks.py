@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
         assert context is not None, "runs within a Spark task"
         named = (batch.rename_columns(names) for batch in batches)
         yield dump(work(named, partition=context.partitionId(), number=context.taskAttemptId()))
+        _spare_imports()
 
     return frame.toDF(*(f"c{index}" for index in range(len(names)))).mapInArrow(run, "report binary")
 
@@ -33,6 +36,12 @@ def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
 def collect(job: DataFrame) -> list[Any]:
     """Run a job that `in_tasks` made; return what its tasks answered."""
     return [load(bytes(row.report)) for row in job.collect()]
+
+
+@cache
+def _spare_imports() -> None:
+    """Keep what a worker has imported from its collections of garbage: Spark asks for one after each task (4.3)."""
+    gc.freeze()
 
 
 def dump(report: object) -> pa.RecordBatch:
