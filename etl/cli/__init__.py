@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 from typing import NoReturn
 
-NEW_OBJECTS = 50_000  # Python's default of 700 looks through what is imported again and again: a quarter of its time
+NEW_OBJECTS = (
+    50_000  # Python's default of 700 looks through what is imported again and again: a quarter of its time
+)
 
 
 def main() -> NoReturn:

@@ -46,10 +46,9 @@ def wait_for_deliveries(runs: Runs, process: Forked, count: int) -> None:
     until(delivered, lambda: f"{count} deliveries: {runs.log}", patience=PATIENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "kills", [KILLS, pytest.param(MORE_KILLS, marks=pytest.mark.slow)], ids=["two", "ten"]
-)
+@pytest.mark.parametrize("kills", [KILLS, MORE_KILLS], ids=["two", "ten"])
 def test_a_followed_run_killed_again_and_again_delivers_exactly_once(
     runs: Runs, kills: Sequence[tuple[str, int]]
 ) -> None:

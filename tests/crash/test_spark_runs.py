@@ -39,7 +39,7 @@ KILLS_AT_EVERY_STEP: tuple[Kill, ...] = (
     ("quality-inserted", 3, 3, DRIVER),
     ("batch-done", 3, 4, DRIVER),  # after the last batch there is nothing but Spark's mark
 )
-SOME = ("rows-copied", "committed", "task-committed", "pointer-swapped")
+SOME = ("rows-copied", "committed")
 KILLS = [kill for kill in KILLS_AT_EVERY_STEP if kill[0] in SOME]
 BATCHES = 4
 

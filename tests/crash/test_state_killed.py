@@ -57,14 +57,7 @@ def test_state_is_as_if_no_run_had_been_killed(runs: Runs) -> None:
     )
 
 
-USUAL = (
-    "doubles",
-    "left_outer_join",
-    "timers",
-    "lists",
-    "sessions",
-    "rollup",
-)  # the others are close to one of these
+USUAL = ("doubles", "left_outer_join", "timers", "lists")  # the others are close to one of these
 KINDS = [pytest.param(kind, marks=() if kind in USUAL else pytest.mark.slow) for kind in KEPT]
 DELIVERED = 2  # of each kind's batches, when its process is killed: the second goes on from the first's state
 

@@ -197,6 +197,7 @@ def test_a_component_that_ends_by_itself_is_reported_with_its_log_and_all_is_sto
     assert str(command.airflow.log("triggerer")) in said
 
 
+@pytest.mark.slow
 def test_detached_it_is_left_running_healthy_until_down(home: AirflowHome) -> None:
     assert home.sluice("airflow", "--detach").returncode == 0
     found = stack.running(home.settings)

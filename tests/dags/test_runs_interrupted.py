@@ -63,6 +63,7 @@ def test_marked_failed_in_a_batch_or_cleared_in_one_it_is_gone_and_cleared_it_de
     assert [(clears, done) for _, clears, done in tries(stack, run)] == [(0, False), (1, False), (2, True)]
 
 
+@pytest.mark.slow
 def test_after_a_task_runner_was_killed_and_after_a_timeout_the_retry_delivers_once(stack: Stack) -> None:
     stack.land()
     end_in_a_batch(stack, stack.run, psutil.Process.kill)

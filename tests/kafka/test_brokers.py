@@ -163,6 +163,7 @@ def test_groups_of_others_stay_as_they_are_and_none_is_left_behind(home: Home, t
     consumer.close()
 
 
+@pytest.mark.slow
 def test_what_comes_over_a_network_that_cuts_and_delays_is_whole(
     home: Home, topics: Topics, broker: Broker, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ def broker(settings: Settings) -> Iterator[Broker]:
         yield found
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_and_comes_back_within_a_run(
     home: Home, topics: Topics, broker: Broker
 ) -> None:

@@ -251,6 +251,7 @@ def test_what_aged_out_of_a_first_batch_that_was_never_delivered_is_left_out_on_
     assert home.ask(gap) == [(0, 8, "ann")]
 
 
+@pytest.mark.slow
 def test_a_decision_on_a_first_batch_is_not_applied_to_a_topic_that_was_made_anew(
     home: Home, topics: Topics
 ) -> None:

@@ -64,6 +64,7 @@ def test_batches_are_judged_anew_in_their_own_place_and_the_stream_goes_on(
     assert_holds(home, topics.sent)
 
 
+@pytest.mark.slow
 def test_state_is_made_of_every_range_of_a_replay_though_they_do_not_follow_each_other(
     home: Home, topics: Topics, three_batches: str
 ) -> None:

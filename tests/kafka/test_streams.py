@@ -145,6 +145,7 @@ def test_state_of_records_that_kafka_has_no_longer_is_not_made_of_the_rest(
     assert home.ask("SELECT count(*) FROM sluice.stream") == streams
 
 
+@pytest.mark.slow
 def test_state_goes_on_behind_what_aged_out_unread_once_a_person_accepts_it(
     home: Home, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +191,7 @@ def test_state_goes_on_behind_what_aged_out_unread_once_a_person_accepts_it(
     home.assert_one_history()
 
 
+@pytest.mark.slow
 def test_a_decision_on_a_batch_is_not_applied_to_the_records_that_are_read_in_its_place(
     home: Home, topics: Topics
 ) -> None:
@@ -229,6 +231,7 @@ def test_a_decision_on_a_batch_is_not_applied_to_the_records_that_are_read_in_it
     home.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_declared_later_joins_a_stream_with_state_at_its_oldest_record(
     home: Home, topics: Topics
 ) -> None:
@@ -263,6 +266,7 @@ def test_a_topic_that_is_declared_later_joins_a_stream_with_state_at_its_oldest_
     home.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_stream_that_was_killed_while_spark_first_looked_is_begun_anew(home: Home, topics: Topics) -> None:
     seen, clicks = joined_home(home, topics)
     topics.send(seen, [at("a", 0)])
@@ -323,6 +327,7 @@ def test_deliveries_that_a_restored_database_lost_are_put_back_from_the_lake(
     assert_holds(home, topics.sent)
 
 
+@pytest.mark.slow
 def test_state_over_topics_goes_on_once_what_a_restored_database_lost_is_put_back(
     home: Home, topics: Topics, backup: Backup
 ) -> None:

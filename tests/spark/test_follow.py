@@ -254,6 +254,7 @@ def test_a_signal_stops_after_the_whole_batch_and_a_second_one_at_once(followed:
     followed.assert_exactly_once()
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_run_that_does_not_stay_after_the_batch_in_flight(followed: Landing) -> None:
     home = followed.home
     followed.land()
@@ -277,6 +278,7 @@ def test_a_signal_ends_a_run_that_does_not_stay_after_the_batch_in_flight(follow
     followed.assert_exactly_once()
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_a_run_while_spark_computes(followed: Landing) -> None:
     followed.land()
     mark = followed.declare_endless()

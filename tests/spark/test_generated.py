@@ -117,6 +117,7 @@ def moment(column: str) -> str:
     return f"extract(epoch FROM {column})::bigint"
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_device_events(shipped: Home, max_files: int) -> None:
     deliver(shipped, "device_events", DEVICES, max_files)
@@ -128,6 +129,7 @@ def test_device_events(shipped: Home, max_files: int) -> None:
     assert held(shipped)["the temperature is what the sensor measures"] == known["implausible"]
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_device_alerts(shipped: Home, max_files: int) -> None:
     deliver(shipped, "device_alerts", DEVICES, max_files)
@@ -213,6 +215,7 @@ def test_phone_sessions(shipped: Home, max_files: int) -> None:
     assert len(wanted) > 100
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_unpaid_openings(shipped: Home, max_files: int) -> None:
     deliver(shipped, "unpaid_openings", ACTIONS, max_files)
@@ -230,6 +233,7 @@ def test_unpaid_openings(shipped: Home, max_files: int) -> None:
     assert 100 < len(wanted) < len(opened) - 100
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_conversions(shipped: Home, max_files: int) -> None:
     deliver(shipped, "conversions", ACTIONS, max_files)
@@ -277,6 +281,7 @@ def test_features_used(shipped: Home, max_files: int) -> None:
     assert store.keys == len(pairs) > len(good), "one entry for each"
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_actions_by_day(shipped: Home, max_files: int) -> None:
     run_over(shipped, declared(shipped, "actions_by_day"), ACTIONS.files, max_files)
@@ -302,6 +307,7 @@ def test_an_action_of_no_day_is_no_total(shipped: Home) -> None:
     assert totals.pop("all") == sum(totals.values()) + 1
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_phone_presence(shipped: Home, max_files: int) -> None:
     """In a run of a minute nobody is away for thirty days."""

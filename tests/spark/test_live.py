@@ -111,6 +111,7 @@ def test_a_sockets_lines_are_delivered_or_held_each_once(
     assert_audited(home)
 
 
+@pytest.mark.slow
 def test_after_a_kill_nothing_comes_again_by_itself_and_the_run_says_that_it_begins_anew(
     home: Home,
     sender: Sender,

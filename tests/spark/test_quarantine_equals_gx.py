@@ -389,6 +389,7 @@ def assert_comparison_sees_one_row(home: Home, batches: Sequence[Batch]) -> None
 # Drawn suites
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_holds_what_gx_calls_unexpected_by_a_drawn_suite(
     home: Home, spark: SparkSession, number: int

@@ -375,6 +375,7 @@ def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_another_try_of_an_airflow_run_releases_what_the_first_did_not_come_to(home: Home) -> None:
     two_batches(home)
     home.judge(*RULES[1:])

@@ -59,6 +59,7 @@ def test_history_is_loaded_by_the_replay_of_its_interval_and_replaced_by_the_nex
     assert home.run().batches == 0
 
 
+@pytest.mark.slow
 def test_a_new_checkpoint_neither_takes_history_nor_loses_it(home: Home) -> None:
     declare(home)
     loaded, left = land(home, 0), land(home, 1)

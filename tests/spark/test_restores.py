@@ -59,6 +59,7 @@ def test_deliveries_that_the_database_lost_come_back_from_the_lake(home: Home, b
     home.assert_holds(kept + lost + late)
 
 
+@pytest.mark.slow
 def test_a_replay_that_the_database_lost_is_named_and_the_batches_around_it_come_back(
     home: Home, backup: Backup
 ) -> None:

@@ -174,6 +174,7 @@ def test_a_checkpoint_on_s3_that_is_gone_is_replaced_by_recover(home: S3Home) ->
     home.assert_clean()
 
 
+@pytest.mark.slow
 def test_state_is_kept_on_s3_and_made_anew_there(home: S3Home) -> None:
     files = taps.taps(4, 30, seed=31)
     taps.declare(home)

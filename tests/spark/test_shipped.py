@@ -112,10 +112,10 @@ IMPOSSIBLE |= {"sched_dep_time": 500, "sched_arr_time": 700}
     ("name", "reasons"),
     [
         ("flights", ["scheduled departure is derived"]),
-        ("fleet", ["the last departure is given"]),
+        pytest.param("fleet", ["the last departure is given"], marks=pytest.mark.slow),
         ("departures_per_hour", []),
-        ("flights_weather", []),
-        ("quiet_hours", []),
+        pytest.param("flights_weather", [], marks=pytest.mark.slow),
+        pytest.param("quiet_hours", [], marks=pytest.mark.slow),
     ],
 )
 def test_a_date_that_is_none_stops_no_pipeline(shipped: Home, name: str, reasons: list[str]) -> None:

@@ -55,6 +55,7 @@ def test_each_batch_holds_what_is_behind_the_watermark(home: Home, max_files: in
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_late_records_are_no_rows_for_a_suite_that_is_tried(home: Home) -> None:
     declare(home, late="at")
     land_all(home, FILES)

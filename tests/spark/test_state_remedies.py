@@ -61,7 +61,7 @@ def tear_state(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "error"),
     [
-        (remove_checkpoint, CheckpointLost),
+        pytest.param(remove_checkpoint, CheckpointLost, marks=pytest.mark.slow),
         pytest.param(remove_state, CheckpointDamaged, marks=pytest.mark.slow),
         (tear_state, CheckpointDamaged),
     ],
@@ -93,6 +93,7 @@ def test_lost_state_is_made_anew(home: Home, harm: Callable[[Path], None], error
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_state_that_was_made_anew_closes_the_same_hours(home: Home) -> None:
     """Appended hours come once the watermark has passed them: it has to be where it was."""
     declare(home, sink="Append()")
@@ -225,6 +226,7 @@ def test_a_file_that_can_not_be_read_to_its_end_stops_until_it_is_whole(home: Ho
     assert in_force(home) == hourly(flat(FILES[:3]))
 
 
+@pytest.mark.slow
 def test_a_database_that_went_back_is_put_forward_and_the_state_is_as_it_was(
     home: Home, backup: Backup
 ) -> None:

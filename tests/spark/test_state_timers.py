@@ -50,6 +50,7 @@ def test_a_record_without_a_time_is_held_and_stops_no_timer(home: Home) -> None:
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_timeouts_of_groups_in_pandas_fire_as_timers_do(home: Home) -> None:
     files = drawn()
     declare(home, body=taps.IN_PANDAS, sink="Append()", columns=taps.SILENCES, max_files=2)
@@ -119,6 +120,7 @@ def test_a_state_is_forgotten_after_its_time_to_live(home: Home, ttl: int, max_f
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_a_state_of_another_schema_is_told_and_made_anew(home: Home) -> None:
     files = drawn()
     declare(home, body=recipe("timers"), sink="Append()", columns=taps.SILENCES)

@@ -82,6 +82,7 @@ def first_hours(made: Sequence[Tap], *, over: int) -> Rows:
     return found
 
 
+@pytest.mark.slow
 def test_a_right_outer_join_of_two_schemas_goes_on_over_runs_and_a_lost_checkpoint(home: Home) -> None:
     declare(home)
     land_all(home, FILES[:6])

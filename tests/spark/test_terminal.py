@@ -11,6 +11,8 @@ import subprocess
 import sys
 import termios
 
+import pytest
+
 from tests.support.data.orders import NEGATIVE, Landed, orders
 from tests.support.home import Home
 
@@ -71,6 +73,7 @@ def test_a_run_shows_its_phases_its_rate_and_what_is_held_by_which_rule(home: Ho
     home.assert_holds(landed)
 
 
+@pytest.mark.slow
 def test_a_run_that_stays_up_shows_that_it_waits(home: Home) -> None:
     landed = home.land("orders/0.jsonl", orders(0, 9, negative=[4]), ["{broken"])
     waits = "waiting, looks for more every 1 s · 8 delivered · 2 quarantined"

@@ -47,6 +47,7 @@ def tried(home: Home, name: str = taps.NAME) -> Tried:
     return try_out(home.place, pipeline, files, most=10_000, spark=home.spark)
 
 
+@pytest.mark.slow
 def test_the_folder_for_temporary_files_may_have_a_blank(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +83,7 @@ def micros(iso: str) -> int:
     return int(dt.datetime.fromisoformat(iso).timestamp()) * 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["device_events", pytest.param("device_alerts", marks=pytest.mark.slow)])
 def test_a_shipped_pipeline_is_tried_on_a_day(shipped: Home, name: str) -> None:
     files = generated("devices", [dt.date(2026, 1, 1)], seed=3)

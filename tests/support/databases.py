@@ -25,9 +25,7 @@ from tests.support.waiting import until
 def new_database(dsn: str, *, template: str = "template0") -> Iterator[str]:
     """Return the connection string of a new database; drop it at the end, whoever is still connected."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    administer(
-        dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-    )
+    _copy(dsn, template, name)
     try:
         yield make_dsn(dsn, dbname=name)
     finally:
@@ -55,11 +53,15 @@ def clone(dsn: str, of: str, name: str) -> None:
     try:
         ended = sql.SQL("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = {}")
         administer(dsn, ended.format(sql.Literal(of)))
-        administer(
-            dsn, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(of))
-        )
+        _copy(dsn, of, name)
     finally:
         administer(dsn, allow(sql.Identifier(of), sql.Literal(True)))
+
+
+def _copy(dsn: str, of: str, name: str) -> None:
+    """Make a database by copying another's files, in a quarter of the time that writing them to the log takes."""
+    copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
+    administer(dsn, copy.format(sql.Identifier(name), sql.Identifier(of)))
 
 
 def database_name(dsn: str) -> str:
