@@ -63,7 +63,7 @@ $(GATEWAY): requirements-go.txt | $(VENV)/.installed
 	GOTOOLCHAIN=local CGO_ENABLED=0 GOBIN=$(CURDIR)/$(@D) .tools/go/go/bin/go install github.com/versity/versitygw/cmd/versitygw@$(GATEWAY_TAG)
 	@rm -rf .tools/go; touch $@
 
-test-fast: dev  ## without Spark, without crashes and restarts, on two processes
+test-fast: dev  ## the quick ones, without Spark, crashes and restarts, on two processes
 	$(BIN)/pytest -m "not slow and not long" --numprocesses 2 --dist worksteal tests/unit tests/service tests/conformance
 
 check: dev  ## ruff and mypy

@@ -36,6 +36,8 @@ from tests.support.arrow_driver import reader
 from tests.support.delivering import Delivering
 from tests.support.killed.driver import ArrowLog
 
+pytestmark = pytest.mark.long
+
 Row = tuple[int | None, int, str]  # id, at, text
 Batches = Sequence[Sequence[Row]]  # the rows of each live delivery, in the order of their commits
 

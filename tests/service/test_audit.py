@@ -31,6 +31,8 @@ from etl.sinks.lake.table import Lake
 from etl.sinks.warehouse.copy_out import CHUNK_BYTES
 from tests.support.delivering import Delivering
 
+pytestmark = pytest.mark.long
+
 COLUMNS = pa.schema(
     [
         ("id", pa.int64()),

@@ -21,6 +21,8 @@ from etl.sinks.lake.snapshots import DraftedDelivery
 from etl.sinks.lake.table import Lake
 from tests.support.delivering import Delivering
 
+pytestmark = pytest.mark.long
+
 COLUMNS = pa.schema([("id", pa.int64())])
 BATCHES = 5
 

@@ -36,6 +36,8 @@ from etl.sinks.lake.s3 import s3_client, stored
 from etl.sinks.lake.table import Lake
 from tests.support.delivering import Delivering
 
+pytestmark = pytest.mark.long
+
 COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("text", pa.string())])
 DAY = 86_400_000_000
 

@@ -12,6 +12,8 @@ from etl.sinks.lake.table import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import of, pipeline, reader, start
 
+pytestmark = pytest.mark.long
+
 DUPLICATE = """
 INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, raw, row)
 SELECT pipeline, delivery_id, stream_id, batch_id, reasons, raw, row FROM sluice.quarantine LIMIT 1

@@ -19,6 +19,8 @@ from etl.sinks.lake.table import Lake
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
 from tests.support.arrow_driver import ArrowBatch, pipeline, start
 
+pytestmark = pytest.mark.long
+
 TASK = 7
 
 
