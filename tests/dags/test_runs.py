@@ -89,6 +89,7 @@ def replay_as_the_form_says(stack: Stack, delivery: int) -> None:
     assert stack.api.xcom(NAME, run, "run", "summary")["replaced"] == [delivery]
 
 
+@pytest.mark.slow
 def test_a_backfill_of_the_command_line_replays_each_interval_and_brings_its_form(stack: Stack) -> None:
     """Two days of a pipeline of its own, one file a day; the stream has delivered both, and one was written again."""
     name, home = "history", stack.home

@@ -44,6 +44,7 @@ def test_a_broker_that_is_killed_and_comes_back_within_a_run(
     assert_holds(home, topics.sent)
 
 
+@pytest.mark.slow
 def test_a_broker_that_stays_away_is_an_outage_and_the_next_run_goes_on(
     home: Home, topics: Topics, broker: Broker, tmp_path: Path
 ) -> None:

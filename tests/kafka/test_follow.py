@@ -35,6 +35,7 @@ def test_what_comes_meanwhile_is_read_also_of_partitions_that_are_added(home: Ho
     assert {partition for partition, *_ in ranges(home, topic)} == {0, 1}
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_made_anew_between_two_batches_ends_it_and_none_of_the_other_is_delivered(
     home: Home, topics: Topics
 ) -> None:

@@ -141,6 +141,7 @@ def test_what_ages_out_while_a_replay_begins_is_told_and_nothing_is_changed(
     assert_holds(home, topics.sent)
 
 
+@pytest.mark.slow
 def test_what_a_run_delivered_is_replayed_by_its_id(home: Home, topics: Topics, three_batches: str) -> None:
     topics.send(three_batches, orders(30, 5))
     run = home.run().run

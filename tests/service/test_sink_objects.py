@@ -158,6 +158,7 @@ def measured(task: StageTask, partition: int) -> tuple[TaskReport, list[int]]:
     return here(task, batches(), partition), held
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_task_needs_no_more_memory_for_more_rows(dsn: str, lake: Lake) -> None:
     rule = StageRule(number=0, reason="r", broken=0, columns=("id",), quarantines=True)

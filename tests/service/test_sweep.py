@@ -205,6 +205,7 @@ def test_every_retained_snapshot_reads_after_a_sweep(events: Delivering) -> None
     assert audit(events.place, events.pipeline).clean
 
 
+@pytest.mark.slow
 def test_a_pointer_restored_within_the_horizon_reads_after_a_sweep(
     services: Services, dsn: str, lake: Lake, tmp_path: Path
 ) -> None:

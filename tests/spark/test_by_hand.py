@@ -47,7 +47,9 @@ def named(home: Home) -> str:
     "statement",
     [
         "DELETE FROM warehouse.orders WHERE id = 0",
-        "INSERT INTO warehouse.orders SELECT * FROM warehouse.orders WHERE id = 0",
+        pytest.param(
+            "INSERT INTO warehouse.orders SELECT * FROM warehouse.orders WHERE id = 0", marks=pytest.mark.slow
+        ),
         "UPDATE warehouse.orders SET amount = amount + 1 WHERE id = 0",
     ],
     ids=["deleted", "doubled", "changed"],
@@ -75,7 +77,11 @@ def test_an_object_removed_by_hand_comes_back_with_its_delivery(home: Home, land
 
 
 @pytest.mark.parametrize(
-    "statement", ["ALTER TABLE warehouse.orders DROP COLUMN amount", "DROP TABLE warehouse.orders"]
+    "statement",
+    [
+        "ALTER TABLE warehouse.orders DROP COLUMN amount",
+        pytest.param("DROP TABLE warehouse.orders", marks=pytest.mark.slow),
+    ],
 )
 def test_what_was_dropped_is_not_covered_up_by_new_batches(
     home: Home, landed: Landed, statement: str

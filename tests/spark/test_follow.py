@@ -377,6 +377,7 @@ def test_sluice_stop_waits_for_the_batch_in_flight_and_begins_no_other(followed:
     followed.assert_exactly_once()
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_stay_is_stopped_between_two_batches_too(followed: Landing) -> None:
     home = followed.home
     for _ in range(3):

@@ -177,6 +177,7 @@ def test_actions_per_hour(shipped: Home, max_files: int) -> None:
     assert held(shipped)["the action is a known one"] > 0
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_actions_sliding(shipped: Home, max_files: int) -> None:
     deliver(shipped, "actions_sliding", ACTIONS, max_files)
@@ -194,6 +195,7 @@ def test_actions_sliding(shipped: Home, max_files: int) -> None:
     assert shipped.ask(ends) == [(HOUR,)]
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_phone_sessions(shipped: Home, max_files: int) -> None:
     deliver(shipped, "phone_sessions", ACTIONS, max_files)
@@ -267,6 +269,7 @@ def test_conversions_at_their_bounds(shipped: Home) -> None:
     assert table(shipped, "conversions", "phone, seconds") == wanted
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_features_used(shipped: Home, max_files: int) -> None:
     """What comes a day late counts as well; what is not known yet is kept and held."""
@@ -298,6 +301,7 @@ def test_actions_by_day(shipped: Home, max_files: int) -> None:
     assert held(shipped) == {"malformed": known["malformed"]}, "an unknown action is told of and delivered"
 
 
+@pytest.mark.slow
 def test_an_action_of_no_day_is_no_total(shipped: Home) -> None:
     shipped.write("actions/timed.jsonl", ACTIONS.files[12].content)
     shipped.write("actions/timeless.jsonl", '{"phone": "nobody", "action": "call"}\n')
@@ -320,6 +324,7 @@ def test_phone_presence(shipped: Home, max_files: int) -> None:
     assert table(shipped, "phone_presence", "phone, event") == Counter((phone, "came") for phone in phones)
 
 
+@pytest.mark.slow
 def test_phone_presence_where_a_month_is_over(shipped: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the next file it is told who went, and of those in it that they came again."""
     presence = declared(shipped, "phone_presence")

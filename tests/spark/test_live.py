@@ -148,6 +148,7 @@ def test_after_a_kill_nothing_comes_again_by_itself_and_the_run_says_that_it_beg
     assert_audited(home)
 
 
+@pytest.mark.slow
 def test_a_batch_that_stops_can_not_come_again_and_the_next_run_begins_anew(
     home: Home, sender: Sender, followed: Callable[[str], Followed]
 ) -> None:

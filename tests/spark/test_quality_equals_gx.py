@@ -322,7 +322,8 @@ def documented() -> dict[str, set[str]]:
     return {where: set(re.findall(r"`(\w+)`", types)) for where, types in rows}
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(2))
 def test_one_pass_equals_gx_on_a_drawn_suite(spark: SparkSession, number: int) -> None:
     seed = random.randrange(2**32)
     print(f"drawn with seed {seed}")

@@ -141,7 +141,7 @@ def test_exactly_the_outliers_and_mistypings_are_held(
     assert rows_held == int(pd.DataFrame(wanted).any(axis=1).sum())
 
 
-@pytest.mark.parametrize("length", [7, 30])
+@pytest.mark.parametrize("length", [pytest.param(7, marks=pytest.mark.slow), 30])
 def test_no_batch_of_real_days_stops(
     flights: DataFrame, suite: CompiledSuite, days: dict[Day, Counter[int]], length: int
 ) -> None:

@@ -205,6 +205,7 @@ def test_where_one_delivery_holds_nothing_that_passes_the_others_rows_are_releas
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_a_replay_never_takes_a_release_for_a_batch(home: Home) -> None:
     """Named by its stream or by an interval, it leads to the batch that had held its rows first."""
     two_batches(home)
@@ -247,6 +248,7 @@ def test_a_row_that_is_released_while_its_batch_is_replayed_is_not_held_once_mor
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_a_batch_without_rows_names_the_table_as_it_was_at_its_commit(home: Home) -> None:
     """Rows are released between its draft and its commit: read by the ledger's pointer, the table has them."""
     two_batches(home)

@@ -117,6 +117,7 @@ def test_a_replay_can_be_replayed_and_follows_what_took_a_batchs_place(home: Hom
     home.assert_clean()
 
 
+@pytest.mark.slow
 def test_zero_rows_can_take_the_place_of_many(home: Home) -> None:
     four_batches(home)
     text = (home.root / "my pipelines" / "orders.py").read_text()
@@ -296,6 +297,7 @@ def test_rows_that_todays_transform_moves_over_an_intervals_edges_are_there_once
     home.assert_clean()
 
 
+@pytest.mark.slow
 def test_an_interval_by_paths_names_every_delivery_that_read_such_a_file(home: Home) -> None:
     text = DECLARATION.format(name="orders", max_files=1, share=1.0)
     by_day = """suite="orders", interval="dt={interval:%Y-%m-%d}","""
@@ -432,7 +434,7 @@ def test_of_a_replace_sink_the_newest_delivery_alone_can_be_replayed(home: Home)
     replaced_by(home, 12, 13, 14, 15)
 
 
-@pytest.mark.parametrize("was_empty", [False, True])
+@pytest.mark.parametrize("was_empty", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_empty: bool) -> None:
     numbers = three_replaced(home)
     if was_empty:
@@ -489,6 +491,7 @@ def test_a_run_a_streams_batches_and_an_interval_name_deliveries_as_well(home: H
         assert home.sluice("replay", "orders", *wrong).returncode == 2
 
 
+@pytest.mark.slow
 def test_the_table_of_before_a_replay_stays_readable(home: Home) -> None:
     four_batches(home)
     catalog = SqlCatalog("sluice", **catalog_properties(home.place))

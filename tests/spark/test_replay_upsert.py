@@ -138,6 +138,7 @@ def objects(levels: Levels, delivery: int) -> list[str]:
     return [path for (path,) in levels.home.ask(query, delivery)]
 
 
+@pytest.mark.slow
 def test_a_replay_that_brings_all_keys_again_reads_no_object_of_the_log(
     levels: Levels, read: list[str]
 ) -> None:

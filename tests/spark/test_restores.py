@@ -83,7 +83,7 @@ def test_a_replay_that_the_database_lost_is_named_and_the_batches_around_it_come
     home.assert_holds(landed)
 
 
-@pytest.mark.parametrize("gone", [1, 2])
+@pytest.mark.parametrize("gone", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_deliveries_that_nobody_has_any_more_are_read_again(home: Home, backup: Backup, gone: int) -> None:
     kept, lost, before = restored_at_rest(home, backup)
     remove_manifests(home, [delivery for delivery, *_ in before[1 : 1 + gone]])
@@ -170,7 +170,14 @@ RESTORES = {
 }
 
 
-@pytest.mark.parametrize("case", RESTORES.values(), ids=RESTORES.keys())
+USUAL = "a batch is staged"
+CASES = [
+    pytest.param(case, id=name, marks=() if name == USUAL else pytest.mark.slow)
+    for name, case in RESTORES.items()
+]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_a_database_restored_under_a_run_stops_it(home: Home, backup: Backup, case: Restore) -> None:
     home.declare(max_files=1)
     landed = home.land("orders/a.jsonl", orders(0, 6))

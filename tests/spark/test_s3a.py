@@ -153,6 +153,7 @@ def test_an_object_removed_before_its_batch_stops_the_run(home: S3Home) -> None:
     home.assert_holds(landed)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_on_s3_that_is_gone_is_replaced_by_recover(home: S3Home) -> None:
     landed = Landed()
     for number, name in enumerate(NAMES):

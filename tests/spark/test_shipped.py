@@ -144,6 +144,7 @@ def test_fleet(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
     assert len(wanted) > 2000
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_flights_weather(shipped: Home, flights: pd.DataFrame, max_files: int) -> None:
     """A flight without a measurement comes when the watermark, three days behind, has passed its hour."""
@@ -164,6 +165,7 @@ def test_flights_weather(shipped: Home, flights: pd.DataFrame, max_files: int) -
     assert any(row[-1] is None for row in found)
 
 
+@pytest.mark.slow
 @LAYOUTS
 def test_quiet_hours(shipped: Home, max_files: int) -> None:
     """In one of them the wind can't be, with 1,048 miles an hour: it is held."""

@@ -93,6 +93,7 @@ def test_state_that_is_made_anew_leaves_the_late_ones_out_again(home: Home) -> N
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_what_is_not_held_is_said(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     declare(home)
     land_all(home, FILES)

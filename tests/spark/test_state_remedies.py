@@ -153,6 +153,7 @@ def test_a_window_of_another_width_is_other_state(home: Home) -> None:
         home.run(NAME)
 
 
+@pytest.mark.slow
 def test_a_transform_that_begins_to_keep_state_takes_up_what_was_delivered(home: Home) -> None:
     """And one that keeps none any more goes on without."""
     declare(home, body=EACH_TAP)
@@ -185,6 +186,7 @@ def test_a_transform_that_begins_to_keep_state_takes_up_what_was_delivered(home:
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_needed_and_gone_is_named(home: Home) -> None:
     declare(home)
     land_all(home, FILES[:3])

@@ -100,7 +100,10 @@ FORGETFUL = """
     "max_files",
     [pytest.param(1, id="small batches"), pytest.param(2, id="large batches", marks=pytest.mark.slow)],
 )
-@pytest.mark.parametrize("ttl", [1, 3_600_000], ids=["a millisecond", "an hour"])
+@pytest.mark.parametrize(
+    "ttl",
+    [pytest.param(1, id="a millisecond", marks=pytest.mark.slow), pytest.param(3_600_000, id="an hour")],
+)
 def test_a_state_is_forgotten_after_its_time_to_live(home: Home, ttl: int, max_files: int) -> None:
     files = taps.taps(4, 30, seed=44)
     columns = pa.schema([("phone", pa.string()), ("taps", pa.int64())])

@@ -113,6 +113,7 @@ def test_a_right_outer_join_of_two_schemas_goes_on_over_runs_and_a_lost_checkpoi
     assert_clean(home)
 
 
+@pytest.mark.slow
 def test_a_stream_of_its_own_has_its_own_late_records(home: Home) -> None:
     declare(home, late=', late="since"')
     land_all(home, FILES)
@@ -156,6 +157,7 @@ def test_what_the_transform_makes_of_its_streams_is_checked_before_a_run(
     assert home.ask("SELECT count(*) FROM sluice.delivery") == [(0,)]
 
 
+@pytest.mark.slow
 def test_streams_of_two_schemas_without_state_are_a_union(home: Home) -> None:
     declare(home, body=f"    return {BOTH}.unionByName({OWNED})")
     land(home, 0, FILES[0])

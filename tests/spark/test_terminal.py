@@ -84,6 +84,7 @@ def test_a_run_that_stays_up_shows_that_it_waits(home: Home) -> None:
     home.assert_holds(landed)
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_run_is_heard_at_once_and_ends_it_after_its_batch(home: Home) -> None:
     home.declare(max_files=1)
     landed = Landed()

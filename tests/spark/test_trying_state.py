@@ -61,7 +61,14 @@ def test_the_folder_for_temporary_files_may_have_a_blank(
     assert taps.in_force(home) == taps.hourly(taps.flat(FILES[:2]))
 
 
-@pytest.mark.parametrize(("declared", "wanted"), KINDS.values(), ids=KINDS)
+USUAL = ("append", "timers", "doubles")
+CASES = [
+    pytest.param(*kind, id=name, marks=() if name in USUAL else pytest.mark.slow)
+    for name, kind in KINDS.items()
+]
+
+
+@pytest.mark.parametrize(("declared", "wanted"), CASES)
 def test_it_shows_what_a_new_stream_puts_out(
     home: Home, declared: dict[str, Any], wanted: Callable[[Sequence[Tap]], Rows]
 ) -> None:

@@ -148,6 +148,7 @@ def assert_crossings(batch: BatchChange, then: dict[int, list[str]], now: dict[i
     assert {one.reason: one.newly_delivered for one in batch.rules if one.newly_delivered} == freed
 
 
+@pytest.mark.slow
 def test_the_suite_in_force_changes_nothing_and_a_release_is_no_batch(home: Home) -> None:
     deliver_three_batches(home)
     rows = held_rows_of(home.dsn, "orders", RowSelection(reason=NEGATIVE, limit=1))

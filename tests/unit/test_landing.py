@@ -40,6 +40,7 @@ def records(path: Path) -> list[dict[str, object]]:
     return list(csv.DictReader(text.splitlines()))
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_every_flight_of_2013_lands_once_and_landing_again_changes_nothing(tmp_path: Path) -> None:
     landing = Landing(landing=str(tmp_path))
