@@ -8,3 +8,11 @@ SOURCE_PATH = "_source_path"
 RAW = "_raw"
 REASONS = "_reasons"
 WHY = "_why"  # of a record that never became a row: the one reason
+BEHIND = "_behind"  # tells of a record that it is behind the watermark, where late ones are not held
+PARSED = "_parsed"  # what a parser made of a line
+END_OF_RECORD = "_end_of_record"  # the last member of a JSON object, put there to see where it ends
+
+# No field of an input may be called so: these, and the column that Spark hides in each row of a file.
+RESERVED = frozenset(
+    {MALFORMED_COLUMN, SOURCE_PATH, RAW, REASONS, WHY, BEHIND, PARSED, END_OF_RECORD, "_metadata"}
+)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from inspect import Parameter
 from typing import Any, get_args
 
+from etl.common.record_columns import RESERVED
 from etl.pipeline.dag_names import REPLAYS, pipeline_of
 from etl.pipeline.declaration import (
+    RECORD,
     Append,
     Lookup,
     Model,
@@ -22,7 +24,14 @@ from etl.pipeline.declaration import (
     Upsert,
 )
 from etl.pipeline.intervals import PathTemplate, is_template
-from etl.pipeline.source_checks import are_sources, doubled, files_problems, matches, source_problems
+from etl.pipeline.source_checks import (
+    are_sources,
+    doubled,
+    files_problems,
+    matches,
+    read_topics,
+    source_problems,
+)
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -40,7 +49,7 @@ def problems(pipeline: Any) -> list[str]:
     """
     found = _name_problems(pipeline.name)
     found += source_problems(pipeline)
-    found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema)]
+    found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema, _taken(pipeline))]
     found += _stream_problems(pipeline)
     found += _lookup_problems(pipeline)
     found += _model_problems(pipeline)
@@ -60,7 +69,7 @@ def problems(pipeline: Any) -> list[str]:
     if pipeline.unreadable not in get_args(Unreadable):
         found.append(f"unreadable: {pipeline.unreadable!r} must be one of {', '.join(get_args(Unreadable))}")
     if pipeline.late is not None:
-        found += _column_problems("late", pipeline.late)
+        found += _input_column_problems("late", pipeline.late)
     if isinstance(pipeline.metrics, tuple):
         found += [wrong for column in pipeline.metrics for wrong in _column_problems("metrics", column)]
         found += [f"metrics: {one!r} is there twice" for one in sorted(doubled(pipeline.metrics))]
@@ -162,15 +171,20 @@ def ddl_parts(schema: str) -> list[tuple[str, str]]:
     ]
 
 
-def ddl_problems(schema: object) -> list[str]:
+def _taken(pipeline: Any) -> frozenset[str]:
+    """Return the names of columns that each record has beside those of its schema."""
+    return RESERVED.union(ddl_columns(RECORD)) if read_topics(pipeline.sources) else RESERVED
+
+
+def ddl_problems(schema: object, taken: Collection[str] = RESERVED) -> list[str]:
     """Name what is wrong with a DDL schema's column names; its types are checked when a run starts."""
     if not isinstance(schema, str) or not schema.strip():
         return [f"{schema!r} must be Spark DDL, such as 'id bigint, at timestamp'"]
     names = ddl_columns(schema)
     found = [
-        f"column {name!r} starts with an underscore, which is kept for Sluice's own columns"
+        f"column {name!r} is called like one that is added to each record, so it needs another name in the input"
         for name in names
-        if name.startswith("_")
+        if name.lower() in taken
     ]
     lower = [name.lower() for name in names]
     found += [f"column {name!r} is there twice" for name in sorted({n for n in lower if lower.count(n) > 1})]
@@ -190,9 +204,9 @@ def _stream_problems(pipeline: Any) -> list[str]:
         if not isinstance(stream, Stream):
             found.append(f"{where}: must be a Stream(…)")
             continue
-        found += [f"{where}.schema: {one}" for one in ddl_problems(stream.schema)]
+        found += [f"{where}.schema: {one}" for one in ddl_problems(stream.schema, _taken(pipeline))]
         if stream.late is not None:
-            found += _column_problems(f"{where}.late", stream.late)
+            found += _input_column_problems(f"{where}.late", stream.late)
     if are_sources(sources):
         named = [one.stream for one in sources]
         found += [
@@ -343,10 +357,16 @@ def _interval_problems(interval: object) -> list[str]:
 
 
 def _column_problems(where: str, column: object) -> list[str]:
+    """Name what is wrong with the name of a column that the transform puts out."""
+    found = _input_column_problems(where, column)
+    if not found and str(column).startswith("_"):
+        found = [f"{where}: {column!r} starts with an underscore, which is kept for Sluice's own columns"]
+    return found
+
+
+def _input_column_problems(where: str, column: object) -> list[str]:
     if not isinstance(column, str) or not column:
         return [f"{where}: {column!r} must be the name of a column"]
-    if column.startswith("_"):
-        return [f"{where}: {column!r} starts with an underscore, which is kept for Sluice's own columns"]
     return []
 
 

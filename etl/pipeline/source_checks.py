@@ -32,7 +32,7 @@ def source_problems(pipeline: Any) -> list[str]:
         ]
     if len({type(one) for one in sources}) > 1:
         return ["sources: must be all Files(…) or all Kafka(…); declare a pipeline for each kind"]
-    if isinstance(sources[0], Kafka):
+    if read_topics(sources):
         return _topics_problems(pipeline)
     if isinstance(sources[0], Rate | Socket):
         return _live_problems(pipeline)
@@ -59,6 +59,11 @@ def _limit_problems(where: str, limit: object) -> list[str]:
     if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1):
         return []
     return [f"{where}: {limit!r} must be a whole number from 1 upwards"]
+
+
+def read_topics(sources: Any) -> bool:
+    """Tell whether a pipeline's sources are topics of Kafka, whatever else is wrong with them."""
+    return are_sources(sources) and isinstance(sources[0], Kafka)
 
 
 def _topics_problems(pipeline: Any) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from etl.common.errors import SetupError, SluiceError
 from etl.common.outcome import in_short
-from etl.common.record_columns import MALFORMED_COLUMN, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
+from etl.common.record_columns import BEHIND, MALFORMED_COLUMN, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
 from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
@@ -30,7 +30,7 @@ from etl.spark.frames import NESTED, output, quoted
 from etl.spark.observation import observed
 from etl.spark.session import call_sites, unlogged_analysis
 from etl.spark.state_plan import column_ids, watermarked
-from etl.spark.watermark import BEHIND, LATE, is_behind, is_late
+from etl.spark.watermark import LATE, is_behind, is_late
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

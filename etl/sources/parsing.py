@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from etl.common.errors import SetupError
 from etl.common.paths import to_path
-from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.common.record_columns import END_OF_RECORD, MALFORMED_COLUMN, PARSED, SOURCE_PATH
 from etl.pipeline import Files, Lookup
 from etl.sources.decimals import decimal_of, has_no_decimal, no_decimal, spelled
 from etl.spark.frames import quoted
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
 _BLANK = " \t\r\n\ufeff"
-_END = "_end_of_record"
 _COMMON = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": MALFORMED_COLUMN,
@@ -144,11 +143,11 @@ def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -
     columns = (f"{quoted(field.name)} {field.dataType.simpleString()}" for field in read_as)
     parsed = F.from_csv("value", ", ".join(columns), {**_COMMON, **_CSV, **options})
     carried = [name for name in lines.columns if name != "value"]
-    record = F.col("_parsed")
+    record = F.col(PARSED)
     fields = [decimal_of(record[one.name], one, options).alias(one.name) for one in schema.fields]
     bad = [no_decimal(record[one.name], one, options) for one in schema.fields]
     raw = F.coalesce(record[MALFORMED_COLUMN], F.when(reduce(or_, bad), F.col("value")))
-    return lines.select(parsed.alias("_parsed"), "value", *carried).select(
+    return lines.select(parsed.alias(PARSED), "value", *carried).select(
         *fields, raw.alias(MALFORMED_COLUMN), *carried
     )
 
@@ -203,7 +202,7 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
         StructField(one.name, ShortType() if one.name in tiny else one.dataType) for one in schema.fields
     ]
     whole = StructType(
-        [*parsed_as, StructField(_END, IntegerType()), StructField(MALFORMED_COLUMN, StringType())]
+        [*parsed_as, StructField(END_OF_RECORD, IntegerType()), StructField(MALFORMED_COLUMN, StringType())]
     )
     value = F.col("value")
     # With options set Spark does not narrow the parser's schema to the fields that are used later.
@@ -211,10 +210,10 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
     odd = has_no_decimal(value, ended, schema, options, MALFORMED_COLUMN)
     parsed = F.from_json(F.when(odd, F.lit("no decimal")).otherwise(ended), whole, dict(options))
     carried = [name for name in lines.columns if name != "value"]
-    rows = lines.select("value", *carried, parsed.alias("_parsed"))
-    record = F.col("_parsed")
+    rows = lines.select("value", *carried, parsed.alias(PARSED))
+    record = F.col(PARSED)
     # The parser writes U+FFFD for bytes that are no UTF-8. Looked at before it is called, they would cost twice as much.
-    bad = record[_END].isNull() | record[MALFORMED_COLUMN].isNotNull() | ~F.is_valid_utf8(value)
+    bad = record[END_OF_RECORD].isNull() | record[MALFORMED_COLUMN].isNotNull() | ~F.is_valid_utf8(value)
     for name in tiny:
         bad |= ~F.coalesce(record[name].between(-128, 127), F.lit(True))
     fields = [
@@ -225,28 +224,28 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
 
 
 def _ended(line: Column) -> Column:
-    """Put the member _END last in a line that begins and ends as an object; make any other no object."""
+    """Put the member END_OF_RECORD last in a line that begins and ends as an object; make any other no object."""
     from pyspark.sql import functions as F
 
     text = F.btrim(line, F.lit(_BLANK))
     ordinary = line.startswith('{"') & line.endswith("}")
     return (
         F.when(ordinary, _with_last_member(line))
-        .when(text.rlike(r"^\{\s*\}$"), F.lit(f'{{"{_END}":1}}'))
+        .when(text.rlike(r"^\{\s*\}$"), F.lit(f'{{"{END_OF_RECORD}":1}}'))
         .when(text.startswith("{") & text.endswith("}"), _with_last_member(text))
         .otherwise(F.lit("not an object"))
     )
 
 
 def _with_last_member(text: Column) -> Column:
-    """Put the member _END before the last brace of a text.
+    """Put the member END_OF_RECORD before the last brace of a text.
 
     It is done in bytes: functions that count characters would walk through each line.
     """
     from pyspark.sql import functions as F
 
     opened = F.substr(text.cast("binary"), F.lit(1), F.octet_length(text) - 1)
-    return F.concat(opened, F.lit(f',"{_END}":1}}').cast("binary")).cast("string")
+    return F.concat(opened, F.lit(f',"{END_OF_RECORD}":1}}').cast("binary")).cast("string")
 
 
 def _raw_csv(schema: StructType, options: Mapping[str, str]) -> Column:

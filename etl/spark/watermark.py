@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 LATE = "late"
-BEHIND = "_behind"  # the column of a record that tells it, where late ones are not held
 _WATERMARK = "sluice.watermark"
 # Spark puts the properties that are named so into what a task's log lines have with them (SLF4J's MDC).
 _LOGGED = f"mdc.{_WATERMARK}"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl.common.errors import InputsUnreadable
+from etl.common.errors import InputsUnreadable, TableRefused
 from etl.operations.control.status import states
 from tests.support import oracle
 from tests.support.data.orders import CITIES, MALFORMED, rule
@@ -66,6 +66,18 @@ def readings(df):
 PIPELINE = Pipeline(
     name="readings", sources=(Files("readings/*.csv"),), schema="sensor int, value double", transform=readings,
     sink=Append(), {more}
+)
+"""
+EXPORTED = """
+from etl.pipeline import Append, Files, Pipeline
+
+PIPELINE = Pipeline(
+    name="exported",
+    sources=(Files("exported/*.jsonl"), Files("exported/*.csv")),
+    schema="_id string, __v int, _offset bigint",
+    transform={transform},
+    sink=Append(),
+    max_quarantine_share=1.0,
 )
 """
 HEADER = "id,n,amount,name,at,day,shop"
@@ -337,6 +349,24 @@ def test_a_batch_of_misfits_alone_stops_or_is_held_whatever_the_transform_asks_o
     assert home.ask("SELECT source_path, raw FROM sluice.quarantine") == [
         (home.uri("readings/other.parquet"), "unreadable file: sensor is int64, declared int")
     ]
+
+
+def test_fields_that_begin_with_an_underscore_are_read_and_renamed_by_the_transform(home: Home) -> None:
+    """As document stores and connectors export them."""
+    home.write("exported/a.jsonl", lines({"_id": "a", "__v": 1, "_offset": 7}, {"_id": "b", "__v": "x"}))
+    home.write("exported/b.csv", "_id,__v,_offset\nc,2,8\nd,none,9\n")
+    home.declare("exported", text=EXPORTED.format(transform="lambda df: df"))
+    with pytest.raises(TableRefused, match="_id: names that start with _ are kept for Sluice's own columns"):
+        home.run("exported")
+    renamed = """lambda df: df.selectExpr("_id AS id", "__v AS version", "_offset AS place")"""
+    home.declare("exported", text=EXPORTED.format(transform=renamed))
+    home.run("exported")
+    assert sorted(home.ask("SELECT id, version, place FROM warehouse.exported")) == [("a", 1, 7), ("c", 2, 8)]
+    assert sorted(home.ask("SELECT raw, reasons FROM sluice.quarantine")) == [
+        ("d,none,9", [MALFORMED]),
+        ('{"_id": "b", "__v": "x"}', [MALFORMED]),
+    ]
+    home.assert_clean("exported")
 
 
 def assert_other_is_held(home: Home) -> None:

@@ -80,7 +80,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
             Files("a/**/b/*.json", max_files=3, max_bytes=4),
             Files("x/*.json", max_files=0),
         ),
-        schema="id bigint, _batch_id bigint, ID int",
+        schema="id bigint, _Malformed string, _batch_id bigint, ID int",
         sink=Upsert(keys=(), newest="_at", table="sluice.events"),
         lookups={"places": Lookup("p.csv", schema="id int", key=("place",))},
         schedule="daily",
@@ -91,7 +91,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         metrics=("_id",),
         output_mode="upsert",
         unreadable="skip",
-        late="_at",
+        late=5,
         retries=-1,
         retry_delay=60,
     )
@@ -99,7 +99,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
     for field in (
         "name:", "sources[0].format:", "sources[1]: 'a/**/b/*.json'",
         "sources[1]: max_files and max_bytes",
-        "sources[2].max_files:", "schema: column '_batch_id'", "schema: column 'id' is there twice",
+        "sources[2].max_files:", "schema: column '_Malformed'", "schema: column 'id' is there twice",
         "sink.keys:", "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
         "max_quarantine_share:", "metrics:", "output_mode:", "unreadable:", "late:", "retries:",
         "retry_delay:",
@@ -181,7 +181,7 @@ def test_streams_of_other_schemas_are_taken_by_name() -> None:
     wrong: dict[str, object] = {
         "sources": (Files("weather/*.csv", stream="weather"), Files("rain/*.csv", stream="rain")),
         "streams": {
-            "weather": Stream(schema="_at timestamp", late="_at"),
+            "weather": Stream(schema="_raw string", late=""),
             "no name": "none",
             "p": weather,
         },
@@ -190,7 +190,7 @@ def test_streams_of_other_schemas_are_taken_by_name() -> None:
     text = "\n".join(problems(declared(**wrong)))
     for told in (
         "sources[1].stream: 'rain' is none of streams", "sources: none is of the pipeline's own schema",
-        "streams['weather'].schema: column '_at'", "streams['weather'].late: '_at'",
+        "streams['weather'].schema: column '_raw'", "streams['weather'].late: ''",
         "streams['no name']: the name must be a Python name", "streams['no name']: must be a Stream",
         "streams['p']: no source is of it", "streams['p']: a lookup is called so too",
     ):  # fmt: skip
@@ -379,6 +379,19 @@ def test_topics_are_checked_by_field() -> None:
         "sources[2].options: sep not among", "interval:",
     ):  # fmt: skip
         assert any(part in sentence for sentence in found), (part, found)
+
+
+@pytest.mark.parametrize("source", [Files("orders/*.jsonl"), Kafka(("orders",))])
+def test_a_field_may_begin_with_an_underscore_but_not_be_one_that_each_record_has(
+    source: Files | Kafka,
+) -> None:
+    assert (
+        problems(declared(sources=(source,), schema="_id string, __v int, _source string", late="__v")) == []
+    )
+    [found] = problems(declared(sources=(source,), schema="id string, `_METADATA` string"))
+    assert found.startswith("schema: column '_METADATA' is called like one that is added to each record")
+    of_topics = problems(declared(sources=(source,), schema="_offset bigint, _key string"))
+    assert len(of_topics) == (2 if isinstance(source, Kafka) else 0)
 
 
 def test_files_and_topics_are_not_mixed() -> None:
