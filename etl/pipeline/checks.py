@@ -358,10 +358,9 @@ def _interval_problems(interval: object) -> list[str]:
 
 def _column_problems(where: str, column: object) -> list[str]:
     """Name what is wrong with the name of a column that the transform puts out."""
-    found = _input_column_problems(where, column)
-    if not found and str(column).startswith("_"):
-        found = [f"{where}: {column!r} starts with an underscore, which is kept for Sluice's own columns"]
-    return found
+    if isinstance(column, str) and column.startswith("_"):
+        return [f"{where}: {column!r} starts with an underscore, which is kept for Sluice's own columns"]
+    return _input_column_problems(where, column)
 
 
 def _input_column_problems(where: str, column: object) -> list[str]:

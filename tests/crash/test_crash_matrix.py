@@ -71,6 +71,9 @@ def long(cases: Sequence[tuple[str, ...] | tuple[str, int]]) -> list[Any]:
     return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
+IN_A_TASK = ["rows-copied", *long([(step,) for step in ON_EXECUTORS if step != "rows-copied"])]
+
+
 def test_every_step_of_the_code_has_its_case() -> None:
     assert sorted(step for step, _ in CASES) == sorted(str(step) for step in Step)
 
@@ -348,7 +351,7 @@ def test_a_replay_killed_in_its_swap_leaves_each_key_its_newest_row(
     assert_clean(stream)
 
 
-@pytest.mark.parametrize("step", [*ON_EXECUTORS[:1], *long([(step,) for step in ON_EXECUTORS[1:]])])
+@pytest.mark.parametrize("step", IN_A_TASK)
 def test_only_the_worker_is_killed_and_its_task_runs_elsewhere(
     launcher: Launcher, case: Case, step: str
 ) -> None:
@@ -360,7 +363,7 @@ def test_only_the_worker_is_killed_and_its_task_runs_elsewhere(
     assert_delivered_once(case)
 
 
-@pytest.mark.parametrize("step", [*ON_EXECUTORS[1:2], *long([(ON_EXECUTORS[0],), (ON_EXECUTORS[2],)])])
+@pytest.mark.parametrize("step", IN_A_TASK)
 def test_a_worker_that_outlives_its_driver_changes_nothing(launcher: Launcher, case: Case, step: str) -> None:
     seen = stop_at(launcher, case, step, MIDDLE)
     kill([seen.driver])

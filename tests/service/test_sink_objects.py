@@ -159,7 +159,6 @@ def measured(task: StageTask, partition: int) -> tuple[TaskReport, list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_a_task_needs_no_more_memory_for_more_rows(dsn: str, lake: Lake) -> None:
     rule = StageRule(number=0, reason="r", broken=0, columns=("id",), quarantines=True)
     run = start(dsn, lake, pipeline("stream", Append()), columns=WIDE, rules=(rule,))

@@ -352,7 +352,7 @@ def test_a_batch_of_misfits_alone_stops_or_is_held_whatever_the_transform_asks_o
 
 
 def test_fields_that_begin_with_an_underscore_are_read_and_renamed_by_the_transform(home: Home) -> None:
-    """As document stores and connectors export them."""
+    """Read names such as `_id`, which document stores and connectors export, and deliver them under others."""
     home.write("exported/a.jsonl", lines({"_id": "a", "__v": 1, "_offset": 7}, {"_id": "b", "__v": "x"}))
     home.write("exported/b.csv", "_id,__v,_offset\nc,2,8\nd,none,9\n")
     home.declare("exported", text=EXPORTED.format(transform="lambda df: df"))

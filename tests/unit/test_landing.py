@@ -41,7 +41,6 @@ def records(path: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_every_flight_of_2013_lands_once_and_landing_again_changes_nothing(tmp_path: Path) -> None:
     landing = Landing(landing=str(tmp_path))
     first = land_flights(landing)
