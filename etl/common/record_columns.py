@@ -4,15 +4,13 @@ from __future__ import annotations
 
 MALFORMED_COLUMN = "_malformed"  # the record's raw text where it is malformed, else null
 MALFORMED_REASON = "malformed"  # why such a record is held
+DETAIL = "_detail"  # what is wrong with a malformed record, where its parser tells
 SOURCE_PATH = "_source_path"
 RAW = "_raw"
 REASONS = "_reasons"
 WHY = "_why"  # of a record that never became a row: the one reason
 BEHIND = "_behind"  # tells of a record that it is behind the watermark, where late ones are not held
 PARSED = "_parsed"  # what a parser made of a line
-END_OF_RECORD = "_end_of_record"  # the last member of a JSON object, put there to see where it ends
 
 # No field of an input may be called so: these, and the column that Spark hides in each row of a file.
-RESERVED = frozenset(
-    {MALFORMED_COLUMN, SOURCE_PATH, RAW, REASONS, WHY, BEHIND, PARSED, END_OF_RECORD, "_metadata"}
-)
+RESERVED = frozenset({MALFORMED_COLUMN, DETAIL, SOURCE_PATH, RAW, REASONS, WHY, BEHIND, PARSED, "_metadata"})

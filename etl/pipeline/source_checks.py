@@ -10,16 +10,24 @@ from etl.pipeline.declaration import RATE, DeclaredSource, Kafka, Rate, Socket
 from etl.pipeline.intervals import is_template
 from etl.pipeline.patterns import FORMATS, pattern_problems
 
-# What a source may set itself. The rest of Spark's reader options can skip or blur records.
-OPTIONS = frozenset(
+# What a source of CSV may set itself. The rest of Spark's reader options can skip or blur records.
+CSV_OPTIONS = frozenset(
     {"sep", "quote", "escape", "encoding", "nullValue", "emptyValue", "lineSep", "locale"}
     | {"dateFormat", "timestampFormat", "timestampNTZFormat"}
     | {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxCharsPerColumn"}
 )
-_NO_ENCODING = "it is for csv alone, and all else is read as UTF-8: convert the files before they land"
-JSON_OPTIONS = frozenset({"locale", "dateFormat", "timestampFormat", "timestampNTZFormat"})
-# The same, of the lines of a socket, by format: Spark has taken them apart already, as UTF-8.
-LINE_OPTIONS = {"json": JSON_OPTIONS, "csv": OPTIONS - {"encoding", "lineSep"}, "text": frozenset[str]()}
+_LINES = frozenset({"lineSep"})
+_NONE = frozenset[str]()
+OPTIONS = {"csv": CSV_OPTIONS, "json": _LINES, "text": _LINES, "parquet": _NONE}
+# The same, of what comes in records of its own, by format.
+RECORD_OPTIONS = {"json": _NONE, "csv": CSV_OPTIONS - {"encoding", "lineSep"}, "text": _NONE}
+_ONLY_CSV = {
+    "encoding": "all but csv is read as UTF-8: convert the files before they land",
+    **dict.fromkeys(
+        ("locale", "dateFormat", "timestampFormat", "timestampNTZFormat"),
+        "only csv has it; values are read as docs/reading.md says: declare string, and convert it in the transform",
+    ),
+}
 _HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
@@ -85,7 +93,7 @@ def _topics_problems(pipeline: Any) -> list[str]:
         if source.format not in ("json", "text"):
             found.append(f"{where}.format: {source.format!r} must be one of json, text")
         found += _limit_problems(f"{where}.max_offsets", source.max_offsets)
-        found += _option_problems(where, source.options, JSON_OPTIONS)
+        found += _option_problems(where, source.options, RECORD_OPTIONS.get(source.format, _NONE))
     if isinstance(pipeline.interval, str) and is_template(pipeline.interval):
         found.append(f"interval: {pipeline.interval!r} is part of a path; records of Kafka have none")
     return found
@@ -131,9 +139,9 @@ def _socket_problems(source: Any) -> list[str]:
         found.append(f"sources[0].host: {source.host!r} must be a name or an address, such as 'localhost'")
     if isinstance(source.port, bool) or not isinstance(source.port, int) or not 1 <= source.port <= 65535:
         found.append(f"sources[0].port: {source.port!r} must be a whole number from 1 to 65535")
-    if source.format not in LINE_OPTIONS:
-        return [*found, f"sources[0].format: {source.format!r} must be one of {', '.join(LINE_OPTIONS)}"]
-    return found + _option_problems("sources[0]", source.options, LINE_OPTIONS[source.format])
+    if source.format not in RECORD_OPTIONS:
+        return [*found, f"sources[0].format: {source.format!r} must be one of {', '.join(RECORD_OPTIONS)}"]
+    return found + _option_problems("sources[0]", source.options, RECORD_OPTIONS[source.format])
 
 
 def files_problems(where: str, files: Any) -> list[str]:
@@ -144,20 +152,17 @@ def files_problems(where: str, files: Any) -> list[str]:
         found.append(f"{where}.format: {files.pattern!r} does not tell it; give one of {', '.join(FORMATS)}")
     if not isinstance(files.header, bool):
         found.append(f"{where}.header: {files.header!r} must be True or False")
-    found += _option_problems(where, files.options, OPTIONS)
-    encoded = isinstance(files.options, Mapping) and "encoding" in files.options
-    if encoded and files.kind in ("json", "text", "parquet"):
-        found.append(f"{where}.options: encoding does nothing for {files.kind}; {_NO_ENCODING}")
-    return found
+    return found + _option_problems(where, files.options, OPTIONS.get(files.kind, CSV_OPTIONS))
 
 
 def _option_problems(where: str, options: Any, allowed: frozenset[str]) -> list[str]:
     if not isinstance(options, Mapping):
         return [f"{where}.options: must be a mapping of reader option to text"]
     refused = sorted(str(name) for name in options if name not in allowed)
-    found = (
-        [f"{where}.options: {', '.join(refused)} not among {', '.join(sorted(allowed))}"] if refused else []
-    )
+    found = [f"{where}.options: {name}: {_ONLY_CSV[name]}" for name in refused if name in _ONLY_CSV]
+    if unknown := [name for name in refused if name not in _ONLY_CSV]:
+        among = f"not among {', '.join(sorted(allowed))}" if allowed else "where the format takes none"
+        found.append(f"{where}.options: {', '.join(unknown)} {among}")
     return found + [
         f"{where}.options: {name} is {value!r}, which must be text"
         for name, value in options.items()

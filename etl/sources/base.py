@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from etl.common.errors import SetupError, SluiceError
 from etl.common.outcome import in_short
-from etl.common.record_columns import BEHIND, MALFORMED_COLUMN, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
+from etl.common.record_columns import (
+    BEHIND,
+    DETAIL,
+    MALFORMED_COLUMN,
+    MALFORMED_REASON,
+    RAW,
+    SOURCE_PATH,
+    WHY,
+)
 from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
@@ -238,7 +246,9 @@ class Source(ABC):
         marked = self._marked(name, records)
         if counted:
             marked = marked.observe(self._observations[name], *self._counts(name))
-        return marked.where(F.col(MALFORMED_COLUMN).isNull()).drop(MALFORMED_COLUMN, SOURCE_PATH, WHY, BEHIND)
+        return marked.where(F.col(MALFORMED_COLUMN).isNull()).drop(
+            MALFORMED_COLUMN, DETAIL, SOURCE_PATH, WHY, BEHIND
+        )
 
     def _counts(self, name: str | None) -> tuple[Column, ...]:
         from pyspark.sql import functions as F

@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError
-from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
 from etl.pipeline import Rate, Socket
 from etl.sources.base import Source, SourceKind
-from etl.sources.parsing import Records, csv_rows, json_options, json_rows, not_blank, only_column
+from etl.sources.parsing import Records, csv_rows, json_rows, not_blank, not_malformed, only_column
 from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.jvm import java_class
 from etl.spark.state_plan import SOURCE_NUMBER, operators
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class RateSource(LiveSource):
         from pyspark.sql import functions as F
 
         made = _read(self.spark, "rate", rowsPerSecond=self.declared.rows_per_second)
-        return made.select("timestamp", "value", _not_malformed(), F.lit("rate").alias(SOURCE_PATH))
+        return made.select("timestamp", "value", *not_malformed(), F.lit("rate").alias(SOURCE_PATH))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +91,10 @@ class SocketSource(LiveSource):
         lines = lines.select("value", F.lit(source.uri).alias(SOURCE_PATH))
         if source.kind == "text":
             line = F.col("value").alias(only_column(source.uri, schema))
-            return lines.select(line, _not_malformed(), SOURCE_PATH)
+            return lines.select(line, *not_malformed(), SOURCE_PATH)
         if source.kind == "csv":
             return csv_rows(not_blank(lines), schema, source.options)
-        return json_rows(not_blank(lines), schema, json_options(source.options))
+        return json_rows(not_blank(lines), schema)
 
     def exhausted(self) -> bool:
         """Tell whether the server has closed the connection.
@@ -132,12 +132,6 @@ class SocketKind(LiveKind):
 
     def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> SocketSource:  # noqa: ARG002
         return SocketSource(**common, declared=self.declared)
-
-
-def _not_malformed() -> Column:
-    from pyspark.sql import functions as F
-
-    return F.lit(None).cast("string").alias(MALFORMED_COLUMN)
 
 
 def _read(spark: SparkSession, kind: str, **options: Any) -> DataFrame:

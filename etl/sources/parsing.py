@@ -1,8 +1,8 @@
 """Parses landed files into typed rows: every record is either a row, or malformed and kept as its raw text.
 
-Spark's own readers let some records slip. A JSON line's second object is dropped, an empty array gives no
-row, and a field that nobody selects is not parsed, so its wrong type goes unseen. Here a JSON line is one
-object in UTF-8, and all fields of all formats are parsed. Of a text file every line is a row, an empty one too.
+Spark's own JSON reader lets some records slip and blurs values: JSON has a reader of our own, `json_records`, of which
+docs/reading.md is the contract. All fields of all formats are parsed, whether the transform uses them or not. Of a text
+file every line is a row, an empty one too.
 
 CSV is one record a line. A quoted value with a line break in it is cut there, and its rest is read as a record of its
 own: Spark closes an open quote at a line's end, without a message. Nor does it report bytes that are invalid in the
@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, cast
 
 from etl.common.errors import SetupError
 from etl.common.paths import to_path
-from etl.common.record_columns import END_OF_RECORD, MALFORMED_COLUMN, PARSED, SOURCE_PATH
+from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, PARSED, SOURCE_PATH
 from etl.pipeline import Files, Lookup
-from etl.sources.decimals import decimal_of, has_no_decimal, no_decimal, spelled
+from etl.sources.decimals import decimal_of, no_decimal, spelled
+from etl.sources.json_records.blocks import BESIDE, JsonReader
+from etl.sources.json_records.lines import BLANK
 from etl.spark.frames import quoted
 from etl.spark.state_plan import SOURCE_NUMBER
+from etl.spark.tasks import map_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
 
 
 _UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
-_BLANK = " \t\r\n\ufeff"
 _COMMON = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": MALFORMED_COLUMN,
@@ -42,7 +44,6 @@ _CSV = {
     "escape": '"',
     "multiLine": "false",
 }
-_JSON = {"allowSingleQuotes": "false"}  # JSON has none, and `decimals` looks for none
 _WITH_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 
 
@@ -118,18 +119,18 @@ def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | l
     fields = [F.col(quoted(field.name)) for field in schema.fields]
     if files.kind == "parquet":
         frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
-        return frame.select(*fields, F.lit(None).cast("string").alias(MALFORMED_COLUMN), source)
+        return frame.select(*fields, *not_malformed(), source)
     if files.kind == "csv":
         options = {**_COMMON, **_CSV, "header": str(files.header).lower(), **files.options}
         read_as = spelled(schema, options)
         frame = reader.schema(_with_malformed(read_as)).options(**options).format("csv").load(paths)
         fields = [decimal_of(F.col(quoted(one.name)), one, options).alias(one.name) for one in schema]
-        return frame.select(*fields, _raw_csv(schema, options), source)
+        return frame.select(*fields, _raw_csv(schema, options), no_detail(), source)
     lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
     if files.kind == "text":
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
-        return lines.select(line, F.lit(None).cast("string").alias(MALFORMED_COLUMN), source)
-    return json_rows(not_blank(lines.select("value", source)), schema, json_options(files.options))
+        return lines.select(line, *not_malformed(), source)
+    return json_rows(not_blank(lines.select("value", source)), schema)
 
 
 def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
@@ -148,13 +149,8 @@ def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -
     bad = [no_decimal(record[one.name], one, options) for one in schema.fields]
     raw = F.coalesce(record[MALFORMED_COLUMN], F.when(reduce(or_, bad), F.col("value")))
     return lines.select(parsed.alias(PARSED), "value", *carried).select(
-        *fields, raw.alias(MALFORMED_COLUMN), *carried
+        *fields, raw.alias(MALFORMED_COLUMN), no_detail(), *carried
     )
-
-
-def json_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's JSON parser options: Sluice's own, overridden by the source's."""
-    return {**_COMMON, **_JSON, **options}
 
 
 def only_column(where: str, schema: StructType) -> str:
@@ -172,6 +168,19 @@ def only_column(where: str, schema: StructType) -> str:
     return schema.fields[0].name
 
 
+def not_malformed() -> tuple[Column, Column]:
+    """Return the columns that a record has beside its fields where it can't be malformed."""
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast("string").alias(MALFORMED_COLUMN), no_detail()
+
+
+def no_detail() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast("string").alias(DETAIL)
+
+
 def _text_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name == "lineSep"}
 
@@ -181,71 +190,24 @@ def not_blank(lines: DataFrame) -> DataFrame:
 
     value = F.col("value")
     # What begins as an object is not blank: searching each line for blanks costs as much as half the parsing.
-    return lines.where(value.startswith("{") | (F.btrim(value, F.lit(_BLANK)) != ""))
+    return lines.where(value.startswith("{") | (F.btrim(value, F.lit(BLANK)) != ""))
 
 
-def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+def json_rows(lines: DataFrame, schema: StructType) -> DataFrame:
     """Parse each `value`, which is to be one whole object in UTF-8, into one row beside its other columns.
 
     What is no such object is malformed. A null is a row of nulls, and not malformed.
-
-    Spark's parser stops after the first value, so a second object on the line, or what is left of one, would
-    be lost without a trace. Here each object has to hold a last member of our own, put before the line's last
-    brace: it is seen only if that brace closes the object that the line begins with.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ByteType, IntegerType, ShortType, StringType, StructField, StructType
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StringType, StructField, StructType
 
-    # The parser wraps a number that is beyond a tinyint, and no other (Spark 4.3).
-    tiny = [field.name for field in schema.fields if isinstance(field.dataType, ByteType)]
-    parsed_as = [
-        StructField(one.name, ShortType() if one.name in tiny else one.dataType) for one in schema.fields
-    ]
-    whole = StructType(
-        [*parsed_as, StructField(END_OF_RECORD, IntegerType()), StructField(MALFORMED_COLUMN, StringType())]
-    )
-    value = F.col("value")
-    # With options set Spark does not narrow the parser's schema to the fields that are used later.
-    ended = _ended(value)
-    odd = has_no_decimal(value, ended, schema, options, MALFORMED_COLUMN)
-    parsed = F.from_json(F.when(odd, F.lit("no decimal")).otherwise(ended), whole, dict(options))
-    carried = [name for name in lines.columns if name != "value"]
-    rows = lines.select("value", *carried, parsed.alias(PARSED))
-    record = F.col(PARSED)
-    # The parser writes U+FFFD for bytes that are no UTF-8. Looked at before it is called, they would cost twice as much.
-    bad = record[END_OF_RECORD].isNull() | record[MALFORMED_COLUMN].isNotNull() | ~F.is_valid_utf8(value)
-    for name in tiny:
-        bad |= ~F.coalesce(record[name].between(-128, 127), F.lit(True))
-    fields = [
-        (record[name].try_cast("tinyint") if name in tiny else record[name]).alias(name)
-        for name in schema.names
-    ]
-    return rows.select(*fields, F.when(bad, value).alias(MALFORMED_COLUMN), *carried)
-
-
-def _ended(line: Column) -> Column:
-    """Put the member END_OF_RECORD last in a line that begins and ends as an object; make any other no object."""
-    from pyspark.sql import functions as F
-
-    text = F.btrim(line, F.lit(_BLANK))
-    ordinary = line.startswith('{"') & line.endswith("}")
-    return (
-        F.when(ordinary, _with_last_member(line))
-        .when(text.rlike(r"^\{\s*\}$"), F.lit(f'{{"{END_OF_RECORD}":1}}'))
-        .when(text.startswith("{") & text.endswith("}"), _with_last_member(text))
-        .otherwise(F.lit("not an object"))
-    )
-
-
-def _with_last_member(text: Column) -> Column:
-    """Put the member END_OF_RECORD before the last brace of a text.
-
-    It is done in bytes: functions that count characters would walk through each line.
-    """
-    from pyspark.sql import functions as F
-
-    opened = F.substr(text.cast("binary"), F.lit(1), F.octet_length(text) - 1)
-    return F.concat(opened, F.lit(f',"{END_OF_RECORD}":1}}').cast("binary")).cast("string")
+    reader = JsonReader(schema=to_arrow_schema(schema, timezone="UTC"))
+    carried = [field for field in lines.schema.fields if field.name != "value"]
+    beside = [StructField(name, StringType()) for name in BESIDE.names]
+    records = lines.select(F.col("value").cast("binary"), *(field.name for field in carried))
+    rows = partial(map_batches, reader.read_beside)
+    return records.mapInArrow(rows, StructType([*schema.fields, *beside, *carried]))
 
 
 def _raw_csv(schema: StructType, options: Mapping[str, str]) -> Column:
@@ -281,6 +243,6 @@ def none_of(spark: SparkSession, fields: StructType, carried: str = "") -> DataF
     """Return a frame of no record; `carried` is the DDL of what records have beside their fields."""
     from pyspark.sql.types import StringType, StructField, StructType
 
-    extra = [StructField(name, StringType()) for name in (MALFORMED_COLUMN, SOURCE_PATH)]
+    extra = [StructField(name, StringType()) for name in (*BESIDE.names, SOURCE_PATH)]
     more = ddl_fields(carried, "").fields if carried else []
     return spark.createDataFrame([], StructType([*fields.fields, *more, *extra]))

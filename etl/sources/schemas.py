@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from etl.common.errors import SetupError
 from etl.pipeline import Pipeline
+from etl.sources.json_records.values import converter
 from etl.sources.parsing import ddl_fields
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 
 def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
@@ -20,7 +21,7 @@ def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
         for name, kind in pipeline.all_streams.items()
     }
     _refuse_timeless(pipeline, fields)
-    _refuse_nested(pipeline, fields)
+    _refuse_unreadable(pipeline, fields)
     return fields
 
 
@@ -41,39 +42,32 @@ def _refuse_timeless(pipeline: Pipeline, fields: Mapping[str | None, StructType]
             )
 
 
-def _refuse_nested(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:
-    """Raise SetupError for nested columns that can't be read.
+def _refuse_unreadable(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:
+    """Raise SetupError for columns of types that a source's format has no values of."""
+    for read in pipeline.sources:
+        schema = fields[read.stream]
+        unread = {"csv": _nested, "json": _not_in_json}.get(read.kind, _none)(schema)
+        if unread:
+            raise SetupError(
+                f"Pipeline {pipeline.name}: {', '.join(unread)} can't be read from {read.kind.upper()} ({read.named}):"
+                " it has no values of such a type",
+                remedy="declare string, and convert it in the transform"
+                + (" (from_json)" if read.kind == "csv" else ""),
+            )
 
-    CSV has no nested columns; within those of JSON Spark's parser takes 200 for a tinyint of -56 (4.3).
-    """
+
+def _none(_schema: StructType) -> list[str]:
+    return []
+
+
+def _nested(schema: StructType) -> list[str]:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    for read in pipeline.sources:
-        nested = [
-            one
-            for one in fields[read.stream].fields
-            if isinstance(one.dataType, ArrayType | MapType | StructType)
-        ]
-        if read.kind == "csv" and nested:
-            raise SetupError(
-                f"Pipeline {pipeline.name}: {', '.join(one.name for one in nested)} can't be read from CSV"
-                f" ({read.named}): nested",
-                remedy="declare them as string, and parse them in the transform (from_json)",
-            )
-        tiny = [one.name for one in nested if _has_tinyint(one.dataType)]
-        if read.kind == "json" and tiny:
-            raise SetupError(
-                f"Pipeline {pipeline.name}: {', '.join(tiny)} can't be read from JSON ({read.named}): a tinyint within"
-                " a nested column, where 200 would silently become -56",
-                remedy="declare smallint there, and cast it in the transform",
-            )
+    nested = ArrayType | MapType | StructType
+    return [one.name for one in schema.fields if isinstance(one.dataType, nested)]
 
 
-def _has_tinyint(kind: DataType) -> bool:
-    from pyspark.sql.types import ArrayType, ByteType, MapType, StructType
+def _not_in_json(schema: StructType) -> list[str]:
+    from pyspark.sql.pandas.types import to_arrow_schema
 
-    if isinstance(kind, StructType):
-        return any(_has_tinyint(field.dataType) for field in kind.fields)
-    if isinstance(kind, MapType):
-        return _has_tinyint(kind.keyType) or _has_tinyint(kind.valueType)
-    return _has_tinyint(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, ByteType)
+    return [one.name for one in to_arrow_schema(schema, timezone="UTC") if converter(one.type) is None]

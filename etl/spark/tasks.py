@@ -33,6 +33,14 @@ def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
     return frame.toDF(*(f"c{index}" for index in range(len(names)))).mapInArrow(run, "report binary")
 
 
+def map_batches(
+    work: Callable[[pa.RecordBatch], pa.RecordBatch], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what `work` makes of each batch of a task."""
+    yield from map(work, batches)
+    _spare_imports()
+
+
 def collect(job: DataFrame) -> list[Any]:
     """Run a job that `in_tasks` made; return what its tasks answered."""
     return [load(bytes(row.report)) for row in job.collect()]

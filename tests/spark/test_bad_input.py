@@ -176,8 +176,7 @@ def readable(home: Home, fates: Fates) -> None:
             {**FULL, "id": 13},
             {**FULL, "id": 14, "shop": "no such"},
             fates.hold("postgres_nul(name)", **{**FULL, "id": 15, "name": "a\x00b"}),
-            fates.hold("postgres_range(at)", **{**FULL, "id": 16, "at": "-4800-01-01T00:00:00Z"}),
-            fates.hold("postgres_range(day)", **{**FULL, "id": 17, "day": "-4800-01-01"}),
+            *fates.malform(a, '{"id":16,"at":"-4800-01-01T00:00:00Z"}', '{"id":17,"day":"-4800-01-01"}'),
             fates.hold(NEGATIVE, "postgres_nul(name)", **{**FULL, "id": 18, "amount": -1, "name": "\x00"}),
             fates.deliver(**{**FULL, "id": 19, "at": "0001-01-01T00:00:00Z", "day": "9999-12-31"}),
         ),
@@ -195,6 +194,7 @@ def readable(home: Home, fates: Fates) -> None:
             fates.deliver(id=38, shop="C"),
             fates.deliver(**{**FULL, "id": 39, "amount": "NaN"}),
             fates.hold("postgres_range(day)", **{**FULL, "id": 40, "day": "-4800-01-01"}),
+            fates.hold("postgres_range(at)", **{**FULL, "id": 41, "at": "-4800-01-01T00:00:00Z"}),
         ),
     )
     home.write("in/empty.jsonl", "")

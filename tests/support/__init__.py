@@ -12,6 +12,7 @@ events_run      a run of one pipeline, and what may come between its steps
 followed        a run that stays up, in a thread
 forked          commands and runs in processes forked from one that has imported what they need
 home            a user's own folders, and runs over them
+hostile_json    JSON records that parsers disagree about
 imported        what that process has imported
 kafka           a real broker, a bad network before it, and topics as other programs fill them
 killed          runs and deliveries in processes that are killed at a step

@@ -229,11 +229,16 @@ def test_an_encoding_is_for_csv_alone() -> None:
     assert problems(declared(sources=(Files("a/*.csv", options=latin), Files("b/*.x", format="csv")))) == []
     for file in ("a/*.jsonl", "a/*.log", "a/*.parquet"):
         [found] = problems(declared(sources=(Files(file, options=latin),)))
-        assert found.startswith("sources[0].options: encoding does nothing for")
+        assert found.startswith("sources[0].options: encoding: all but csv")
         assert found.endswith("convert the files before they land")
     places = Lookup("p.jsonl", schema="id int", key=("id",), options=latin)
     [found] = problems(declared(lookups={"places": places}, transform=lambda df, *, places: df))
-    assert found.startswith("lookups['places'].options: encoding does nothing for json")
+    assert found.startswith("lookups['places'].options: encoding: all but csv")
+    german = {"locale": "de", "dateFormat": "dd.MM.yyyy"}
+    for source in (Files("a/*.jsonl", options=german), Kafka(("a",), options=german)):
+        found = problems(declared(sources=(source,)))
+        assert [one.split(":")[1] for one in found] == [" dateFormat", " locale"], found
+        assert all("docs/reading.md" in one for one in found)
     [found] = problems(declared(sources=(Files("a/*.json", options=7),)))  # type: ignore[arg-type]
     assert found.startswith("sources[0].options: must be a mapping")
 
@@ -376,7 +381,7 @@ def test_topics_are_checked_by_field() -> None:
     for part in (
         "sources[0]: () must be a tuple of topics", "sources[1]: 'a b' is no name of a topic",
         "sources[1].format: 'avro'", "sources[1].max_offsets: 0", "sources[2]: topic 'orders' is there twice",
-        "sources[2].options: sep not among", "interval:",
+        "sources[2].options: sep where the format takes none", "interval:",
     ):  # fmt: skip
         assert any(part in sentence for sentence in found), (part, found)
 
@@ -404,7 +409,12 @@ def test_a_rate_and_a_socket_are_checked_by_field() -> None:
     [other] = problems(declared(**rate))
     assert other.startswith("schema: 'value BIGINT,") and "'timestamp timestamp, value bigint'" in other
     assert problems(declared(**rate | {"schema": "timestamp  TIMESTAMP,value bigint", "follow": True})) == []
-    assert problems(declared(sources=(Socket(host="localhost", port=9999, options={"locale": "de"}),))) == []
+    assert (
+        problems(
+            declared(sources=(Socket(host="localhost", port=9999, options={"locale": "de"}, format="csv"),))
+        )
+        == []
+    )
     two = (Socket(host="a b", port=0, format="parquet"), Socket(host="b", port=1))
     streams = {"more": Stream(schema="id bigint")}
     found = problems(declared(sources=two, schedule="@daily", interval="at", late="at", streams=streams))
@@ -416,7 +426,7 @@ def test_a_rate_and_a_socket_are_checked_by_field() -> None:
         assert any(part in sentence for sentence in found), (part, found)
     lines = Socket(host="::1", port=1, format="csv", options={"sep": ";", "encoding": "UTF-16"})
     [refused] = problems(declared(sources=(lines,)))
-    assert refused.startswith("sources[0].options: encoding not among")
+    assert refused.startswith("sources[0].options: encoding: all but csv")
 
 
 def test_the_recipes_of_rate_and_socket_load(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Reads JSON records, one object each, as docs/reading.md says."""

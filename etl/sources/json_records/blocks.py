@@ -1,0 +1,320 @@
+"""Reads many JSON records at once: by Arrow's parser where that is sure to give what `lines` gives, else by `lines`.
+
+Arrow's parser is about eight times as fast. It takes less than the contract of docs/reading.md, and what it takes it
+takes alike; the few exceptions are looked for below, and tests compare both ways. It tells of a number of records at once
+that they are good, or of one that is not: so records are parted until those that it does not take are apart.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from etl.common.record_columns import DETAIL, MALFORMED_COLUMN
+from etl.sources.json_records.lines import DEEPEST, read
+from etl.sources.json_records.values import Convert, Misfit, converter
+
+Numbers = npt.NDArray[np.int64]  # of records, within one batch
+
+FEW = 32  # records that are not worth a call of Arrow's parser
+PIECE = 256  # records that are tried together once some of many are not taken
+PARTINGS = 20  # how often records are parted before those that were taken must be many times as many
+WORTH = 20  # records for each parting: where they are fewer, one by one is faster
+BESIDE = pa.schema({MALFORMED_COLUMN: pa.string(), DETAIL: pa.string()})  # columns beside the declared ones
+_ROW = re.compile(r" in row (\d+)$")
+_CONSTANT = "NaN|Inf"
+_LONG_EXPONENT = "[eE][-+]?[0-9]{3}"
+_ZONE = r"(?:Z|[-+][0-9]{2}(?::?[0-9]{2})?)"
+_ZONED = rf"[0-9]{_ZONE}\z"
+_CLOCK = r"[0-9]{2}(?::[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)?"
+_MOMENT = rf"\A[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T ]{_CLOCK}{_ZONE}?)?\z"
+# What a value begins with, by its type, if it is not null: within brackets of a pattern.
+_BEGINS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_signed_integer, "-0-9"),
+    (pa.types.is_floating, "-0-9NI"),
+    (pa.types.is_decimal128, '-0-9"'),
+    (pa.types.is_boolean, "tf"),
+    (pa.types.is_struct, "{"),
+    (pa.types.is_list, r"\["),
+    (pa.types.is_string, '"'),
+    (pa.types.is_timestamp, '"'),
+    (pa.types.is_date32, '"'),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonReader:
+    """Reads records into rows of one schema, each beside the text of a malformed one and what is wrong with it."""
+
+    schema: pa.Schema
+
+    def read_beside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Read the first column of a batch; the others stay beside it."""
+        rows = self.read(batch.column(0))
+        columns = [*rows.columns, *batch.columns[1:]]
+        return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *batch.schema.names[1:]])
+
+    def read(self, records: pa.Array) -> pa.RecordBatch:
+        """Read records (binary) into as many rows, in their order: the schema's columns and those of BESIDE.
+
+        A null is a row of nulls, and not malformed.
+        """
+        parts = list(self._parts(records)) or [(np.arange(0), self._rows.empty_table())]
+        numbers = np.concatenate([some for some, _ in parts])
+        rows = pa.concat_tables(part for _, part in parts)
+        if (np.diff(numbers) != 1).any():
+            rows = rows.take(pa.array(np.argsort(numbers)))
+        arrays = [pa.concat_arrays(column.chunks) for column in rows.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._rows)
+
+    @cached_property
+    def _convert(self) -> Convert:
+        convert = converter(pa.struct(self.schema))
+        assert convert is not None
+        return convert
+
+    @cached_property
+    def _read_as(self) -> pa.Schema | None:
+        """Return the schema as Arrow's parser is given it; None where it does not have one of the types."""
+        kinds = [_read_as(field.type) for field in self.schema]
+        return None if None in kinds else pa.schema(list(zip(self.schema.names, kinds, strict=True)))
+
+    @cached_property
+    def _odd(self) -> str:
+        """Return the pattern of records that probably have a member of another type: these are read one by one."""
+        return "|".join(_odd_members(pa.struct(self.schema)))
+
+    def _parts(self, records: pa.Array) -> Iterator[tuple[Numbers, pa.Table]]:
+        """Read all records, some at a time: their numbers, and their rows."""
+        every = np.arange(len(records))
+        plain = self._plain(records)
+        left = [every[~plain]]
+        todo, taken, partings = [every[plain]], 0, 0
+        while todo:
+            some = todo.pop()
+            if len(some) < FEW or partings > PARTINGS + taken // WORTH:
+                left.append(some)
+                continue
+            parsed = self._parsed(records.take(pa.array(some)))
+            if isinstance(parsed, pa.Table):
+                taken += len(some)
+                yield some, parsed
+                continue
+            partings += 1
+            todo += [some[part] for part in reversed(parsed.parts)]
+            left.append(some[parsed.apart])
+        if len(rest := np.concatenate(left)):
+            yield rest, self._one_by_one(records.take(pa.array(rest)).to_pylist())
+
+    def _plain(self, records: pa.Array) -> npt.NDArray[np.bool_]:
+        """Tell which records may be given to Arrow's parser: those that begin and end as an object does.
+
+        It dies of a decimal with an exponent of minus a thousand millions (Arrow 26).
+        """
+        if self._read_as is None:
+            return np.zeros(len(records), np.bool_)
+        plain = pc.and_(pc.starts_with(records, b"{"), pc.ends_with(records, b"}")).fill_null(False)
+        if _has_decimals(pa.struct(self.schema)):
+            plain = pc.and_not(plain, pc.match_substring_regex(records, _LONG_EXPONENT).fill_null(False))
+        found: npt.NDArray[np.bool_] = plain.to_numpy(zero_copy_only=False)
+        return found
+
+    def _parsed(self, records: pa.Array) -> pa.Table | _Parting:
+        """Read records by Arrow's parser; where it takes not all of them, tell how to part them."""
+        assert self._read_as is not None
+        try:
+            records.cast(pa.string())  # which it does not look at
+            found = _parse(records, self._read_as)
+            columns = [_cast(found[field.name].combine_chunks(), field.type) for field in self.schema]
+            for column in columns:
+                _require_exact(column)
+        except _Unfit as unfit:
+            return _Parting.without(unfit.rows)
+        except pa.ArrowInvalid as error:
+            if len(records) > PIECE and (odd := _matches(records, self._odd)).any():
+                return _Parting.without(odd)
+            return _Parting.by(str(error), len(records))
+        return pa.table(
+            [*columns, *(pa.nulls(len(records), kind) for kind in BESIDE.types)], schema=self._rows
+        )
+
+    def _one_by_one(self, records: Sequence[bytes | None]) -> pa.Table:
+        rows: list[dict[str, Any]] = []
+        for record in records:
+            try:
+                rows.append({} if record is None else read(record, self._convert))
+            except Misfit as misfit:
+                raw = (record or b"").decode(errors="backslashreplace")
+                rows.append({MALFORMED_COLUMN: raw, DETAIL: str(misfit)})
+        arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in self._rows]
+        return pa.table(arrays, schema=self._rows)
+
+    @cached_property
+    def _rows(self) -> pa.Schema:
+        return pa.schema([*self.schema, *BESIDE])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parting:
+    """How to part records: those to try again, some at a time, and those to read one by one."""
+
+    parts: Sequence[Any]
+    apart: Any
+
+    @classmethod
+    def by(cls, message: str, count: int) -> _Parting:
+        """Part many records into pieces, few at the one that Arrow's message names, or else in the middle."""
+        named = _ROW.search(message)
+        row = int(named[1]) if named else count
+        if count > PIECE:
+            return cls(parts=[slice(at, at + PIECE) for at in range(0, count, PIECE)], apart=slice(0))
+        if row < count:
+            return cls(parts=[slice(row), slice(row + 1, None)], apart=slice(row, row + 1))
+        return cls(parts=[slice(count // 2), slice(count // 2, None)], apart=slice(0))
+
+    @classmethod
+    def without(cls, rows: npt.NDArray[np.bool_]) -> _Parting:
+        return cls(parts=(~rows,), apart=rows)
+
+
+class _Unfit(Exception):
+    """Some values are not what is declared."""
+
+    def __init__(self, rows: npt.NDArray[np.bool_]) -> None:
+        super().__init__()
+        self.rows = rows
+
+
+def _odd_members(kind: pa.DataType, name: str | None = None) -> Iterator[str]:
+    """Yield patterns of members that are not of their type, as their first characters tell."""
+    if name is not None and (begins := next((begin for is_one, begin in _BEGINS if is_one(kind)), None)):
+        yield rf'"{re.escape(name)}"\s*:\s*(?:[^\s{begins}n]' + (
+            rf"|-?[0-9]+[.eE]|-?[0-9]{{{len(str(2 ** (kind.bit_width - 1)))},}})"
+            if pa.types.is_signed_integer(kind)
+            else ")"
+        )
+    for inner in kind if pa.types.is_struct(kind) else ():
+        yield from _odd_members(inner.type, inner.name)
+
+
+def _matches(records: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.match_substring_regex(records, pattern).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _has_decimals(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind):
+        return _has_decimals(kind.value_type)
+    return pa.types.is_decimal128(kind) or (
+        pa.types.is_struct(kind) and any(_has_decimals(inner.type) for inner in kind)
+    )
+
+
+def _parse(records: pa.Array, schema: pa.Schema) -> pa.Table:
+    """Parse records that each look whole; raise ArrowInvalid unless each is one object.
+
+    Where the lines of several would be one object, a line break would be within a text, or none would be between two
+    members: neither is JSON. So as many objects as records are one a record.
+    """
+    together = pa.ListArray.from_arrays(pa.array([0, len(records)], pa.int32()), records)
+    text = pc.binary_join(together, b"\n")[0].as_buffer()
+    how = pj.ReadOptions(use_threads=False, block_size=max(text.size + 1, 64))
+    try:
+        strict = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+        found = pj.read_json(pa.BufferReader(text), how, strict)
+    except pa.ArrowInvalid as error:
+        if "unexpected field" not in str(error):
+            raise
+        _require_usual(records)
+        lenient = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        found = pj.read_json(pa.BufferReader(text), how, lenient)
+    if found.num_rows != len(records):
+        raise pa.ArrowInvalid("not one object a record")
+    return found
+
+
+def _require_usual(records: pa.Array) -> None:
+    """Raise _Unfit for records whose undeclared members may be no JSON or too deep, which Arrow's parser takes there."""
+    brackets = pc.add(pc.count_substring(records, b"{"), pc.count_substring(records, b"["))
+    odd = pc.or_(pc.greater(brackets, DEEPEST), pc.match_substring_regex(records, _CONSTANT))
+    if odd.true_count:
+        raise _Unfit(odd.to_numpy(zero_copy_only=False))
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType | None:
+    """Return what Arrow's parser is to read for a type, moments as texts; None where it can't, or reads otherwise."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        element = _read_as(kind.value_type)
+        return element and pa.list_(pa.field(kind.value_field.name, element))
+    if pa.types.is_struct(kind):
+        fields = [(field.name, _read_as(field.type)) for field in kind]
+        return None if any(inner is None for _, inner in fields) else pa.struct(fields)
+    number = pa.types.is_signed_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal128(kind)
+    return kind if number or kind in (pa.string(), pa.bool_()) else None
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Make moments of texts. Raises ArrowInvalid, or _Unfit where it is known which rows have none."""
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        if not pa.types.is_timestamp(kind):
+            raise
+    unfit = pc.invert(pc.match_substring_regex(column, _MOMENT)).fill_null(False)
+    if unfit.true_count:
+        raise _Unfit(unfit.to_numpy(zero_copy_only=False))
+    if kind.tz is None:
+        return column.cast(kind)
+    zoned = pc.match_substring_regex(column, _ZONED)  # Arrow's parser wants a zone in all texts, or in none
+    nothing = pa.scalar(None, column.type)
+    in_utc = pc.if_else(zoned, nothing, column).cast(pa.timestamp(kind.unit)).cast(kind)
+    return pc.coalesce(pc.if_else(zoned, column, nothing).cast(kind), in_utc)
+
+
+def _require_exact(column: pa.Array) -> None:
+    """Raise _Unfit, or ArrowInvalid, where Arrow's parser has taken what the contract does not.
+
+    It makes a number that is too large infinite, takes `-NaN` and `Inf`, knows a year 0 and in UTC a year 10000, and of a
+    decimal it looks at the digits that are written, not at those that the type's scale adds.
+    """
+    for leaf in _leaves(column):
+        if pa.types.is_decimal128(leaf.type):
+            leaf.validate(full=True)
+        elif pa.types.is_floating(leaf.type):
+            _require_none(pc.invert(pc.is_finite(leaf)), alone=leaf is column)
+        elif pa.types.is_timestamp(leaf.type) or pa.types.is_date32(leaf.type):
+            year = pc.year(leaf)
+            _require_none(
+                pc.or_(pc.less(year, dt.MINYEAR), pc.greater(year, dt.MAXYEAR)), alone=leaf is column
+            )
+
+
+def _require_none(odd: pa.Array, *, alone: bool) -> None:
+    if not odd.true_count:
+        return
+    raise _Unfit(odd.fill_null(False).to_numpy(zero_copy_only=False)) if alone else pa.ArrowInvalid("within")
+
+
+def _leaves(column: pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays of values that are no object and no array."""
+    if pa.types.is_struct(column.type):
+        for inner in column.flatten():
+            yield from _leaves(inner)
+    elif pa.types.is_list(column.type):
+        yield from _leaves(column.flatten())
+    else:
+        yield column

@@ -1,0 +1,51 @@
+"""Reads one line, or one value of a topic, as the JSON object that it is to be."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from etl.sources.json_records.values import Constant, Convert, Members, Misfit, Number
+
+BLANK = " \t\r\n\ufeff"  # around a record
+DEEPEST = 500  # levels of objects and arrays within each other
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=Members, parse_int=Number, parse_float=Number, parse_constant=Constant
+)
+
+
+def read(line: bytes, convert: Convert) -> dict[str, Any]:
+    """Return the row of a record, which is to be one whole object in UTF-8; raise Misfit where it is not."""
+    row: dict[str, Any] = convert(_parsed(_decoded(line)))
+    return row
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode().strip(BLANK)
+    except UnicodeDecodeError as error:
+        seen = error.object[error.start]
+        raise Misfit(f"found byte {seen:#04x} at byte {error.start + 1}, wanted UTF-8") from error
+
+
+def _parsed(text: str) -> Members:
+    if text.count("{") + text.count("[") > DEEPEST and (found := _depth(text)) > DEEPEST:
+        raise Misfit(f"found {found} levels within each other, wanted {DEEPEST} at most")
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise Misfit(f"no JSON: {error.msg} at character {error.pos + 1} of {len(text)}") from error
+    if not isinstance(value, Members):
+        raise Misfit.of(value, "one JSON object a line" if isinstance(value, list) else "a JSON object")
+    return value
+
+
+def _depth(text: str) -> int:
+    """Count the levels of objects and arrays within each other, brackets within texts not counted."""
+    level = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", _STRING.sub("", text)):
+        level += 1 if bracket in "[{" else -1
+        deepest = max(deepest, level)
+    return deepest
