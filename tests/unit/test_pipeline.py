@@ -27,7 +27,8 @@ from etl.pipeline import (
     load_pipelines,
     loadable,
 )
-from etl.pipeline.checks import SHIPPED_DAGS, ddl_columns, problems
+from etl.pipeline.checks import SHIPPED_DAGS, problems
+from etl.pipeline.ddl import ddl_columns
 from etl.pipeline.patterns import fits, inferred_format, pattern_problems, split_pattern
 
 GOOD = """
