@@ -22,10 +22,13 @@ from etl.sources.landing import listed_path, source_of
 from etl.sources.parsing import Records, read_files, read_stream, union
 from etl.sources.unreadable import reading_fails
 from etl.spark.checkpoint.files import FileCheckpoint
+from etl.spark.input_files import takes_input_file_name
 from etl.spark.java_errors import Cause, classify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_DECLARED_PATH = 'declare Files(…, path="file"), and use the column file'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +119,22 @@ class FileSource(Source):
         if files.path is None:
             return frame
         return frame.withColumn(files.path, path_column(F.col(SOURCE_PATH), self.landing))
+
+    def _made(self, good: Records) -> DataFrame:
+        """Return the transform's output. Raises SetupError for one that asks Spark for a record's file in vain."""
+        try:
+            made = super()._made(good)
+        except SetupError as failed:
+            if "`_metadata`" in failed.seen:
+                raise SetupError(failed.seen, remedy=_DECLARED_PATH) from failed
+            raise
+        if takes_input_file_name(made):
+            raise SetupError(
+                f"The transform of {self.pipeline.name} takes input_file_name(), which may tell another file than the"
+                " record's",
+                remedy=_DECLARED_PATH,
+            )
+        return made
 
     def misfits(self, uris: Iterable[str]) -> dict[str, str]:
         """Return the Parquet files that would be read with blurred values, each with the reason."""

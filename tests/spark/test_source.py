@@ -6,7 +6,7 @@ import datetime as dt
 import gzip
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -33,6 +33,7 @@ from etl.sources.open import open_kind, open_source
 from etl.sources.parsing import csv_rows, ddl_fields
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.checkpoint.reader import open_checkpoint
+from etl.spark.input_files import takes_input_file_name
 from etl.spark.observation import observed
 from etl.spark.session import SHUFFLES
 
@@ -427,6 +428,26 @@ def test_a_path_within_spark_is_the_one_of_the_ledger_below_any_landing(spark: S
     assert [tuple(row) for row in rows] == [
         (uri, *(path_of(uri, landing) for landing in landings)) for uri in uris
     ]
+
+
+@pytest.mark.parametrize(
+    ("transform", "told"),
+    [
+        (lambda df: df.select("_metadata.file_path"), "`_metadata`"),
+        (lambda df: df._metadata, "`_metadata`"),
+        (lambda df: df.select(F.upper(F.input_file_name()).alias("file")), r"input_file_name\(\)"),
+        (lambda df: df.where(F.input_file_name() != "").distinct(), r"input_file_name\(\)"),
+    ],
+)
+def test_a_transform_that_asks_spark_for_its_file_is_shown_the_declared_way(
+    spark: SparkSession, tmp_path: Path, transform: Callable[[DataFrame], DataFrame], told: str
+) -> None:
+    declared = pipeline(Files("in/*.csv"), Files("in/*.jsonl"), schema="id int")
+    kind = require_files(replace(declared, transform=transform), "a test")
+    with pytest.raises(SetupError, match=told) as refused:
+        open_kind(spark, kind, settings(tmp_path), stream=False).shape()
+    assert refused.value.remedy == 'declare Files(…, path="file"), and use the column file'
+    assert not takes_input_file_name(spark.range(1).select(F.rand(), F.uuid()))
 
 
 def test_what_is_missing_or_wrong_is_told_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
