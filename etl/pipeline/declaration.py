@@ -29,6 +29,7 @@ class Files:
     pattern: str = field(kw_only=False)  # below the landing, or absolute, or s3a://…; `**` = at any depth
     format: str | None = None  # "json", "csv", "parquet" or "text"; None: from the pattern's suffix
     stream: str | None = None  # one of the pipeline's `streams`; None: the one of its `schema`
+    path: str | None = None  # one more column: the path of the record's file below the landing
     header: bool = True  # CSV: the first line names the columns, and is checked
     max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: all there are
     max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from etl.common.record_columns import RESERVED
+from etl.pipeline.ddl import ddl_columns
 from etl.pipeline.declaration import RATE, DeclaredSource, Kafka, Rate, Socket
 from etl.pipeline.intervals import is_template
 from etl.pipeline.patterns import FORMATS, pattern_problems
@@ -54,7 +56,37 @@ def source_problems(pipeline: Any) -> list[str]:
             found.append(f"{where}: max_files and max_bytes are both set; Spark takes one of the two")
         if any(source.pattern == other.pattern for other in sources[:number]):
             found.append(f"{where}: {source.pattern!r} is there twice: each file would be read twice")
+    return found + _path_problems(pipeline)
+
+
+def _path_problems(pipeline: Any) -> list[str]:
+    """Name what is wrong with the columns that take the paths of files."""
+    schemas = {None: pipeline.schema}
+    if isinstance(pipeline.streams, Mapping):
+        schemas |= {name: getattr(stream, "schema", None) for name, stream in pipeline.streams.items()}
+    found: list[str] = []
+    first: dict[object, object] = {}  # path of each stream
+    for number, source in enumerate(pipeline.sources):
+        where, path, schema = f"sources[{number}].path", source.path, schemas.get(source.stream)
+        columns = ddl_columns(schema) if isinstance(schema, str) else ()
+        found += _path_column_problems(where, path, columns)
+        if path != (before := first.setdefault(source.stream, path)):
+            found.append(
+                f"{where}: {path!r}, and {before!r} of another source of its stream; give all the same"
+            )
     return found
+
+
+def _path_column_problems(where: str, path: object, columns: Iterable[str]) -> list[str]:
+    if path is None:
+        return []
+    if not isinstance(path, str) or not path:
+        return [f"{where}: {path!r} must be the name of a column"]
+    if path.lower() in RESERVED:
+        return [f"{where}: {path!r} is called like a column of Sluice's own; take another name"]
+    if path.lower() in {column.lower() for column in columns}:
+        return [f"{where}: {path!r} is a column of the schema; take another name"]
+    return []
 
 
 def are_sources(sources: object) -> bool:

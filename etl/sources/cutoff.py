@@ -12,11 +12,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from etl.common.paths import is_utf8, landing_path, require_utf8
+from etl.common.paths import is_utf8, require_utf8
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
 from etl.pipeline.intervals import PathTemplate, is_template, moment_of
-from etl.sources.evidence import look, uri_at
+from etl.sources.evidence import look, path_column, uri_at
 from etl.sources.landing import landed, source_of
 
 if TYPE_CHECKING:
@@ -49,11 +49,7 @@ class StartCutoff:
         """Tell within Spark, of a file's URI, whether the file's interval begins before the start."""
         from pyspark.sql import functions as F
 
-        decoded = F.try_url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))  # it takes a plus for a blank
-        path = F.regexp_replace(decoded, "^file:/+", "/")
-        root = landing_path(landing).rstrip("/") + "/"
-        below = F.when(path.startswith(root), F.substr(path, F.lit(len(root) + 1))).otherwise(path)
-        return F.coalesce(self._begin(below) < F.lit(self.start), F.lit(False))
+        return F.coalesce(self._begin(path_column(uri, landing)) < F.lit(self.start), F.lit(False))
 
     def _begin(self, path: Column) -> Column:
         """Return when the interval of a file's path begins, as a column; null where it names none."""

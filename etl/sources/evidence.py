@@ -18,6 +18,7 @@ from etl.ledger.inputs import Input
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from pyspark.sql import Column
 
 
 class Listed(Protocol):
@@ -38,6 +39,16 @@ def path_of(uri: str, landing: str) -> str:
 def identity(path: str, landing: str) -> str:
     """Return the identity of the file at `path`: its path below `landing` when it lies there, else `path` itself."""
     return path.removeprefix(landing_path(landing).rstrip("/") + "/")
+
+
+def path_column(uri: Column, landing: str) -> Column:
+    """Return the identity of a file within Spark, of its URI: what `path_of` returns."""
+    from pyspark.sql import functions as F
+
+    decoded = F.try_url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))  # it takes a plus for a blank
+    path = F.regexp_replace(decoded, "^file:/+", "/")
+    root = landing_path(landing).rstrip("/") + "/"
+    return F.when(path.startswith(root), F.substr(path, F.lit(len(root) + 1))).otherwise(path)
 
 
 def place_at(path: str, landing: str) -> str:

@@ -16,16 +16,19 @@ from etl.pipeline import Files
 from etl.pipeline.patterns import inferred_format, split_pattern
 from etl.sources.base import Source, SourceKind
 from etl.sources.cutoff import StartCutoff
-from etl.sources.evidence import path_of
+from etl.sources.evidence import path_column, path_of
 from etl.sources.foretold import foretold
 from etl.sources.landing import listed_path, source_of
 from etl.sources.parsing import Records, read_files, read_stream, union
 from etl.sources.unreadable import reading_fails
 from etl.spark.checkpoint.files import FileCheckpoint
+from etl.spark.input_files import takes_input_file_name
 from etl.spark.java_errors import Cause, classify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_DECLARED_PATH = 'declare Files(…, path="file"), and use the column file'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +80,7 @@ class FileSource(Source):
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
             frame = read_stream(self.spark, files, fields, path, called, number=number)
+            frame = self._with_path(files, frame)
             if not anything:
                 frame = self._from_the_start(frame)
             streams.setdefault(files.stream, []).append(frame)
@@ -96,14 +100,41 @@ class FileSource(Source):
             files = self.files[number]
             for damaged in (False, True):
                 if selected := [uri for uri in some if (uri in known) is damaged]:
-                    frame = read_files(self.spark, files, self.fields[files.stream], selected, broken=damaged)
-                    frames[files.stream].append(frame)
+                    frames[files.stream].append(self._read(files, selected, broken=damaged))
         return {name: union(some) if some else self._none_of(name) for name, some in frames.items()}
 
     def _none_of(self, stream: str | None) -> DataFrame:
         """Read no file of a stream, as its files are read: a transform may ask for their `_metadata`."""
         files = next(one for one in self.files if one.stream == stream)
-        return read_files(self.spark, files, self.fields[stream], (), broken=False)
+        return self._read(files, (), broken=False)
+
+    def _read(self, files: Files, uris: Iterable[str], *, broken: bool) -> DataFrame:
+        frame = read_files(self.spark, files, self.fields[files.stream], uris, broken=broken)
+        return self._with_path(files, frame)
+
+    def _with_path(self, files: Files, frame: DataFrame) -> DataFrame:
+        """Give each record the path of its file, in the column that the declaration names, if any."""
+        from pyspark.sql import functions as F
+
+        if files.path is None:
+            return frame
+        return frame.withColumn(files.path, path_column(F.col(SOURCE_PATH), self.landing))
+
+    def _made(self, good: Records) -> DataFrame:
+        """Return the transform's output. Raises SetupError for one that asks Spark for a record's file in vain."""
+        try:
+            made = super()._made(good)
+        except SetupError as failed:
+            if "`_metadata`" in failed.seen:
+                raise SetupError(failed.seen, remedy=_DECLARED_PATH) from failed
+            raise
+        if takes_input_file_name(made):
+            raise SetupError(
+                f"The transform of {self.pipeline.name} takes input_file_name(), which may tell another file than the"
+                " record's",
+                remedy=_DECLARED_PATH,
+            )
+        return made
 
     def misfits(self, uris: Iterable[str]) -> dict[str, str]:
         """Return the Parquet files that would be read with blurred values, each with the reason."""

@@ -18,7 +18,7 @@ from etl.common.paths import REQUESTS, filesystem, to_path
 from etl.common.wording import visible
 from etl.ledger.inputs import Input
 from etl.pipeline import Files, Pipeline
-from etl.pipeline.checks import ddl_columns, ddl_parts
+from etl.pipeline.ddl import ddl_columns, ddl_parts
 from etl.sources.parquet_types import kept_as, misfits
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError
+from etl.common.record_columns import SOURCE_PATH
 from etl.pipeline.state_fingerprint import COMPUTING
 from etl.spark.session import setting
 
@@ -83,7 +84,7 @@ def streaming_nodes(frame: DataFrame) -> list[Node]:
     nodes, waiting = list[Node](), [frame._jdf.queryExecution().analyzed()]
     while waiting:
         node = waiting.pop()
-        streams = [child for child in _listed(node.children()) if child.isStreaming()]
+        streams = [child for child in listed(node.children()) if child.isStreaming()]
         nodes.append((node, streams))
         waiting += reversed(streams)
     return nodes
@@ -114,8 +115,7 @@ def watermarked(frame: DataFrame) -> frozenset[str]:
 def column_ids(frame: DataFrame) -> dict[str, str]:
     """Map the ids in the plan of a frame's columns to their names."""
     return {
-        one.exprId().toString(): one.name()
-        for one in _listed(frame._jdf.queryExecution().analyzed().output())
+        one.exprId().toString(): one.name() for one in listed(frame._jdf.queryExecution().analyzed().output())
     }
 
 
@@ -143,7 +143,7 @@ def _described(node: Any, computed: Mapping[str, Any]) -> str:
         return _joined(node, computed)
     if name not in _KEYS:
         return name
-    keys = _listed(getattr(node, _KEYS[name])())
+    keys = listed(getattr(node, _KEYS[name])())
     described = f"{name} by {', '.join(key.sql() + _made_of(key, computed) for key in keys)}"
     return described + (_figures(node, computed) if name == AGGREGATE else "")
 
@@ -163,21 +163,20 @@ def _figures(node: Any, computed: Mapping[str, Any]) -> str:
 
     Spark compares the types of what is kept, not what it is a figure of.
     """
-    figures, waiting = list[str](), _listed(node.aggregateExpressions())[::-1]
+    figures, waiting = list[str](), listed(node.aggregateExpressions())[::-1]
     while waiting:
         one = waiting.pop()
         if one.nodeName() == "AggregateExpression":
             figures.append(one.sql() + "".join(_expressions(one, computed)))
         else:
-            waiting += _listed(one.children())[::-1]
+            waiting += listed(one.children())[::-1]
     return f"{COMPUTING}{', '.join(dict.fromkeys(figures))}" if figures else ""
 
 
 def _expressions(expression: Any, computed: Mapping[str, Any]) -> Iterator[str]:
     """Yield what each computed column within an expression is computed of, in its order."""
-    for leaf in _listed(expression.collectLeaves()):
-        made = computed.get(leaf.exprId().toString()) if leaf.nodeName() == "AttributeReference" else None
-        if made is not None:
+    for leaf in listed(expression.collectLeaves()):
+        if (made := _origin(leaf, computed)) is not None:
             yield f" ({leaf.name()} = {made.sql()})"
 
 
@@ -186,15 +185,29 @@ def _made_of(key: Any, computed: Mapping[str, Any]) -> str:
 
     They tell what the name does not: a window of another width keeps its name.
     """
-    made = computed.get(key.exprId().toString()) if key.nodeName() == "AttributeReference" else None
+    made = _origin(key, computed)
     if made is None:
         return ""
-    values = _listed(made.valExprs()) if made.nodeName() == "CreateNamedStruct" else [made]
-    leaves = [leaf for value in values for leaf in _listed(value.collectLeaves())]
+    values = listed(made.valExprs()) if made.nodeName() == "CreateNamedStruct" else [made]
+    leaves = [leaf for value in values for leaf in listed(value.collectLeaves())]
     plain = dict.fromkeys(
         leaf.sql() for leaf in leaves if leaf.nodeName() in ("AttributeReference", "Literal")
     )
     return f" ({', '.join(plain)})" if len(plain) > 1 else ""
+
+
+def _origin(column: Any, computed: Mapping[str, Any]) -> Any | None:
+    """Return what a column is computed of; None for one that is read, as is the path of the record's file.
+
+    That is computed of the landing's place as well, of which no state is.
+    """
+    if column.nodeName() != "AttributeReference":
+        return None
+    made = computed.get(column.exprId().toString())
+    leaves = listed(made.collectLeaves()) if made is not None else []
+    if any(leaf.nodeName() == "AttributeReference" and leaf.name() == SOURCE_PATH for leaf in leaves):
+        return None
+    return made
 
 
 def _computed(nodes: Sequence[Node]) -> dict[str, Any]:
@@ -202,17 +215,17 @@ def _computed(nodes: Sequence[Node]) -> dict[str, Any]:
     by_id: dict[str, Any] = {}
     for node, _ in nodes:
         if node.nodeName() == "Project":
-            aliases = [one for one in _listed(node.projectList()) if one.nodeName() == "Alias"]
+            aliases = [one for one in listed(node.projectList()) if one.nodeName() == "Alias"]
             by_id |= {one.exprId().toString(): one.child() for one in aliases}
         elif node.nodeName() == "Expand":  # several rows of one: sliding windows, rollup
-            row = zip(_listed(node.output()), _listed(node.projections().head()), strict=True)
+            row = zip(listed(node.output()), listed(node.projections().head()), strict=True)
             by_id |= {
                 one.exprId().toString(): made for one, made in row if made.nodeName() != "AttributeReference"
             }
     return by_id
 
 
-def _listed(sequence: Any) -> list[Any]:
+def listed(sequence: Any) -> list[Any]:
     """Return the elements of a Scala Seq as a list."""
     return [sequence.apply(number) for number in range(sequence.size())]
 
@@ -224,7 +237,7 @@ def rows_dropped_late(execution: Any) -> int:
         node = waiting.pop()
         if node.metrics().contains(_DROPPED):
             total += node.metrics().apply(_DROPPED).value()
-        waiting += _listed(node.children())
+        waiting += listed(node.children())
     return total
 
 

@@ -259,9 +259,9 @@ def test_every_record_is_delivered_or_held_with_its_reason(home: Home) -> None:
     assert home.history() == before
 
 
-def a_good_and_an_other_file(home: Home, more: str = "") -> None:
+def a_good_and_an_other_file(home: Home, more: str = "", declared: str = READINGS) -> None:
     """Land a hundred readings in each of two files of one batch, one of which has a column more."""
-    home.declare("readings", text=READINGS.format(more=more))
+    home.declare("readings", text=declared.format(more=more))
     home.write("readings/good.csv", "sensor,value\n" + "".join(f"{n},0.5\n" for n in range(100)))
     home.write("readings/other.csv", "sensor,value,unit\n" + "".join(f"{n},0.5,C\n" for n in range(100)))
 
@@ -320,7 +320,9 @@ def test_what_can_be_read_is_delivered_once_a_person_says_so(home: Home) -> None
 
 
 def test_what_can_be_read_is_delivered_where_the_declaration_says_so(home: Home) -> None:
-    a_good_and_an_other_file(home, more='unreadable="hold"')
+    named = READINGS.replace('"readings/*.csv"', '"readings/*.csv", path="file"')
+    named = named.replace("_metadata.file_path", "file")
+    a_good_and_an_other_file(home, more='unreadable="hold"', declared=named)
     assert home.run("readings").rows_in == 101
     assert_other_is_held(home)
 

@@ -6,7 +6,7 @@ import datetime as dt
 import gzip
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -16,15 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from etl.common.errors import InputsChanged, NeedsPerson, SetupError
-from etl.common.paths import to_path
+from etl.common.paths import to_path, to_uri
 from etl.common.record_columns import MALFORMED_COLUMN, RAW
 from etl.common.settings import Settings
 from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Append, Files, Lookup, Pipeline, Socket
 from etl.pipelines.flights import PIPELINE as FLIGHTS
-from etl.sources.evidence import uri_at
+from etl.sources.evidence import path_column, path_of, uri_at
 from etl.sources.files import FileSource
 from etl.sources.kinds import require_files
 from etl.sources.landing import landed
@@ -32,6 +33,7 @@ from etl.sources.open import open_kind, open_source
 from etl.sources.parsing import csv_rows, ddl_fields
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.checkpoint.reader import open_checkpoint
+from etl.spark.input_files import takes_input_file_name
 from etl.spark.observation import observed
 from etl.spark.session import SHUFFLES
 
@@ -361,6 +363,65 @@ def test_every_line_of_a_text_file_is_a_row(spark: SparkSession, tmp_path: Path)
     assert (sum(one["rows"] for one in found.counted), found.malformed) == (5, [])
     with pytest.raises(SetupError, match=r"are one string column; the schema is struct<id:int>"):
         _ = open_source(spark, pipeline(Files("in/*.log"), schema="id int"), settings(tmp_path)).streamed
+
+
+def test_each_record_has_the_path_of_its_file_as_the_ledger_names_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    written = pa.BufferOutputStream()
+    pq.write_table(pa.table({"line": ["by parquet"]}), written)
+    landed = {
+        "by csv": write(tmp_path / "in/a b+c%20é#1.csv", "line\nby csv\n"),
+        "by parquet": write(tmp_path / "in/x=1&y=?/{b}.parquet", written.getvalue().to_pybytes()),
+        "by json": write(tmp_path / "in/'c'\u3000[1].jsonl", '{"line":"by json"}\nbad\n'),
+        "by text": write(tmp_path / "in/100% d$1\\.log", "by text\n"),
+    }
+    sources = (
+        Files(f"in/{pattern}", path="file") for pattern in ("*.csv", "**/*.parquet", "*.jsonl", "*.log")
+    )
+    declared = pipeline(*sources, schema="line string")
+    found = read(spark, declared, tmp_path, tmp_path / "ck")
+    wanted = {line: str(file.relative_to(tmp_path)) for line, file in landed.items()}
+    assert {row["line"]: row["file"] for row in found.rows} == wanted
+
+    landed["elsewhere"] = write(tmp_path.with_name(f"{tmp_path.name} +") / "e f+g.log", "elsewhere\n")
+    wanted["elsewhere"] = str(landed["elsewhere"])
+    uris = [to_uri(str(file)) for file in landed.values()]
+    assert {path_of(uri, str(tmp_path)) for uri in uris} == {*wanted.values()}
+    anywhere = replace(found.source, anywhere=True).reread(uris, broken=uris[:1])
+    assert {row.line: row.file for row in anywhere.collect()} == wanted
+    assert found.source.reread([], broken=()).columns == ["line", "file"]
+
+
+def test_a_path_within_spark_is_the_one_of_the_ledger_below_any_landing(spark: SparkSession) -> None:
+    places = ["/in/a b+c%20é#1.csv", "/in/%2B/x.csv", "/in\u3000$1/\\x.csv", "/inside/a.csv"]
+    landings = ("/in", "/in/", "/", "s3a://b/in", "s3a://b/")
+    uris = [to_uri(root + place) for root in ("", "s3a://b") for place in places]
+    paths = [path_column(F.col("uri"), landing) for landing in landings]
+    rows = spark.createDataFrame([(uri,) for uri in uris], "uri string").select("uri", *paths).collect()
+    assert [tuple(row) for row in rows] == [
+        (uri, *(path_of(uri, landing) for landing in landings)) for uri in uris
+    ]
+
+
+@pytest.mark.parametrize(
+    ("transform", "told"),
+    [
+        (lambda df: df.select("_metadata.file_path"), "`_metadata`"),
+        (lambda df: df._metadata, "`_metadata`"),
+        (lambda df: df.select(F.upper(F.input_file_name()).alias("file")), r"input_file_name\(\)"),
+        (lambda df: df.where(F.input_file_name() != "").distinct(), r"input_file_name\(\)"),
+    ],
+)
+def test_a_transform_that_asks_spark_for_its_file_is_shown_the_declared_way(
+    spark: SparkSession, tmp_path: Path, transform: Callable[[DataFrame], DataFrame], told: str
+) -> None:
+    declared = pipeline(Files("in/*.csv"), Files("in/*.jsonl"), schema="id int")
+    kind = require_files(replace(declared, transform=transform), "a test")
+    with pytest.raises(SetupError, match=told) as refused:
+        open_kind(spark, kind, settings(tmp_path), stream=False).shape()
+    assert refused.value.remedy == 'declare Files(…, path="file"), and use the column file'
+    assert not takes_input_file_name(spark.range(1).select(F.rand(), F.uuid()))
 
 
 def test_what_is_missing_or_wrong_is_told_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from etl.common.record_columns import SOURCE_PATH
 from etl.pipelines.device_alerts import device_alerts
+from etl.sources.evidence import path_column
 from etl.spark import state_plan
 
 
@@ -51,6 +53,16 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
             "Aggregate by timestamp computing sum(n) (n = (value * CAST(100 AS BIGINT))),"
             " count(n) (n = (value * CAST(100 AS BIGINT))), max(value)"
         ),
+    ),
+    "path of the file, wherever the landing is": (
+        lambda df: (
+            df.withColumn(SOURCE_PATH, F.lit("file:///landing/a.csv"))
+            .withColumn("file", path_column(F.col(SOURCE_PATH), "/landing"))
+            .withColumn("day", F.substring("file", 1, 10))
+            .groupBy("file", "day")
+            .agg(F.max("file"))
+        ),
+        "Aggregate by file, day (file, 1, 10) computing max(file)",
     ),
     "arbitrary state": (
         lambda df: device_alerts(

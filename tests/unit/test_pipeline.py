@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,8 @@ from etl.pipeline import (
     load_pipelines,
     loadable,
 )
-from etl.pipeline.checks import SHIPPED_DAGS, ddl_columns, problems
+from etl.pipeline.checks import SHIPPED_DAGS, problems
+from etl.pipeline.ddl import ddl_columns
 from etl.pipeline.patterns import fits, inferred_format, pattern_problems, split_pattern
 
 GOOD = """
@@ -195,6 +197,33 @@ def test_streams_of_other_schemas_are_taken_by_name() -> None:
         "streams['p']: no source is of it", "streams['p']: a lookup is called so too",
     ):  # fmt: skip
         assert told in text
+
+
+def test_the_column_of_files_paths_is_one_of_its_own_in_all_sources_of_a_stream() -> None:
+    def joined(df: object, *, weather: object) -> object:
+        return df
+
+    weather = {"weather": Stream(schema="File string")}
+    of_weather = Files("weather/*.csv", stream="weather")
+    sources = (Files("a/*.jsonl", path="file"), Files("b/*.csv", path="file"), of_weather)
+    assert problems(declared(transform=joined, sources=sources, streams=weather)) == []
+    sources = (
+        Files("a/*.jsonl", path="AT"),
+        Files("b/*.csv", path="_Source_path"),
+        Files("c/*.csv", path=""),
+        replace(of_weather, path="file"),
+    )
+    another = ", and 'AT' of another source of its stream; give all the same"
+    assert problems(declared(transform=joined, sources=sources, streams=weather)) == [
+        "sources[0].path: 'AT' is a column of the schema; take another name",
+        "sources[1].path: '_Source_path' is called like a column of Sluice's own; take another name",
+        "sources[1].path: '_Source_path'" + another,
+        "sources[2].path: '' must be the name of a column",
+        "sources[2].path: ''" + another,
+        "sources[3].path: 'file' is a column of the schema; take another name",
+    ]
+    [found] = problems(declared(sources=(Files("a/*.jsonl", path="file"), Files("b/*.csv"))))
+    assert found == "sources[1].path: None, and 'file' of another source of its stream; give all the same"
 
 
 def test_models_are_taken_by_name_and_checked() -> None:
@@ -443,6 +472,7 @@ def test_the_recipes_of_rate_and_socket_load(tmp_path: Path) -> None:
         'sink=Upsert(keys=(["id"],), newest="at")',
         "sources=(Kafka((['a'],)),)",
         "sources=(Files('a/*.csv', stream=['x']),)",
+        "sources=(Files('a/*.csv', path=['x']),)",
         "sources=(Socket('localhost', 9, format=['json']),)",
         "lookups={'l': Lookup('l.csv', schema='id bigint', key=(['id'],))}",
     ],
