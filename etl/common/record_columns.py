@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 MALFORMED_COLUMN = "_malformed"  # the record's raw text where it is malformed, else null
+DETAIL = (
+    "_detail"  # what is wrong with a malformed record, in one sentence; null where the parser does not say
+)
 MALFORMED_REASON = "malformed"  # why such a record is held
 SOURCE_PATH = "_source_path"
 RAW = "_raw"
@@ -14,5 +17,5 @@ END_OF_RECORD = "_end_of_record"  # the last member of a JSON object, put there 
 
 # No field of an input may be called so: these, and the column that Spark hides in each row of a file.
 RESERVED = frozenset(
-    {MALFORMED_COLUMN, SOURCE_PATH, RAW, REASONS, WHY, BEHIND, PARSED, END_OF_RECORD, "_metadata"}
+    {MALFORMED_COLUMN, DETAIL, SOURCE_PATH, RAW, REASONS, WHY, BEHIND, PARSED, END_OF_RECORD, "_metadata"}
 )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from etl.common.errors import SetupError
 from etl.common.paths import to_path
-from etl.common.record_columns import END_OF_RECORD, MALFORMED_COLUMN, PARSED, SOURCE_PATH
+from etl.common.record_columns import DETAIL, END_OF_RECORD, MALFORMED_COLUMN, PARSED, SOURCE_PATH
 from etl.pipeline import Files, Lookup
 from etl.sources.decimals import decimal_of, has_no_decimal, no_decimal, spelled
 from etl.spark.frames import quoted
@@ -71,7 +71,7 @@ def ddl_fields(schema: str, where: str) -> StructType:
 def read_stream(
     spark: SparkSession, files: Files, schema: StructType, path: str, name: str, *, number: int
 ) -> DataFrame:
-    """Read new files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN and SOURCE_PATH.
+    """Read new files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN, DETAIL and SOURCE_PATH.
 
     The frame is streaming. Its plan tells that it is the source of this `number`.
     """
@@ -118,17 +118,17 @@ def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | l
     fields = [F.col(quoted(field.name)) for field in schema.fields]
     if files.kind == "parquet":
         frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
-        return frame.select(*fields, F.lit(None).cast("string").alias(MALFORMED_COLUMN), source)
+        return frame.select(*fields, *none_malformed(), source)
     if files.kind == "csv":
         options = {**_COMMON, **_CSV, "header": str(files.header).lower(), **files.options}
         read_as = spelled(schema, options)
         frame = reader.schema(_with_malformed(read_as)).options(**options).format("csv").load(paths)
         fields = [decimal_of(F.col(quoted(one.name)), one, options).alias(one.name) for one in schema]
-        return frame.select(*fields, _raw_csv(schema, options), source)
+        return frame.select(*fields, _raw_csv(schema, options), no_detail(), source)
     lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
     if files.kind == "text":
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
-        return lines.select(line, F.lit(None).cast("string").alias(MALFORMED_COLUMN), source)
+        return lines.select(line, *none_malformed(), source)
     return json_rows(not_blank(lines.select("value", source)), schema, json_options(files.options))
 
 
@@ -148,7 +148,7 @@ def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -
     bad = [no_decimal(record[one.name], one, options) for one in schema.fields]
     raw = F.coalesce(record[MALFORMED_COLUMN], F.when(reduce(or_, bad), F.col("value")))
     return lines.select(parsed.alias(PARSED), "value", *carried).select(
-        *fields, raw.alias(MALFORMED_COLUMN), *carried
+        *fields, raw.alias(MALFORMED_COLUMN), no_detail(), *carried
     )
 
 
@@ -220,7 +220,7 @@ def json_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) 
         (record[name].try_cast("tinyint") if name in tiny else record[name]).alias(name)
         for name in schema.names
     ]
-    return rows.select(*fields, F.when(bad, value).alias(MALFORMED_COLUMN), *carried)
+    return rows.select(*fields, F.when(bad, value).alias(MALFORMED_COLUMN), no_detail(), *carried)
 
 
 def _ended(line: Column) -> Column:
@@ -270,6 +270,20 @@ def _with_malformed(schema: StructType) -> StructType:
     return StructType([*schema.fields, StructField(MALFORMED_COLUMN, StringType())])
 
 
+def none_malformed() -> tuple[Column, Column]:
+    """Return MALFORMED_COLUMN and DETAIL of records none of which can be malformed."""
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast("string").alias(MALFORMED_COLUMN), no_detail()
+
+
+def no_detail() -> Column:
+    """Return DETAIL of records of which the parser does not tell what is wrong."""
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast("string").alias(DETAIL)
+
+
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name
 
 
@@ -281,6 +295,6 @@ def none_of(spark: SparkSession, fields: StructType, carried: str = "") -> DataF
     """Return a frame of no record; `carried` is the DDL of what records have beside their fields."""
     from pyspark.sql.types import StringType, StructField, StructType
 
-    extra = [StructField(name, StringType()) for name in (MALFORMED_COLUMN, SOURCE_PATH)]
+    extra = [StructField(name, StringType()) for name in (MALFORMED_COLUMN, DETAIL, SOURCE_PATH)]
     more = ddl_fields(carried, "").fields if carried else []
     return spark.createDataFrame([], StructType([*fields.fields, *more, *extra]))

@@ -19,7 +19,7 @@ from etl.services import Services
 from etl.sinks.lake.snapshots import DraftedDelivery
 from etl.sinks.lake.table import Lake
 from tests.support import oracle
-from tests.support.delivering import Delivering
+from tests.support.delivering import Delivering, without_detail
 
 TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 
@@ -87,6 +87,10 @@ def test_an_added_column_is_in_both_sinks_with_the_first_batch_that_has_it(event
     events.deliver(made(events.columns, 10, 20))
     assert len(in_postgres(events, "c")) == len(on_lake(events, "c")) == 28
     assert audit(events.place, events.pipeline).clean
+
+
+def quarantine_of(events: Delivering) -> Table:
+    return events.quarantine.at(events.pointers()[1])
 
 
 def columns_of(events: Delivering) -> tuple[list[str], list[str]]:
@@ -202,3 +206,30 @@ def test_a_column_that_a_view_reads_is_not_widened_and_said(
     oracle.ask(events.dsn, "DROP VIEW warehouse.seen")
     events.deliver(made(wide, 10, 10))
     assert len(in_postgres(events, "a")) == len(on_lake(events, "a")) == 20
+
+
+def test_a_quarantine_of_an_earlier_version_gains_the_detail_with_its_next_delivery(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its objects, which lack the column, stay as they are, and an audit reads both."""
+    without_detail(monkeypatch)
+    events = Delivering.start(services, dsn, lake, tmp_path, TWO, Append())
+    events.deliver(made(TWO, 10, 0), bad=[1], malformed=[events.malformed(("{", None))])
+    monkeypatch.undo()
+    assert "_detail" not in quarantine_of(events).schema().column_names
+    assert audit(events.place, events.pipeline).clean
+
+    events.restart()
+    last = events.deliver(
+        made(TWO, 10, 10), bad=[1], malformed=[events.malformed(('{"b": "x"}', "b: no bigint"))]
+    )
+    wanted = [(None, None), (None, None), ('{"b": "x"}', "b: no bigint"), ("{", None)]
+    in_both = [
+        oracle.ask(events.dsn, "SELECT raw, detail FROM sluice.quarantine"),
+        [(row["_raw"], row["_detail"]) for row in quarantine_of(events).scan().to_arrow().to_pylist()],
+    ]
+    assert [sorted(held, key=repr) for held in in_both] == [sorted(wanted, key=repr)] * 2
+    assert audit(events.place, events.pipeline).clean
+    oracle.ask(events.dsn, "UPDATE sluice.quarantine SET detail = detail || '!'")
+    [difference] = audit(events.place, events.pipeline).differences
+    assert (difference.kind, difference.delivery_id) == ("quarantine", last.delivery_id)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.database import transaction
 from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
-from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
 from etl.common.wording import first_few
 from etl.ledger import offsets, streams
@@ -24,7 +24,7 @@ from etl.pipeline.declaration import RECORD
 from etl.sources.base import Source, SourceKind
 from etl.sources.kafka.cluster import Cluster, Topic, gaps, open_cluster, still_there
 from etl.sources.kafka.read_errors import is_of_kafka, raise_read_error
-from etl.sources.parsing import Records, json_options, json_rows, none_of, only_column, union
+from etl.sources.parsing import Records, json_options, json_rows, none_malformed, none_of, only_column, union
 from etl.spark.checkpoint.reader import Checkpoint, Offsets
 from etl.spark.checkpoint.topics import TopicCheckpoint
 from etl.spark.state_plan import SOURCE_NUMBER
@@ -294,7 +294,7 @@ def _of_each(load: Mapping[str, Mapping[str, tuple[int, int]]], which: int) -> s
 def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
     """Turn Spark's records of Kafka into rows.
 
-    They have the schema's columns, those of `RECORD`, `_malformed` and `_source_path`.
+    They have the schema's columns, those of `RECORD`, `_malformed`, `_detail` and `_source_path`.
     """
     from pyspark.sql import functions as F
 
@@ -311,7 +311,6 @@ def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
     carried = [column.alias(name) for name, column in columns.items()]
     lines = frame.select(F.col("value").cast("string").alias("value"), uri, *carried)
     if source.kind == "text":
-        nothing = F.lit(None).cast("string").alias(MALFORMED_COLUMN)
         line = F.col("value").alias(only_column(f"topics ({source.named})", schema))
-        return lines.select(line, nothing, SOURCE_PATH, *columns)
+        return lines.select(line, *none_malformed(), SOURCE_PATH, *columns)
     return json_rows(lines, schema, json_options(source.options))
