@@ -127,8 +127,10 @@ def poison(cursor: psycopg2.extensions.cursor, delivery: int, text: str) -> None
         """INSERT INTO sluice.delivery_file (delivery_id, kind, path, rows, bytes)
            VALUES (%(delivery)s, 'data', left(%(text)s, 500), 1, 1)""",
         "DELETE FROM sluice.quarantine WHERE delivery_id = %(delivery)s",
-        """INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row)
-           SELECT 'feed', delivery_id, stream_id, batch_id, ARRAY[%(text)s, 'malformed'], %(text)s, %(text)s, %(row)s
+        """INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row,
+                                          detail)
+           SELECT 'feed', delivery_id, stream_id, batch_id, ARRAY[%(text)s, 'malformed'], %(text)s, %(text)s, %(row)s,
+                  %(text)s
            FROM sluice.delivery WHERE delivery_id = %(delivery)s""",
         """INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row)
            SELECT 'feed', delivery_id, stream_id, batch_id, ARRAY[%(text)s], %(text)s, %(text)s, %(row)s

@@ -353,6 +353,7 @@ class HeldRow:
     source_path: str | None
     raw: str | None
     row: str | None
+    detail: str | None  # what is wrong with a malformed record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,6 +365,7 @@ class HeldWhole(CommittedRow):
     reasons: Sequence[str]
     status: str
     source_path: str | None
+    detail: str | None
     raw: str | None
     raw_length: int | None
     row: str | None
