@@ -17,7 +17,14 @@ import pyarrow.compute as pc
 from etl.common import steps
 from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
 from etl.common.steps import Step
-from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
+from etl.delivery.row_filter import (
+    DETAILS_REPORTED,
+    RowFilter,
+    TaskReport,
+    cast_to,
+    most_frequent,
+    split_rows,
+)
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import IDENTITY, RowIdentity
 from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, ObjectWriter
@@ -67,6 +74,7 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int,
         data.abort()
         quarantine.abort()
         raise
+    report.details = most_frequent(report.details, DETAILS_REPORTED)
     steps.reached(Step.TASK_COMMITTED)
     return report
 

@@ -178,9 +178,9 @@ def stopped_page(dsn: str, stream: str, text: str) -> Page:
         with connection.cursor() as cursor:  # rolled back
             poison_report = "SELECT report FROM sluice.quality ORDER BY delivery_id LIMIT 1"
             cursor.execute(
-                f"""INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report)
-                    VALUES (%s, 9999, 'feed', ARRAY[%s], replace(({poison_report}), 'plain', %s))""",
-                [stream, text, json.dumps(text)[1:-1]],
+                f"""INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, malformed, report)
+                    VALUES (%s, 9999, 'feed', ARRAY[%s], ARRAY[%s], replace(({poison_report}), 'plain', %s))""",
+                [stream, text, text, json.dumps(text)[1:-1]],
             )
             return pages.stopped(cursor, "feed", Frame())
     finally:

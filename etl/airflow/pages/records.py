@@ -267,6 +267,7 @@ class StopRow:
     why: str | None
     decided_at: dt.datetime | None
     lapsed: str | None  # which decision on an earlier stop of it no longer held, and why
+    malformed: Sequence[str] | None  # where most of its malformed records are, and what is wrong with them
     report: str | None
 
 

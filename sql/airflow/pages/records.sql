@@ -241,7 +241,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 100
 
 -- name: open_stop
 -- The newest stopped batch of a pipeline that was not delivered since, with its report.
-SELECT s.stream_id::text, s.batch_id, s.stops, s.stopped_at, s.decision, s.decided_by, s.why, s.decided_at, s.lapsed,
+SELECT s.stream_id::text, s.batch_id, s.stops, s.stopped_at, s.decision, s.decided_by, s.why, s.decided_at, s.lapsed, s.malformed,
        CASE WHEN octet_length(s.report) <= %(longest)s THEN s.report END AS report
 FROM sluice.stopped_batch s
 WHERE s.pipeline = %(pipeline)s AND NOT EXISTS (
