@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,18 @@ from pyiceberg.table import Table
 
 from etl.common.database import transaction
 from etl.common.errors import InputsChanged, ServiceAway, TableRefused
+from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
+from etl.delivery.correction import Correction
+from etl.delivery.deliver import deliver_correction
+from etl.ledger import leases
 from etl.operations.audit.audit import audit
 from etl.pipeline import Append
 from etl.services import Services
 from etl.sinks.lake.snapshots import DraftedDelivery
 from etl.sinks.lake.table import Lake
 from tests.support import oracle
+from tests.support.arrow_driver import start_correction
 from tests.support.delivering import Delivering, without_detail
 
 TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
@@ -233,3 +239,54 @@ def test_a_quarantine_of_an_earlier_version_gains_the_detail_with_its_next_deliv
     oracle.ask(events.dsn, "UPDATE sluice.quarantine SET detail = detail || '!'")
     [difference] = audit(events.place, events.pipeline).differences
     assert (difference.kind, difference.delivery_id) == ("quarantine", last.delivery_id)
+
+
+def test_what_an_earlier_version_held_is_replayed_and_released(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_detail(monkeypatch)
+    events = Delivering.start(services, dsn, lake, tmp_path, oracle.COLUMNS, Append())
+    first, second = (events.deliver(numbered(start), bad=[3]).delivery_id for start in (0, 10))
+    monkeypatch.undo()
+    files = oracle.ask(dsn, "SELECT kind, path FROM sluice.delivery_file WHERE delivery_id = %s", [first])
+    replay = Correction(
+        name="replay",
+        supersedes=(first,),
+        removed=9,
+        files={kind: frozenset([path for of, path in files if of == kind]) for kind, _ in files},
+        who="tests",
+        why="again",
+    )
+    correct(events, replay, numbered(0), bad=[3], malformed=[events.malformed(("[", "no object"))])
+    held = oracle.ask(dsn, "SELECT quarantine_id FROM sluice.quarantine WHERE delivery_id = %s", [second])
+    release = Correction(
+        name="release",
+        files={},
+        released_from=second,
+        rows=tuple(number for (number,) in held),
+        who="tests",
+        why="",
+    )
+    correct(events, release, numbered(13).slice(0, 1))
+    assert sorted(oracle.ask(dsn, "SELECT status, detail FROM sluice.quarantine"), key=repr) == [
+        ("held", "no object"),
+        ("held", None),
+        ("released", None),
+        ("superseded", None),
+    ]
+    assert audit(events.place, events.pipeline).differences == []
+
+
+def numbered(start: int) -> pa.Table:
+    """Return ten rows that have a number and nothing else."""
+    columns = [pa.nulls(10, column.type) for column in oracle.COLUMNS]
+    columns[0] = pa.array(range(start, start + 10), pa.int64())
+    return pa.table(columns, schema=oracle.COLUMNS)
+
+
+def correct(events: Delivering, change: Correction, rows: pa.Table, **more: Any) -> None:
+    beside = start_correction(events.dsn, events.place.lake, events.pipeline, change)
+    deliver_correction(beside, replace(events.batch(rows, **more), batch_id=0, landed=()))
+    with transaction(events.dsn) as cursor:
+        leases.end_run(cursor, beside.lease, RunOutcome(outcome="done"))
+        leases.give_lease_back(cursor, beside.lease)
