@@ -142,7 +142,7 @@ def list_rows(
             str(row.quarantine_id),
             str(row.delivery_id),
             str(row.batch_id),
-            ", ".join(row.reasons),
+            ", ".join(row.reasons) + (f": {row.detail[:160]}" if row.detail else ""),
             source,
             text,
         )
@@ -176,6 +176,7 @@ def show(
         "held by": f"delivery {row.delivery_id}, batch {row.batch_id} of stream {row.stream_id}",
         "held at": row.held_at.astimezone().isoformat(timespec="seconds"),
         "from": row.source_path,
+        "detail": row.detail,
         "raw record": row.raw,
         "released by": row.released_by and f"delivery {row.released_by}",
         "superseded": row.superseded_by and f"its delivery was replaced by delivery {row.superseded_by}",

@@ -116,7 +116,8 @@ def show(tried: Tried, *, plan: bool) -> None:
     _table(out, "delivered", ["column", "type"], _upright(named, tried.rows))
     bad = [("; ".join(reasons), *row) for reasons, row in tried.held_rows]
     _table(out, "held", ["column", "type"], _upright([("reasons", ""), *named], bad) if bad else [])
-    _table(out, "held as malformed", ["record", "file"], tried.malformed_records)
+    malformed = [(raw, file, detail or "") for raw, file, detail in tried.malformed_records]
+    _table(out, "held as malformed", ["record", "file", "detail"], malformed)
     rules = [
         (
             "passed" if one.success else "failed",

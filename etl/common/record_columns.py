@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 MALFORMED_COLUMN = "_malformed"  # the record's raw text where it is malformed, else null
+DETAIL = "_detail"  # what is wrong with a malformed record, in a sentence; null where its parser does not say
 MALFORMED_REASON = "malformed"  # why such a record is held
-DETAIL = "_detail"  # what is wrong with a malformed record, where its parser tells
 SOURCE_PATH = "_source_path"
 RAW = "_raw"
 REASONS = "_reasons"

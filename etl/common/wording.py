@@ -15,6 +15,8 @@ def pluralize(count: int, one: str, more: str | None = None) -> str:
 
 def visible(text: str) -> str:
     """Write a text with each control character as Python escapes it: PostgreSQL takes no NUL, and a terminal obeys."""
+    if text.isprintable():
+        return text
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 

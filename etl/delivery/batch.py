@@ -13,9 +13,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from etl.common.steps import Listener
+from etl.common.wording import pluralize
 from etl.delivery.correction import Correction
 from etl.delivery.kind import DeliveryKind, StreamDelivery
-from etl.delivery.row_filter import TaskReport
+from etl.delivery.row_filter import TaskReport, most_frequent
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
@@ -25,6 +26,7 @@ from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.open import Sinks
 from etl.spark.checkpoint.format import About
 
+DETAILS_TOLD = 3  # where a batch stops: what most of its malformed records have in common
 StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
 
 
@@ -110,6 +112,15 @@ class Staged:
         for report in self.all:
             total.update(report.reasons)
         return total
+
+    @property
+    def most_malformed(self) -> tuple[str, ...]:
+        """Say where most of the malformed records are and what is wrong with them, in a few sentences."""
+        counts = sum((report.details for report in self.malformed), Counter[tuple[str, str]]())
+        return tuple(
+            f"{file}{detail and ': '}{detail} ({pluralize(records, 'record')})"
+            for (file, detail), records in most_frequent(counts, DETAILS_TOLD).items()
+        )
 
     def counts(self, flag_words: int) -> Counts:
         """Sum up the figures that the suite judges: the winning tasks', in the order of their partitions."""

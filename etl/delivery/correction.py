@@ -21,11 +21,12 @@ from etl.common.database import Cursor
 from etl.common.errors import ContractBroken, Fenced, InputsChanged, InputsUnreadable, NeedsPerson
 from etl.common.statements import Statements
 from etl.common.wording import first_few
-from etl.delivery.kind import DeliveryKind
+from etl.delivery.kind import DeliveryKind, malformed_line
 from etl.delivery.ledger_entry import Entry
 from etl.ledger import leases, pipelines
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range
+from etl.quality.verdict import Verdict
 from etl.sinks.warehouse.table import Warehouse
 
 STATEMENTS = Statements(__name__)
@@ -165,13 +166,15 @@ class Correction(DeliveryKind):
         self,
         pipeline: str,
         batch_id: int,  # noqa: ARG002 - 0, as of each
-        stops: Sequence[str],
+        verdict: Verdict,
         lapsed: str,  # noqa: ARG002 - nothing was decided
         *,
         replayable: bool,  # noqa: ARG002 - it was read again
     ) -> ContractBroken:
         return ContractBroken(
-            f"The {self.name} of {pipeline} broke its contract, and nothing was changed: " + "; ".join(stops),
+            f"The {self.name} of {pipeline} broke its contract, and nothing was changed: "
+            + "; ".join(verdict.stops)
+            + malformed_line(verdict),
             remedy=f"fix the suite or the transform, then run the same command again (`sluice whatif {pipeline}`"
             " shows what a suite would do)",
         )

@@ -159,9 +159,9 @@ def _staged(context: DeliveryContext, batch: Batch, task: StageTask) -> Staged:
 
 
 def _judged(batch: Batch, counts: Counts, staged: Staged) -> Verdict:
-    """Return the suite's verdict, with the stops of staging added: one decision is on all of them."""
+    """Return the suite's verdict, with what staging adds: its stops, for one decision is on all, and the evidence."""
     verdict = batch.judge(counts, staged)
-    return replace(verdict, stops=(*staged.stops, *verdict.stops))
+    return replace(verdict, stops=(*staged.stops, *verdict.stops), malformed=staged.most_malformed)
 
 
 def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:
@@ -255,11 +255,12 @@ def _stop(
     pipeline, batch_id = context.lease.pipeline, batch.batch_id
     if any(UNREADABLE_STOP in stop for stop in verdict.stops):
         _refuse_changed(context, batch)  # such as a file that is still being written
-        _record_stop(context, batch, replace(verdict, success=False), seen, lapsed)
+        # The stops name each such file and what is wrong with it.
+        _record_stop(context, batch, replace(verdict, success=False, malformed=()), seen, lapsed)
         return context.kind.unreadable(pipeline, batch_id, verdict.stops, lapsed)
     _record_stop(context, batch, verdict, seen, lapsed)
     replayable = context.sinks.pipeline.replayable
-    return context.kind.contract_broken(pipeline, batch_id, verdict.stops, lapsed, replayable=replayable)
+    return context.kind.contract_broken(pipeline, batch_id, verdict, lapsed, replayable=replayable)
 
 
 def _record_stop(context: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str) -> None:
@@ -278,6 +279,7 @@ def _record_stop(context: DeliveryContext, batch: Batch, verdict: Verdict, seen:
             report_text(verdict),
             seen=seen,
             lapsed=lapsed,
+            malformed=verdict.malformed,
         )
 
 

@@ -12,6 +12,7 @@ from etl.delivery.ledger_entry import Entry
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range, next_ranges
+from etl.quality.verdict import Verdict
 from etl.sinks.warehouse.table import Warehouse
 
 
@@ -69,7 +70,7 @@ class DeliveryKind(ABC):
 
     @abstractmethod
     def contract_broken(
-        self, pipeline: str, batch_id: int, stops: Sequence[str], lapsed: str, *, replayable: bool
+        self, pipeline: str, batch_id: int, verdict: Verdict, lapsed: str, *, replayable: bool
     ) -> ContractBroken:
         """Make the error of a batch that the suite stops; `lapsed` says why a decision no longer holds, if one did."""
 
@@ -122,7 +123,7 @@ class StreamDelivery(DeliveryKind):
         return Fenced.of(pipeline)
 
     def contract_broken(
-        self, pipeline: str, batch_id: int, stops: Sequence[str], lapsed: str, *, replayable: bool
+        self, pipeline: str, batch_id: int, verdict: Verdict, lapsed: str, *, replayable: bool
     ) -> ContractBroken:
         alternative = (
             f', or `sluice decide {pipeline} --batch {batch_id} --quarantine-all --why "…"` (or --accept)'
@@ -131,7 +132,8 @@ class StreamDelivery(DeliveryKind):
             alternative = ", or raise max_quarantine_share; what this batch had read can't be read again"
         return ContractBroken(
             f"Batch {batch_id} of {pipeline} broke its contract, and nothing of it was delivered: "
-            + "; ".join([*stops, *([lapsed] if lapsed else [])])
+            + "; ".join([*verdict.stops, *([lapsed] if lapsed else [])])
+            + malformed_line(verdict)
             + "\n  evidence: the whole report is in sluice.stopped_batch",
             remedy=f"fix the suite and run again{alternative}",
         )
@@ -155,3 +157,8 @@ class StreamDelivery(DeliveryKind):
             remedy="restore the old files and land new content under new names; then run again."
             f" To take the files as they are now: `sluice recover {pipeline}`",
         )
+
+
+def malformed_line(verdict: Verdict) -> str:
+    """Return the line of an error that says where most of the malformed records are; nothing where there are none."""
+    return f"\n  malformed, most often: {'; '.join(verdict.malformed)}" if verdict.malformed else ""

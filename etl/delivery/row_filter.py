@@ -10,13 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.common.record_columns import RAW, WHY
+from etl.common.record_columns import DETAIL, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
+from etl.common.wording import visible
 from etl.pipeline import Sink
 from etl.quality.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, StageRule
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.limits import breaches, repaired
 from etl.sinks.modes import mode_of
 from etl.sinks.warehouse.staging import plain_values
+
+DETAILS_REPORTED = 20  # of a task: what most of its malformed records have in common
+DETAILS_COUNTED = 1_000  # at a time, in the task
+LONGEST_DETAIL = 200  # characters of one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +75,7 @@ class TaskReport:
     histograms: tuple[Counter[int], ...] = ()  # per word of flags: value -> rows
     reasons: Counter[str] = field(default_factory=Counter)  # reason -> quarantined rows that carry it
     samples: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)  # rule number -> failing values
+    details: Counter[tuple[str, str]] = field(default_factory=Counter)  # (file, detail) -> malformed records
     data_files: list[StagedFile] = field(default_factory=list)
     quarantine_files: list[StagedFile] = field(default_factory=list)
     checksum: int = 0
@@ -108,6 +114,7 @@ def split_rows(
     masks: list[tuple[str, pa.Array]] = []
     if RAW in batch.schema.names:
         masks += [(one, pc.equal(batch.column(WHY), one)) for one in pc.unique(batch.column(WHY)).to_pylist()]
+        _count_details(batch, report)
     else:
         masks += [
             (rule.reason, hit)
@@ -134,6 +141,26 @@ def _hits(rule: StageRule, flag_words: list[pa.Array]) -> pa.Array | None:
     word, bit = divmod(rule.broken, FLAGS_PER_WORD)
     hit = pc.not_equal(pc.bit_wise_and(flag_words[word], 1 << bit), 0)
     return hit if hit.true_count else None
+
+
+def _count_details(batch: pa.RecordBatch, report: TaskReport) -> None:
+    """Count the malformed records by file and detail; where there are very many pairs, forget the rarest."""
+    malformed = batch.select([SOURCE_PATH, DETAIL]).filter(pc.equal(batch.column(WHY), MALFORMED_REASON))
+    paths, details = (repaired(column).to_pylist() for column in malformed.columns)
+    for (path, detail), records in Counter(zip(paths, details, strict=True)).items():
+        pair = _file_of(path or ""), visible((detail or "")[:LONGEST_DETAIL])[:LONGEST_DETAIL]
+        report.details[pair] += records
+    report.details = most_frequent(report.details, DETAILS_COUNTED)
+
+
+def _file_of(path: str) -> str:
+    """Return the file of a record, or its partition of Kafka: each record of these has a path of its own."""
+    return visible(path.rpartition("/")[0] if path.startswith("kafka://") else path)
+
+
+def most_frequent(counts: Counter[tuple[str, str]], most: int) -> Counter[tuple[str, str]]:
+    """Return at most so many of the counts, the largest first, and of equal ones the first by name."""
+    return Counter(dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:most]))
 
 
 def _take_samples(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from etl.common.errors import InputsChanged, InputsDoubled, InputsUnreadable, SetupError
 from etl.common.outages import service_error
-from etl.common.record_columns import MALFORMED_REASON, RAW, SOURCE_PATH, WHY
+from etl.common.record_columns import DETAIL, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
 from etl.common.settings import Settings
 from etl.common.wording import first_few, left_out
 from etl.common.wording import pluralize as in_words
@@ -280,12 +280,12 @@ class SparkBatch:
         records = self.source.malformed(uris, broken=unreadable)
         if unreadable:
             session = records.sparkSession
-            rows = [(f"{UNREADABLE_RAW}{why}", uri, MALFORMED_REASON) for uri, why in unreadable.items()]
-            kind = f"{RAW} string, {SOURCE_PATH} string, {WHY} string"
+            rows = [(f"{UNREADABLE_RAW}{why}", uri, MALFORMED_REASON, why) for uri, why in unreadable.items()]
+            kind = f"{RAW} string, {SOURCE_PATH} string, {WHY} string, {DETAIL} string"
             records = records.unionAll(session.createDataFrame(rows, kind))
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
         flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.flag_words)]
-        return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY)
+        return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY, DETAIL)
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
         """Return the suite's verdict; ask GX about rules that the pass can't answer, on the staged rows."""

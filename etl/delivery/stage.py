@@ -15,9 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common import steps
-from etl.common.record_columns import RAW, REASONS, SOURCE_PATH
+from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
 from etl.common.steps import Step
-from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
+from etl.delivery.row_filter import (
+    DETAILS_REPORTED,
+    RowFilter,
+    TaskReport,
+    cast_to,
+    most_frequent,
+    split_rows,
+)
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import IDENTITY, RowIdentity
 from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, ObjectWriter
@@ -67,6 +74,7 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int,
         data.abort()
         quarantine.abort()
         raise
+    report.details = most_frequent(report.details, DETAILS_REPORTED)
     steps.reached(Step.TASK_COMMITTED)
     return report
 
@@ -105,9 +113,10 @@ def _quarantine_rows(batch: pa.RecordBatch, rows: pa.RecordBatch, reasons: list[
     def kept(name: str) -> pa.Array:
         return batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.string())
 
-    texts = [repaired(column) for column in (*rows.columns, kept(RAW), kept(SOURCE_PATH))]
-    arrays = [*texts[:-2], pa.array(reasons, pa.list_(pa.string())), *texts[-2:]]
-    return pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, REASONS, RAW, SOURCE_PATH])
+    texts = {name: repaired(kept(name)) for name in (RAW, SOURCE_PATH, DETAIL)}
+    why = pa.array(reasons, pa.list_(pa.string()))
+    arrays = [*(repaired(column) for column in rows.columns), why, *texts.values()]
+    return pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, REASONS, *texts])
 
 
 def _with_identity(rows: pa.RecordBatch, task: StageTask) -> pa.RecordBatch:

@@ -54,6 +54,7 @@ class HeldRow:
     source_path: str | None
     raw: str | None  # the record as it was read, of a malformed one
     row: str | None  # JSON text; None: it never became a row
+    detail: str | None  # what is wrong with a malformed record; None where the parser does not say
     released_by: int | None  # the delivery that let it out
     decided_by: str | None
     why: str | None
@@ -74,6 +75,7 @@ class HeldRow:
             "reasons": list(self.reasons),
             "source_path": self.source_path,
             "raw": self.raw,
+            "detail": self.detail,
             "row": self.values,
         }
 

@@ -82,7 +82,9 @@ def record_stop(
     *,
     seen: Seen,
     lapsed: str,
+    malformed: Sequence[str],
 ) -> None:
+    """Put a stopped batch on record; `malformed` says where most of its malformed records are, as evidence alone."""
     STATEMENTS.execute(
         cursor,
         "record_stop",
@@ -96,6 +98,7 @@ def record_stop(
         share=seen.share,
         broken=Json(seen.broken),
         lapsed=lapsed or None,
+        malformed=list(malformed),
     )
 
 

@@ -91,3 +91,4 @@ class Verdict:
     suite_digest: str
     columns: tuple[ColumnMetrics, ...] = ()  # what the columns looked like that the pipeline names
     share: float | None = None  # of the records that is held back; None: there is none
+    malformed: tuple[str, ...] = ()  # where most of the malformed ones are, and by what; one sentence each

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from etl.common.database import Cursor, transaction
 from etl.common.errors import TableRefused
-from etl.common.record_columns import RAW, REASONS, SOURCE_PATH
+from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
 from etl.ledger import deliveries
 from etl.pipeline import Partition, Pipeline, Sink
 from etl.sinks.lake.schema import arrow_schema
@@ -90,9 +90,13 @@ def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
 
 
 def quarantine_columns(columns: pa.Schema) -> pa.Schema:
-    """Return the columns of held rows in the lake: typed, so that they can be judged again, and why."""
+    """Return the columns of held rows in the lake: typed, so that they can be judged again, and why.
+
+    A table of an earlier version has no DETAIL, and gains it as it gains any column of the output.
+    """
     reasons = pa.field(REASONS, pa.list_(pa.string()))
-    return pa.schema([*columns, reasons, pa.field(RAW, pa.string()), pa.field(SOURCE_PATH, pa.string())])
+    texts = [pa.field(name, pa.string()) for name in (RAW, SOURCE_PATH, DETAIL)]
+    return pa.schema([*columns, reasons, *texts])
 
 
 def refuse_unfit(pipeline: Pipeline, columns: pa.Schema) -> None:

@@ -83,8 +83,9 @@ class Source(ABC):
 
     @abstractmethod
     def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:
-        """Read exactly these inputs, not streaming, malformed records included: the fields, `_malformed`, `_source_path`.
+        """Read exactly these inputs, not streaming, malformed records included.
 
+        The columns are the fields, `_malformed`, `_detail` and `_source_path`.
         An input that can't be read to its end fails the job, unless it is one of `broken`.
         """
 
@@ -149,14 +150,14 @@ class Source(ABC):
     def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
         """Return exactly the malformed and the held late records of the given files.
 
-        The columns are `_raw`, `_source_path` and `_why`, all text.
+        The columns are `_raw`, `_source_path`, `_why` and `_detail`, all text; a late record has no `_detail`.
         """
         from pyspark.sql import functions as F
 
         marked = [self._marked(name, frame) for name, frame in self._static(uris, broken).items()]
         bad = [
             frame.where(F.col(MALFORMED_COLUMN).isNotNull()).select(
-                F.col(MALFORMED_COLUMN).alias(RAW), SOURCE_PATH, WHY
+                F.col(MALFORMED_COLUMN).alias(RAW), SOURCE_PATH, WHY, DETAIL
             )
             for frame in marked
         ]
@@ -243,7 +244,8 @@ class Source(ABC):
         """Return the records that are neither malformed nor held as late; count all first, those apart."""
         from pyspark.sql import functions as F
 
-        marked = self._marked(name, records)
+        # Before the counts, which would have it worked out for every record.
+        marked = self._marked(name, records.drop(DETAIL))
         if counted:
             marked = marked.observe(self._observations[name], *self._counts(name))
         return marked.where(F.col(MALFORMED_COLUMN).isNull()).drop(

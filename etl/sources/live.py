@@ -17,7 +17,7 @@ from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
 from etl.pipeline import Rate, Socket
 from etl.sources.base import Source, SourceKind
-from etl.sources.parsing import Records, csv_rows, json_rows, not_blank, not_malformed, only_column
+from etl.sources.parsing import Records, csv_rows, json_rows, none_malformed, not_blank, only_column
 from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.jvm import java_class
 from etl.spark.state_plan import SOURCE_NUMBER, operators
@@ -35,7 +35,7 @@ class LiveSource(Source):
     @property
     @abstractmethod
     def queried(self) -> DataFrame:
-        """Return the records, streaming: the schema's columns, `_malformed` and `_source_path`.
+        """Return the records, streaming: the schema's columns, `_malformed`, `_detail` and `_source_path`.
 
         Nobody is connected to yet.
         """
@@ -73,7 +73,7 @@ class RateSource(LiveSource):
         from pyspark.sql import functions as F
 
         made = _read(self.spark, "rate", rowsPerSecond=self.declared.rows_per_second)
-        return made.select("timestamp", "value", *not_malformed(), F.lit("rate").alias(SOURCE_PATH))
+        return made.select("timestamp", "value", *none_malformed(), F.lit("rate").alias(SOURCE_PATH))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class SocketSource(LiveSource):
         lines = lines.select("value", F.lit(source.uri).alias(SOURCE_PATH))
         if source.kind == "text":
             line = F.col("value").alias(only_column(source.uri, schema))
-            return lines.select(line, *not_malformed(), SOURCE_PATH)
+            return lines.select(line, *none_malformed(), SOURCE_PATH)
         if source.kind == "csv":
             return csv_rows(not_blank(lines), schema, source.options)
         return json_rows(not_blank(lines), schema)

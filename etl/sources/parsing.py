@@ -72,7 +72,7 @@ def ddl_fields(schema: str, where: str) -> StructType:
 def read_stream(
     spark: SparkSession, files: Files, schema: StructType, path: str, name: str, *, number: int
 ) -> DataFrame:
-    """Read new files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN and SOURCE_PATH.
+    """Read new files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN, DETAIL and SOURCE_PATH.
 
     The frame is streaming. Its plan tells that it is the source of this `number`.
     """
@@ -119,7 +119,7 @@ def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | l
     fields = [F.col(quoted(field.name)) for field in schema.fields]
     if files.kind == "parquet":
         frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
-        return frame.select(*fields, *not_malformed(), source)
+        return frame.select(*fields, *none_malformed(), source)
     if files.kind == "csv":
         options = {**_COMMON, **_CSV, "header": str(files.header).lower(), **files.options}
         read_as = spelled(schema, options)
@@ -129,7 +129,7 @@ def _rows(reader: Any, files: Files | Lookup, schema: StructType, paths: str | l
     lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
     if files.kind == "text":
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
-        return lines.select(line, *not_malformed(), source)
+        return lines.select(line, *none_malformed(), source)
     return json_rows(not_blank(lines.select("value", source)), schema)
 
 
@@ -166,19 +166,6 @@ def only_column(where: str, schema: StructType) -> str:
             remedy='declare schema="line string", and take the lines apart in the transform',
         )
     return schema.fields[0].name
-
-
-def not_malformed() -> tuple[Column, Column]:
-    """Return the columns that a record has beside its fields where it can't be malformed."""
-    from pyspark.sql import functions as F
-
-    return F.lit(None).cast("string").alias(MALFORMED_COLUMN), no_detail()
-
-
-def no_detail() -> Column:
-    from pyspark.sql import functions as F
-
-    return F.lit(None).cast("string").alias(DETAIL)
 
 
 def _text_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -230,6 +217,20 @@ def _with_malformed(schema: StructType) -> StructType:
     from pyspark.sql.types import StringType, StructField, StructType
 
     return StructType([*schema.fields, StructField(MALFORMED_COLUMN, StringType())])
+
+
+def none_malformed() -> tuple[Column, Column]:
+    """Return MALFORMED_COLUMN and DETAIL of records none of which can be malformed."""
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast("string").alias(MALFORMED_COLUMN), no_detail()
+
+
+def no_detail() -> Column:
+    """Return DETAIL of records of which the parser does not tell what is wrong."""
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast("string").alias(DETAIL)
 
 
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name

@@ -1,12 +1,13 @@
 -- name: record_stop
 -- Records a batch that broke its contract; a decision of meanwhile stays only where it was on this very stop.
 INSERT INTO sluice.stopped_batch AS s (stream_id, batch_id, pipeline, stops, report, suite_digest, lookups, share, broken,
-                                       lapsed)
+                                       lapsed, malformed)
 VALUES (%(stream)s, %(batch)s, %(pipeline)s, %(stops)s, %(report)s, %(suite_digest)s, %(lookups)s::jsonb, %(share)s,
-        %(broken)s::jsonb, %(lapsed)s)
+        %(broken)s::jsonb, %(lapsed)s, %(malformed)s)
 ON CONFLICT (stream_id, batch_id) DO UPDATE
 SET stops = excluded.stops, report = excluded.report, stopped_at = now(), suite_digest = excluded.suite_digest,
     lookups = excluded.lookups, share = excluded.share, broken = excluded.broken, lapsed = excluded.lapsed,
+    malformed = excluded.malformed,
     (decision, decided_by, why, decided_at) = (
         SELECT s.decision, s.decided_by, s.why, s.decided_at
         WHERE excluded.stops <@ s.stops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,19 @@ from pyiceberg.table import Table
 
 from etl.common.database import transaction
 from etl.common.errors import InputsChanged, ServiceAway, TableRefused
+from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
+from etl.delivery.correction import Correction
+from etl.delivery.deliver import deliver_correction
+from etl.ledger import leases
 from etl.operations.audit.audit import audit
 from etl.pipeline import Append
 from etl.services import Services
 from etl.sinks.lake.snapshots import DraftedDelivery
 from etl.sinks.lake.table import Lake
 from tests.support import oracle
-from tests.support.delivering import Delivering
+from tests.support.arrow_driver import start_correction
+from tests.support.delivering import Delivering, without_detail
 
 TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 
@@ -87,6 +93,10 @@ def test_an_added_column_is_in_both_sinks_with_the_first_batch_that_has_it(event
     events.deliver(made(events.columns, 10, 20))
     assert len(in_postgres(events, "c")) == len(on_lake(events, "c")) == 28
     assert audit(events.place, events.pipeline).clean
+
+
+def quarantine_of(events: Delivering) -> Table:
+    return events.quarantine.at(events.pointers()[1])
 
 
 def columns_of(events: Delivering) -> tuple[list[str], list[str]]:
@@ -202,3 +212,81 @@ def test_a_column_that_a_view_reads_is_not_widened_and_said(
     oracle.ask(events.dsn, "DROP VIEW warehouse.seen")
     events.deliver(made(wide, 10, 10))
     assert len(in_postgres(events, "a")) == len(on_lake(events, "a")) == 20
+
+
+def test_a_quarantine_of_an_earlier_version_gains_the_detail_with_its_next_delivery(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its objects, which lack the column, stay as they are, and an audit reads both."""
+    without_detail(monkeypatch)
+    events = Delivering.start(services, dsn, lake, tmp_path, TWO, Append())
+    events.deliver(made(TWO, 10, 0), bad=[1], malformed=[events.malformed(("{", None))])
+    monkeypatch.undo()
+    assert "_detail" not in quarantine_of(events).schema().column_names
+    assert audit(events.place, events.pipeline).clean
+
+    events.restart()
+    last = events.deliver(
+        made(TWO, 10, 10), bad=[1], malformed=[events.malformed(('{"b": "x"}', "b: no bigint"))]
+    )
+    wanted = [(None, None), (None, None), ('{"b": "x"}', "b: no bigint"), ("{", None)]
+    in_both = [
+        oracle.ask(events.dsn, "SELECT raw, detail FROM sluice.quarantine"),
+        [(row["_raw"], row["_detail"]) for row in quarantine_of(events).scan().to_arrow().to_pylist()],
+    ]
+    assert [sorted(held, key=repr) for held in in_both] == [sorted(wanted, key=repr)] * 2
+    assert audit(events.place, events.pipeline).clean
+    oracle.ask(events.dsn, "UPDATE sluice.quarantine SET detail = detail || '!'")
+    [difference] = audit(events.place, events.pipeline).differences
+    assert (difference.kind, difference.delivery_id) == ("quarantine", last.delivery_id)
+
+
+def test_what_an_earlier_version_held_is_replayed_and_released(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_detail(monkeypatch)
+    events = Delivering.start(services, dsn, lake, tmp_path, oracle.COLUMNS, Append())
+    first, second = (events.deliver(numbered(start), bad=[3]).delivery_id for start in (0, 10))
+    monkeypatch.undo()
+    files = oracle.ask(dsn, "SELECT kind, path FROM sluice.delivery_file WHERE delivery_id = %s", [first])
+    replay = Correction(
+        name="replay",
+        supersedes=(first,),
+        removed=9,
+        files={kind: frozenset([path for of, path in files if of == kind]) for kind, _ in files},
+        who="tests",
+        why="again",
+    )
+    correct(events, replay, numbered(0), bad=[3], malformed=[events.malformed(("[", "no object"))])
+    held = oracle.ask(dsn, "SELECT quarantine_id FROM sluice.quarantine WHERE delivery_id = %s", [second])
+    release = Correction(
+        name="release",
+        files={},
+        released_from=second,
+        rows=tuple(number for (number,) in held),
+        who="tests",
+        why="",
+    )
+    correct(events, release, numbered(13).slice(0, 1))
+    assert sorted(oracle.ask(dsn, "SELECT status, detail FROM sluice.quarantine"), key=repr) == [
+        ("held", "no object"),
+        ("held", None),
+        ("released", None),
+        ("superseded", None),
+    ]
+    assert audit(events.place, events.pipeline).differences == []
+
+
+def numbered(start: int) -> pa.Table:
+    """Return ten rows that have a number and nothing else."""
+    columns = [pa.nulls(10, column.type) for column in oracle.COLUMNS]
+    columns[0] = pa.array(range(start, start + 10), pa.int64())
+    return pa.table(columns, schema=oracle.COLUMNS)
+
+
+def correct(events: Delivering, change: Correction, rows: pa.Table, **more: Any) -> None:
+    beside = start_correction(events.dsn, events.place.lake, events.pipeline, change)
+    deliver_correction(beside, replace(events.batch(rows, **more), batch_id=0, landed=()))
+    with transaction(events.dsn) as cursor:
+        leases.end_run(cursor, beside.lease, RunOutcome(outcome="done"))
+        leases.give_lease_back(cursor, beside.lease)

@@ -406,6 +406,18 @@ def test_what_a_pipelines_file_or_a_library_prints_is_no_part_of_a_result(
     assert "a banner" in shell.forked("audit", "events").out, "what is for people may be mixed"
 
 
+def test_what_is_wrong_with_a_held_record_is_told_beside_its_reasons(
+    events: Delivering, shell: Shell
+) -> None:
+    events.execute("UPDATE sluice.quarantine SET detail = 'at: no timestamp' WHERE quarantine_id = 2")
+    assert "\ndetail       at: no timestamp\n" in shell.forked("quarantine", "show", "events", "2").out
+    listed, exported = (
+        shell.forked("quarantine", word, "events", "--id", "2").out for word in ("list", "export")
+    )
+    assert "rule: at: no" in listed  # it goes on in the next line
+    assert json.loads(exported)["detail"] == "at: no timestamp"
+
+
 def test_a_name_for_readers_is_given_and_withdrawn(shell: Shell) -> None:
     name = "reports.events"
     for command, printed in (

@@ -175,3 +175,30 @@ def test_a_stop_of_before_evidence_was_kept_is_told_once_more(run: DeliveryConte
     assert "an earlier version of Sluice" in stops(run, {NEGATIVE: [3, 4, 5]})
     decide(run, "accept")
     assert held(run, deliver(run, batch({NEGATIVE: [3, 4, 5]}))) == []
+
+
+def test_a_stop_says_where_most_malformed_records_are_and_what_is_wrong_with_them(
+    run: DeliveryContext,
+) -> None:
+    """It is evidence alone: a decision is on what it was on, wherever the malformed records are."""
+    places = ["file:///a.jsonl"] * 3 + ["file:///b.csv"] * 4 + ["kafka://clicks/0/7", "kafka://clicks/0/8"]
+    raws = ["{}"] * 3 + ["{"] * 4 + ["[]"] * 2
+    assert oracle.detail_of("{") is None
+    records = [*zip(raws, places, strict=True), ("[]", "file:///c.jsonl")]
+
+    def made(malformed: Sequence[tuple[str, str]]) -> ArrowBatch:
+        unread = oracle.MadeBatch(batch_id=0, paths=(), rows=(), malformed=tuple(malformed))
+        return replace(batch({NEGATIVE: [3, 4, 5]}), malformed=unread.malformed_arrow())
+
+    with pytest.raises(ContractBroken) as stop:
+        deliver(run, made(records))
+    told = [
+        "file:///b.csv (4 records)",
+        "file:///a.jsonl: {} is no object (3 records)",
+        "kafka://clicks/0: [] is no object (2 records)",
+    ]
+    assert f"\n  malformed, most often: {'; '.join(told)}\n" in stop.value.seen
+    assert oracle.ask(run.sinks.dsn, "SELECT malformed FROM sluice.stopped_batch") == [(told,)]
+    decide(run, "accept")
+    receipt = deliver(run, made(reversed(records)))
+    assert (receipt.delivered, receipt.malformed) == (ROWS, len(records))

@@ -31,7 +31,7 @@ from etl.sinks.lake.s3 import bucket_of, s3_client, stored
 from etl.sinks.lake.table import Lake
 from tests.support.backups import Backup
 from tests.support.databases import database_name, drop
-from tests.support.delivering import Delivering
+from tests.support.delivering import Delivering, without_detail
 
 pytestmark = pytest.mark.long
 
@@ -192,6 +192,35 @@ def test_a_delivery_whose_attempt_is_in_the_backup_is_put_back(events: Deliverin
         (events.landing / f"{batch}.jsonl").unlink()
     assert len(recovered(events).restored) == 2
     assert in_table(events) == list(range(30))
+
+
+def test_lost_deliveries_are_put_back_over_the_first_that_has_details(
+    services: Services,
+    dsn: str,
+    lake: Lake,
+    tmp_path: Path,
+    backup: Backup,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the backup's table has the column, nor have the objects of the first lost delivery."""
+    without_detail(monkeypatch)
+    events = begun(services, dsn, lake, tmp_path, "events")
+    end(events)
+    backup.take()
+    events.restart()
+    first = events.deliver(rows(10), bad=[1], malformed=[events.malformed(("{", None))])
+    assert "_detail" not in events.quarantine.at(events.pointers()[1]).schema().column_names
+    monkeypatch.undo()
+    events.restart()
+    second = events.deliver(rows(20), malformed=[events.malformed(("[", "an array, not an object"))])
+    backup.restore()
+    for batch in (1, 2):
+        (events.landing / f"{batch}.jsonl").unlink()
+    restored = recover(events.place, events.pipeline).restored
+    assert [one.delivery_id for one in restored] == [first.delivery_id, second.delivery_id]
+    held = events.execute("SELECT raw, detail FROM sluice.quarantine ORDER BY quarantine_id")
+    assert held == [(None, None), ("{", None), ("[", "an array, not an object")]
+    assert audit(events.place, events.pipeline).differences == []
 
 
 def test_an_attempt_that_failed_after_its_manifest_needs_nobody(events: Delivering) -> None:

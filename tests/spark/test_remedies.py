@@ -111,8 +111,9 @@ def test_a_batch_of_too_many_held_is_accepted_once_though_malformed_records_stay
     home.judge(*RULES)
     made = orders(0, 20, negative=[3, 4])
     home.land("orders/a.jsonl", made, ["{broken"] * 3)
-    held_for = r"5 of 23 records would be quarantined .*: malformed \(3\), amount is not negative \(2\)"
-    with pytest.raises(ContractBroken, match=held_for):
+    held_for = r"(?s)5 of 23 records would be quarantined .*: malformed \(3\), amount is not negative \(2\)"
+    malformed_in = r".*\n  malformed, most often: file:///\S+/orders/a\.jsonl.* \(3 records\)\n"
+    with pytest.raises(ContractBroken, match=held_for + malformed_in):
         home.run()
     assert home.sluice("decide", "orders", "--batch", "0", "--accept", "--why", "seen").returncode == 0
     done = home.run()

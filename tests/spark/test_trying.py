@@ -62,7 +62,7 @@ def test_what_is_said_of_files_is_what_a_run_then_does(home: Home) -> None:
     assert sorted(row[ids] for row in said.rows) == [
         n for (n,) in home.ask("SELECT id FROM warehouse.orders ORDER BY id")
     ]
-    assert [raw for raw, _ in said.malformed_records] == ["{broken"]
+    assert [raw for raw, _, _ in said.malformed_records] == ["{broken"]
     held = [sorted(reasons) for reasons, _ in said.held_rows]
     assert held.count([NEGATIVE]) + held.count(sorted([NEGATIVE, NO_CITY])) == 1
     kinds = home.ask(

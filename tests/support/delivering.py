@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+import etl.delivery.deliver
+import etl.sinks.open
 from etl.common.database import Cursor, transaction
 from etl.common.outcome import RunOutcome
 from etl.common.settings import Settings
@@ -22,6 +25,7 @@ from etl.quality.verdict import StageRule
 from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.open import quarantine_columns
 from etl.sources.evidence import look
 from tests.support import arrow_driver
 
@@ -126,6 +130,16 @@ class Delivering:
         self.batch_id += 1
         return receipt
 
+    def malformed(self, *records: tuple[str, str | None]) -> pa.RecordBatch:
+        """Return malformed records, each a raw text and what is wrong with it, as a source hands them to a task."""
+        raws, details = zip(*records, strict=True)
+        texts = {"_raw": raws, "_source_path": ["file"] * len(raws), "_why": ["malformed"] * len(raws)}
+        texts["_detail"] = details
+        arrays = [pa.nulls(len(raws), column.type) for column in self.columns]
+        arrays += [pa.array([0] * len(raws), pa.int64())]
+        arrays += [pa.array(column, pa.string()) for column in texts.values()]
+        return pa.RecordBatch.from_arrays(arrays, names=[*self.columns.names, "_flags0", *texts])
+
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Execute one statement in a transaction of its own; `{t}` is the pipeline's table."""
         with transaction(self.dsn) as cursor:
@@ -138,6 +152,17 @@ class Delivering:
 
         with transaction(self.dsn) as cursor:
             return both(cursor)
+
+
+def without_detail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deliver as versions did whose quarantine on the lake had no column for what is wrong with a record."""
+
+    def before(columns: pa.Schema) -> pa.Schema:
+        now = quarantine_columns(columns)
+        return now.remove(now.get_field_index("_detail"))
+
+    for user in (etl.sinks.open, etl.delivery.deliver):
+        monkeypatch.setattr(user, "quarantine_columns", before)
 
 
 DECLARATION = """

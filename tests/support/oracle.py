@@ -85,7 +85,8 @@ class MadeBatch:
         arrays += [pa.array([0] * count, pa.int64())]
         arrays += [pa.array(texts, pa.string()) for texts in zip(*self.malformed, strict=True)]
         arrays.append(pa.array([MALFORMED] * count, pa.string()))
-        names = [*COLUMNS.names, "_flags0", "_raw", "_source_path", "_why"]
+        arrays.append(pa.array([detail_of(raw) for raw, _ in self.malformed], pa.string()))
+        names = [*COLUMNS.names, "_flags0", "_raw", "_source_path", "_why", "_detail"]
         return [pa.RecordBatch.from_arrays(arrays, names=names)]
 
     @property
@@ -118,6 +119,16 @@ class MadeBatch:
             (*nothing, (MALFORMED,), raw, path, self.batch_id) for raw, path in self.malformed
         )
 
+    @property
+    def details(self) -> Rows:
+        """Return raw record, detail and batch of what never became a row, as the lake has them."""
+        return Counter((raw, detail_of(raw), self.batch_id) for raw, _ in self.malformed)
+
+
+def detail_of(raw: str) -> str | None:
+    """Return what a reader says of this malformed record; of some it says nothing."""
+    return None if len(raw) % 2 else f"{raw} is no object"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
@@ -126,6 +137,7 @@ class Expected:
     delivered: Rows
     held_in_postgres: Rows
     held_on_lake: Rows
+    details: Rows  # of malformed records, on the lake
     current: Rows | None = None  # of an upsert sink: the table, while the lake has all that was delivered
 
 
@@ -177,6 +189,7 @@ def expected(batches: Sequence[MadeBatch]) -> Expected:
         delivered=sum((batch.delivered for batch in batches), Counter()),
         held_in_postgres=sum((batch.held_in_postgres for batch in batches), Counter()),
         held_on_lake=sum((batch.held_on_lake for batch in batches), Counter()),
+        details=sum((batch.details for batch in batches), Counter()),
     )
 
 
@@ -303,6 +316,20 @@ class Reader:
         extra = ["_reasons", "_raw", "_source_path", "_batch_id"]
         return self._lake_rows("quarantine", f"{self.pipeline}_quarantine", [*self.columns.names, *extra])
 
+    def details_in_postgres(self) -> Rows:
+        """Return raw record, detail and batch of what never became a row."""
+        query = (
+            "SELECT raw, detail, batch_id FROM sluice.quarantine"
+            " WHERE pipeline = %s AND status <> 'superseded' AND row IS NULL"
+        )
+        return Counter(ask(self.dsn, query, (self.pipeline,)))
+
+    def details_on_lake(self) -> Rows:
+        """Return the same of the lake."""
+        names = ["_raw", "_detail", "_batch_id"]
+        found = self._lake_rows("quarantine", f"{self.pipeline}_quarantine", names)
+        return Counter({row: count for row, count in found.items() if row[0] is not None})
+
     def files(self, table: str) -> list[str]:
         """Return the data files of an Iceberg table as of its pointer in PostgreSQL."""
         query = "SELECT metadata_location FROM sluice.iceberg_tables WHERE table_name = %s"
@@ -323,6 +350,8 @@ class Reader:
             "Parquet": (self.on_lake(), wanted.delivered),
             "quarantine in PostgreSQL": (self.held_in_postgres(), wanted.held_in_postgres),
             "quarantine on the lake": (self.held_on_lake(), wanted.held_on_lake),
+            "details in PostgreSQL": (self.details_in_postgres(), _without_nul(wanted.details)),
+            "details on the lake": (self.details_on_lake(), wanted.details),
         }
         wrong = {name: difference(*both) for name, both in found.items()}
         return "\n".join(f"{name}: {words}" for name, words in wrong.items() if words)
@@ -348,6 +377,15 @@ class Reader:
             return bytes(value)
         single = place < len(self.columns) and self.columns.field(place).type == pa.float32()
         return plain(value, "f" if single else "d")
+
+
+def _without_nul(rows: Rows) -> Rows:
+    """Return the rows as PostgreSQL has them, whose text can't hold a NUL."""
+
+    def text(value: Any) -> Any:
+        return value.replace("\x00", "\\u0000") if isinstance(value, str) else value
+
+    return Counter({tuple(map(text, row)): count for row, count in rows.items()})
 
 
 def _exact(field: pa.Field) -> sql.Composable:

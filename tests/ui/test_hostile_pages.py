@@ -127,8 +127,10 @@ def poison(cursor: psycopg2.extensions.cursor, delivery: int, text: str) -> None
         """INSERT INTO sluice.delivery_file (delivery_id, kind, path, rows, bytes)
            VALUES (%(delivery)s, 'data', left(%(text)s, 500), 1, 1)""",
         "DELETE FROM sluice.quarantine WHERE delivery_id = %(delivery)s",
-        """INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row)
-           SELECT 'feed', delivery_id, stream_id, batch_id, ARRAY[%(text)s, 'malformed'], %(text)s, %(text)s, %(row)s
+        """INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row,
+                                          detail)
+           SELECT 'feed', delivery_id, stream_id, batch_id, ARRAY[%(text)s, 'malformed'], %(text)s, %(text)s, %(row)s,
+                  %(text)s
            FROM sluice.delivery WHERE delivery_id = %(delivery)s""",
         """INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row)
            SELECT 'feed', delivery_id, stream_id, batch_id, ARRAY[%(text)s], %(text)s, %(text)s, %(row)s
@@ -176,9 +178,9 @@ def stopped_page(dsn: str, stream: str, text: str) -> Page:
         with connection.cursor() as cursor:  # rolled back
             poison_report = "SELECT report FROM sluice.quality ORDER BY delivery_id LIMIT 1"
             cursor.execute(
-                f"""INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report)
-                    VALUES (%s, 9999, 'feed', ARRAY[%s], replace(({poison_report}), 'plain', %s))""",
-                [stream, text, json.dumps(text)[1:-1]],
+                f"""INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, malformed, report)
+                    VALUES (%s, 9999, 'feed', ARRAY[%s], ARRAY[%s], replace(({poison_report}), 'plain', %s))""",
+                [stream, text, text, json.dumps(text)[1:-1]],
             )
             return pages.stopped(cursor, "feed", Frame())
     finally:

@@ -258,6 +258,19 @@ def test_only_the_newest_batches_say_since_when_a_rule_is_broken(history: str) -
     assert "broken in 79 of the 239 batches looked at" in released
 
 
+def test_what_is_wrong_with_a_malformed_record_is_on_its_page_and_in_the_list(history: str) -> None:
+    malformed = """UPDATE sluice.quarantine SET reasons = '{malformed}', raw = '{"price": "much"}', row = NULL,
+                       detail = 'price: no decimal(10,2)'
+                   WHERE quarantine_id = (SELECT max(quarantine_id) FROM sluice.quarantine WHERE pipeline = 'feed')
+                   RETURNING quarantine_id"""
+    with changed(history, malformed) as cursor:
+        [(number,)] = cursor.fetchall()
+        one = shown(pages.held_row(cursor, "feed", BELOW, number=number))
+        listed = shown(pages.quarantine(cursor, "feed", Frame(), wanted=Wanted(rule="malformed")))
+    assert "could not be parsed by the declared schema: price: no decimal(10,2)" in one
+    assert "malformed price: no decimal(10,2)" in listed
+
+
 LONG_RULE = "rule 1 about a column of the feed".ljust(2000, "x")
 
 

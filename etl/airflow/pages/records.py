@@ -267,6 +267,7 @@ class StopRow:
     why: str | None
     decided_at: dt.datetime | None
     lapsed: str | None  # which decision on an earlier stop of it no longer held, and why
+    malformed: Sequence[str] | None  # where most of its malformed records are, and what is wrong with them
     report: str | None
 
 
@@ -353,6 +354,7 @@ class HeldRow:
     source_path: str | None
     raw: str | None
     row: str | None
+    detail: str | None  # what is wrong with a malformed record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,6 +366,7 @@ class HeldWhole(CommittedRow):
     reasons: Sequence[str]
     status: str
     source_path: str | None
+    detail: str | None
     raw: str | None
     raw_length: int | None
     row: str | None

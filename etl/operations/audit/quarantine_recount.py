@@ -19,7 +19,7 @@ from etl.sinks.warehouse.staging import quarantine_wire
 
 STATEMENTS = Statements(__name__)
 
-TEXTS = ["reasons", "source_path", "raw", "row"]
+TEXTS = ["reasons", "source_path", "raw", "row", "detail"]
 _SEPARATOR = "\x1f"  # between the reasons of a row
 
 

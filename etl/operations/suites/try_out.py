@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from etl.common import paths
 from etl.common.errors import SetupError
-from etl.common.record_columns import RAW, SOURCE_PATH
+from etl.common.record_columns import DETAIL, RAW, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
@@ -94,7 +94,7 @@ class Tried:
     reasons: Mapping[str, int]  # held rows by reason
     rows: Sequence[Values]  # the first that would be delivered
     held_rows: Sequence[tuple[Sequence[str], Values]]  # the first that would be held, each with its reasons
-    malformed_records: Sequence[tuple[str, str]]  # the first: the raw record and its file
+    malformed_records: Sequence[tuple[str, str, str | None]]  # the first: raw record, file, what is wrong
     verdict: Verdict
     plan: str  # Spark's, of the transform
 
@@ -200,7 +200,7 @@ def try_out(
             reasons=dict(staged.reasons.most_common()),
             rows=[row for one in ran.seen for row in one.delivered][:most],
             held_rows=[row for one in ran.seen for row in one.held][:most],
-            malformed_records=[(one[RAW], one[SOURCE_PATH]) for one in raw],
+            malformed_records=[(one[RAW], one[SOURCE_PATH], one[DETAIL]) for one in raw],
             verdict=rules.judge(counts, lambda: frame),
             plan=_plan(shape if state else frame),
         )

@@ -21,6 +21,7 @@ from psycopg2 import sql
 
 from etl.common import steps
 from etl.common.database import CONNECTION
+from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
 from etl.common.steps import Step
 
 STAGE_SCHEMA = "sluice_stage"
@@ -149,21 +150,30 @@ class _Feed:
 
 
 def quarantine_wire(rows: pa.RecordBatch, names: list[str], number: int) -> pa.RecordBatch:
-    """Return the rows as the quarantine staging table takes them: reasons, source_path, raw, row, _task."""
-    malformed = rows.column("_raw").is_valid().to_pylist()
+    """Return the rows as the quarantine staging table takes them.
+
+    These are reasons, source_path, raw, row, detail and _task. Rows of an object of an earlier version have no DETAIL.
+    """
+    malformed = rows.column(RAW).is_valid().to_pylist()
     values = json_rows(rows.select(names))
-    raw = [
-        None if text is None else text.replace("\x00", "\\u0000") for text in rows.column("_raw").to_pylist()
-    ]
+    detail = rows.column(DETAIL) if DETAIL in rows.schema.names else pa.nulls(rows.num_rows, pa.string())
     return pa.RecordBatch.from_arrays(
         [
-            rows.column("_reasons"),
-            rows.column("_source_path"),
-            pa.array(raw, pa.string()),
+            rows.column(REASONS),
+            rows.column(SOURCE_PATH),
+            _without_nul(rows.column(RAW)),
             pa.array([None if bad else row for bad, row in zip(malformed, values, strict=True)], pa.string()),
+            _without_nul(detail),
             pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows),
         ],
-        names=["reasons", "source_path", "raw", "row", TASK_COLUMN],
+        names=["reasons", "source_path", "raw", "row", "detail", TASK_COLUMN],
+    )
+
+
+def _without_nul(texts: pa.Array) -> pa.Array:
+    """Return the texts with each NUL, which PostgreSQL's text can't hold, written out."""
+    return pa.array(
+        [None if text is None else text.replace("\x00", "\\u0000") for text in texts.to_pylist()], pa.string()
     )
 
 

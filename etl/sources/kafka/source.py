@@ -24,7 +24,7 @@ from etl.pipeline.declaration import RECORD
 from etl.sources.base import Source, SourceKind
 from etl.sources.kafka.cluster import Cluster, Topic, gaps, open_cluster, still_there
 from etl.sources.kafka.read_errors import is_of_kafka, raise_read_error
-from etl.sources.parsing import Records, json_rows, none_of, not_malformed, only_column, union
+from etl.sources.parsing import Records, json_rows, none_malformed, none_of, only_column, union
 from etl.spark.checkpoint.reader import Checkpoint, Offsets
 from etl.spark.checkpoint.topics import TopicCheckpoint
 from etl.spark.state_plan import SOURCE_NUMBER
@@ -294,7 +294,7 @@ def _of_each(load: Mapping[str, Mapping[str, tuple[int, int]]], which: int) -> s
 def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
     """Turn Spark's records of Kafka into rows.
 
-    They have the schema's columns, those of `RECORD`, `_malformed` and `_source_path`.
+    They have the schema's columns, those of `RECORD`, `_malformed`, `_detail` and `_source_path`.
     """
     from pyspark.sql import functions as F
 
@@ -312,5 +312,5 @@ def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
     lines = frame.select(F.col("value").cast("string").alias("value"), uri, *carried)
     if source.kind == "text":
         line = F.col("value").alias(only_column(f"topics ({source.named})", schema))
-        return lines.select(line, *not_malformed(), SOURCE_PATH, *columns)
+        return lines.select(line, *none_malformed(), SOURCE_PATH, *columns)
     return json_rows(lines, schema)

@@ -193,7 +193,8 @@ ORDER BY q.quarantine_id LIMIT %(limit)s
 -- Quarantined rows before a place (batch in the order of commits, row), newest batch first. Long values are cut.
 SELECT d.commit_seq, d.committed_at, d.batch_id, d.kind, q.quarantine_id, q.delivery_id, q.status,
        ARRAY(SELECT left(one, 300) FROM unnest(q.reasons[1:20]) WITH ORDINALITY AS r (one, place) ORDER BY place) AS reasons,
-       left(q.source_path, 300) AS source_path, left(q.raw, %(longest)s) AS raw, left(q.row, %(longest)s) AS "row"
+       left(q.source_path, 300) AS source_path, left(q.raw, %(longest)s) AS raw, left(q.row, %(longest)s) AS "row",
+       left(q.detail, 300) AS detail
 FROM sluice.delivery d
 CROSS JOIN LATERAL (
     SELECT q.* FROM sluice.quarantine q
@@ -221,7 +222,7 @@ ORDER BY r.number LIMIT 200
 
 -- name: held_row
 -- One quarantined row whole, with the report of the batch that it came in.
-SELECT q.quarantine_id, q.delivery_id, q.stream_id::text, q.batch_id, q.status, q.source_path,
+SELECT q.quarantine_id, q.delivery_id, q.stream_id::text, q.batch_id, q.status, q.source_path, left(q.detail, 2000) AS detail,
        ARRAY(SELECT left(one, 300) FROM unnest(q.reasons) WITH ORDINALITY AS r (one, place) ORDER BY place) AS reasons,
        left(q.raw, %(longest)s) AS raw, length(q.raw) AS raw_length, left(q.row, %(longest)s) AS "row",
        length(q.row) AS row_length, d.committed_at, d.commit_seq, d.live, d.kind,
@@ -240,7 +241,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 100
 
 -- name: open_stop
 -- The newest stopped batch of a pipeline that was not delivered since, with its report.
-SELECT s.stream_id::text, s.batch_id, s.stops, s.stopped_at, s.decision, s.decided_by, s.why, s.decided_at, s.lapsed,
+SELECT s.stream_id::text, s.batch_id, s.stops, s.stopped_at, s.decision, s.decided_by, s.why, s.decided_at, s.lapsed, s.malformed,
        CASE WHEN octet_length(s.report) <= %(longest)s THEN s.report END AS report
 FROM sluice.stopped_batch s
 WHERE s.pipeline = %(pipeline)s AND NOT EXISTS (

@@ -6,7 +6,7 @@ CREATE UNLOGGED TABLE sluice_stage.{staging} ({columns}, _task bigint NOT NULL) 
 -- name: create_quarantine_staging
 -- An attempt's staging table of held rows.
 CREATE UNLOGGED TABLE sluice_stage.{staging}
-    (reasons text[] NOT NULL, source_path text, raw text, row text, _task bigint NOT NULL)
+    (reasons text[] NOT NULL, source_path text, raw text, row text, detail text, _task bigint NOT NULL)
     WITH (autovacuum_enabled = false)
 
 -- name: create_log_staging
@@ -56,8 +56,8 @@ WHERE {whole} AND NOT EXISTS (SELECT FROM sluice_stage.{log} s WHERE s._task = {
 
 -- name: merge_quarantine
 -- Holds the winning tasks' bad rows; the row count is the number held.
-INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row)
-SELECT %(pipeline)s, %(delivery)s, %(stream)s::uuid, %(batch)s, reasons, source_path, raw, row
+INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row, detail)
+SELECT %(pipeline)s, %(delivery)s, %(stream)s::uuid, %(batch)s, reasons, source_path, raw, row, detail
 FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
 
 -- name: create_table
