@@ -150,6 +150,11 @@ RATIOS: tuple[tuple[str, float | None, Callable[[dict[str, float]], float]], ...
     ("Sluice / the usual way (goal 0.50)", 0.60, lambda s: s["sluice"] / s["usual"]),
     ("Sluice / the usual way, idempotent", None, lambda s: s["sluice"] / s["idempotent"]),
     ("Sluice / the sum of its parts", 1.40, lambda s: s["sluice"] / _parts(s)),
+    (
+        "the reader / Spark's JSON source, with hand-over (goal 0.75)",
+        0.90,
+        lambda s: s["whole"] / s["handover"],
+    ),
     ("those parts, no record lost / the usual way", None, lambda s: _whole_parts(s) / s["usual"]),
     ("Sluice / those parts, no record lost", None, lambda s: s["sluice"] / _whole_parts(s)),
     ("validation: with / without a suite", 1.15, lambda s: s["sluice"] / s["plain"]),

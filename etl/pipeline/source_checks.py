@@ -30,6 +30,8 @@ _ONLY_CSV = {
         "only csv has it; values are read as docs/reading.md says: declare string, and convert it in the transform",
     ),
 }
+# Those that Spark decodes (4.3), and that write a line break as ASCII does: it parts lines before it decodes them.
+ENCODINGS = frozenset({"utf-8", "iso-8859-1", "us-ascii"})
 _HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
@@ -195,6 +197,11 @@ def _option_problems(where: str, options: Any, allowed: frozenset[str]) -> list[
     if unknown := [name for name in refused if name not in _ONLY_CSV]:
         among = f"not among {', '.join(sorted(allowed))}" if allowed else "where the format takes none"
         found.append(f"{where}.options: {', '.join(unknown)} {among}")
+    if "encoding" in allowed and str(encoding := options.get("encoding", "utf-8")).lower() not in ENCODINGS:
+        found.append(
+            f"{where}.options: encoding {encoding!r} not among {', '.join(sorted(ENCODINGS))}: convert the files to UTF-8"
+            " before they land"
+        )
     return found + [
         f"{where}.options: {name} is {value!r}, which must be text"
         for name, value in options.items()

@@ -42,6 +42,7 @@ _COMMON = {
 _CSV = {
     "enforceSchema": "false",  # the header must name the schema's columns, in their order
     "escape": '"',
+    "maxColumns": "1000000",  # a line of more fails its whole file; Spark's own limit is 20480
     "multiLine": "false",
 }
 _WITH_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}

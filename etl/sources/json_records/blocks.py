@@ -74,8 +74,9 @@ class JsonReader:
         rows = pa.concat_tables(part for _, part in parts)
         if (np.diff(numbers) != 1).any():
             rows = rows.take(pa.array(np.argsort(numbers)))
-        arrays = [pa.concat_arrays(column.chunks) for column in rows.columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._rows)
+        return pa.RecordBatch.from_arrays(
+            [column.combine_chunks() for column in rows.columns], schema=self._rows
+        )
 
     @cached_property
     def _convert(self) -> Convert:
@@ -91,7 +92,7 @@ class JsonReader:
 
     @cached_property
     def _odd(self) -> str:
-        """Return the pattern of records that probably have a member of another type: these are read one by one."""
+        """Return the pattern of records that probably have a member of another type."""
         return "|".join(_odd_members(pa.struct(self.schema)))
 
     def _parts(self, records: pa.Array) -> Iterator[tuple[Numbers, pa.Table]]:
@@ -141,7 +142,7 @@ class JsonReader:
         except _Unfit as unfit:
             return _Parting.without(unfit.rows)
         except pa.ArrowInvalid as error:
-            if len(records) > PIECE and (odd := _matches(records, self._odd)).any():
+            if len(records) > PIECE and self._odd and (odd := _matches(records, self._odd)).any():
                 return _Parting.without(odd)
             return _Parting.by(str(error), len(records))
         return pa.table(
@@ -195,14 +196,15 @@ class _Unfit(Exception):
         self.rows = rows
 
 
-def _odd_members(kind: pa.DataType, name: str | None = None) -> Iterator[str]:
+def _odd_members(kind: pa.DataType, name: str = "") -> Iterator[str]:
     """Yield patterns of members that are not of their type, as their first characters tell."""
-    if name is not None and (begins := next((begin for is_one, begin in _BEGINS if is_one(kind)), None)):
-        yield rf'"{re.escape(name)}"\s*:\s*(?:[^\s{begins}n]' + (
-            rf"|-?[0-9]+[.eE]|-?[0-9]{{{len(str(2 ** (kind.bit_width - 1)))},}})"
-            if pa.types.is_signed_integer(kind)
-            else ")"
-        )
+    begins = next((begin for is_one, begin in _BEGINS if is_one(kind)), None)
+    if begins and name.isidentifier():
+        odd = rf"[^\s{begins}n]"
+        if pa.types.is_signed_integer(kind):
+            digits = len(str(2 ** (kind.bit_width - 1)))
+            odd += rf"|-?[0-9]+[.eE]|-?[0-9]{{{digits},}}"
+        yield rf'"{name}"\s*:\s*(?:{odd})'
     for inner in kind if pa.types.is_struct(kind) else ():
         yield from _odd_members(inner.type, inner.name)
 
