@@ -82,7 +82,7 @@ class Source(ABC):
         """Return the transform's output over all that comes, streaming."""
 
     @abstractmethod
-    def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:
+    def _static(self, uris: Iterable[str], broken: Iterable[str], *, named: bool = False) -> Records:
         """Read exactly these inputs, not streaming, malformed records included.
 
         The columns are the fields, `_malformed`, `_detail` and `_source_path`.
@@ -154,7 +154,7 @@ class Source(ABC):
         """
         from pyspark.sql import functions as F
 
-        marked = [self._marked(name, frame) for name, frame in self._static(uris, broken).items()]
+        marked = [self._marked(name, frame) for name, frame in self._static(uris, broken, named=True).items()]
         bad = [
             frame.where(F.col(MALFORMED_COLUMN).isNotNull()).select(
                 F.col(MALFORMED_COLUMN).alias(RAW), SOURCE_PATH, WHY, DETAIL

@@ -79,7 +79,8 @@ class FileSource(Source):
         for number, (files, path) in enumerate(zip(self.files, paths, strict=True)):
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
-            frame = read_stream(self.spark, files, fields, path, called, number=number)
+            named = self._names_files(files)
+            frame = read_stream(self.spark, files, fields, path, called, number=number, named=named)
             frame = self._with_path(files, frame)
             if not anything:
                 frame = self._from_the_start(frame)
@@ -93,24 +94,29 @@ class FileSource(Source):
         cutoff = StartCutoff.of(self.pipeline)
         return frame.where(~cutoff.column(F.col(SOURCE_PATH), self.landing)) if cutoff else frame
 
-    def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:
+    def _static(self, uris: Iterable[str], broken: Iterable[str], *, named: bool = False) -> Records:
         known = set(broken)
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
             files = self.files[number]
             for damaged in (False, True):
                 if selected := [uri for uri in some if (uri in known) is damaged]:
-                    frames[files.stream].append(self._read(files, selected, broken=damaged))
+                    frames[files.stream].append(self._read(files, selected, broken=damaged, named=named))
         return {name: union(some) if some else self._none_of(name) for name, some in frames.items()}
 
     def _none_of(self, stream: str | None) -> DataFrame:
         """Read no file of a stream, as its files are read: a transform may ask for their `_metadata`."""
         files = next(one for one in self.files if one.stream == stream)
-        return self._read(files, (), broken=False)
+        return self._read(files, (), broken=False, named=False)
 
-    def _read(self, files: Files, uris: Iterable[str], *, broken: bool) -> DataFrame:
-        frame = read_files(self.spark, files, self.fields[files.stream], uris, broken=broken)
+    def _read(self, files: Files, uris: Iterable[str], *, broken: bool, named: bool) -> DataFrame:
+        named = named or self._names_files(files)
+        frame = read_files(self.spark, files, self.fields[files.stream], uris, broken=broken, named=named)
         return self._with_path(files, frame)
+
+    def _names_files(self, files: Files) -> bool:
+        """Tell whether the transform, or what is before it, has to know each record's file."""
+        return files.path is not None or StartCutoff.of(self.pipeline) is not None
 
     def _with_path(self, files: Files, frame: DataFrame) -> DataFrame:
         """Give each record the path of its file, in the column that the declaration names, if any."""

@@ -123,7 +123,7 @@ def test_a_column_of_parquet_is_read_as_it_is_or_not_at_all(
             alone = misfits(list(uris), StructType([field]))
             assert set(alone) == set(told), f"{field.name} is told as the others are"
         # What Spark refuses gives no row, instead of failing the job.
-        frame = read_files(spark, Files("*.parquet"), schema, set(uris) - set(told), broken=True)
+        frame = read_files(spark, Files("*.parquet"), schema, set(uris) - set(told), named=True, broken=True)
         rows = frame.drop(MALFORMED_COLUMN, DETAIL).toArrow().to_pylist()
         found[declared] = [uris[row.pop(SOURCE_PATH)] for row in rows]
         for row, name in zip(rows, found[declared], strict=True):

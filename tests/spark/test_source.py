@@ -191,7 +191,7 @@ def test_json_of_every_type_comes_through_spark(spark: SparkSession, tmp_path: P
     )
     source = open_source(spark, pipeline(Files("in/*.jsonl"), schema=schema), settings(tmp_path))
     uris = [(tmp_path / "in/a.jsonl").as_uri()]
-    [frame] = source._static(uris, ()).values()
+    [frame] = source._static(uris, (), named=True).values()
     row, held = (one.asDict(recursive=True) for one in frame.collect())
     assert row["by"] == {"b": [Decimal("1.50"), None]} and row["dotted.name"] == 1 and row["raw"] == b"hi"
     assert row["wide"] == Decimal("0.1") and row["f"] == 1.0000001192092896 and row["_id"] == "ä\x00"

@@ -181,7 +181,7 @@ def test_a_moment_is_written_in_full_or_the_record_is_held(value: str) -> None:
         (b'{"v": 01}', "no JSON: Expecting ',' delimiter at character 8 of 9"),
         (b"{'v': 1}", "no JSON: Expecting property name enclosed in double quotes at character 2 of 8"),
         (b'{"v": 1,}', "no JSON: Expecting property name enclosed in double quotes at character 9 of 9"),
-        (b'{"s": "a\x00b"}', "no JSON: Invalid control character at at character 9 of 12"),
+        (b'{"s": "a\x00b"}', "no JSON: Invalid control character at character 9 of 12"),
         (b'[{"v": 1}, {"v": 2}]', 'found [{"v":1},{"v":2}], wanted one JSON object a line'),
         (b"5", "found 5, wanted a JSON object"),
         (b"null", "found null, wanted a JSON object"),

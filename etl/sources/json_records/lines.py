@@ -36,7 +36,8 @@ def _parsed(text: str) -> Members:
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise Misfit(f"no JSON: {error.msg} at character {error.pos + 1} of {len(text)}") from error
+        seen = error.msg.removesuffix(" at")
+        raise Misfit(f"no JSON: {seen} at character {error.pos + 1} of {len(text)}") from error
     if not isinstance(value, Members):
         raise Misfit.of(value, "one JSON object a line" if isinstance(value, list) else "a JSON object")
     return value

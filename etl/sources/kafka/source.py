@@ -221,7 +221,7 @@ class KafkaSource(Source):
             streams.setdefault(source.stream, []).append(rows)
         return self._put_out({name: union(frames) for name, frames in streams.items()})
 
-    def _static(self, uris: Iterable[str], broken: Iterable[str]) -> Records:  # noqa: ARG002
+    def _static(self, uris: Iterable[str], broken: Iterable[str], *, named: bool = False) -> Records:  # noqa: ARG002
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
             source = self.declared[number]
@@ -298,7 +298,6 @@ def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    uri = F.format_string("kafka://%s/%d/%d", "topic", "partition", "offset").alias(SOURCE_PATH)
     columns: dict[str, Any] = {
         "_key": F.col("key"),
         "_headers": F.col("headers"),
@@ -309,8 +308,13 @@ def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
         "_tombstone": F.col("value").isNull(),
     }
     carried = [column.alias(name) for name, column in columns.items()]
-    lines = frame.select(F.col("value").cast("string").alias("value"), uri, *carried)
+    lines = frame.select(F.col("value").cast("string").alias("value"), *carried)
     if source.kind == "text":
         line = F.col("value").alias(only_column(f"topics ({source.named})", schema))
-        return lines.select(line, *none_malformed(), SOURCE_PATH, *columns)
-    return json_rows(lines, schema)
+        rows = lines.select(line, *none_malformed(), *columns)
+    else:
+        rows = json_rows(lines, schema)
+    uri = F.format_string("kafka://%s/%d/%d", "_topic", "_partition", "_offset")
+    return rows.withColumn(
+        SOURCE_PATH, uri
+    )  # behind the parser: Spark leaves it out where nobody asks for it

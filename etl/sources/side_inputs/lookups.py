@@ -78,11 +78,11 @@ def _rows(
     wrong = misfits(uris, fields) if lookup.kind == "parquet" else {}
     try:
         if not wrong:
-            return read_files(spark, lookup, fields, uris).toArrow(), {}
+            return read_files(spark, lookup, fields, uris, named=False).toArrow(), {}
     except (PySparkException, Py4JJavaError):
         for uri in uris:
             try:
-                why = reading_fails(uri, partial(read_files, spark, lookup, fields, [uri]))
+                why = reading_fails(uri, partial(read_files, spark, lookup, fields, [uri], named=False))
             except InputsChanged as error:
                 why = error.seen
             if why is not None:
