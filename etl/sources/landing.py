@@ -8,12 +8,13 @@ from dataclasses import replace
 from pyarrow import fs
 
 from etl.common.errors import ServiceAway, SetupError
-from etl.common.paths import filesystem, is_utf8, landing_path
+from etl.common.paths import filesystem, landing_path
 from etl.ledger.inputs import Input
 from etl.pipeline import Files, Lookup, Pipeline
 from etl.pipeline.declaration import DeclaredSource
-from etl.pipeline.patterns import Pattern, fits, is_glob, is_hidden, split_pattern
+from etl.pipeline.patterns import Pattern, fits, is_glob, split_pattern
 from etl.sources.evidence import identity, place_at
+from etl.sources.listing import local_files, s3_files
 
 # Which data set of ours lands the folder.
 _LANDS = {"reference": "flights", "weather": "flights"} | {
@@ -60,43 +61,17 @@ def _is_absolute(pattern: str) -> bool:
 
 
 def files_there(pattern: str, landing: str) -> set[str]:
-    """Return the identities of the files that a pattern means. Raises ServiceAway when they can't be listed.
+    """Return the identities of the files that a pattern means, without those that Spark passes over for _ or a dot.
 
-    Those that Spark passes over for names with _ or a dot are left out.
+    Raises ServiceAway when they can't be listed, and SetupError for a folder that holds itself, by a link.
     """
-    root = "" if _is_absolute(pattern) else landing_path(landing).rstrip("/") + "/"
-    prefix = "s3a://" if (root or pattern).startswith("s3a://") else ""
-    fixed = split_pattern(pattern).folder if is_glob(pattern) else pattern
-    store, base = filesystem(root + fixed)
-    deep = "/" in pattern.removeprefix(fixed).lstrip("/")
-    selector = fs.FileSelector(base, recursive=deep, allow_not_found=True)
-
-    def meant(listing: list[fs.FileInfo], kind: fs.FileType) -> set[str]:
-        paths = ((prefix + _path(one)).removeprefix(root) for one in listing if one.type == kind)
-        return {path for path in paths if fits(pattern, path) and not is_hidden(pattern, path)}
-
+    root = landing_path(landing)
+    place = pattern if _is_absolute(pattern) else root
+    list_files = s3_files if place.startswith("s3a://") else local_files
     try:
-        listing = store.get_file_info(selector if is_glob(pattern) else [base])
-        paths = meant(listing, fs.FileType.File)
-        for folder in meant(listing, fs.FileType.Directory) if not deep else ():
-            if not is_utf8(folder):
-                paths.add(folder)  # by itself: it can't be listed
-                continue
-            below = fs.FileSelector(
-                (root + folder).removeprefix(prefix), recursive=True, allow_not_found=True
-            )
-            paths |= meant(store.get_file_info(below), fs.FileType.File)
+        return {identity(path, landing) for path in list_files(pattern, root)}
     except OSError as error:
-        raise ServiceAway(f"{root}{fixed} can't be listed: {error}", remedy="run again") from error
-    return {identity(path, landing) for path in paths}
-
-
-def _path(one: fs.FileInfo) -> str:
-    """Return a listed path, with lone surrogates for bytes that are no UTF-8, as Python itself names it."""
-    try:
-        return str(one.path)
-    except UnicodeDecodeError as error:
-        return bytes(error.object).decode("utf-8", "surrogateescape")
+        raise ServiceAway(f"The files of {pattern} can't be listed: {error}", remedy="run again") from error
 
 
 def is_listed_by_log(files: Files, landing: str) -> bool:
