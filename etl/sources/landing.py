@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 from pyarrow import fs
 
-from etl.common.errors import ServiceAway, SetupError
-from etl.common.paths import filesystem, landing_path
+from etl.common.errors import InputsDoubled, ServiceAway, SetupError
+from etl.common.paths import filesystem, landing_path, shown
 from etl.ledger.inputs import Input
 from etl.pipeline import Files, Lookup, Pipeline
 from etl.pipeline.declaration import DeclaredSource
-from etl.pipeline.patterns import Pattern, fits, is_glob, split_pattern
+from etl.pipeline.patterns import Pattern, fits, is_glob, is_read, split_pattern
 from etl.sources.evidence import identity, place_at
 from etl.sources.listing import local_files, s3_files
 
@@ -38,6 +41,37 @@ def source_of(pipeline: Pipeline, path: str, landing: str) -> int | None:
     whole = place_at(path, landing)
     numbers = (n for n, one in _patterns(pipeline) if fits(one, whole if _is_absolute(one) else path))
     return next(numbers, None)
+
+
+def refuse_doubled_by_links(pipeline: Pipeline, paths: Iterable[str], landing: str) -> None:
+    """Raise InputsDoubled for a local file that has two names by a link, and is read under both.
+
+    The other name is one of these identities, or any other that the pipeline reads.
+    """
+    real_folder = cache(os.path.realpath)
+    root = real_folder(Path(landing_path(landing)))
+    names: dict[Path, str] = {}
+    for path in paths:
+        place = Path(place_at(path, landing))
+        if not place.is_absolute():  # on S3
+            continue
+        real = Path(
+            os.path.realpath(place) if place.is_symlink() else f"{real_folder(place.parent)}/{place.name}"
+        )
+        other = str(real.relative_to(root) if real.is_relative_to(root) else real)
+        if other == path or not _is_read(pipeline, other, landing):
+            other = names.setdefault(real, path)
+        if other != path:
+            raise InputsDoubled(
+                f"{shown(path)} and {shown(other)} are one file, by a link: pipeline {pipeline.name} would deliver it twice",
+                remedy="remove the link, or give it a name that begins with _ or a dot, then"
+                f" `sluice recover {pipeline.name}`",
+            )
+
+
+def _is_read(pipeline: Pipeline, path: str, landing: str) -> bool:
+    whole = place_at(path, landing)
+    return any(is_read(one, whole if _is_absolute(one) else path) for _, one in _patterns(pipeline))
 
 
 def _patterns(pipeline: Pipeline) -> list[tuple[int, str]]:

@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from etl.common.errors import SetupError
 from etl.common.paths import filesystem, shown
-from etl.pipeline.patterns import fits, is_glob, is_hidden, is_listed_whole, split_pattern
+from etl.pipeline.patterns import is_glob, is_hidden, is_listed_whole, is_read, split_pattern
 
 
 def local_files(pattern: str, root: str) -> Iterator[str]:
@@ -36,7 +36,7 @@ def local_files(pattern: str, root: str) -> Iterator[str]:
             if _is_folder(entry):
                 if _leads_on(pattern, path):
                     pending.append((path, above))
-            elif (entry.is_symlink() or entry.is_file()) and _is_meant(pattern, path):
+            elif (entry.is_symlink() or entry.is_file()) and is_read(pattern, path):
                 yield path
 
 
@@ -45,10 +45,6 @@ def _leads_on(pattern: str, folder: str) -> bool:
     if is_listed_whole(pattern, folder):
         return not is_hidden(pattern, f"{folder}/-")
     return folder.count("/") < pattern.count("/")
-
-
-def _is_meant(pattern: str, path: str) -> bool:
-    return fits(pattern, path) and not is_hidden(pattern, path)
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
@@ -90,7 +86,7 @@ def s3_files(pattern: str, root: str) -> Iterator[str]:
 
     def meant(found: list[fs.FileInfo], kind: fs.FileType) -> Iterator[str]:
         paths = (f"s3a://{one.path}".removeprefix(below) for one in found if one.type == kind)
-        return (path for path in paths if _is_meant(pattern, path))
+        return (path for path in paths if is_read(pattern, path))
 
     selector = fs.FileSelector(base, recursive=deep, allow_not_found=True)
     found = store.get_file_info(selector if is_glob(pattern) else [base])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.common.errors import Busy, FilesUnread, NeedsPerson, SetupError
+from etl.common.errors import Busy, FilesUnread, InputsDoubled, NeedsPerson, SetupError
 from etl.delivery.batch import Receipt
 from etl.runs.run import run
 from etl.runs.summary import Summary
@@ -91,12 +91,14 @@ def test_a_run_of_ten_batches_opens_as_many_connections_as_one_of_one_but_for_it
 
 
 def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: Home) -> None:
-    """Java can't name a file whose name is no UTF-8."""
+    """Java can't name a file whose name is no UTF-8, and nobody can read a link to nothing."""
     landed = home.land("orders/a.jsonl", orders(0, 10))
     home.write("orders/caf\udce9.jsonl", orders(10, 1)[0].json)
     home.write("orders/_hidden.jsonl", "")
+    (home.landing / "orders/of\u00a0b.jsonl").symlink_to("b.jsonl.part")
+    skipped = r"2 files below .* them: orders/caf\\xe9\.jsonl; orders/of\u00a0b\.jsonl, a link to nothing"
     for batches in (1, 0, 1):
-        with pytest.raises(FilesUnread, match=r"1 file below .* skipped it: orders/caf\\xe9\.jsonl") as told:
+        with pytest.raises(FilesUnread, match=skipped) as told:
             home.run()
         done = told.value.done
         assert isinstance(done, Summary) and (done.batches, done.outcome) == (batches, "FilesUnread")
@@ -104,8 +106,30 @@ def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: H
         if not batches:
             landed += home.land("orders/b.jsonl", orders(20, 10))
     (home.landing / "orders/caf\udce9.jsonl").rename(home.landing / "orders/caf\u00e9.jsonl")
-    assert home.run().delivered == 1
+    home.write("elsewhere/b", orders(11, 1)[0].json).rename(home.landing / "orders/b.jsonl.part")
+    assert home.run().delivered == 2
     assert home.run().outcome == "done"
+
+
+def test_a_file_that_links_give_two_names_is_refused_and_an_endless_folder_before_spark_lists_it(
+    home: Home,
+) -> None:
+    landed = home.land("orders/a.jsonl", orders(0, 10))
+    again = home.landing / "orders/again"
+    again.symlink_to("../orders")
+    with pytest.raises(SetupError, match=r"orders/again leads back, by a link, to a folder that it is in"):
+        home.run()
+    again.unlink()
+    assert home.run().batches == 1
+    again.mkdir()
+    (again / "latest.jsonl").symlink_to("../a.jsonl")
+    landed += home.land("orders/b.jsonl", orders(10, 10))
+    with pytest.raises(InputsDoubled, match=r"latest\.jsonl and orders/a\.jsonl are one file, by a link"):
+        home.run()
+    (again / "latest.jsonl").rename(again / "_latest.jsonl")
+    home.recover()
+    assert home.run().batches == 1
+    home.assert_holds(landed)
 
 
 def test_what_the_log_of_a_file_sink_does_not_name_is_told(

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from etl.common.errors import SetupError
+from etl.common.errors import InputsDoubled, SetupError
 from etl.common.paths import shown, to_path, to_uri
 from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Append, Files, Pipeline
 from etl.sources.cutoff import before_start
 from etl.sources.evidence import changed, look, uri_at
-from etl.sources.landing import files_there, source_of
+from etl.sources.landing import files_there, refuse_doubled_by_links, source_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +178,31 @@ def test_links_are_followed_and_those_that_lead_nowhere_told(
     if "**" not in pattern:
         (landing / "x/up").symlink_to("..")  # a glob of single levels does not go round
     assert files_there(pattern, str(landing)) == meant
+
+
+def test_a_file_that_is_read_under_two_names_by_a_link_is_refused(tmp_path: Path) -> None:
+    real, landing = tmp_path / "disk", tmp_path / "landing"
+    put(real, "x/a.csv", "x/_v2/b.csv", "x/c.txt")
+    put(tmp_path, "elsewhere/d.csv")
+    landing.symlink_to("disk")
+    declared = Pipeline(
+        name="x",
+        sources=(Files("x/**/*.csv"), Files("x/c.csv"), Files(f"{landing}/y/*.csv")),
+        schema="id int",
+        transform=lambda df: df,
+        sink=Append(),
+    )
+    links = {"x/now": "_v2", "x/c.csv": "c.txt", "x/d.csv": "../../elsewhere/d.csv", "z": "x"}
+    for name, to in links.items():
+        (landing / name).symlink_to(to)
+    once = ["x/a.csv", "x/now/b.csv", "x/c.csv", "x/d.csv", "s3a://bucket/x/a.csv"]
+    refuse_doubled_by_links(declared, once, str(landing))
+    (real / "x/e.csv").symlink_to("a.csv")
+    (real / "x/f.csv").symlink_to("../../elsewhere/d.csv")
+    (real / "y").symlink_to("x")
+    for more, other in (("x/e.csv", "x/a.csv"), ("x/f.csv", "x/d.csv"), ("y/a.csv", "x/a.csv")):
+        with pytest.raises(InputsDoubled, match=f"{more} and {other} are one file, by a link"):
+            refuse_doubled_by_links(declared, [*once, more], str(landing))
 
 
 @pytest.mark.parametrize("pattern", ["x/**/*.csv", "**/*.csv", "x/*.csv", "x/d.csv", "{}/x/*.csv"])
