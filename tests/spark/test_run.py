@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from dataclasses import replace
 from typing import Any
@@ -150,10 +151,16 @@ def test_what_the_log_of_a_file_sink_does_not_name_is_told(
     home.assert_holds(Landed(orders=made))
 
 
-def test_names_beyond_ascii_are_read_whatever_the_locale(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_beyond_ascii_and_times_of_other_centuries_are_read_whatever_the_locale(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LC_ALL", "C")
-    landed = home.land("orders/caf\u00e9.jsonl", orders(0, 10))
-    landed += home.land("orders/\u65e5\u672c\u3000\u8a9e.jsonl", orders(10, 5))
+    landed = Landed()
+    names = ("caf\u00e9", "\u65e5\u672c\u3000\u8a9e", "of 1970", "of 2242")
+    nanoseconds = (-2_177_452_800_500_000_000, -1_000_500_000, -500_000, 8_590_000_000_000_000_001)
+    for number, (name, time) in enumerate(zip(names, nanoseconds, strict=True)):
+        landed += home.land(f"orders/{name}.jsonl", orders(number * 10, 5))
+        os.utime(home.landing / f"orders/{name}.jsonl", ns=(time, time))
     home.make_folder("orders")
     done = home.sluice("run", NAME)
     assert done.returncode == 0, done.stderr

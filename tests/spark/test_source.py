@@ -15,6 +15,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,7 +28,7 @@ from etl.pipeline import Append, Files, Lookup, Pipeline, Socket
 from etl.pipelines.flights import PIPELINE as FLIGHTS
 from etl.sources.evidence import path_column, path_of, uri_at
 from etl.sources.files import FileSource
-from etl.sources.kinds import require_files
+from etl.sources.kinds import kind_of, require_files
 from etl.sources.landing import landed
 from etl.sources.open import open_kind, open_source
 from etl.sources.parsing import csv_rows, ddl_fields
@@ -290,17 +291,22 @@ def test_a_file_of_the_far_future_hides_no_later_one(spark: SparkSession, tmp_pa
         assert [row["id"] for row in read(spark, declared, tmp_path, tmp_path / "ck").rows] == [n]
 
 
+ODD = [
+    "c\u3000", "\u00a0a", "b\u2028b", "b\u0085b", "b\u200bb", "\ufeffb", "caf\u00e9", "cafe\u0301", "\U0001f600", "b#b",
+    "b?b",
+    "b+b", " b", "b ", "b[1]", "b{1}", "b\\b", "b*", "b|b", "b\nb", "b\tb", "b\x01b", "b%", "b%zz", "b%20b", 'b"b', "b'b",
+    "b;b",
+    "b,b", "b=b", "b&b", "~b", "-b", "<b>", "b^`b",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("pattern", ["in/*.csv", "in/d*.csv", "in/d.csv", "*/d.csv", "in/**/*.csv"])
 def test_what_is_told_to_have_landed_is_what_spark_reads(
     spark: SparkSession, tmp_path: Path, pattern: str
 ) -> None:
     names = ["in/a.csv", "in/_b.csv", "in/d.csv/part-0", "in/d.csv/y/part-1.csv", "in/e/f.csv", "_z/d.csv"]
-    names += [
-        "in/d.csv/_SUCCESS",
-        "in/d.csv/.part-0.crc",
-        "in/d.csv/_temporary/0/part-2.csv",
-        "in/c\u3000.csv",
-    ]
+    names += ["in/d.csv/_SUCCESS", "in/d.csv/.part-0.crc", "in/d.csv/_temporary/0/part-2.csv"]
+    names += [f"in/{name}.csv" for name in ODD]
     for number, name in enumerate(names):
         write(tmp_path / name, f"id\n{number}\n")
     declared = pipeline(Files(pattern, format="csv"), schema="id int")
@@ -310,6 +316,25 @@ def test_what_is_told_to_have_landed_is_what_spark_reads(
     write(tmp_path / min(there), "id\nwrong\n")
     uris = [uri_at(path, str(tmp_path)) for path in sorted(there)]
     assert [row._raw for row in found.source.malformed(uris).collect()] == ["wrong"]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_colon_in_a_folder_that_a_glob_lists_is_told_of(
+    spark: SparkSession, tmp_path: Path, early: bool
+) -> None:
+    write(tmp_path / "in/a.csv", "id\n1\n")
+    declared = pipeline(Files("in/*.csv"), schema="id int")
+    frame = None if early else open_source(spark, declared, settings(tmp_path)).streamed
+    write(tmp_path / "in/T10:30.txt", "not even meant")
+    if frame is None:
+        with pytest.raises(SetupError, match=r"a name with a colon .*T10:30\.txt"):
+            _ = open_source(spark, declared, settings(tmp_path)).streamed
+        return
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "ck"))
+    with pytest.raises(StreamingQueryException) as failed:
+        writer.trigger(availableNow=True).start().awaitTermination()
+    with pytest.raises(SetupError, match=r"a name with a colon .*T10:30\.txt"):
+        kind_of(declared).raise_read_error([failed.value], "")
 
 
 def test_a_batch_can_be_limited_by_bytes(spark: SparkSession, tmp_path: Path) -> None:
