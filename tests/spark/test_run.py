@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +16,12 @@ from pyspark.sql import SparkSession
 
 from etl.common.errors import Busy, FilesUnread, InputsDoubled, NeedsPerson, SetupError
 from etl.delivery.batch import Receipt
+from etl.runs.replay.plan import Selection, plan
+from etl.runs.replay.replay import replay
 from etl.runs.run import run
 from etl.runs.summary import Summary
 from tests.support import oracle
+from tests.support.data.names import ODD
 from tests.support.data.orders import (
     DECLARATION,
     NAME,
@@ -151,20 +156,29 @@ def test_what_the_log_of_a_file_sink_does_not_name_is_told(
     home.assert_holds(Landed(orders=made))
 
 
-def test_names_beyond_ascii_and_times_of_other_centuries_are_read_whatever_the_locale(
+def test_odd_names_and_times_of_other_centuries_are_the_same_for_every_command_whatever_the_locale(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_ALL", "C")
     landed = Landed()
-    names = ("caf\u00e9", "\u65e5\u672c\u3000\u8a9e", "of 1970", "of 2242")
-    nanoseconds = (-2_177_452_800_500_000_000, -1_000_500_000, -500_000, 8_590_000_000_000_000_001)
-    for number, (name, time) in enumerate(zip(names, nanoseconds, strict=True)):
-        landed += home.land(f"orders/{name}.jsonl", orders(number * 10, 5))
+    nanoseconds = cycle((-2_177_452_800_500_000_000, -1_000_500_000, -500_000, 8_590_000_000_000_000_001))
+    for number, (name, time) in enumerate(zip(ODD, nanoseconds, strict=False)):
+        landed += home.land(f"orders/{name}.jsonl", orders(number, 1))
         os.utime(home.landing / f"orders/{name}.jsonl", ns=(time, time))
+    home.declare(max_files=None)
     home.make_folder("orders")
     done = home.sluice("run", NAME)
     assert done.returncode == 0, done.stderr
     home.assert_holds(landed)
+    shutil.rmtree(home.place.settings.checkpoints)
+    assert home.recover().seen == len(ODD)
+    assert home.run().batches == 0
+    said = plan(home.place, home.pipeline(), Selection(deliveries=((1, 1),)))
+    assert (said.changed, said.gone) == ([], [])
+    replay(home.place, home.pipeline(), said, who="tests", spark=home.spark)
+    home.assert_holds(landed)
+    told = home.assert_clean()
+    assert (told.changed_inputs, told.undelivered) == ([], [])
 
 
 def test_no_more_tasks_write_than_may_connect(home: Home) -> None:

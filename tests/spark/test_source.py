@@ -37,6 +37,7 @@ from etl.spark.checkpoint.reader import open_checkpoint
 from etl.spark.input_files import takes_input_file_name
 from etl.spark.observation import observed
 from etl.spark.session import SHUFFLES
+from tests.support.data.names import ODD
 
 SCHEMA = (
     "id int, n bigint, d double, s string, b boolean, t timestamp, dt date, dec decimal(5,2),"
@@ -289,15 +290,6 @@ def test_a_file_of_the_far_future_hides_no_later_one(spark: SparkSession, tmp_pa
     for n, at in enumerate((far, 0, -(10**9), far + 10**9, 10**9)):
         os.utime(write(tmp_path / f"in/{n}.jsonl", f'{{"id":{n}}}\n'), (at, at))
         assert [row["id"] for row in read(spark, declared, tmp_path, tmp_path / "ck").rows] == [n]
-
-
-ODD = [
-    "c\u3000", "\u00a0a", "b\u2028b", "b\u0085b", "b\u200bb", "\ufeffb", "caf\u00e9", "cafe\u0301", "\U0001f600", "b#b",
-    "b?b",
-    "b+b", " b", "b ", "b[1]", "b{1}", "b\\b", "b*", "b|b", "b\nb", "b\tb", "b\x01b", "b%", "b%zz", "b%20b", 'b"b', "b'b",
-    "b;b",
-    "b,b", "b=b", "b&b", "~b", "-b", "<b>", "b^`b",
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("pattern", ["in/*.csv", "in/d*.csv", "in/d.csv", "*/d.csv", "in/**/*.csv"])
