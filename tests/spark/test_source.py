@@ -299,11 +299,17 @@ def test_what_is_told_to_have_landed_is_what_spark_reads(
     names = ["in/a.csv", "in/_b.csv", "in/d.csv/part-0", "in/d.csv/y/part-1.csv", "in/e/f.csv", "_z/d.csv"]
     names += ["in/d.csv/_SUCCESS", "in/d.csv/.part-0.crc", "in/d.csv/_temporary/0/part-2.csv"]
     names += [f"in/{name}.csv" for name in ODD]
+    (tmp_path / "elsewhere/d").mkdir(parents=True)
+    (tmp_path / "in").mkdir()
+    for link, to in (("a link.csv", "a file"), ("links.csv", "d"), ("nowhere.csv", "gone")):
+        (tmp_path / "in" / link).symlink_to(f"../elsewhere/{to}")
+    names += ["in/a link.csv", "in/links.csv/part-0.csv"]
     for number, name in enumerate(names):
         write(tmp_path / name, f"id\n{number}\n")
     declared = pipeline(Files(pattern, format="csv"), schema="id int")
     there = landed(declared, str(tmp_path))
     found = read(spark, declared, tmp_path, tmp_path / "ck")
+    there.discard("in/nowhere.csv")  # a link to nothing, which a run tells of
     assert sorted(names[row["id"]] for row in found.rows) == sorted(there) != []
     write(tmp_path / min(there), "id\nwrong\n")
     uris = [uri_at(path, str(tmp_path)) for path in sorted(there)]
