@@ -57,8 +57,7 @@ def _said(error: Any) -> str:
 def refuse_colon(pipeline: str, error: BaseException) -> None:
     """Raise SetupError if Spark could not list a folder for a glob because a name in it has a colon."""
     found = classify(error)
-    line = found.get(Cause.FILE_DAMAGED, "")
-    if "URISyntaxException" in line and Cause.FILE_UNREAD not in found:
+    if (line := found.get(Cause.NAME_REFUSED)) and Cause.FILE_UNREAD not in found:
         raise SetupError(
             f"Spark can't list a folder for a pattern of {pipeline}, whatever else is in it: a name with a colon is no"
             f" name for Hadoop: {line}",

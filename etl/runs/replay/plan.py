@@ -12,7 +12,7 @@ from etl.common.database import Cursor, migrate, rows_as, transaction
 from etl.common.errors import SetupError
 from etl.common.number_ranges import NumberRange, format_ranges
 from etl.common.statements import Statements
-from etl.common.wording import first_few, pluralize
+from etl.common.wording import first_few, pluralize, visible
 from etl.delivery.correction import Correction
 from etl.delivery.stage import UNREADABLE_RAW
 from etl.ledger import streams
@@ -185,7 +185,7 @@ class ReplayPlan:
         if self.undated:
             yield (
                 f"{self.pipeline}: {pluralize(len(self.undated), 'delivered file')} in no interval, because no time can"
-                f" be read from the path as `interval` declares it: {first_few(self.undated)}"
+                f" be read from the path as `interval` declares it: {first_few([visible(path) for path in self.undated])}"
             )
         if not self.deliveries:
             if not self.history:
