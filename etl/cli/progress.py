@@ -27,8 +27,7 @@ from etl.pipeline import Pipeline
 from etl.runs.follow import RunControl
 from etl.runs.summary import STOPPED, Summary
 from etl.runs.workspace import Workspace
-from etl.sources.cutoff import in_stream
-from etl.sources.landing import landed
+from etl.sources.cutoff import undelivered
 
 PHASES = {  # what goes on from a step on
     Step.ATTEMPT_OPENED: "reading, judging, writing",
@@ -125,7 +124,7 @@ def files_left(workspace: Workspace, pipeline: Pipeline) -> int:
     migrate(workspace.services.postgres)
     with transaction(workspace.services.postgres) as cursor:
         seen = {one.path for one in deliveries.live_inputs(cursor, pipeline.name)}
-    return sum(map(in_stream(pipeline), landed(pipeline, workspace.settings.landing) - seen))
+    return len(undelivered(pipeline, workspace.settings.landing, seen))
 
 
 def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) -> Iterator[str]:

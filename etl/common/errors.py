@@ -36,7 +36,7 @@ class TableRefused(SluiceError):
 
 
 class InputsDoubled(SetupError):
-    """A file that two patterns of one pipeline match: it would be delivered twice, so nothing of it was (exit 2)."""
+    """A file that two patterns of a pipeline match, or that has two names by a link; it was not delivered (exit 2)."""
 
 
 class ContractBroken(SluiceError):

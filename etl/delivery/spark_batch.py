@@ -25,6 +25,7 @@ from etl.quality.rules import Rules
 from etl.quality.verdict import Counts, Verdict
 from etl.sources import evidence
 from etl.sources.cutoff import in_stream
+from etl.sources.landing import refuse_doubled_by_links
 from etl.spark.checkpoint.format import About
 from etl.spark.frames import parquet
 from etl.spark.state_plan import rows_dropped_late
@@ -73,7 +74,7 @@ class SparkBatch:
     ) -> SparkBatch:
         """Make the batch, with its inputs from the logs that Spark wrote before it called foreachBatch.
 
-        Raises InputsDoubled for a file that two patterns match.
+        Raises InputsDoubled for a file that two patterns match, or that is read under two names, by a link.
         """
         source, output = source.of_batch(frame)
         is_taken, landing = in_stream(rules.pipeline), settings.landing
@@ -81,6 +82,9 @@ class SparkBatch:
             file for file in checkpoint.inputs(batch_id) if is_taken(evidence.path_of(file.uri, landing))
         ]
         _refuse_doubled(logged, rules.pipeline)
+        refuse_doubled_by_links(
+            rules.pipeline, (evidence.path_of(one.uri, landing) for one in logged), landing
+        )
         present = evidence.look_again(logged, landing=landing)
         present_uris = {one.uri for one in present}
         missing = [_as_logged(file, settings) for file in logged if file.uri not in present_uris]

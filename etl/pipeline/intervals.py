@@ -72,9 +72,12 @@ class PathTemplate:
     def _pattern(self) -> re.Pattern[str]:
         declared = self._declared
         parts = re.split("%(.)", declared["format"])
-        moment = "".join(
-            f"([0-9]{{{_DIGITS[part]}}})" if place % 2 else re.escape(part)
-            for place, part in enumerate(parts)
+        texts, directives = parts[::2], parts[1::2]
+        around = [f"/{declared['before']}{texts[0]}", *texts[1:]]
+        around[-1] += f"{declared['after']}/"
+        moment = re.escape(texts[0]) + "".join(
+            _digits(directive, around[n], around[n + 1]) + re.escape(texts[n + 1])
+            for n, directive in enumerate(directives)
         )
         before, after = re.escape(declared["before"]), re.escape(declared["after"])
         end = "" if declared["after"] and not declared["after"][-1].isalnum() else "(?![0-9A-Za-z])"
@@ -106,6 +109,16 @@ class PathTemplate:
             return start, _after(start, unit)
         except (ValueError, OverflowError):  # the last day of the calendar, which often stands for "no end"
             return start, dt.datetime.max.replace(tzinfo=dt.UTC)
+
+
+def _digits(directive: str, left: str, right: str) -> str:
+    """Return the group of a directive's digits, by the texts to its left and right.
+
+    Zeros may be left out in front, as Spark and Hive do, where no other digit can stand beside it.
+    """
+    width = _DIGITS[directive]
+    alone = left and right and not left[-1].isdigit() and not right[0].isdigit()
+    return f"([0-9]{{1,{width}}})" if alone and directive != "Y" else f"([0-9]{{{width}}})"
 
 
 def _after(start: dt.datetime, unit: str) -> dt.datetime:

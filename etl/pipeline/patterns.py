@@ -96,6 +96,17 @@ def fits(pattern: str, path: str) -> bool:
     return re.fullmatch(whole, path, re.DOTALL) is not None
 
 
+def is_read(pattern: str, path: str) -> bool:
+    """Tell whether Spark reads the file at `path` for the pattern; both from the same root."""
+    return fits(pattern, path) and not is_hidden(pattern, path)
+
+
+def is_listed_whole(pattern: str, folder: str) -> bool:
+    """Tell whether Spark lists a folder with all that is below it; pattern and folder from the same root."""
+    listed = split_pattern(pattern).path
+    return not listed or re.fullmatch(f"{_regex(listed)}(?:/.*)?", folder, re.DOTALL) is not None
+
+
 def is_hidden(pattern: str, path: str) -> bool:
     """Tell whether Spark passes over a file that the pattern means.
 

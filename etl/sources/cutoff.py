@@ -17,7 +17,7 @@ from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
 from etl.pipeline.intervals import PathTemplate, is_template, moment_of
 from etl.sources.evidence import look, path_column, uri_at
-from etl.sources.landing import landed, source_of
+from etl.sources.landing import landed, refuse_doubled_by_links, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -76,6 +76,11 @@ def in_stream(pipeline: Pipeline) -> Callable[[str], bool]:
     return lambda path: cutoff is None or not cutoff.has(path)
 
 
+def undelivered(pipeline: Pipeline, landing: str, delivered: AbstractSet[str]) -> set[str]:
+    """Return the paths of the landed files that the stream takes and that are not among the `delivered` ones."""
+    return set(filter(in_stream(pipeline), landed(pipeline, landing) - delivered))
+
+
 def before_start(
     pipeline: Pipeline,
     landing: str,
@@ -85,21 +90,22 @@ def before_start(
     """Return the landed files, of an interval or of all, that the stream leaves out.
 
     Those whose paths are `live` are not among them. Of an interval, it raises SetupError for a name that is
-    no UTF-8.
+    no UTF-8, and InputsDoubled for a file that is read under two names.
     """
     cutoff = StartCutoff.of(pipeline)
     if cutoff is None:
         return []
+    left_out = [
+        path
+        for path in sorted(landed(pipeline, landing) - live)
+        if cutoff.has(path) and (interval is None or cutoff.template.overlaps(path, interval))
+    ]
+    if interval is not None:
+        require_utf8(left_out)
+        refuse_doubled_by_links(pipeline, left_out, landing)
     uris_by_source: dict[int, list[str]] = {}
-    for path in sorted(landed(pipeline, landing) - live):
-        source = source_of(pipeline, path, landing)
-        if source is None or not cutoff.has(path):
-            continue
-        if interval is not None and not cutoff.template.overlaps(path, interval):
-            continue
-        if interval is not None:
-            require_utf8([path])
-        if is_utf8(path):  # Spark does not find another, so there is nothing to keep it from
+    for path in filter(is_utf8, left_out):  # Spark does not find another, so there is nothing to keep it from
+        if (source := source_of(pipeline, path, landing)) is not None:
             uris_by_source.setdefault(source, []).append(uri_at(path, landing))
     return [
         one

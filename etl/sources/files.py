@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.errors import SetupError
+from etl.common.errors import SetupError, SluiceError
 from etl.common.paths import spark_path
 from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
@@ -20,7 +20,7 @@ from etl.sources.evidence import path_column, path_of
 from etl.sources.foretold import foretold
 from etl.sources.landing import listed_path, source_of
 from etl.sources.parsing import Records, read_files, read_stream, union
-from etl.sources.unreadable import reading_fails
+from etl.sources.unreadable import reading_fails, refuse_colon
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.input_files import takes_input_file_name
 from etl.spark.java_errors import Cause, classify
@@ -71,7 +71,11 @@ class FileSource(Source):
         return grouped
 
     def _stream(self) -> DataFrame:
-        return self._over(self.paths)
+        try:
+            return self._over(self.paths)
+        except Exception as error:
+            refuse_colon(self.pipeline.name, error)
+            raise
 
     def _over(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:
         """Return the transform's output over the files of these paths, streaming; Spark lists all of them for it."""
@@ -201,6 +205,11 @@ class FileKind(SourceKind[FileSource, FileCheckpoint]):
 
     def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> FileSource:  # noqa: ARG002
         return FileSource(**common, files=self.files, paths=paths)
+
+    def raise_read_error(self, errors: Sequence[BaseException], retry: str) -> None:  # noqa: ARG002
+        if not any(isinstance(error, SluiceError) for error in errors):  # a batch's own
+            for error in errors:
+                refuse_colon(self.pipeline.name, error)
 
     def foretold(self, inputs: Sequence[Input]) -> dict[str, str]:
         return foretold(self.pipeline, self.files, inputs)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 from pyarrow import fs
 
-from etl.common.errors import ServiceAway, SetupError
-from etl.common.paths import filesystem, is_utf8, landing_path
+from etl.common.errors import InputsDoubled, ServiceAway, SetupError
+from etl.common.paths import filesystem, landing_path, shown
 from etl.ledger.inputs import Input
 from etl.pipeline import Files, Lookup, Pipeline
 from etl.pipeline.declaration import DeclaredSource
-from etl.pipeline.patterns import Pattern, fits, is_glob, is_hidden, split_pattern
+from etl.pipeline.patterns import Pattern, fits, is_glob, is_read, split_pattern
 from etl.sources.evidence import identity, place_at
+from etl.sources.listing import local_files, s3_files
 
 # Which data set of ours lands the folder.
 _LANDS = {"reference": "flights", "weather": "flights"} | {
@@ -39,6 +43,37 @@ def source_of(pipeline: Pipeline, path: str, landing: str) -> int | None:
     return next(numbers, None)
 
 
+def refuse_doubled_by_links(pipeline: Pipeline, paths: Iterable[str], landing: str) -> None:
+    """Raise InputsDoubled for a local file that has two names by a link, and is read under both.
+
+    The other name is one of these identities, or any other that the pipeline reads.
+    """
+    real_folder = cache(os.path.realpath)
+    root = real_folder(Path(landing_path(landing)))
+    names: dict[Path, str] = {}
+    for path in paths:
+        place = Path(place_at(path, landing))
+        if not place.is_absolute():  # on S3
+            continue
+        real = Path(
+            os.path.realpath(place) if place.is_symlink() else f"{real_folder(place.parent)}/{place.name}"
+        )
+        other = str(real.relative_to(root) if real.is_relative_to(root) else real)
+        if other == path or not _is_read(pipeline, other, landing):
+            other = names.setdefault(real, path)
+        if other != path:
+            raise InputsDoubled(
+                f"{shown(path)} and {shown(other)} are one file, by a link: pipeline {pipeline.name} would deliver it twice",
+                remedy="remove the link, or give it a name that begins with _ or a dot, then"
+                f" `sluice recover {pipeline.name}`",
+            )
+
+
+def _is_read(pipeline: Pipeline, path: str, landing: str) -> bool:
+    whole = place_at(path, landing)
+    return any(is_read(one, whole if _is_absolute(one) else path) for _, one in _patterns(pipeline))
+
+
 def _patterns(pipeline: Pipeline) -> list[tuple[int, str]]:
     """Return the patterns of landed files, each with the number of its source."""
     sources: Sequence[DeclaredSource] = pipeline.sources
@@ -60,43 +95,17 @@ def _is_absolute(pattern: str) -> bool:
 
 
 def files_there(pattern: str, landing: str) -> set[str]:
-    """Return the identities of the files that a pattern means. Raises ServiceAway when they can't be listed.
+    """Return the identities of the files that a pattern means, without those that Spark passes over for _ or a dot.
 
-    Those that Spark passes over for names with _ or a dot are left out.
+    Raises ServiceAway when they can't be listed, and SetupError for a folder that holds itself, by a link.
     """
-    root = "" if _is_absolute(pattern) else landing_path(landing).rstrip("/") + "/"
-    prefix = "s3a://" if (root or pattern).startswith("s3a://") else ""
-    fixed = split_pattern(pattern).folder if is_glob(pattern) else pattern
-    store, base = filesystem(root + fixed)
-    deep = "/" in pattern.removeprefix(fixed).lstrip("/")
-    selector = fs.FileSelector(base, recursive=deep, allow_not_found=True)
-
-    def meant(listing: list[fs.FileInfo], kind: fs.FileType) -> set[str]:
-        paths = ((prefix + _path(one)).removeprefix(root) for one in listing if one.type == kind)
-        return {path for path in paths if fits(pattern, path) and not is_hidden(pattern, path)}
-
+    root = landing_path(landing)
+    place = pattern if _is_absolute(pattern) else root
+    list_files = s3_files if place.startswith("s3a://") else local_files
     try:
-        listing = store.get_file_info(selector if is_glob(pattern) else [base])
-        paths = meant(listing, fs.FileType.File)
-        for folder in meant(listing, fs.FileType.Directory) if not deep else ():
-            if not is_utf8(folder):
-                paths.add(folder)  # by itself: it can't be listed
-                continue
-            below = fs.FileSelector(
-                (root + folder).removeprefix(prefix), recursive=True, allow_not_found=True
-            )
-            paths |= meant(store.get_file_info(below), fs.FileType.File)
+        return {identity(path, landing) for path in list_files(pattern, root)}
     except OSError as error:
-        raise ServiceAway(f"{root}{fixed} can't be listed: {error}", remedy="run again") from error
-    return {identity(path, landing) for path in paths}
-
-
-def _path(one: fs.FileInfo) -> str:
-    """Return a listed path, with lone surrogates for bytes that are no UTF-8, as Python itself names it."""
-    try:
-        return str(one.path)
-    except UnicodeDecodeError as error:
-        return bytes(error.object).decode("utf-8", "surrogateescape")
+        raise ServiceAway(f"The files of {pattern} can't be listed: {error}", remedy="run again") from error
 
 
 def is_listed_by_log(files: Files, landing: str) -> bool:

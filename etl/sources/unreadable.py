@@ -1,4 +1,4 @@
-"""Finds out why a file can't be read to its end."""
+"""Finds out why a file can't be read to its end, or a folder not be listed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from etl.common.errors import InputsChanged, ServiceAway
+from etl.common.errors import InputsChanged, ServiceAway, SetupError
 from etl.common.wording import visible
 from etl.spark.java_errors import Cause, causes, classify, messages
 
@@ -52,3 +52,14 @@ def _said(error: Any) -> str:
     """
     *_, last = messages(error)
     return visible(" ".join(_OBJECT.sub("", last.partition("CSV file: ")[0]).split()))[:LONGEST_REASON]
+
+
+def refuse_colon(pipeline: str, error: BaseException) -> None:
+    """Raise SetupError if Spark could not list a folder for a glob because a name in it has a colon."""
+    found = classify(error)
+    if (line := found.get(Cause.NAME_REFUSED)) and Cause.FILE_UNREAD not in found:
+        raise SetupError(
+            f"Spark can't list a folder for a pattern of {pipeline}, whatever else is in it: a name with a colon is no"
+            f" name for Hadoop: {line}",
+            remedy=f"rename it, also where {pipeline} would not read it",
+        ) from error

@@ -30,6 +30,9 @@ class Cause(Enum):
     FILE_GONE = auto()
     FILE_UNREAD = auto()  # a task could not read a file, for a reason that another cause tells
     FILE_DAMAGED = auto()  # the content of a file, or its name, is not what a reader takes
+    NAME_REFUSED = (
+        auto()
+    )  # a name that Hadoop takes for no name, of a file or in a folder that it lists for a glob
     STACK_OVERFLOW = auto()
 
 
@@ -137,6 +140,7 @@ SIGNS: Mapping[Cause, tuple[str, ...]] = {
             r"java\.net\.URISyntaxException",
         )
     ),
+    Cause.NAME_REFUSED: (r"^java\.net\.URISyntaxException",),
     Cause.STACK_OVERFLOW: (r"java\.lang\.StackOverflowError",),
 }
 _SCHEMAS = "StructType"  # is in the line of a message that names both schemas of a state

@@ -325,6 +325,20 @@ def test_a_landed_file_that_changed_is_told(delivered: Delivering) -> None:
     assert [change.split()[0] for change in report.changed_inputs] == ["1.jsonl", "2.jsonl"]
 
 
+def test_landed_files_that_no_delivery_has_are_told_and_no_difference(delivered: Delivering) -> None:
+    assert seen(delivered).undelivered == []
+    folder = delivered.landing / "events"
+    folder.mkdir()
+    for name in ("new.jsonl", "caf\udce9.jsonl", "_draft.jsonl", "other.txt"):
+        (folder / name).write_text("{}\n")
+    (folder / "to nothing.jsonl").symlink_to("gone")
+    report = seen(delivered)
+    assert report.clean
+    assert report.undelivered == [f"events/{name}.jsonl" for name in ("caf\\xe9", "new", "to nothing")]
+    assert any("3 landed files that no delivery has" in line for line in report.lines())
+    assert json.dumps(report.json(), ensure_ascii=False).encode()
+
+
 def test_a_pipeline_that_never_delivered_is_clean(
     services: Services, dsn: str, lake: Lake, tmp_path: Path
 ) -> None:

@@ -305,13 +305,16 @@ def test_an_interval_by_paths_names_every_delivery_that_read_such_a_file(home: H
     home.judge(*RULES)
     landed = Landed()
     for number in range(4):
-        landed += home.land(f"orders/dt=2024-02-{28 + number % 2}/{number}.jsonl", orders(number * 8, 8))
+        landed += home.land(f"orders/dt=2024-{2 + number % 2}-1/{number}.jsonl", orders(number * 8, 8))
+    landed += home.land("orders/dt=__HIVE_DEFAULT_PARTITION__/4.jsonl", orders(40, 8))
     home.run()
-    landed += home.land("orders/dt=2024-02-29/later.jsonl", orders(80, 8))  # left to the stream
-    day = (dt.datetime(2024, 2, 29, 6, tzinfo=dt.UTC), dt.datetime(2024, 3, 1, tzinfo=dt.UTC))
+    landed += home.land("orders/dt=2024-03-01/later.jsonl", orders(80, 8))  # left to the stream
+    day = (dt.datetime(2024, 3, 1, 6, tzinfo=dt.UTC), dt.datetime(2024, 3, 2, tzinfo=dt.UTC))
     said = planned(home, Selection(interval=day))
     assert [one.batch_id for one in said.deliveries] == [1, 3]
     assert said.besides == {"file": 0}
+    assert said.undated == ["orders/dt=__HIVE_DEFAULT_PARTITION__/4.jsonl"]
+    assert "1 delivered file in no interval" in next(said.lines())
     again(home, Selection(interval=day))
     home.run()
     home.assert_holds(landed)

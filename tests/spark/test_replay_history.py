@@ -136,6 +136,8 @@ PATHS: Sequence[str] = [
     ),
     *(f"/in/{day}/f" for day in ("2024-058", "2024-059", "2024-366", "2024-000", "2024-367", "2023-366")),
     *(f"/in/2024/02/{hour}/f" for hour in ("27/23", "28/00", "28/24")),
+    *(f"/in/2024/2/{hour}/f" for hour in ("7/3", "27/9", "28/0", "0/9", "027/9")),
+    *(f"/in/y=2024/m={month}/f" for month in ("1", "2", "02", "3", "0", "001")),
     *(f"/in/a+b {day}/f" for day in ("2024", "2023")),
     "/dt=2024-01-01/x/f",
     "s3a://in/dt=2024-01-01/f",
@@ -150,6 +152,7 @@ PATHS: Sequence[str] = [
         "{interval:%d-%m-%Y}",
         "{interval:%Y-%j}",
         "{interval:%Y/%m/%d/%H}",
+        "y={interval:%Y/m=%m}",
         "a+b {interval:%Y}",
     ],
 )

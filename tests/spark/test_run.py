@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import threading
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.common.errors import Busy, FilesUnread, NeedsPerson, SetupError
+from etl.common.errors import Busy, FilesUnread, InputsDoubled, NeedsPerson, SetupError
 from etl.delivery.batch import Receipt
+from etl.runs.replay.plan import Selection, plan
+from etl.runs.replay.replay import replay
 from etl.runs.run import run
 from etl.runs.summary import Summary
 from tests.support import oracle
+from tests.support.data.names import ODD
 from tests.support.data.orders import (
     DECLARATION,
     NAME,
@@ -91,12 +97,14 @@ def test_a_run_of_ten_batches_opens_as_many_connections_as_one_of_one_but_for_it
 
 
 def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: Home) -> None:
-    """Java can't name a file whose name is no UTF-8."""
+    """Java can't name a file whose name is no UTF-8, and nobody can read a link to nothing."""
     landed = home.land("orders/a.jsonl", orders(0, 10))
     home.write("orders/caf\udce9.jsonl", orders(10, 1)[0].json)
     home.write("orders/_hidden.jsonl", "")
+    (home.landing / "orders/of\u00a0b.jsonl").symlink_to("b.jsonl.part")
+    skipped = r"2 files below .* them: orders/caf\\xe9\.jsonl; orders/of\u00a0b\.jsonl, a link to nothing"
     for batches in (1, 0, 1):
-        with pytest.raises(FilesUnread, match=r"1 file below .* skipped it: orders/caf\\xe9\.jsonl") as told:
+        with pytest.raises(FilesUnread, match=skipped) as told:
             home.run()
         done = told.value.done
         assert isinstance(done, Summary) and (done.batches, done.outcome) == (batches, "FilesUnread")
@@ -104,8 +112,30 @@ def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: H
         if not batches:
             landed += home.land("orders/b.jsonl", orders(20, 10))
     (home.landing / "orders/caf\udce9.jsonl").rename(home.landing / "orders/caf\u00e9.jsonl")
-    assert home.run().delivered == 1
+    home.write("elsewhere/b", orders(11, 1)[0].json).rename(home.landing / "orders/b.jsonl.part")
+    assert home.run().delivered == 2
     assert home.run().outcome == "done"
+
+
+def test_a_file_that_links_give_two_names_is_refused_and_an_endless_folder_before_spark_lists_it(
+    home: Home,
+) -> None:
+    landed = home.land("orders/a.jsonl", orders(0, 10))
+    again = home.landing / "orders/again"
+    again.symlink_to("../orders")
+    with pytest.raises(SetupError, match=r"orders/again leads back, by a link, to a folder that it is in"):
+        home.run()
+    again.unlink()
+    assert home.run().batches == 1
+    again.mkdir()
+    (again / "latest.jsonl").symlink_to("../a.jsonl")
+    landed += home.land("orders/b.jsonl", orders(10, 10))
+    with pytest.raises(InputsDoubled, match=r"latest\.jsonl and orders/a\.jsonl are one file, by a link"):
+        home.run()
+    (again / "latest.jsonl").rename(again / "_latest.jsonl")
+    home.recover()
+    assert home.run().batches == 1
+    home.assert_holds(landed)
 
 
 def test_what_the_log_of_a_file_sink_does_not_name_is_told(
@@ -126,14 +156,29 @@ def test_what_the_log_of_a_file_sink_does_not_name_is_told(
     home.assert_holds(Landed(orders=made))
 
 
-def test_names_beyond_ascii_are_read_whatever_the_locale(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_names_and_times_of_other_centuries_are_the_same_for_every_command_whatever_the_locale(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LC_ALL", "C")
-    landed = home.land("orders/caf\u00e9.jsonl", orders(0, 10))
-    landed += home.land("orders/\u65e5\u672c\u3000\u8a9e.jsonl", orders(10, 5))
+    landed = Landed()
+    nanoseconds = cycle((-2_177_452_800_500_000_000, -1_000_500_000, -500_000, 8_590_000_000_000_000_001))
+    for number, (name, time) in enumerate(zip(ODD, nanoseconds, strict=False)):
+        landed += home.land(f"orders/{name}.jsonl", orders(number, 1))
+        os.utime(home.landing / f"orders/{name}.jsonl", ns=(time, time))
+    home.declare(max_files=None)
     home.make_folder("orders")
     done = home.sluice("run", NAME)
     assert done.returncode == 0, done.stderr
     home.assert_holds(landed)
+    shutil.rmtree(home.place.settings.checkpoints)
+    assert home.recover().seen == len(ODD)
+    assert home.run().batches == 0
+    said = plan(home.place, home.pipeline(), Selection(deliveries=((1, 1),)))
+    assert (said.changed, said.gone) == ([], [])
+    replay(home.place, home.pipeline(), said, who="tests", spark=home.spark)
+    home.assert_holds(landed)
+    told = home.assert_clean()
+    assert (told.changed_inputs, told.undelivered) == ([], [])
 
 
 def test_no_more_tasks_write_than_may_connect(home: Home) -> None:

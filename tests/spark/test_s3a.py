@@ -23,7 +23,7 @@ from tests.support.data.orders import NAME, Landed, orders
 from tests.support.home import once_at
 from tests.support.s3_home import S3Home
 
-NAMES = ("dt=2020-01-01/a.jsonl", "b b ü%20+.csv", "c/d/e&'(.jsonl", "f.csv")
+NAMES = ("dt=2020-01-01/a:b.jsonl", "b b ü%20+#?.csv", "c/d/e&'(\u00a0[1]{2}.jsonl", "f\u3000\n*\\.csv")
 
 
 @pytest.fixture

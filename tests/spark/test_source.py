@@ -15,6 +15,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,7 +28,7 @@ from etl.pipeline import Append, Files, Lookup, Pipeline, Socket
 from etl.pipelines.flights import PIPELINE as FLIGHTS
 from etl.sources.evidence import path_column, path_of, uri_at
 from etl.sources.files import FileSource
-from etl.sources.kinds import require_files
+from etl.sources.kinds import kind_of, require_files
 from etl.sources.landing import landed
 from etl.sources.open import open_kind, open_source
 from etl.sources.parsing import csv_rows, ddl_fields
@@ -36,6 +37,7 @@ from etl.spark.checkpoint.reader import open_checkpoint
 from etl.spark.input_files import takes_input_file_name
 from etl.spark.observation import observed
 from etl.spark.session import SHUFFLES
+from tests.support.data.names import ODD
 
 SCHEMA = (
     "id int, n bigint, d double, s string, b boolean, t timestamp, dt date, dec decimal(5,2),"
@@ -295,21 +297,42 @@ def test_what_is_told_to_have_landed_is_what_spark_reads(
     spark: SparkSession, tmp_path: Path, pattern: str
 ) -> None:
     names = ["in/a.csv", "in/_b.csv", "in/d.csv/part-0", "in/d.csv/y/part-1.csv", "in/e/f.csv", "_z/d.csv"]
-    names += [
-        "in/d.csv/_SUCCESS",
-        "in/d.csv/.part-0.crc",
-        "in/d.csv/_temporary/0/part-2.csv",
-        "in/c\u3000.csv",
-    ]
+    names += ["in/d.csv/_SUCCESS", "in/d.csv/.part-0.crc", "in/d.csv/_temporary/0/part-2.csv"]
+    names += [f"in/{name}.csv" for name in ODD]
+    (tmp_path / "elsewhere/d").mkdir(parents=True)
+    (tmp_path / "in").mkdir()
+    for link, to in (("a link.csv", "a file"), ("links.csv", "d"), ("nowhere.csv", "gone")):
+        (tmp_path / "in" / link).symlink_to(f"../elsewhere/{to}")
+    names += ["in/a link.csv", "in/links.csv/part-0.csv"]
     for number, name in enumerate(names):
         write(tmp_path / name, f"id\n{number}\n")
     declared = pipeline(Files(pattern, format="csv"), schema="id int")
     there = landed(declared, str(tmp_path))
     found = read(spark, declared, tmp_path, tmp_path / "ck")
+    there.discard("in/nowhere.csv")  # a link to nothing, which a run tells of
     assert sorted(names[row["id"]] for row in found.rows) == sorted(there) != []
     write(tmp_path / min(there), "id\nwrong\n")
     uris = [uri_at(path, str(tmp_path)) for path in sorted(there)]
     assert [row._raw for row in found.source.malformed(uris).collect()] == ["wrong"]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_colon_in_a_folder_that_a_glob_lists_is_told_of(
+    spark: SparkSession, tmp_path: Path, early: bool
+) -> None:
+    write(tmp_path / "in/a.csv", "id\n1\n")
+    declared = pipeline(Files("in/*.csv"), schema="id int")
+    frame = None if early else open_source(spark, declared, settings(tmp_path)).streamed
+    write(tmp_path / "in/T10:30.txt", "not even meant")
+    if frame is None:
+        with pytest.raises(SetupError, match=r"a name with a colon .*T10:30\.txt"):
+            _ = open_source(spark, declared, settings(tmp_path)).streamed
+        return
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "ck"))
+    with pytest.raises(StreamingQueryException) as failed:
+        writer.trigger(availableNow=True).start().awaitTermination()
+    with pytest.raises(SetupError, match=r"a name with a colon .*T10:30\.txt"):
+        kind_of(declared).raise_read_error([failed.value], "")
 
 
 def test_a_batch_can_be_limited_by_bytes(spark: SparkSession, tmp_path: Path) -> None:

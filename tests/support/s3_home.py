@@ -39,7 +39,8 @@ class S3Home(Home):
 
     def uri(self, path: str) -> str:
         return f"s3a://{self.bucket}/" + "".join(
-            quote(char, safe="/=+&'(") if char.isascii() else char for char in self.key(path)
+            quote(char, safe="/=+&'(:*") if char.isascii() or char.isspace() else char
+            for char in self.key(path)
         )
 
     def make_folder(self, name: str) -> None:

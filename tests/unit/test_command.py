@@ -79,3 +79,14 @@ def test_the_installed_command_is_the_module() -> None:
     )
     assert "whatif" in installed
     assert installed.split() == module.replace("python -m etl.cli", "sluice").split()
+
+
+@pytest.mark.parametrize("mode", ["0", "1", ""])
+def test_names_of_files_are_utf_8_whatever_the_locale(mode: str) -> None:
+    script = (
+        "import sys; from etl.cli import use_utf8; use_utf8(); print(sys.argv, sys.getfilesystemencoding())"
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": mode}
+    words = [sys.executable, "-c", script, "caf\u00e9", "a b"]
+    done = subprocess.run(words, env=environment, capture_output=True, check=True)
+    assert done.stdout.decode() == "['-c', 'caf\u00e9', 'a b'] utf-8\n"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from etl.common.errors import SetupError
+from etl.common.errors import InputsDoubled, SetupError
 from etl.common.paths import shown, to_path, to_uri
 from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Append, Files, Pipeline
 from etl.sources.cutoff import before_start
 from etl.sources.evidence import changed, look, uri_at
-from etl.sources.landing import files_there, source_of
+from etl.sources.landing import files_there, refuse_doubled_by_links, source_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +147,77 @@ def test_a_folder_that_a_pattern_means_is_read_whole(tmp_path: Path, pattern: st
     assert files_there(pattern, str(tmp_path)) == meant
 
 
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("x/*.csv", {"x/a.csv", "x/b.csv", "x/to nothing.csv", "x/itself.csv", "x/all.csv/c.csv"}),
+        ("x/**/*.csv", {"x/a.csv", "x/b.csv", "x/to nothing.csv", "x/itself.csv", "x/all.csv/c.csv", "x/all/c.csv"}),
+        ("x/b.csv", {"x/b.csv"}),
+        ("x/all.csv", {"x/all.csv/c.csv"}),
+        ("x/to nothing.csv", {"x/to nothing.csv"}),
+        ("x/up/*.csv", {"x/up/d.csv"}),
+        ("x/none.csv", set()),
+        ("none/**/*.csv", set()),
+    ],
+)  # fmt: skip
+def test_links_are_followed_and_those_that_lead_nowhere_told(
+    tmp_path: Path, pattern: str, meant: set[str]
+) -> None:
+    landing = tmp_path / "landing"
+    put(landing, "x/a.csv", "d.csv")
+    put(tmp_path, "elsewhere/c.csv")
+    for name, to in {
+        "b": "a.csv",
+        "to nothing": "gone.csv",
+        "itself": "itself.csv",
+        "all": "../../elsewhere",
+    }.items():
+        (landing / f"x/{name}.csv").symlink_to(to)
+    (landing / "x/all").symlink_to("../../elsewhere")
+    (landing / "x/gone").symlink_to("nowhere")
+    if "**" not in pattern:
+        (landing / "x/up").symlink_to("..")  # a glob of single levels does not go round
+    assert files_there(pattern, str(landing)) == meant
+
+
+def test_a_file_that_is_read_under_two_names_by_a_link_is_refused(tmp_path: Path) -> None:
+    real, landing = tmp_path / "disk", tmp_path / "landing"
+    put(real, "x/a.csv", "x/_v2/b.csv", "x/c.txt")
+    put(tmp_path, "elsewhere/d.csv")
+    landing.symlink_to("disk")
+    declared = Pipeline(
+        name="x",
+        sources=(Files("x/**/*.csv"), Files("x/c.csv"), Files(f"{landing}/y/*.csv")),
+        schema="id int",
+        transform=lambda df: df,
+        sink=Append(),
+    )
+    links = {"x/now": "_v2", "x/c.csv": "c.txt", "x/d.csv": "../../elsewhere/d.csv", "z": "x"}
+    for name, to in links.items():
+        (landing / name).symlink_to(to)
+    once = ["x/a.csv", "x/now/b.csv", "x/c.csv", "x/d.csv", "s3a://bucket/x/a.csv"]
+    refuse_doubled_by_links(declared, once, str(landing))
+    (real / "x/e.csv").symlink_to("a.csv")
+    (real / "x/f.csv").symlink_to("../../elsewhere/d.csv")
+    (real / "y").symlink_to("x")
+    for more, other in (("x/e.csv", "x/a.csv"), ("x/f.csv", "x/d.csv"), ("y/a.csv", "x/a.csv")):
+        with pytest.raises(InputsDoubled, match=f"{more} and {other} are one file, by a link"):
+            refuse_doubled_by_links(declared, [*once, more], str(landing))
+
+
+@pytest.mark.parametrize("pattern", ["x/**/*.csv", "**/*.csv", "x/*.csv", "x/d.csv", "{}/x/*.csv"])
+def test_a_folder_that_holds_itself_by_a_link_is_refused(tmp_path: Path, pattern: str) -> None:
+    put(tmp_path, "x/d.csv/a.csv", "x/d.csv/_hidden/b.csv", "x/d.csv/e/c.csv")
+    (tmp_path / "x/d.csv/_hidden/up").symlink_to("../..")
+    declared = pattern.format(tmp_path)
+    assert len(files_there(declared, str(tmp_path))) == 2
+    for name, to in {"one": "../f", "two": "../d.csv"}.items():
+        (tmp_path / "x/f").mkdir(exist_ok=True)
+        (tmp_path / f"x/{'d.csv' if name == 'one' else 'f'}/{name}").symlink_to(to)
+    with pytest.raises(SetupError, match=r"leads back, by a link, to a folder that it is in"):
+        files_there(declared, str(tmp_path))
+
+
 @pytest.mark.parametrize("pattern", ["{}/x/*.csv", "{}/**/*.csv", "{}/x/a.csv", "{}*/x/a.csv"])
 def test_a_file_has_one_identity_where_an_absolute_pattern_means_what_is_below_the_landing(
     tmp_path: Path, pattern: str
@@ -166,7 +237,7 @@ def test_a_file_has_one_identity_where_an_absolute_pattern_means_what_is_below_t
 
 def test_names_that_are_no_utf_8_are_told_and_keep_no_other_from_being_found(tmp_path: Path) -> None:
     put(tmp_path, "x/ok.csv", "x/caf\udce9.csv", "x/caf\udce9.txt", "x/d\udce9.csv/a", "x/e\udce9/a.csv")
-    shallow = {"x/ok.csv", "x/caf\udce9.csv", "x/d\udce9.csv"}
+    shallow = {"x/ok.csv", "x/caf\udce9.csv", "x/d\udce9.csv/a"}
     assert files_there("x/*.csv", str(tmp_path)) == shallow
     assert files_there("x/**/*.csv", str(tmp_path)) == {"x/ok.csv", "x/caf\udce9.csv", "x/e\udce9/a.csv"}
     found = look((uri_at(path, str(tmp_path)) for path in shallow), landing=str(tmp_path))

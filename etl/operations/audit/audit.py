@@ -22,6 +22,7 @@ from pyiceberg.table.metadata import TableMetadata
 from etl.common.database import Cursor, migrate, read_one_snapshot, rows, savepoint, transaction
 from etl.common.errors import NeedsPerson
 from etl.common.number_ranges import format_ranges
+from etl.common.paths import shown
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
 from etl.ledger import streams
@@ -62,6 +63,7 @@ from etl.sinks.lake.table import Lake, LakeTable
 from etl.sinks.modes import mode_of
 from etl.sinks.warehouse.table import column_types, postgres_type
 from etl.sources import evidence
+from etl.sources.cutoff import undelivered
 
 if TYPE_CHECKING:
     from etl.runs.workspace import Workspace
@@ -92,6 +94,7 @@ class AuditReport:
     differences: Sequence[AuditDifference]
     orphans: Sequence[Orphan]
     changed_inputs: Sequence[str]  # delivered files that are no longer as they were
+    undelivered: Sequence[str]  # paths of landed files that the stream takes and no delivery has yet
     next: Sequence[str]  # what leads back
     seconds: float
 
@@ -114,6 +117,8 @@ class AuditReport:
         orphans = [f"{one.uri} ({one.state}, {one.bytes:,} bytes)" for one in self.orphans]
         lines += _some("objects that nothing refers to (see `sluice sweep`)", orphans)
         lines += _some("delivered files that have changed since", self.changed_inputs)
+        not_yet = "landed files that no delivery has; a run delivers them, or says why not"
+        lines += _some(not_yet, self.undelivered)
         return lines + [f"next: {one}" for one in self.next]
 
 
@@ -176,7 +181,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
             snapshots = [current_files(*both) for both in zip(tables, said.metadata, strict=True)]
         there = [[uri for uri in files if uri in listed] for files in snapshots]
         recounted = _recount(cursor, pipeline, lake, said, there) if said.data else None
-        landed = live_inputs(cursor, pipeline.name)
+        read = live_inputs(cursor, pipeline.name)
         stream = streams.current_stream(cursor, pipeline.name)
     differences = file_differences(said.files, snapshots[0] | snapshots[1], listed)
     differences += _row_differences(pipeline, said, recounted) if recounted else []
@@ -187,7 +192,8 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         rows=_rows_read(recounted) if recounted else {},
         differences=differences,
         orphans=_orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held)),
-        changed_inputs=_changed_inputs(landed, workspace.settings.landing),
+        changed_inputs=_changed_inputs(read, workspace.settings.landing),
+        undelivered=_undelivered(pipeline, read, workspace.settings.landing),
         next=_next(
             pipeline,
             differences,
@@ -404,6 +410,10 @@ def _last_commit(deliveries: Sequence[LiveDelivery]) -> int:
     return deliveries[-1].commit_seq if deliveries else 0
 
 
-def _changed_inputs(landed: Sequence[Input], landing: str) -> list[str]:
-    recorded = sorted(landed, key=lambda one: one.source)
+def _undelivered(pipeline: Pipeline, read: Sequence[Input], landing: str) -> list[str]:
+    return sorted(map(shown, undelivered(pipeline, landing, {one.path for one in read})))
+
+
+def _changed_inputs(read: Sequence[Input], landing: str) -> list[str]:
+    recorded = sorted(read, key=lambda one: one.source)
     return evidence.changed(recorded, evidence.look_again(recorded, landing=landing))

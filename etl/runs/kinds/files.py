@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,10 @@ from etl.runs.recovery.state_rebuild import RecordedBatch, in_force, make_curren
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import kept_state
 from etl.sources import evidence
-from etl.sources.cutoff import before_start, in_stream
-from etl.sources.evidence import look, path_of, uri_at
+from etl.sources.cutoff import before_start, in_stream, undelivered
+from etl.sources.evidence import look, path_of, place_at, uri_at
 from etl.sources.files import FileKind
-from etl.sources.landing import assigned, is_listed_by_log, landed, source_of
+from etl.sources.landing import assigned, is_listed_by_log, source_of
 from etl.spark.checkpoint.files import FileCheckpoint
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class FileStream(ContinuedStream[FileCheckpoint]):
 
     def awaited(self, stream_id: str) -> AbstractSet[str]:
         """Return the paths of the landed files that the stream takes and that are in no batch that Spark has planned."""
-        taken = set(filter(in_stream(self.pipeline), landed(self.pipeline, self.landing)))
+        taken = undelivered(self.pipeline, self.landing, frozenset())
         return self._unplanned(self.checkpoints.of(stream_id), taken)
 
     def _unplanned(self, checkpoint: FileCheckpoint, paths: AbstractSet[str]) -> set[str]:
@@ -85,19 +86,27 @@ class FileStream(ContinuedStream[FileCheckpoint]):
                 name,
                 first_few([shown(path) for path in not_in_log]),
             )
-        if not (lost := [shown(path) for path in unread if path not in not_in_log]):
+        if not (lost := [self._told(path) for path in unread if path not in not_in_log]):
             return None
         return FilesUnread(
             f"{pluralize(len(lost), 'file')} below {landing} had landed before this run of {name} began, and Spark has"
             f" skipped {'it' if len(lost) == 1 else 'them'}: {first_few(lost)}",
-            remedy=f"land each again under another name, in UTF-8 and without control characters, then `sluice run {name}`",
+            remedy="land each again under another name, in UTF-8 and without control characters, or as a file where it is a"
+            f" link to nothing, then `sluice run {name}`",
         )
 
     def _passed_over(self, stream_id: str, awaited: AbstractSet[str]) -> list[str]:
         """Return the paths of the `awaited` files that no batch has yet, though they are still there; sorted."""
         unplanned = self._unplanned(self.checkpoints.of(stream_id), awaited)
         still_there = look((uri_at(path, self.landing) for path in unplanned), landing=self.landing)
-        return sorted(one.path for one in still_there)
+        return sorted({one.path for one in still_there} | set(filter(self._leads_nowhere, unplanned)))
+
+    def _leads_nowhere(self, path: str) -> bool:
+        place = Path(place_at(path, self.landing))
+        return place.is_absolute() and place.is_symlink() and not place.exists()
+
+    def _told(self, path: str) -> str:
+        return f"{shown(path)}, a link to nothing" if self._leads_nowhere(path) else shown(path)
 
     def _read_otherwise(
         self, known: StreamState, checkpoint: FileCheckpoint, delivered: int

@@ -12,7 +12,7 @@ from etl.common.database import Cursor, migrate, rows_as, transaction
 from etl.common.errors import SetupError
 from etl.common.number_ranges import NumberRange, format_ranges
 from etl.common.statements import Statements
-from etl.common.wording import pluralize
+from etl.common.wording import first_few, pluralize, visible
 from etl.delivery.correction import Correction
 from etl.delivery.stage import UNREADABLE_RAW
 from etl.ledger import streams
@@ -116,6 +116,9 @@ class ReplayPlan:
     gone: Sequence[Input]  # as they were recorded
     ranges: Sequence[Range]  # of Kafka, as they were read
     there: Sequence[Range]  # what Kafka still has of them
+    undated: Sequence[
+        str
+    ]  # paths of files in force that are in no interval, where an interval was chosen by paths
     besides: Mapping[str, int]  # of these deliveries outside of the interval: rows, held ones too, or files
     foretold: Mapping[
         str, str
@@ -179,6 +182,11 @@ class ReplayPlan:
                 f"{self.pipeline}: {self.chosen}: {pluralize(len(self.history), 'file')}, {size:,} bytes, that the"
                 " stream leaves out and no delivery has yet, to be loaded"
             )
+        if self.undated:
+            yield (
+                f"{self.pipeline}: {pluralize(len(self.undated), 'delivered file')} in no interval, because no time can"
+                f" be read from the path as `interval` declares it: {first_few([visible(path) for path in self.undated])}"
+            )
         if not self.deliveries:
             if not self.history:
                 yield f"{self.pipeline}: nothing to do; nothing that is in force is in {self.chosen}"
@@ -239,7 +247,8 @@ def plan(
     migrate(dsn)
     rows_within_interval = _count_within(workspace, pipeline, selection)
     with transaction(dsn) as cursor:
-        numbers = _numbers(cursor, pipeline, selection, rows_within_interval)
+        read = _paths_in_force(cursor, pipeline, selection)
+        numbers = _numbers(cursor, pipeline, selection, rows_within_interval, read)
         STATEMENTS.execute(cursor, "in_force", deliveries=numbers)
         deliveries = rows_as(cursor, PlannedDelivery)
         replaced = [one.delivery_id for one in deliveries]
@@ -273,6 +282,7 @@ def plan(
         gone=[one for one in recorded if (one.source, one.path) not in known],
         ranges=ranges,
         there=there,
+        undated=_undated(pipeline, read),
         besides=_besides(pipeline, selection, deliveries, rows_within_interval, recorded),
         foretold=kind_of(pipeline).foretold([*now, *history]),
         unread=unread,
@@ -328,7 +338,11 @@ def _count_within(workspace: Workspace, pipeline: Pipeline, selection: Selection
 
 
 def _numbers(
-    cursor: Cursor, pipeline: Pipeline, selection: Selection, rows_within_interval: Mapping[int, int] | None
+    cursor: Cursor,
+    pipeline: Pipeline,
+    selection: Selection,
+    rows_within_interval: Mapping[int, int] | None,
+    read: Sequence[tuple[int, str]],
 ) -> list[int]:
     newest = last_delivery(cursor, pipeline.name)
     if newest is None:
@@ -356,14 +370,24 @@ def _numbers(
             cursor, [number for number in rows_within_interval if mode.is_in_force(number, newest=newest)]
         )
     elif selection.interval:
-        return _by_paths(cursor, pipeline, *selection.interval)
+        template = PathTemplate(text=pipeline.interval or "")
+        return sorted({number for number, path in read if template.overlaps(path, selection.interval)})
     else:
         STATEMENTS.execute(cursor, "by_runs", pipeline=pipeline.name, runs=list(selection.runs))
     return [number for (number,) in cursor.fetchall()]
 
 
-def _by_paths(cursor: Cursor, pipeline: Pipeline, start: dt.datetime, end: dt.datetime) -> list[int]:
-    """Return the deliveries that read a file whose path names a time within the interval."""
+def _paths_in_force(cursor: Cursor, pipeline: Pipeline, selection: Selection) -> list[tuple[int, str]]:
+    """Return the paths of all files in force, each with its delivery, if the selection goes by paths; else nothing."""
+    if selection.interval is None or not is_template(pipeline.interval or ""):
+        return []
+    STATEMENTS.execute(cursor, "inputs_in_force", pipeline=pipeline.name)
+    return cast("list[tuple[int, str]]", cursor.fetchall())
+
+
+def _undated(pipeline: Pipeline, read: Sequence[tuple[int, str]]) -> list[str]:
+    """Return the paths that are in no interval, for they name no time as declared."""
+    if not read:
+        return []
     template = PathTemplate(text=pipeline.interval or "")
-    read = STATEMENTS.execute(cursor, "inputs_in_force", pipeline=pipeline.name).fetchall()
-    return sorted({number for number, path in read if template.overlaps(path, (start, end))})
+    return sorted({path for _, path in read if template.of(path) is None})

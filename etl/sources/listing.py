@@ -1,0 +1,97 @@
+"""Lists the files that a pattern means, as Spark finds them: on this machine, with links followed, or on S3."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyarrow import fs
+
+from etl.common.errors import SetupError
+from etl.common.paths import filesystem, shown
+from etl.pipeline.patterns import is_glob, is_hidden, is_listed_whole, is_read, split_pattern
+
+
+def local_files(pattern: str, root: str) -> Iterator[str]:
+    """Yield the path of each file below `root` that a pattern means, and of each link there that leads nowhere.
+
+    An absolute pattern gives absolute paths. Raises SetupError for a folder that holds itself, by a link: Spark
+    would read it without end.
+    """
+    top = "/" if pattern.startswith("/") else ""
+    start = split_pattern(pattern).folder if is_glob(pattern) else pattern
+    if not is_glob(pattern) and not Path(root, start).is_dir():
+        if Path(root, start).is_file() or Path(root, start).is_symlink():
+            yield pattern
+        return
+    pending: list[tuple[str, frozenset[tuple[int, int]]]] = [(start, frozenset())]
+    while pending:
+        folder, above = pending.pop()
+        place = Path(root, folder or top)
+        if is_listed_whole(pattern, folder):
+            above = _with(place, above)
+        for entry in _entries(place):
+            path = f"{folder}/{entry.name}" if folder else f"{top}{entry.name}"
+            if _is_folder(entry):
+                if _leads_on(pattern, path):
+                    pending.append((path, above))
+            elif (entry.is_symlink() or entry.is_file()) and is_read(pattern, path):
+                yield path
+
+
+def _leads_on(pattern: str, folder: str) -> bool:
+    """Tell whether files that the pattern means may be below the folder."""
+    if is_listed_whole(pattern, folder):
+        return not is_hidden(pattern, f"{folder}/-")
+    return folder.count("/") < pattern.count("/")
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except (FileNotFoundError, NotADirectoryError):  # it is not there, or no longer
+        return
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Tell whether an entry is a folder or a link to one; a link that can't be followed is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _with(folder: Path, above: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Return the folders that one lies in, by device and inode, with itself. Raises SetupError if it is among them."""
+    try:
+        seen = folder.stat()
+    except FileNotFoundError:
+        return above
+    if (seen.st_dev, seen.st_ino) in above:
+        raise SetupError(
+            f"{shown(str(folder))} leads back, by a link, to a folder that it is in: Spark would read it without end",
+            remedy="remove the link, or give it a name that begins with _ or a dot",
+        )
+    return above | {(seen.st_dev, seen.st_ino)}
+
+
+def s3_files(pattern: str, root: str) -> Iterator[str]:
+    """Yield the path below `root` of each object that a pattern means; an absolute pattern gives absolute paths."""
+    below = "" if pattern.startswith("s3a://") else f"{root}/"
+    fixed = split_pattern(pattern).folder if is_glob(pattern) else pattern
+    store, base = filesystem(below + fixed)
+    deep = "/" in pattern.removeprefix(fixed).lstrip("/")
+
+    def meant(found: list[fs.FileInfo], kind: fs.FileType) -> Iterator[str]:
+        paths = (f"s3a://{one.path}".removeprefix(below) for one in found if one.type == kind)
+        return (path for path in paths if is_read(pattern, path))
+
+    selector = fs.FileSelector(base, recursive=deep, allow_not_found=True)
+    found = store.get_file_info(selector if is_glob(pattern) else [base])
+    yield from meant(found, fs.FileType.File)
+    for folder in meant(found, fs.FileType.Directory) if not deep else ():
+        base = f"{below}{folder}".removeprefix("s3a://")
+        selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
+        yield from meant(store.get_file_info(selector), fs.FileType.File)
