@@ -32,7 +32,7 @@ class Cause(Enum):
     FILE_DAMAGED = auto()  # the content of a file, or its name, is not what a reader takes
     NAME_REFUSED = (
         auto()
-    )  # a name that Hadoop takes for no name, of a file or in a folder that it lists for a glob
+    )  # Hadoop takes it for no name of a file, or of one in a folder that it lists for a glob
     STACK_OVERFLOW = auto()
 
 

@@ -116,9 +116,7 @@ class ReplayPlan:
     gone: Sequence[Input]  # as they were recorded
     ranges: Sequence[Range]  # of Kafka, as they were read
     there: Sequence[Range]  # what Kafka still has of them
-    undated: Sequence[
-        str
-    ]  # paths of files in force that are in no interval, where an interval was chosen by paths
+    undated: Sequence[str]  # by paths: files in force that are in no interval
     besides: Mapping[str, int]  # of these deliveries outside of the interval: rows, held ones too, or files
     foretold: Mapping[
         str, str
