@@ -254,11 +254,12 @@ def compared(records: list[bytes]) -> int:
 
 
 def test_both_ways_of_reading_agree_on_hostile_records() -> None:
-    records = hostile_records(seed=1, count=3000)
+    records = hostile_records(seed=1, count=2000)
     assert compared(records) > len(records) / 10
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_both_ways_of_reading_agree_on_very_many_hostile_records() -> None:
     records = hostile_records(seed=2, count=200_000)
     assert compared(records) > len(records) / 10
