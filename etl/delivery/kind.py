@@ -135,7 +135,7 @@ class StreamDelivery(DeliveryKind):
             + "; ".join([*verdict.stops, *([lapsed] if lapsed else [])])
             + malformed_line(verdict)
             + "\n  evidence: the whole report is in sluice.stopped_batch",
-            remedy=f"fix the suite and run again{alternative}",
+            remedy=f"{_correction(pipeline, verdict)}{alternative}",
         )
 
     def unreadable(self, pipeline: str, batch_id: int, stops: Sequence[str], lapsed: str) -> InputsUnreadable:
@@ -157,6 +157,15 @@ class StreamDelivery(DeliveryKind):
             remedy="restore the old files and land new content under new names; then run again."
             f" To take the files as they are now: `sluice recover {pipeline}`",
         )
+
+
+def _correction(pipeline: str, verdict: Verdict) -> str:
+    """Say what to correct before a batch that broke its contract is run again."""
+    if not verdict.malformed:
+        return "fix the suite and run again"
+    if not verdict.malformed[0].startswith(("file:", "s3a:")):
+        return "correct the declaration and run again"
+    return f"correct the declaration and run again, or put mended files in their place and `sluice recover {pipeline}` first"
 
 
 def malformed_line(verdict: Verdict) -> str:

@@ -153,10 +153,9 @@ def test_reports_and_sketches_are_taken_out_after_their_time_and_figures_stay(ho
 
 def test_nulls_nan_infinity_and_far_moments_are_counted_and_spoil_nothing(home: Home) -> None:
     measured(home)
-    odd = ["NaN", '"Infinity"', "null"]
-    lines = [f'{{"id":1,"shop":"A","amount":{one},"at":"2020-01-01T00:00:00Z"}}' for one in odd]
-    lines.append('{"id":2,"shop":"A","amount":2,"at":"+12020-01-01T00:00:00Z"}')
-    home.write("orders/odd.jsonl", "\n".join(lines) + "\n")
+    lines = [f"1,A,{one},2020-01-01T00:00:00Z" for one in ("NaN", "Infinity", "")]
+    lines += ["2,A,2,+12020-01-01T00:00:00Z", ""]
+    home.write("orders/odd.csv", "\n".join(["id,shop,amount,at", *lines]))
     home.write("orders/empty.jsonl", "")
     home.run()
     [first, *_] = kept(home)

@@ -37,7 +37,10 @@ def _parsed(text: str) -> Members:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         seen = error.msg.removesuffix(" at")
-        raise Misfit(f"no JSON: {seen} at character {error.pos + 1} of {len(text)}") from error
+        where = (
+            f"character {error.pos + 1}" if error.pos < len(text) else f"its end, after character {len(text)}"
+        )
+        raise Misfit(f"no JSON: {seen} at {where}") from error
     if not isinstance(value, Members):
         raise Misfit.of(value, "one JSON object a line" if isinstance(value, list) else "a JSON object")
     return value
