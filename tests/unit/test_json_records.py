@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from etl.sources.json_records.blocks import FEW, PIECE, JsonReader
+from etl.sources.json_records.lines import DEEPEST
 from etl.sources.json_records.values import converter
 from tests.support.hostile_json import SCHEMA, hostile_records
 
@@ -188,7 +189,7 @@ def test_a_moment_is_written_in_full_or_the_record_is_held(value: str) -> None:
         (b'{"s": "\xe4"}', "found byte 0xe4 at byte 8, wanted UTF-8"),
         (b'\xff\xfe{\x00"\x00', "found byte 0xff at byte 1, wanted UTF-8"),
         (b'{"v": 1, "v": 1}', "v: found twice"),
-        (b'{"u": ' + b"[" * 3_000 + b"]" * 3_000 + b"}", "found 3001 levels within each other, wanted 500 at most"),
+        (b'{"u": ' + b"[" * 3_000 + b"]" * 3_000 + b"}", "found 3001 levels within each other, wanted 200 at most"),
     ],
     ids=lambda one: str(one)[:40],
 )  # fmt: skip
@@ -213,6 +214,44 @@ def test_blanks_and_a_byte_order_mark_around_a_record_and_brackets_in_texts_are_
     rows = reader.read(pa.array(records, pa.binary())).to_pylist()
     assert [row["v"] for row in rows] == ["a", "a", text, None, None]
     assert {row["_malformed"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b'{"s": ' + b'{"a": ' * (DEEPEST - 1) + b"1" + b"}" * DEEPEST,
+        b'{"v": ' + b'{"a": ' * (DEEPEST - 1) + b"1" + b"}" * DEEPEST,
+        b'{"u": ' + b"[" * 600 + b'"' + b'\\"' * 300_000,
+        b'{"v": ' + b"1" * 3_000_000 + b"}",
+        b'{"d": 0.' + b"1" * 3_000_000 + b"}",
+        b'{"d": 1e' + b"9" * 1_000_000 + b"}",
+        b'{"m": {' + b"".join(b'"k%d": 1, ' % n for n in range(100_000)) + b'"k5": 2}}',
+        b'{"s": "' + b"[{" * 1_000_000 + b'"}',
+        b'{"t": "' + b"2026-" * 500_000 + b'"}',
+    ],
+    ids=(
+        "deep text",
+        "deep number",
+        "unended",
+        "digits",
+        "fraction",
+        "exponent",
+        "map",
+        "brackets",
+        "moment",
+    ),
+)
+def test_no_record_holds_or_ends_a_task(record: bytes) -> None:
+    kinds = {
+        "v": pa.int32(),
+        "s": pa.string(),
+        "d": pa.float64(),
+        "t": MOMENT,
+        "m": pa.map_(pa.string(), pa.int32()),
+    }
+    reader = JsonReader(schema=pa.schema(kinds))
+    [row] = reader.read(pa.array([record], pa.binary())).to_pylist()
+    assert row["_malformed"] is None or row["_detail"]
 
 
 def test_json_has_no_values_of_some_types() -> None:

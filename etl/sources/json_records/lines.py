@@ -9,8 +9,8 @@ from typing import Any
 from etl.sources.json_records.values import Constant, Convert, Members, Misfit, Number
 
 BLANK = " \t\r\n\ufeff"  # around a record
-DEEPEST = 500  # levels of objects and arrays within each other
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+DEEPEST = 200  # levels of objects and arrays within each other: Python has frames for some 300
+_TEXT_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _DECODER = json.JSONDecoder(
     object_pairs_hook=Members, parse_int=Number, parse_float=Number, parse_constant=Constant
 )
@@ -49,7 +49,7 @@ def _parsed(text: str) -> Members:
 def _depth(text: str) -> int:
     """Count the levels of objects and arrays within each other, brackets within texts not counted."""
     level = deepest = 0
-    for bracket in re.findall(r"[\[\]{}]", _STRING.sub("", text)):
-        level += 1 if bracket in "[{" else -1
+    for found in _TEXT_OR_BRACKET.finditer(text):
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
         deepest = max(deepest, level)
     return deepest

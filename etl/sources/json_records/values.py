@@ -12,6 +12,7 @@ import datetime as dt
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any
@@ -274,9 +275,9 @@ def _map(kind: pa.DataType) -> Convert | None:
     def convert(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, Members):
             raise Misfit.of(value, "an object")
-        names = [_text(name) for name, _ in value]
-        if len(set(names)) < len(names):
-            raise Misfit("found twice", next(name for name in names if names.count(name) > 1))
+        names = Counter(_text(name) for name, _ in value)
+        if len(names) < len(value):
+            raise Misfit("found twice", names.most_common(1)[0][0])
         return [(name, None if inner is None else _within(name, item, inner)) for name, inner in value]
 
     return convert
