@@ -13,10 +13,8 @@ BEFORE_AND_NOW = [
         "Aggregate by window (at, 0L, 3600000000L, 0), action computing count(1), max(at)",
     ),
     (
-        "Aggregate by origin computing count(dep_time) (dep_time = _parsed.`dep_time`), max(departure) (departure ="
-        " coalesce(try_make_timestamp(year, month, day, hour, minute, 0), time_hour))",
-        "Aggregate by origin computing count(dep_time), max(departure) (departure = coalesce(try_make_timestamp(year,"
-        " month, day, hour, minute, 0), time_hour))",
+        "Aggregate by origin computing count(dep_time) (dep_time = _parsed.`dep_time`), max(at) (at = coalesce(a, b))",
+        "Aggregate by origin computing count(dep_time), max(at) (at = coalesce(a, b))",
     ),
     (
         "Aggregate by k computing sum(tiny) (tiny = TRY_CAST(_parsed.`tiny` AS TINYINT))",
