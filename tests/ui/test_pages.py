@@ -269,6 +269,7 @@ def test_what_is_wrong_with_a_malformed_record_is_on_its_page_and_in_the_list(hi
         listed = shown(pages.quarantine(cursor, "feed", Frame(), wanted=Wanted(rule="malformed")))
     assert "could not be parsed by the declared schema: price: no decimal(10,2)" in one
     assert "malformed price: no decimal(10,2)" in listed
+    assert "sluice quarantine export feed -o rows.jsonl" in one and f"release feed --id {number}" not in one
 
 
 LONG_RULE = "rule 1 about a column of the feed".ljust(2000, "x")
