@@ -292,6 +292,7 @@ def compared(records: list[bytes]) -> int:
     return len(parsed)
 
 
+@pytest.mark.long
 def test_both_ways_of_reading_agree_on_hostile_records() -> None:
     records = hostile_records(seed=1, count=2000)
     assert compared(records) > len(records) / 10
