@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 _DIGITS = "[0-9]{1,1000}+"
-_PLAIN = rf"^[-+]?+(?:{_DIGITS}(?:\.(?:{_DIGITS})?+)?+|\.{_DIGITS})(?:[eE][-+]?+[0-9]{{1,3}}+)?+\z"
+# A decimal as a text, for Java's regular expressions and for Python's.
+DECIMAL = rf"[-+]?+(?:{_DIGITS}(?:\.(?:{_DIGITS})?+)?+|\.{_DIGITS})(?:[eE][-+]?+[0-9]{{1,3}}+)?+"
+_PLAIN = rf"^{DECIMAL}\z"
 
 
 def spelled(schema: StructType, options: Mapping[str, str]) -> StructType:

@@ -35,8 +35,8 @@ _ROW = re.compile(r" in row (\d+)$")
 _CONSTANT = "NaN|Inf"
 _LONG_EXPONENT = "[eE][-+]?[0-9]{3}"
 _ZONE = r"(?:Z|[-+][0-9]{2}(?::?[0-9]{2})?)"
-_ZONED = rf"[0-9]{_ZONE}\z"
 _CLOCK = r"[0-9]{2}(?::[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)?"
+_ZONED = rf"[T ]{_CLOCK}{_ZONE}\z"  # the end of a day alone looks like an offset
 _MOMENT = rf"\A[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T ]{_CLOCK}{_ZONE}?)?\z"
 # What a value begins with, by its type, if it is not null: within brackets of a pattern.
 _BEGINS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (

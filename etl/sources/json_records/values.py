@@ -19,12 +19,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from etl.sources.decimals import DECIMAL
+
 Convert = Callable[[Any], Any]
 
 LONGEST_SHOWN = 60  # characters of a value in a message
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-_DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,1000}(?:\.[0-9]{0,1000})?|\.[0-9]{1,1000})(?:[eE][-+]?[0-9]{1,3})?")
+_DECIMAL = re.compile(DECIMAL)
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MOMENT = re.compile(
@@ -106,7 +108,7 @@ def converter(kind: pa.DataType) -> Convert | None:
         return _decimal(kind)
     if pa.types.is_timestamp(kind):
         return _moment(kind)
-    return next((convert for one, convert in _PLAIN.items() if kind == one), None)
+    return _PLAIN.get(kind)
 
 
 def name_of(kind: pa.DataType) -> str:
@@ -242,11 +244,7 @@ def _struct(kind: pa.DataType) -> Convert | None:
             if name in seen:
                 raise Misfit("found twice", name)
             seen.add(name)
-            if inner is not None:
-                try:
-                    row[name] = converters[name](inner)
-                except Misfit as misfit:
-                    raise misfit.within(name) from None
+            row[name] = _within(name, converters[name], inner)
         return row
 
     return convert
@@ -259,10 +257,7 @@ def _list(kind: pa.DataType) -> Convert | None:
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, list) or isinstance(value, Members):
             raise Misfit.of(value, "an array")
-        return [
-            None if inner is None else _within(f"[{number}]", element, inner)
-            for number, inner in enumerate(value)
-        ]
+        return [_within(f"[{number}]", element, inner) for number, inner in enumerate(value)]
 
     return convert
 
@@ -278,14 +273,15 @@ def _map(kind: pa.DataType) -> Convert | None:
         names = Counter(_text(name) for name, _ in value)
         if len(names) < len(value):
             raise Misfit("found twice", names.most_common(1)[0][0])
-        return [(name, None if inner is None else _within(name, item, inner)) for name, inner in value]
+        return [(name, _within(name, item, inner)) for name, inner in value]
 
     return convert
 
 
 def _within(where: str, convert: Convert, value: Any) -> Any:
+    """Convert what is within a value; null stays null, and a Misfit says where."""
     try:
-        return convert(value)
+        return None if value is None else convert(value)
     except Misfit as misfit:
         raise misfit.within(where) from None
 
