@@ -124,11 +124,10 @@ class JsonReader:
         """
         if self._read_as is None:
             return np.zeros(len(records), np.bool_)
-        plain = pc.and_(pc.starts_with(records, b"{"), pc.ends_with(records, b"}")).fill_null(False)
+        plain = pc.and_(pc.starts_with(records, b"{"), pc.ends_with(records, b"}"))
         if _has_decimals(pa.struct(self.schema)):
-            plain = pc.and_not(plain, pc.match_substring_regex(records, _LONG_EXPONENT).fill_null(False))
-        found: npt.NDArray[np.bool_] = plain.to_numpy(zero_copy_only=False)
-        return found
+            plain = pc.and_not(plain, pc.match_substring_regex(records, _LONG_EXPONENT))
+        return _flags(plain)
 
     def _parsed(self, records: pa.Array) -> pa.Table | _Parting:
         """Read records by Arrow's parser; where it takes not all of them, tell how to part them."""
@@ -142,7 +141,11 @@ class JsonReader:
         except _Unfit as unfit:
             return _Parting.without(unfit.rows)
         except pa.ArrowInvalid as error:
-            if len(records) > PIECE and self._odd and (odd := _matches(records, self._odd)).any():
+            if (
+                len(records) > PIECE
+                and self._odd
+                and (odd := _flags(pc.match_substring_regex(records, self._odd))).any()
+            ):
                 return _Parting.without(odd)
             return _Parting.by(str(error), len(records))
         return pa.table(
@@ -191,9 +194,9 @@ class _Parting:
 class _Unfit(Exception):
     """Some values are not what is declared."""
 
-    def __init__(self, rows: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, rows: pa.Array) -> None:
         super().__init__()
-        self.rows = rows
+        self.rows = _flags(rows)
 
 
 def _odd_members(kind: pa.DataType, name: str = "") -> Iterator[str]:
@@ -209,9 +212,10 @@ def _odd_members(kind: pa.DataType, name: str = "") -> Iterator[str]:
         yield from _odd_members(inner.type, inner.name)
 
 
-def _matches(records: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = pc.match_substring_regex(records, pattern).to_numpy(zero_copy_only=False)
-    return found
+def _flags(mask: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return a mask for numpy, null being false."""
+    flags: npt.NDArray[np.bool_] = mask.fill_null(False).to_numpy(zero_copy_only=False)
+    return flags
 
 
 def _has_decimals(kind: pa.DataType) -> bool:
@@ -250,7 +254,7 @@ def _require_usual(records: pa.Array) -> None:
     brackets = pc.add(pc.count_substring(records, b"{"), pc.count_substring(records, b"["))
     odd = pc.or_(pc.greater(brackets, DEEPEST), pc.match_substring_regex(records, _CONSTANT))
     if odd.true_count:
-        raise _Unfit(odd.to_numpy(zero_copy_only=False))
+        raise _Unfit(odd)
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType | None:
@@ -276,9 +280,9 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     except pa.ArrowInvalid:
         if not pa.types.is_timestamp(kind):
             raise
-    unfit = pc.invert(pc.match_substring_regex(column, _MOMENT)).fill_null(False)
+    unfit = pc.invert(pc.match_substring_regex(column, _MOMENT))
     if unfit.true_count:
-        raise _Unfit(unfit.to_numpy(zero_copy_only=False))
+        raise _Unfit(unfit)
     if kind.tz is None:
         return column.cast(kind)
     zoned = pc.match_substring_regex(column, _ZONED)  # Arrow's parser wants a zone in all texts, or in none
@@ -308,7 +312,7 @@ def _require_exact(column: pa.Array) -> None:
 def _require_none(odd: pa.Array, *, alone: bool) -> None:
     if not odd.true_count:
         return
-    raise _Unfit(odd.fill_null(False).to_numpy(zero_copy_only=False)) if alone else pa.ArrowInvalid("within")
+    raise _Unfit(odd) if alone else pa.ArrowInvalid("within")
 
 
 def _leaves(column: pa.Array) -> Iterator[pa.Array]:
