@@ -59,7 +59,7 @@ def delivered(way: Sluice) -> Callable[[], float]:
 
 
 def ways(ground: Ground) -> dict[str, Way]:
-    names = ("bench_judged", "bench_plain", "bench_measured")
+    names = (ground.judged, "bench_plain", "bench_measured")
     judged, plain, measured = (Sluice(ground=ground, pipeline=name) for name in names)
     usual, idempotent, parts = Usual(ground), Idempotent(ground), Parts(ground)
     assert parts.batches
@@ -87,11 +87,15 @@ def main(
     rounds: Annotated[int, typer.Option(help="measured rounds, after one that is thrown away")] = 5,
     files: Annotated[int, typer.Option(help="files of the batch")] = 16,
     only: Annotated[str, typer.Option(help="these ways alone, such as sluice,usual")] = "",
+    kind: Annotated[
+        str, typer.Option(help="jsonl, or csv with --only sluice,usual,handover,whole")
+    ] = "jsonl",
+    malformed: Annotated[float, typer.Option(help="share of malformed records, with --only sluice")] = 0,
     folder: Annotated[Path, typer.Option(help="where events, services and jars are kept")] = FOLDER,
     jars: Annotated[Path | None, typer.Option(help="where resolved jars are; default: in the folder")] = None,
 ) -> None:
     """Measure every way once a round, in turn, and print the medians."""
-    with prepared(folder, rows=rows, files=files, jars=jars) as ground:
+    with prepared(folder, rows=rows, files=files, jars=jars, kind=kind, malformed=malformed) as ground:
         chosen = ways(ground)
         if only:
             chosen = {key: chosen[key] for key in only.split(",")}
@@ -151,7 +155,7 @@ RATIOS: tuple[tuple[str, float | None, Callable[[dict[str, float]], float]], ...
     ("Sluice / the usual way, idempotent", None, lambda s: s["sluice"] / s["idempotent"]),
     ("Sluice / the sum of its parts", 1.40, lambda s: s["sluice"] / _parts(s)),
     (
-        "the reader / Spark's JSON source, with hand-over (goal 0.75)",
+        "the reader / Spark's own source, with hand-over (goal 0.75)",
         0.90,
         lambda s: s["whole"] / s["handover"],
     ),

@@ -1,12 +1,14 @@
-"""Generated events: JSON Lines of eight columns; 1.5 % of the rows break one of the six rules."""
+"""Generated events of eight columns, as JSON Lines or CSV; 1.5 % of the rows break one of the six rules."""
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 SEED = 7
 BAD = 0.015  # share of the rows that break a rule
@@ -25,22 +27,21 @@ FLAWS = (
 )
 
 
-def generate(folder: Path, *, rows: int, files: int) -> list[Path]:
-    """The events in `files` files; what is there already in this size is left as it is."""
-    target = folder / f"events-{rows}-{files}"
+def generate(folder: Path, *, rows: int, files: int, kind: str, malformed: float) -> list[Path]:
+    """The events in `files` files of a kind, a share of them malformed; what is there already is left as it is."""
+    target = folder / f"events-{kind}-{rows}-{files}-{malformed}"
     if not target.is_dir():
         part = target.with_name(f".{target.name}.part")
         part.mkdir(parents=True, exist_ok=True)
         for number in range(files):
             first, end = rows * number // files, rows * (number + 1) // files
-            lines = (json.dumps(event) + "\n" for event in _events(first, end, rows))
-            with (part / f"part-{number:04d}.jsonl").open("w") as file:
-                file.writelines(lines)
+            with (part / f"part-{number:04d}.{kind}").open("w") as file:
+                _WRITERS[kind](file, _events(first, end, rows, malformed))
         part.rename(target)
-    return sorted(target.glob("*.jsonl"))
+    return sorted(target.glob("*"))
 
 
-def _events(first: int, end: int, rows: int) -> Iterator[dict[str, object]]:
+def _events(first: int, end: int, rows: int, malformed: float) -> Iterator[dict[str, object]]:
     chance = random.Random(f"{SEED} {first}")
     for number in range(first, end):
         moment = DAY + dt.timedelta(days=number / rows)
@@ -54,4 +55,21 @@ def _events(first: int, end: int, rows: int) -> Iterator[dict[str, object]]:
             "firmware": f"v2.{number % 7}",
             "battery": chance.randint(0, 100),
         }
-        yield event | chance.choice(FLAWS) if chance.random() < BAD else event
+        if chance.random() < BAD:
+            event |= chance.choice(FLAWS)
+        if malformed and chance.random() < malformed:
+            event["battery"] = "low"
+        yield event
+
+
+def _write_json(file: TextIO, events: Iterable[dict[str, object]]) -> None:
+    file.writelines(json.dumps(event) + "\n" for event in events)
+
+
+def _write_csv(file: TextIO, events: Iterable[dict[str, object]]) -> None:
+    writer = csv.DictWriter(file, [column.split()[0] for column in SCHEMA.split(", ")])
+    writer.writeheader()
+    writer.writerows(events)
+
+
+_WRITERS = {"jsonl": _write_json, "csv": _write_csv}

@@ -42,6 +42,12 @@ class Ground:
     spark: SparkSession
     events: tuple[Path, ...]
     rows: int
+    kind: str = "jsonl"  # suffix of the files
+
+    @property
+    def judged(self) -> str:
+        """Name the pipeline of benchmarks/pipelines that reads the events and judges them by six rules."""
+        return "bench_csv" if self.kind == "csv" else "bench_judged"
 
     @property
     def dsn(self) -> str:
@@ -49,7 +55,8 @@ class Ground:
 
     def frame(self) -> DataFrame:
         """The events as Spark's own reader gives them."""
-        return self.spark.read.schema(SCHEMA).json([str(path) for path in self.events])
+        reader, paths = self.spark.read.schema(SCHEMA), [str(path) for path in self.events]
+        return reader.csv(paths, header=True) if self.kind == "csv" else reader.json(paths)
 
     def s3a(self, name: str) -> str:
         """A folder on S3 for what is written without Sluice."""
@@ -88,7 +95,9 @@ def as_superuser(found: Services, *statements: str) -> None:
 
 
 @contextlib.contextmanager
-def prepared(folder: Path, *, rows: int, files: int, jars: Path | None) -> Iterator[Ground]:
+def prepared(
+    folder: Path, *, rows: int, files: int, jars: Path | None, kind: str = "jsonl", malformed: float = 0
+) -> Iterator[Ground]:
     """Services and a session of our own below `folder`; events and jars found there are used again."""
     home = folder / "home"
     shutil.rmtree(home, ignore_errors=True)  # what a killed run left would be delivered first
@@ -101,7 +110,7 @@ def prepared(folder: Path, *, rows: int, files: int, jars: Path | None) -> Itera
         spark_master=f"local[{CORES}]",
         spark_conf=_conf(folder),
     )
-    events = generate(folder, rows=rows, files=files)
+    events = generate(folder, rows=rows, files=files, kind=kind, malformed=malformed)
     found = services.up(settings)
     try:
         os.environ.update(found.environment)
@@ -111,7 +120,7 @@ def prepared(folder: Path, *, rows: int, files: int, jars: Path | None) -> Itera
         spark = start(settings, found)
         spark.sparkContext.setLogLevel("ERROR")
         place = Workspace(settings=settings, services=found)
-        yield Ground(place=place, spark=spark, events=tuple(events), rows=rows)
+        yield Ground(place=place, spark=spark, events=tuple(events), rows=rows, kind=kind)
         spark.stop()
     finally:
         services.down(settings)

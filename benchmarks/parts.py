@@ -57,7 +57,7 @@ class Parts:
     @cached_property
     def _source(self) -> FileSource:
         settings = self.ground.place.settings
-        pipeline = load_pipeline("bench_judged", settings.pipelines)
+        pipeline = load_pipeline(self.ground.judged, settings.pipelines)
         kind = require_files(pipeline, "a benchmark")
         return replace(open_kind(self.ground.spark, kind, settings, stream=False), anywhere=True)
 

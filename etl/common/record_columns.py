@@ -10,7 +10,6 @@ RAW = "_raw"
 REASONS = "_reasons"
 WHY = "_why"  # of a record that never became a row: the one reason
 BEHIND = "_behind"  # tells of a record that it is behind the watermark, where late ones are not held
-PARSED = "_parsed"  # what a parser made of a line
 
 # No field of an input may be called so: these, and the column that Spark hides in each row of a file.
-RESERVED = frozenset({MALFORMED_COLUMN, DETAIL, SOURCE_PATH, RAW, REASONS, WHY, BEHIND, PARSED, "_metadata"})
+RESERVED = frozenset({MALFORMED_COLUMN, DETAIL, SOURCE_PATH, RAW, REASONS, WHY, BEHIND, "_metadata"})

@@ -7,31 +7,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etl.common.record_columns import RESERVED
+from etl.pipeline.csv_options import CSV_OPTIONS, PATTERNS, REMEDIES, option_problems
 from etl.pipeline.ddl import ddl_columns
 from etl.pipeline.declaration import RATE, DeclaredSource, Kafka, Rate, Socket
 from etl.pipeline.intervals import is_template
 from etl.pipeline.patterns import FORMATS, pattern_problems
 
-# What a source of CSV may set itself. The rest of Spark's reader options can skip or blur records.
-CSV_OPTIONS = frozenset(
-    {"sep", "quote", "escape", "encoding", "nullValue", "emptyValue", "lineSep", "locale"}
-    | {"dateFormat", "timestampFormat", "timestampNTZFormat"}
-    | {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxCharsPerColumn"}
-)
 _LINES = frozenset({"lineSep"})
 _NONE = frozenset[str]()
 OPTIONS = {"csv": CSV_OPTIONS, "json": _LINES, "text": _LINES, "parquet": _NONE}
 # The same, of what comes in records of its own, by format.
-RECORD_OPTIONS = {"json": _NONE, "csv": CSV_OPTIONS - {"encoding", "lineSep"}, "text": _NONE}
+RECORD_OPTIONS = {"json": _NONE, "csv": CSV_OPTIONS - {"encoding", "lineSep", "multiLine"}, "text": _NONE}
 _ONLY_CSV = {
     "encoding": "all but csv is read as UTF-8: convert the files before they land",
     **dict.fromkeys(
-        ("locale", "dateFormat", "timestampFormat", "timestampNTZFormat"),
+        ("decimal", "thousands", "locale", *PATTERNS),
         "only csv has it; values are read as docs/reading.md says: declare string, and convert it in the transform",
     ),
 }
-# Those that Spark decodes (4.3), and that write a line break as ASCII does: it parts lines before it decodes them.
-ENCODINGS = frozenset({"utf-8", "iso-8859-1", "us-ascii"})
 _HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
@@ -192,21 +185,26 @@ def files_problems(where: str, files: Any) -> list[str]:
 def _option_problems(where: str, options: Any, allowed: frozenset[str]) -> list[str]:
     if not isinstance(options, Mapping):
         return [f"{where}.options: must be a mapping of reader option to text"]
+    told = (
+        REMEDIES
+        if allowed == CSV_OPTIONS
+        else {"encoding": _ONLY_CSV["encoding"]}
+        if "sep" in allowed
+        else _ONLY_CSV
+    )
     refused = sorted(str(name) for name in options if name not in allowed)
-    found = [f"{where}.options: {name}: {_ONLY_CSV[name]}" for name in refused if name in _ONLY_CSV]
-    if unknown := [name for name in refused if name not in _ONLY_CSV]:
+    found = [f"{name}: {told[name]}" for name in refused if name in told]
+    if unknown := [name for name in refused if name not in told]:
         among = f"not among {', '.join(sorted(allowed))}" if allowed else "where the format takes none"
-        found.append(f"{where}.options: {', '.join(unknown)} {among}")
-    if "encoding" in allowed and str(encoding := options.get("encoding", "utf-8")).lower() not in ENCODINGS:
-        found.append(
-            f"{where}.options: encoding {encoding!r} not among {', '.join(sorted(ENCODINGS))}: convert the files to UTF-8"
-            " before they land"
-        )
-    return found + [
-        f"{where}.options: {name} is {value!r}, which must be text"
+        found.append(f"{', '.join(unknown)} {among}")
+    no_text = [
+        f"{name} is {value!r}, which must be text"
         for name, value in options.items()
         if not isinstance(value, str)
     ]
+    if allowed <= _LINES or refused or no_text:
+        return [f"{where}.options: {wrong}" for wrong in found + no_text]
+    return [f"{where}.options: {wrong}" for wrong in option_problems(options)]
 
 
 def matches(pattern: re.Pattern[str], text: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ class FileSource(Source):
         try:
             made = super()._made(good)
         except SetupError as failed:
-            if "`_metadata`" in failed.seen:
+            if re.search('[`"]_metadata[`"]', failed.seen):
                 raise SetupError(failed.seen, remedy=_DECLARED_PATH) from failed
             raise
         if takes_input_file_name(made):

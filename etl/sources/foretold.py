@@ -5,7 +5,6 @@ Spark has the last word when it reads them: this is for a plan.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -19,12 +18,12 @@ from etl.common.wording import visible
 from etl.ledger.inputs import Input
 from etl.pipeline import Files, Pipeline
 from etl.pipeline.ddl import ddl_columns, ddl_parts
+from etl.sources.csv_records.dialect import Dialect
+from etl.sources.csv_records.header import FileUnfit, Layout, read_header
 from etl.sources.parquet_types import kept_as, misfits
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-HEADER_BYTES = 1 << 16  # of a CSV file; a longer header is not looked at
 
 
 def foretold(pipeline: Pipeline, sources: Sequence[Files], inputs: Sequence[Input]) -> dict[str, str]:
@@ -57,11 +56,7 @@ def _unfit(uris: Sequence[str], files: Files, schema: str) -> dict[str, str]:
                 if files.kind == "parquet"
                 else _of_header(store, path, files, schema)
             )
-        except (
-            OSError,
-            LookupError,
-            csv.Error,
-        ):  # which is Spark's to tell; also an encoding that Python does not know
+        except OSError:  # which is Spark's to tell
             return None
 
     with ThreadPoolExecutor(REQUESTS) as pool:
@@ -70,23 +65,14 @@ def _unfit(uris: Sequence[str], files: Files, schema: str) -> dict[str, str]:
 
 
 def _of_header(store: FileSystem, path: str, files: Files, schema: str) -> str | None:
-    """Tell why a CSV file's header does not fit the schema; None when it does, or can't be looked at.
-
-    Spark wants the schema's names in their order, whatever their case.
-    """
-    with store.open_input_stream(path) as file:  # which sees by the name how it is compressed
-        begun = file.read(HEADER_BYTES)
-    encoding = files.options.get("encoding", "utf-8")
-    text = begun.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding, "replace")
-    lines = [line for line in text.split(files.options.get("lineSep", "\n")) if line.strip()]
-    sep, quote = files.options.get("sep", ","), files.options.get("quote", '"')
-    if not lines or (len(begun) == HEADER_BYTES and len(lines) == 1) or len(sep) != 1 or len(quote) != 1:
-        return None
-    [header] = csv.reader([lines[0].rstrip("\r")], delimiter=sep, quotechar=quote)
-    wanted = ddl_columns(schema)
-    if [name.strip().lower() for name in header] == [name.strip().lower() for name in wanted]:
-        return None
-    return f"its CSV header is {', '.join(header)}; the schema is {', '.join(wanted)}"
+    """Tell why a CSV file's header does not fit the schema; None when it does, or there is none."""
+    try:
+        header = read_header(store, path, Dialect.of(files.options))
+        if header is not None:
+            Layout.of_header(header, ddl_columns(schema))
+    except FileUnfit as unfit:
+        return str(unfit)
+    return None
 
 
 def _of_footer(store: FileSystem, path: str, schema: str) -> str | None:

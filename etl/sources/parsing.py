@@ -1,51 +1,37 @@
 """Parses landed files into typed rows: every record is either a row, or malformed and kept as its raw text.
 
-Spark's own JSON reader lets some records slip and blurs values: JSON has a reader of our own, `json_records`, of which
-docs/reading.md is the contract. All fields of all formats are parsed, whether the transform uses them or not. Of a text
-file every line is a row, an empty one too.
-
-CSV is one record a line. A quoted value with a line break in it is cut there, and its rest is read as a record of its
-own: Spark closes an open quote at a line's end, without a message. Nor does it report bytes that are invalid in the
-encoding: they become U+FFFD.
+Spark's own readers of JSON and CSV let some records slip and blur values: `json_records` and `csv_records` read them, of
+which docs/reading.md is the contract. All fields of all formats are parsed, whether the transform uses them or not. Of a
+text file every line is a row, an empty one too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
-from operator import or_
 from typing import TYPE_CHECKING, Any, cast
 
 from etl.common.errors import SetupError
 from etl.common.paths import to_path
-from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, PARSED, SOURCE_PATH
+from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, SOURCE_PATH
 from etl.pipeline import Files, Lookup
-from etl.sources.decimals import decimal_of, no_decimal, spelled
+from etl.sources.csv_records.blocks import CsvReader
+from etl.sources.csv_records.dialect import Dialect
+from etl.sources.csv_records.files import CsvFiles
 from etl.sources.json_records.blocks import BESIDE, JsonReader
 from etl.sources.json_records.lines import BLANK
 from etl.spark.frames import quoted
 from etl.spark.state_plan import SOURCE_NUMBER
-from etl.spark.tasks import map_batches
+from etl.spark.tasks import read_batches
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 
 _UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
-_COMMON = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": MALFORMED_COLUMN,
-    "enableDateTimeParsingFallback": "false",
-}
-_CSV = {
-    "enforceSchema": "false",  # the header must name the schema's columns, in their order
-    "escape": '"',
-    "maxColumns": "1000000",  # a line of more fails its whole file; Spark's own limit is 20480
-    "multiLine": "false",
-}
-_WITH_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 
 
 def ddl_fields(schema: str, where: str) -> StructType:
@@ -99,7 +85,7 @@ def read_stream(
         options["maxFilesPerTrigger"] = str(files.max_files)
     if files.max_bytes is not None:
         options["maxBytesPerTrigger"] = str(files.max_bytes)
-    return _rows(spark.readStream.options(**options), files, schema, path, named=named)
+    return _rows(spark.readStream.options(**options), files, schema, path, named=named, broken=False)
 
 
 def read_files(
@@ -119,26 +105,28 @@ def read_files(
     options = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
     options["ignoreCorruptFiles"] = str(broken).lower()
     paths = [to_path(uri) for uri in uris]
-    return _rows(spark.read.options(**options), files, schema, paths, named=named)
+    return _rows(spark.read.options(**options), files, schema, paths, named=named, broken=broken)
 
 
 def _rows(
-    reader: Any, files: Files | Lookup, schema: StructType, paths: str | list[str], *, named: bool
+    reader: Any,
+    files: Files | Lookup,
+    schema: StructType,
+    paths: str | list[str],
+    *,
+    named: bool,
+    broken: bool,
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
     # "file:/…" of Spark's reader is "file:///…" in its logs, and so in the ledger.
     source = F.regexp_replace("_metadata.file_path", "^file:/+", "file:///").alias(SOURCE_PATH)
-    fields = [F.col(quoted(field.name)) for field in schema.fields]
     if files.kind == "parquet":
+        fields = [F.col(quoted(field.name)) for field in schema.fields]
         frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
         return frame.select(*fields, *none_malformed(), source)
     if files.kind == "csv":
-        options = {**_COMMON, **_CSV, "header": str(files.header).lower(), **files.options}
-        read_as = spelled(schema, options)
-        frame = reader.schema(_with_malformed(read_as)).options(**options).format("csv").load(paths)
-        fields = [decimal_of(F.col(quoted(one.name)), one, options).alias(one.name) for one in schema]
-        return frame.select(*fields, _raw_csv(schema, options), no_detail(), source)
+        return _csv_file_rows(reader, files, schema, paths, source, broken=broken)
     lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
     if files.kind == "text":
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
@@ -148,24 +136,31 @@ def _rows(
     return without_path(json_rows(not_blank(lines.select("value")), schema))
 
 
+def _csv_file_rows(
+    reader: Any, files: Files | Lookup, schema: StructType, paths: Any, source: Column, *, broken: bool
+) -> DataFrame:
+    """Read files by their headers; where only a whole file shows its records, Spark gives each as one value."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField
+
+    csv = CsvReader(schema=arrow_schema(schema), dialect=Dialect.of(files.options))
+    options = {"wholetext": "true"} if csv.dialect.whole_files else _text_options(files.options)
+    lines: DataFrame = reader.format("text").options(**options).load(paths)
+    start = F.col("_metadata.file_block_start")
+    parts = lines.select(F.col("value").cast("binary"), source, start)
+    read = CsvFiles(reader=csv, header=files.header, tolerant=broken)
+    return parts.mapInArrow(
+        partial(read_batches, read.rows), _with_beside(schema, [StructField(SOURCE_PATH, StringType())])
+    )
+
+
 def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
     """Parse each `value`, a line of CSV without a header, into one row beside its other columns.
 
     The row of a line that does not fit the schema is malformed.
     """
-    from pyspark.sql import functions as F
-
-    read_as = _with_malformed(spelled(schema, options))
-    columns = (f"{quoted(field.name)} {field.dataType.simpleString()}" for field in read_as)
-    parsed = F.from_csv("value", ", ".join(columns), {**_COMMON, **_CSV, **options})
-    carried = [name for name in lines.columns if name != "value"]
-    record = F.col(PARSED)
-    fields = [decimal_of(record[one.name], one, options).alias(one.name) for one in schema.fields]
-    bad = [no_decimal(record[one.name], one, options) for one in schema.fields]
-    raw = F.coalesce(record[MALFORMED_COLUMN], F.when(reduce(or_, bad), F.col("value")))
-    return lines.select(parsed.alias(PARSED), "value", *carried).select(
-        *fields, raw.alias(MALFORMED_COLUMN), no_detail(), *carried
-    )
+    csv = CsvReader(schema=arrow_schema(schema), dialect=Dialect.of(options))
+    return _each_row(lines, schema, csv.read_beside)
 
 
 def only_column(where: str, schema: StructType) -> str:
@@ -200,38 +195,32 @@ def json_rows(lines: DataFrame, schema: StructType) -> DataFrame:
 
     What is no such object is malformed. A null is a row of nulls, and not malformed.
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StringType, StructField, StructType
+    return _each_row(lines, schema, JsonReader(schema=arrow_schema(schema)).read_beside)
 
-    reader = JsonReader(schema=to_arrow_schema(schema, timezone="UTC"))
+
+def _each_row(
+    lines: DataFrame, schema: StructType, read: Callable[[pa.RecordBatch], pa.RecordBatch]
+) -> DataFrame:
+    """Make one row of each `value` by `read`, which takes and gives batches; the other columns stay beside it."""
+    from pyspark.sql import functions as F
+
     carried = [field for field in lines.schema.fields if field.name != "value"]
-    beside = [StructField(name, StringType()) for name in BESIDE.names]
     records = lines.select(F.col("value").cast("binary"), *(field.name for field in carried))
-    rows = partial(map_batches, reader.read_beside)
-    return records.mapInArrow(rows, StructType([*schema.fields, *beside, *carried]))
+    return records.mapInArrow(partial(read_batches, partial(map, read)), _with_beside(schema, carried))
 
 
-def _raw_csv(schema: StructType, options: Mapping[str, str]) -> Column:
-    """Return the text of a malformed record, null of any other.
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return a schema as Arrow has it, moments in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
 
-    It needs every field: Spark does not check one that nobody uses. Where a decimal alone is wrong, Spark has
-    the record's fields and not its text: they are written as CSV again.
-    """
-    from pyspark.sql import functions as F
-
-    fields = [F.col(quoted(field.name)) for field in schema.fields]
-    nothing = F.substring(F.concat_ws("", *(field.cast("string") for field in fields)), 1, 0)
-    raw = F.col(MALFORMED_COLUMN)
-    bad = [no_decimal(text, field, options) for text, field in zip(fields, schema.fields, strict=True)]
-    rewritten = F.when(reduce(or_, bad), F.to_csv(F.struct(*fields), {**options, **_WITH_BLANKS}))
-    return F.when(raw.isNotNull(), F.concat(raw, nothing)).otherwise(rewritten).alias(MALFORMED_COLUMN)
+    return to_arrow_schema(schema, timezone="UTC")
 
 
-def _with_malformed(schema: StructType) -> StructType:
+def _with_beside(schema: StructType, carried: Iterable[StructField]) -> StructType:
     from pyspark.sql.types import StringType, StructField, StructType
 
-    return StructType([*schema.fields, StructField(MALFORMED_COLUMN, StringType())])
+    beside = [StructField(name, StringType()) for name in BESIDE.names]
+    return StructType([*schema.fields, *beside, *carried])
 
 
 def none_malformed() -> tuple[Column, Column]:

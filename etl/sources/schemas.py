@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from etl.common.errors import SetupError
 from etl.pipeline import Pipeline
-from etl.sources.json_records.values import converter
-from etl.sources.parsing import ddl_fields
+from etl.sources.csv_records import values as csv_values
+from etl.sources.csv_records.dialect import Dialect
+from etl.sources.json_records import values as json_values
+from etl.sources.parsing import arrow_schema, ddl_fields
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -46,7 +50,7 @@ def _refuse_unreadable(pipeline: Pipeline, fields: Mapping[str | None, StructTyp
     """Raise SetupError for columns of types that a source's format has no values of."""
     for read in pipeline.sources:
         schema = fields[read.stream]
-        unread = {"csv": _nested, "json": _not_in_json}.get(read.kind, _none)(schema)
+        unread = _unread(schema, _CONVERTERS.get(read.kind))
         if unread:
             raise SetupError(
                 f"Pipeline {pipeline.name}: {', '.join(unread)} can't be read from {read.kind.upper()} ({read.named}):"
@@ -56,18 +60,13 @@ def _refuse_unreadable(pipeline: Pipeline, fields: Mapping[str | None, StructTyp
             )
 
 
-def _none(_schema: StructType) -> list[str]:
-    return []
+def _unread(schema: StructType, converter: Callable[[pa.DataType], object] | None) -> list[str]:
+    if converter is None:
+        return []
+    return [one.name for one in arrow_schema(schema) if converter(one.type) is None]
 
 
-def _nested(schema: StructType) -> list[str]:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    nested = ArrayType | MapType | StructType
-    return [one.name for one in schema.fields if isinstance(one.dataType, nested)]
-
-
-def _not_in_json(schema: StructType) -> list[str]:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return [one.name for one in to_arrow_schema(schema, timezone="UTC") if converter(one.type) is None]
+_CONVERTERS: Mapping[str, Callable[[pa.DataType], object]] = {
+    "csv": lambda kind: csv_values.converter(kind, Dialect()),
+    "json": json_values.converter,
+}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import InputsChanged, ServiceAway, SetupError
 from etl.common.wording import visible
-from etl.spark.java_errors import Cause, causes, classify, messages
+from etl.sources.csv_records.header import FILE
+from etl.spark.java_errors import UNFIT, Cause, causes, classify, messages, raised
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,7 +52,8 @@ def _said(error: Any) -> str:
     characters of the file are written out.
     """
     *_, last = messages(error)
-    return visible(" ".join(_OBJECT.sub("", last.partition("CSV file: ")[0]).split()))[:LONGEST_REASON]
+    said = re.sub(UNFIT, "", raised(last)).partition(FILE)[0]
+    return visible(" ".join(_OBJECT.sub("", said).split()))[:LONGEST_REASON]
 
 
 def refuse_colon(pipeline: str, error: BaseException) -> None:

@@ -36,6 +36,7 @@ class Cause(Enum):
     STACK_OVERFLOW = auto()
 
 
+UNFIT = "^etl.sources.csv_records.header.FileUnfit: ".replace(".", r"\.")  # of a reader of our own
 # What the first line of a Java exception has in it: its class and the beginning of its message. They are of Spark 4.3 with
 # Hadoop 3.5, Parquet 1.17 and AWS SDK 2.35, and of its source of topics 4.2 with Kafka's client 3.9; some, of earlier ones.
 SIGNS: Mapping[Cause, tuple[str, ...]] = {
@@ -76,7 +77,7 @@ SIGNS: Mapping[Cause, tuple[str, ...]] = {
         r"^java\.net\.SocketException",
     ),
     Cause.FILE_GONE: (r"FAILED_READ_FILE\.FILE_NOT_EXIST", "PATH_NOT_FOUND"),
-    Cause.FILE_UNREAD: ("FAILED_READ_FILE",),
+    Cause.FILE_UNREAD: ("FAILED_READ_FILE", UNFIT),
     # The errors of decoders are known; of storages there are too many, and each has errors of its own. So what is not known
     # as damage is an outage: a run that stops in vain can be had again, and rows that were left out for an outage can't.
     Cause.FILE_DAMAGED: tuple(
@@ -122,9 +123,7 @@ SIGNS: Mapping[Cause, tuple[str, ...]] = {
             r"org\.apache\.parquet\.",
             r"shaded\.parquet\.org\.apache\.thrift\.",
             r"org\.apache\.spark\.sql\.execution\.datasources\.SchemaColumnConvertNotSupportedException",
-            # CSV
-            r".*CSV header",
-            r"com\.univocity\.parsers\.",
+            UNFIT,
             # a checksum beside a local file, which Hadoop keeps of those that it writes
             r"org\.apache\.hadoop\.fs\.ChecksumException",
             # what a decoder stumbles over and no storage
@@ -155,7 +154,7 @@ def classify(error: BaseException) -> dict[Cause, str]:
     lines_by_cause: dict[Cause, str] = {}
     if isinstance(error, SluiceError):
         return lines_by_cause
-    exceptions = [message.splitlines() for message in messages(error)]
+    exceptions = [raised(message).splitlines() for message in messages(error)]
     for lines in exceptions:
         for cause in Cause:
             if cause in lines_by_cause or (cause is Cause.FILE_DAMAGED and lines is not exceptions[-1]):
@@ -185,3 +184,12 @@ def messages(error: Any) -> Iterator[str]:
     while java is not None:
         yield str(java.toString()).strip()
         java = java.getCause()
+
+
+def raised(message: str) -> str:
+    """Return what was raised in a Python worker, without its traceback; any other message as it is."""
+    if "thrown from the Python worker" not in message.partition("\n")[0]:
+        return message
+    lines = message.partition("\n SQLSTATE:")[0].splitlines()
+    last = max(number for number, line in enumerate(lines) if number == 0 or line.startswith("  "))
+    return "\n".join(lines[last + 1 :]) or message

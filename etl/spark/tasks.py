@@ -33,11 +33,11 @@ def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
     return frame.toDF(*(f"c{index}" for index in range(len(names)))).mapInArrow(run, "report binary")
 
 
-def map_batches(
-    work: Callable[[pa.RecordBatch], pa.RecordBatch], batches: Iterator[pa.RecordBatch]
+def read_batches(
+    read: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what `work` makes of each batch of a task."""
-    yield from map(work, batches)
+    """Yield what `read` makes of the batches of a task."""
+    yield from read(batches)
     _spare_imports()
 
 

@@ -256,11 +256,9 @@ def test_options_that_skip_records_are_refused() -> None:
 def test_an_encoding_is_for_csv_alone() -> None:
     latin = {"encoding": "ISO-8859-1"}
     assert problems(declared(sources=(Files("a/*.csv", options=latin), Files("b/*.x", format="csv")))) == []
-    for encoding in ("UTF-16", "windows-1252", "latin1"):
+    for encoding in ("UTF-7", "cp1252", "latin1"):
         [found] = problems(declared(sources=(Files("a/*.csv", options={"encoding": encoding}),)))
-        assert found.startswith(
-            f"sources[0].options: encoding {encoding!r} not among iso-8859-1, us-ascii, utf-8"
-        )
+        assert found.startswith(f"sources[0].options: encoding {encoding!r} not among utf-8, utf-16, ")
     for file in ("a/*.jsonl", "a/*.log", "a/*.parquet"):
         [found] = problems(declared(sources=(Files(file, options=latin),)))
         assert found.startswith("sources[0].options: encoding: all but csv")
@@ -445,7 +443,7 @@ def test_a_rate_and_a_socket_are_checked_by_field() -> None:
     assert problems(declared(**rate | {"schema": "timestamp  TIMESTAMP,value bigint", "follow": True})) == []
     assert (
         problems(
-            declared(sources=(Socket(host="localhost", port=9999, options={"locale": "de"}, format="csv"),))
+            declared(sources=(Socket(host="localhost", port=9999, options={"decimal": ","}, format="csv"),))
         )
         == []
     )

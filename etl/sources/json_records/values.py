@@ -19,14 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from etl.sources.decimals import DECIMAL
-
 Convert = Callable[[Any], Any]
 
 LONGEST_SHOWN = 60  # characters of a value in a message
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-_DECIMAL = re.compile(DECIMAL)
+DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,1000}(?:\.[0-9]{0,1000})?|\.[0-9]{1,1000})(?:[eE][-+]?[0-9]{1,3})?")
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MOMENT = re.compile(
@@ -34,7 +32,7 @@ _MOMENT = re.compile(
     r"(Z|[-+](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?)?"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_EXACT = Context(prec=3000)  # digits; more than a text that _DECIMAL takes can have
+_EXACT = Context(prec=3000)  # digits; more than a text that DECIMAL takes can have
 
 
 class Number(str):
@@ -190,7 +188,7 @@ def _decimal(kind: pa.DataType) -> Convert:
     beyond = Decimal(10) ** (kind.precision - kind.scale)
 
     def convert(value: Any) -> Decimal:
-        if type(value) in (str, Number) and _DECIMAL.fullmatch(value):
+        if type(value) in (str, Number) and DECIMAL.fullmatch(value):
             number = Decimal(value)
             exact = number.quantize(step, context=_EXACT)
             if exact == number and abs(exact) < beyond:
@@ -220,7 +218,11 @@ def _micros(text: str) -> int:
 
     Raises ValueError or OverflowError for a moment that there is not, or that is not within the years 1 to 9999 of UTC.
     """
-    moment = dt.datetime.fromisoformat(text)
+    return micros_of(dt.datetime.fromisoformat(text))
+
+
+def micros_of(moment: dt.datetime) -> int:
+    """Count the microseconds since 1970 of a moment, which is in UTC where it has no zone. Raises OverflowError."""
     in_utc = moment.astimezone(dt.UTC) if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
     return (in_utc - _EPOCH) // dt.timedelta(microseconds=1)
 

@@ -1,0 +1,92 @@
+"""The options of a source of CSV: how its files are written. They are called as Spark's, where Spark has the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import combinations
+
+PATTERNS = ("dateFormat", "timestampFormat", "timestampNTZFormat")
+_FLAGS = ("multiLine", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
+_SHORT = {
+    "sep": (1, 8),
+    "quote": (0, 1),
+    "escape": (1, 1),
+    "decimal": (1, 1),
+    "thousands": (0, 1),
+    "lineSep": (1, 8),
+}
+CSV_OPTIONS = frozenset({"encoding", "nullValue", *PATTERNS, *_FLAGS, *_SHORT})
+ENCODINGS = ("utf-8", "utf-16", "utf-16le", "utf-16be", "iso-8859-1", "us-ascii", "windows-1252")
+REMEDIES = {
+    "locale": 'name its signs, such as {"decimal": ",", "thousands": "."}'
+}  # of options that are no more
+# The parts of a pattern for dates or moments; those of Spark's that have one meaning.
+PARTS = {
+    "yyyy": "(?P<year>[0-9]{4})",
+    "MM": "(?P<month>[0-9]{2})",
+    "M": "(?P<month>[0-9]{1,2})",
+    "dd": "(?P<day>[0-9]{2})",
+    "d": "(?P<day>[0-9]{1,2})",
+    "HH": "(?P<hour>[0-9]{2})",
+    "H": "(?P<hour>[0-9]{1,2})",
+    "mm": "(?P<minute>[0-9]{2})",
+    "ss": "(?P<second>[0-9]{2})",
+    **{"S" * digits: f"(?P<fraction>[0-9]{{{digits}}})" for digits in range(1, 10)},
+    "XXX": "(?P<zone>Z|[-+][0-9]{2}:[0-9]{2})",
+}
+_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z]")
+
+
+def option_problems(options: Mapping[str, str]) -> list[str]:
+    """Say what is wrong with the values of options of CSV, which are all known and texts."""
+    found = []
+    if (encoding := options.get("encoding", "utf-8")).lower() not in ENCODINGS:
+        found.append(
+            f"encoding {encoding!r} not among {', '.join(ENCODINGS)}: convert the files to UTF-8 before they land"
+        )
+    for name, (least, most) in _SHORT.items():
+        if name in options and not least <= len(options[name]) <= most:
+            found.append(f"{name} {options[name]!r} must be {least} to {most} characters long")
+    flags = {name: options[name] for name in _FLAGS if name in options}
+    found += [
+        f"{name} {value!r} must be 'true' or 'false'"
+        for name, value in flags.items()
+        if value.lower() not in ("true", "false")
+    ]
+    patterns = {name: options[name] for name in PATTERNS if name in options}
+    found += [
+        f"{name} {value!r}: {wrong}"
+        for name, value in patterns.items()
+        if (wrong := _pattern_problem(value, zoned=name == "timestampFormat"))
+    ]
+    signs = {"sep": ",", "quote": '"', "decimal": ".", "thousands": ""} | dict(options)
+    for one, other in combinations(("sep", "quote", "decimal", "thousands"), 2):
+        if signs[one] == signs[other] and {one, other} != {"sep", "decimal"}:
+            found.append(f"{one} and {other} are both {signs[one]!r}")
+    if "lineSep" in options and options.get("multiLine", "").lower() == "true":
+        found.append("lineSep and multiLine are both set: with multiLine any line break ends a record")
+    return found
+
+
+def pattern_form(pattern: str) -> str:
+    """Write a pattern for dates or moments as a regular expression with a group for each part."""
+
+    def part(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return re.escape(found[1].replace("''", "'"))
+        return PARTS[found[0]] if found[2] else re.escape(found[0])
+
+    return _TOKEN.sub(part, pattern)
+
+
+def _pattern_problem(pattern: str, *, zoned: bool) -> str:
+    parts = [found[0] for found in _TOKEN.finditer(pattern) if found[2]]
+    if unknown := [part for part in parts if part not in PARTS]:
+        known = [part for part in PARTS if not part.startswith("SS")]
+        return f"{unknown[0]} is none of {', '.join(known)}; declare string, and convert it in the transform"
+    if len({part[0] for part in parts}) < len(parts):
+        return "a part is there twice"
+    if not {"yyyy", "M", "d"} <= {part if part == "yyyy" else part[0] for part in parts}:
+        return "year, month and day are needed: yyyy, MM and dd"
+    return "" if zoned or "XXX" not in parts else "XXX, a zone, is for timestampFormat alone"

@@ -1,0 +1,173 @@
+"""Reads many CSV records at once: parts those that Arrow's parser knows by it, and the others by `Dialect.split`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+
+from etl.sources.csv_records.columns import Column
+from etl.sources.csv_records.dialect import Dialect
+from etl.sources.csv_records.header import Layout
+from etl.sources.json_records.blocks import BESIDE
+from etl.sources.json_records.values import Misfit
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvReader:
+    """Reads records into rows of one schema, each beside the text of a malformed one and what is wrong with it."""
+
+    schema: pa.Schema
+    dialect: Dialect
+
+    def read_beside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Read the first column of a batch, of records without a header; the others stay beside it."""
+        rows = self.read(batch.column(0), Layout.of_schema(self.schema.names))
+        columns = [*rows.columns, *batch.columns[1:]]
+        return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *batch.schema.names[1:]])
+
+    def read(self, records: pa.Array, layout: Layout) -> pa.RecordBatch:
+        """Read records (binary) into as many rows, in their order: the schema's columns and those of BESIDE."""
+        texts, misfits = self._decoded(records)
+        wanted = [position for position in layout.positions if position is not None]
+        parted = iter(self._parted(texts, layout, sorted(set(wanted)), misfits))
+        by_position = dict(zip(sorted(set(wanted)), parted, strict=True))
+        columns = []
+        for column, position in zip(self._columns, layout.positions, strict=True):
+            if position is None:
+                columns.append(pa.nulls(len(records), column.field.type))
+                continue
+            values, wrong = column.read(by_position[position])
+            columns.append(values)
+            misfits = {**wrong, **misfits}
+        return self._rows(columns, records, misfits)
+
+    def _rows(
+        self, columns: Sequence[pa.Array], records: pa.Array, misfits: dict[int, Misfit]
+    ) -> pa.RecordBatch:
+        """Put a malformed record's text and detail beside its row, which then is of nulls."""
+        beside = [pa.nulls(len(records), kind) for kind in BESIDE.types]
+        if misfits:
+            numbers = sorted(misfits)
+            mask = np.zeros(len(records), np.bool_)
+            mask[numbers] = True
+            raw = [self._raw(one) for one in records.take(pa.array(numbers)).to_pylist()]
+            details = [str(misfits[number]) for number in numbers]
+            flags = pa.array(mask)
+            columns = [pc.if_else(flags, None, column) for column in columns]
+            beside = [
+                pc.replace_with_mask(nothing, flags, pa.array(some, pa.string()))
+                for nothing, some in zip(beside, (raw, details), strict=True)
+            ]
+        return pa.RecordBatch.from_arrays([*columns, *beside], schema=pa.schema([*self.schema, *BESIDE]))
+
+    def _raw(self, record: bytes) -> str:
+        return record.decode(self._encoding, errors="backslashreplace")
+
+    @property
+    def _encoding(self) -> str:
+        """Return the encoding of records; those of a whole file were decoded with it."""
+        return "utf-8" if self.dialect.whole_files else self.dialect.encoding
+
+    @cached_property
+    def _columns(self) -> list[Column]:
+        return [Column(field=field, dialect=self.dialect) for field in self.schema]
+
+    def _decoded(self, records: pa.Array) -> tuple[pa.Array, dict[int, Misfit]]:
+        """Decode records; one that is not of the encoding is null."""
+        if self._encoding == "utf-8" and (texts := _as_utf8(records)) is not None:
+            return texts, {}
+        found: list[str | None] = []
+        misfits: dict[int, Misfit] = {}
+        for number, record in enumerate(records.to_pylist()):
+            try:
+                found.append(record.decode(self._encoding))
+            except UnicodeDecodeError as error:
+                found.append(None)
+                seen = f"found byte {record[error.start]:#04x} at byte {error.start + 1}"
+                misfits[number] = Misfit(f"{seen}, wanted {self.dialect.encoding.upper()}")
+        return pa.array(found, pa.string()), misfits
+
+    def _parted(
+        self, texts: pa.Array, layout: Layout, wanted: Sequence[int], misfits: dict[int, Misfit]
+    ) -> Iterator[pa.Array]:
+        """Part records; yield the values at each of the `wanted` positions, and add to `misfits` what can't be parted."""
+        plain = self._plain(texts, layout.width)
+        numbers = np.arange(len(texts))
+        parsed = self._parse(texts.take(pa.array(numbers[plain])), layout.width, wanted)
+        if plain.all():
+            return iter(parsed)
+        rows: list[list[str | None]] = []
+        left = numbers[~plain]
+        for number, text in zip(left.tolist(), texts.take(pa.array(left)).to_pylist(), strict=True):
+            values: list[str] | None = None
+            if text is not None:
+                try:
+                    values = self._split(text, layout)
+                except Misfit as misfit:
+                    misfits[number] = misfit
+            rows.append([None if values is None else values[position] for position in wanted])
+        order = pa.array(np.argsort(np.concatenate([numbers[plain], left]), kind="stable"))
+        return (
+            pa.concat_arrays([fast, pa.array([row[at] for row in rows], pa.string())]).take(order)
+            for at, fast in enumerate(parsed)
+        )
+
+    def _split(self, text: str, layout: Layout) -> list[str]:
+        values = self.dialect.split(text)
+        if len(values) != layout.width:
+            of = " of" if len(values) < layout.width else " fields, wanted"
+            raise Misfit(f"found {len(values):,}{of} {layout.width:,}" + (" fields" if of == " of" else ""))
+        return values
+
+    def _plain(self, texts: pa.Array, width: int) -> np.ndarray:
+        """Tell which records Arrow's parser parts into so many values, as `Dialect.split` does."""
+        if not self.dialect.is_plain:
+            return np.zeros(len(texts), np.bool_)
+        bare, fits = texts, pc.invert(pc.starts_with(texts, "\ufeff"))  # which it takes off the first
+        if self.dialect.line_sep:  # not the line break that it ends records at
+            fits = pc.and_not(fits, pc.match_substring_regex(texts, r"[\r\n]"))
+        if self.dialect.quote and pc.any(quoted := pc.match_substring(texts, self.dialect.quote)).as_py():
+            bare = pc.replace_substring_regex(texts, self.dialect.in_quotes, "")
+            plain = pc.match_substring_regex(texts, self.dialect.plainly_quoted)
+            fits = pc.and_(fits, pc.or_(pc.invert(quoted), plain))
+        fits = pc.and_(fits, pc.equal(pc.count_substring(bare, self.dialect.sep), width - 1))
+        flags: np.ndarray = fits.fill_null(False).to_numpy(zero_copy_only=False)
+        return flags
+
+    def _parse(self, texts: pa.Array, width: int, wanted: Sequence[int]) -> list[pa.Array]:
+        if not len(texts):
+            return [pa.array([], pa.string()) for _ in wanted]
+        together = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+        text = pc.binary_join(together, "\n")[0].as_buffer()
+        names = [str(position) for position in range(width)]
+        found = pcsv.read_csv(
+            pa.BufferReader(text),
+            pcsv.ReadOptions(use_threads=False, block_size=text.size + 1, column_names=names),
+            pcsv.ParseOptions(
+                delimiter=self.dialect.sep,
+                quote_char=self.dialect.quote or False,
+                newlines_in_values=self.dialect.multiline,
+                ignore_empty_lines=False,
+            ),
+            pcsv.ConvertOptions(
+                check_utf8=False,
+                column_types={name: pa.string() for name in names},
+                include_columns=[str(position) for position in wanted],
+            ),
+        )
+        assert found.num_rows == len(texts), "each record is one row"
+        return [column.combine_chunks() for column in found.columns]
+
+
+def _as_utf8(records: pa.Array) -> pa.Array | None:
+    """Return records as texts; None where one is no UTF-8."""
+    try:
+        return records.cast(pa.string())
+    except pa.ArrowInvalid:
+        return None

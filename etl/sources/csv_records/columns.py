@@ -1,0 +1,115 @@
+"""Turns columns of texts into declared types: most values at once by Arrow, the others one by one by `values`.
+
+Arrow's casts take more than the contract of docs/reading.md, such as hexadecimal numbers, and fail as a whole. So each
+type has a pattern of texts that Arrow is sure to make the same value of; tests compare both ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl.sources.csv_records.dialect import Dialect
+from etl.sources.csv_records.values import converter, date_pattern
+from etl.sources.json_records.values import Convert, Misfit
+
+# Of the years 2 to 9998, so that no offset leads out of those that a sink has; days that each month has.
+_YEAR = "(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])"
+_DAY = f"{_YEAR}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
+_LATE_DAY = f"{_YEAR}-(?:(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
+_OFFSET = "(?:Z|[-+](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)"
+_ZONED = rf"[T ].*{_OFFSET}\z"
+_DIGITS = {8: 2, 16: 4, 32: 9, 64: 18}  # of numbers that a type of so many bits has, whatever they are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One declared column: makes values of texts, null of an empty one and of the text that stands for null."""
+
+    field: pa.Field
+    dialect: Dialect
+
+    def read(self, texts: pa.Array) -> tuple[pa.Array, dict[int, Misfit]]:
+        """Return as many values, and by its number each text that is none of the type."""
+        texts = self._without_nulls(texts)
+        kind = self.field.type
+        if kind in (pa.string(), pa.binary()):
+            return texts.cast(kind), {}
+        sure = pc.match_substring_regex(texts, self._sure) if self._sure else pc.equal(texts, "")
+        values = _cast(pc.if_else(sure, texts, None), kind)
+        odd = np.flatnonzero(pc.invert(sure).fill_null(False).to_numpy(zero_copy_only=False))
+        if not len(odd):
+            return values, {}
+        found, misfits = self._one_by_one(odd, texts)
+        mask = np.zeros(len(texts), np.bool_)
+        mask[odd] = True
+        return pc.replace_with_mask(values, pa.array(mask), pa.array(found, kind)), misfits
+
+    def _without_nulls(self, texts: pa.Array) -> pa.Array:
+        if self.dialect.trim_left:
+            texts = pc.ascii_ltrim_whitespace(texts)
+        if self.dialect.trim_right:
+            texts = pc.ascii_rtrim_whitespace(texts)
+        empty = pc.equal(texts, "")
+        if self.dialect.null:
+            empty = pc.or_(empty, pc.equal(texts, self.dialect.null))
+        return pc.if_else(empty, None, texts)
+
+    def _one_by_one(self, numbers: np.ndarray, texts: pa.Array) -> tuple[list[object], dict[int, Misfit]]:
+        found: list[object] = []
+        misfits: dict[int, Misfit] = {}
+        for number, text in zip(numbers.tolist(), texts.take(pa.array(numbers)).to_pylist(), strict=True):
+            try:
+                found.append(self._convert(text))
+            except Misfit as misfit:
+                found.append(None)
+                misfits[number] = misfit.within(self.field.name)
+        return found, misfits
+
+    @cached_property
+    def _convert(self) -> Convert:
+        convert = converter(self.field.type, self.dialect)
+        assert convert is not None, f"{self.field} is refused when the pipeline starts"
+        return convert
+
+    @cached_property
+    def _sure(self) -> str | None:
+        """Return the pattern of texts that Arrow makes the same value of as `values`; None: of none."""
+        pattern = _sure(self.field.type, self.dialect)
+        return None if pattern is None else rf"\A(?:{pattern})\z"
+
+
+def _sure(kind: pa.DataType, dialect: Dialect) -> str | None:
+    if pa.types.is_signed_integer(kind):
+        return f"-?[0-9]{{1,{_DIGITS[kind.bit_width]}}}"
+    if pa.types.is_boolean(kind):
+        return "(?i:true|false)"
+    if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        if date_pattern(kind, dialect):
+            return None
+        day = f"(?:{_DAY}|{_LATE_DAY})"
+        if pa.types.is_date32(kind):
+            return day
+        return f"{day}[T ]{_CLOCK}" + (f"{_OFFSET}?" if kind.tz else "")
+    if dialect.decimal != ".":
+        return None
+    if pa.types.is_decimal128(kind):
+        whole = kind.precision - kind.scale
+        return rf"-?[0-9]{{1,{whole}}}(?:\.[0-9]{{1,{kind.scale}}})?" if whole and kind.scale else None
+    return r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?"
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Make values of texts that are sure to be some."""
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return texts.cast(kind)
+    zoned = pc.match_substring_regex(texts, _ZONED)  # Arrow wants a zone in all texts, or in none
+    if pc.all(zoned, min_count=0).as_py():
+        return texts.cast(kind)
+    in_utc = pc.if_else(zoned, None, texts).cast(pa.timestamp(kind.unit)).cast(kind)
+    return pc.coalesce(pc.if_else(zoned, texts, None).cast(kind), in_utc)

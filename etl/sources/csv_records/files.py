@@ -1,0 +1,124 @@
+"""Reads the lines of CSV files, as a task gets them: by each file's own header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl.common.record_columns import SOURCE_PATH
+from etl.sources.csv_records.blocks import CsvReader
+from etl.sources.csv_records.dialect import Dialect
+from etl.sources.csv_records.header import FILE, FileUnfit, Layout, header_of, header_values
+
+ROWS = 10_000  # of a file that is read as a whole, at a time
+_BOM = "\ufeff"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvFiles:
+    """Reads batches of `value` (binary), `uri` and `start`, the byte at which the line's part of the file begins.
+
+    A value is a line, or a whole file where the dialect says so. The rows have the schema's columns, those of BESIDE
+    and the URI.
+    """
+
+    reader: CsvReader
+    header: bool
+    tolerant: bool = False  # of a file that is unfit nothing is read, instead of an error
+    _layouts: dict[str, Layout | None] = field(default_factory=dict)  # by URI; None: nothing is read of it
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all batches of one task. Raises FileUnfit for a file that does not fit the schema."""
+        last: tuple[str, int] | None = None
+        begins = False
+        for batch in batches:
+            for some in _by_part(batch):
+                part = (some.column(1)[0].as_py(), some.column(2)[0].as_py())
+                if part != last:
+                    last, begins = part, part[1] == 0
+                try:
+                    for records in self._records(some.column(0)):
+                        yield from self._read(records, part[0], begins=begins)
+                        begins = begins and not len(records)
+                except FileUnfit as unfit:
+                    if not self.tolerant:
+                        raise FileUnfit(f"{unfit}{FILE}{part[0]}") from unfit
+                    self._layouts[part[0]] = None
+
+    def _read(self, records: pa.Array, uri: str, *, begins: bool) -> Iterator[pa.RecordBatch]:
+        if not len(records):
+            return
+        if begins:
+            first = records[0].as_py().removeprefix(_BOM.encode())
+            records = pa.concat_arrays([pa.array([first], pa.binary()), records.slice(1)])
+        layout = self._layout(uri, records if begins else None)
+        if layout is None:
+            return
+        if begins and self.header:
+            records = records.slice(1)
+        rows = self.reader.read(records, layout)
+        uris = pa.repeat(pa.scalar(uri, pa.string()), len(records))
+        yield pa.RecordBatch.from_arrays([*rows.columns, uris], names=[*rows.schema.names, SOURCE_PATH])
+
+    def _layout(self, uri: str, begun: pa.Array | None) -> Layout | None:
+        """Return the layout of a file, of whose beginning records may be at hand."""
+        if uri not in self._layouts:
+            self._layouts[uri] = self._found_layout(uri, begun)
+        return self._layouts[uri]
+
+    def _found_layout(self, uri: str, begun: pa.Array | None) -> Layout | None:
+        names, dialect = self.reader.schema.names, self.reader.dialect
+        if not self.header:
+            return Layout.of_schema(names)
+        if begun is None:
+            header = header_of(uri, dialect)
+        else:
+            encoding = "utf-8" if dialect.whole_files else dialect.encoding
+            header = header_values(begun[0].as_py().decode(encoding, "replace"), dialect)
+        return None if header is None else Layout.of_header(header, names)
+
+    def _records(self, values: pa.Array) -> Iterator[pa.Array]:
+        """Yield records, a number at a time, without lines of nothing."""
+        dialect = self.reader.dialect
+        if not dialect.whole_files:
+            yield _without_blank(values, dialect)
+            return
+        for value in values:
+            some: list[bytes] = []
+            for record in filter(dialect.is_record, dialect.records(_decoded(value, dialect))):
+                some.append(record.encode("utf-8", "surrogatepass"))
+                if len(some) == ROWS:
+                    yield pa.array(some, pa.binary())
+                    some = []
+            yield pa.array(some, pa.binary())
+
+
+def _decoded(value: pa.Scalar, dialect: Dialect) -> str:
+    """Decode a whole file; of bytes that are none of its encoding, the records are held later."""
+    errors = "surrogatepass" if dialect.encoding.startswith("utf-16") else "surrogateescape"
+    try:
+        text: str = value.as_buffer().to_pybytes().decode(dialect.encoding, errors)
+        return text.removeprefix(_BOM)
+    except UnicodeDecodeError as error:
+        raise FileUnfit(
+            f"it is no {dialect.encoding.upper()}: {error.reason} at byte {error.start + 1}"
+        ) from error
+
+
+def _without_blank(lines: pa.Array, dialect: Dialect) -> pa.Array:
+    blank = pc.match_substring_regex(lines, dialect.blank)
+    return lines.filter(pc.invert(blank)) if pc.any(blank).as_py() else lines
+
+
+def _by_part(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of each part of a file apart, as they follow one another."""
+    uris = pc.run_end_encode(batch.column(1)).run_ends.to_numpy()
+    starts = np.flatnonzero(np.diff(batch.column(2).to_numpy())) + 1
+    at = 0
+    for end in np.unique(np.concatenate([uris, starts])).tolist():
+        yield batch.slice(at, end - at)
+        at = end

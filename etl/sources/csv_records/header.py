@@ -1,0 +1,105 @@
+"""Finds the columns of a CSV file by the names in its header."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyarrow.fs import FileSystem
+
+from etl.common.paths import filesystem, to_path
+from etl.common.wording import first_few, visible
+from etl.sources.csv_records.dialect import Dialect
+from etl.sources.json_records.values import Misfit
+
+FILE = "\nCSV file: "  # in a task's error, before the URI of the file
+HEADER_BYTES = 1 << 20  # of a file; a longer header is refused
+
+
+class FileUnfit(Exception):
+    """A file can't be read as CSV of the schema, so that none of its records is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where a file has the values of the schema's columns."""
+
+    width: int  # values of a record
+    positions: Sequence[
+        int | None
+    ]  # of the schema's columns, in their order; None: the file has no such column
+    unknown: Sequence[tuple[str, int]] = ()  # columns that the schema does not name, with their positions
+    missing: Sequence[str] = ()  # columns of the schema that the file does not have
+
+    @classmethod
+    def of_schema(cls, names: Sequence[str]) -> Layout:
+        """Return the layout of files without a header: the schema's columns, in their order."""
+        return cls(width=len(names), positions=range(len(names)))
+
+    @classmethod
+    def of_header(cls, header: Sequence[str], names: Sequence[str]) -> Layout:
+        """Find each column by its name, whatever its case, where no other is spelled alike.
+
+        A file may lack columns, such as one from before they were added, or have more. Raises FileUnfit for a file
+        that has none of the columns, has one twice, or lacks some and has others in their place: that looks like a
+        column of another name.
+        """
+        given = [name.strip() for name in header]
+        found = {name: _position(name, given) for name in names}
+        missing = [name for name, position in found.items() if position is None]
+        unknown = [(name, at) for at, name in enumerate(given) if at not in found.values()]
+        if len(missing) == len(names) or (missing and unknown):
+            more = [name for name, _ in unknown]
+            has = f", has {first_few(more)} instead" if more else ""
+            raise FileUnfit(f"{_both(given, names)}: it lacks {first_few(missing)}{has}")
+        return cls(width=len(given), positions=list(found.values()), unknown=unknown, missing=missing)
+
+
+def header_of(uri: str, dialect: Dialect) -> list[str] | None:
+    """Read the header of a file; None where the file has no record. Raises FileUnfit for one that is none."""
+    store, path = filesystem(to_path(uri))
+    return read_header(store, path, dialect)
+
+
+def read_header(store: FileSystem, path: str, dialect: Dialect) -> list[str] | None:
+    """Read the first record of a file that is compressed as its name says; None where it has none."""
+    with store.open_input_stream(path) as file:
+        begun = file.read(HEADER_BYTES)
+    return first_record(begun, dialect, whole=len(begun) < HEADER_BYTES)
+
+
+def first_record(begun: bytes, dialect: Dialect, *, whole: bool) -> list[str] | None:
+    """Return the values of the first record; `begun` is the `whole` file, or its beginning."""
+    text = begun.decode(dialect.encoding, "replace").removeprefix("\ufeff")
+    records = dialect.records(text) if dialect.whole_files else iter(text.splitlines())
+    for line in records:
+        if dialect.is_record(line):
+            if len(line) == len(text) and not whole:
+                raise FileUnfit(f"its first line is longer than {HEADER_BYTES:,} bytes, so it is no header")
+            return header_values(line, dialect)
+    return None
+
+
+def header_values(line: str, dialect: Dialect) -> list[str]:
+    """Part a header into its names. Raises FileUnfit where it is no record."""
+    try:
+        return dialect.split(line)
+    except Misfit as misfit:
+        raise FileUnfit(f"its header is no record of CSV: {misfit}") from misfit
+
+
+def _position(name: str, given: Sequence[str]) -> int | None:
+    """Return where a column is. Raises FileUnfit if it is there twice."""
+    for alike in (given, [one.lower() for one in given]):
+        wanted = name if alike is given else name.lower()
+        times = Counter(alike)[wanted]
+        if times > 1:
+            raise FileUnfit(f"its CSV header names {name} {times} times")
+        if times:
+            return alike.index(wanted)
+    return None
+
+
+def _both(given: Sequence[str], names: Sequence[str]) -> str:
+    return visible(f"its CSV header is {', '.join(given)}; the schema is {', '.join(names)}")
