@@ -248,7 +248,12 @@ def _binaries(server: Postgres) -> Path:
         for folder in (installed, site / f"{package}.libs"):
             if folder.is_dir():
                 shutil.copytree(folder, part / folder.relative_to(site))
-        part.rename(copy)
+        try:
+            part.rename(copy)
+        except OSError:
+            if not copy.is_dir():
+                raise
+            shutil.rmtree(part)  # another start was as quick
     return copy / programs.relative_to(site)
 
 
