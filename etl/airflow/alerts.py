@@ -30,6 +30,7 @@ RESTARTED = "{{ dag.dag_id }} died and will be started again: " + _WHY
 TASK_FAILED = "{{ task.task_id }} failed: " + _WHY
 QUARANTINE = "{pipeline} holds {share:.2%} of a run's records in quarantine, more than {limit:.2%}"
 DROPPED = "{pipeline}: of what a run read {left_out}"
+DRIFTED = "{pipeline}: for the first time since the delivery before, {drift}"
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"
 
 
@@ -40,7 +41,7 @@ class WebhookNotifier(BaseNotifier):
 
     def __init__(self, *, kind: str, pipeline: str, text: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.kind = kind  # failed, quarantine, dropped or deadline
+        self.kind = kind  # failed, quarantine, dropped, drift or deadline
         self.pipeline = pipeline
         self.text = text
 

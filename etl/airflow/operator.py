@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.sdk import Asset, BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule
 from airflow.sdk.exceptions import AirflowException
 
-from etl.airflow.alerts import DROPPED, QUARANTINE, notifiers
+from etl.airflow.alerts import DRIFTED, DROPPED, QUARANTINE, notifiers
 from etl.airflow.links import QualityLink
 from etl.airflow.process import Command, Finished
 from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
-from etl.common.wording import left_out
+from etl.common.wording import drifted, left_out
 from etl.runs.summary import Summary
 
 if TYPE_CHECKING:
@@ -225,6 +225,13 @@ class SluiceRunOperator(BaseOperator):
         if summary.dropped:
             text = DROPPED.format(pipeline=self.pipeline, left_out=left_out(summary.dropped))
             self._tell("dropped", text, context)
+        if summary.drifted:
+            unknown, missing = (
+                {name: records for name, records in counts.items() if name in summary.drifted}
+                for counts in (summary.unknown, summary.missing)
+            )
+            text = DRIFTED.format(pipeline=self.pipeline, drift="; ".join(drifted(unknown, missing)))
+            self._tell("drift", text, context)
 
     def _tell(self, kind: str, text: str, context: Context) -> None:
         self.log.warning(text)

@@ -19,7 +19,7 @@ from rich.text import Text
 from etl.common import steps
 from etl.common.database import migrate, transaction
 from etl.common.steps import Step
-from etl.common.wording import left_out, pluralize
+from etl.common.wording import drifted, left_out, pluralize
 from etl.delivery.batch import Receipt
 from etl.ledger import deliveries
 from etl.ledger.quarantine import by_reason
@@ -168,6 +168,9 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
                 else "; `late=` in the declaration holds such records (docs/state.md)"
             )
             yield left_out(summary.dropped) + hold
+        yield from drifted(summary.unknown, summary.missing)
+        if summary.unknown and pipeline.unknown == "report":
+            yield f"`{_as_called()} suggest {pipeline.name} --schema` writes a schema that has them; docs/reading.md"
         if summary.outcome == STOPPED:
             yield "it was asked to stop, and every batch that it began is delivered"
     elif summary.outcome == STOPPED:

@@ -25,7 +25,7 @@ from etl.cli.shared import (
 )
 from etl.common.settings import load_settings
 from etl.common.steps import PHASES
-from etl.common.wording import left_out, pluralize
+from etl.common.wording import drifted, left_out, pluralize
 
 if TYPE_CHECKING:
     from etl.ledger.activity import BatchProgress, Running
@@ -80,7 +80,7 @@ def show(out: Console, states: Sequence[State]) -> None:
     if len(states) == 1:
         out.print(shown(f"delivers to {states[0].table}"))
     for state in states:
-        for line in (*_promise(state), *_left_out(state), *_runs(state), *_ended(state)):
+        for line in (*_promise(state), *_left_out(state), *_drifted(state), *_runs(state), *_ended(state)):
             out.print(shown(line))
         if state.batches:
             _show_batches(out, state.batches)
@@ -113,6 +113,11 @@ def _left_out(state: State) -> Iterator[str]:
         else f"last {_moment(state.last_dropped)}"
     )
     yield f"of {state.pipeline} {left_out(state.dropped)}: {newest}"
+
+
+def _drifted(state: State) -> Iterator[str]:
+    for sentence in drifted(state.unknown, state.missing):
+        yield f"of {state.pipeline}, in its last delivery: {sentence}"
 
 
 def _runs(state: State) -> Iterator[str]:

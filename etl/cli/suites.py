@@ -177,11 +177,19 @@ def suggest(
         Path | None, typer.Option(metavar="FILE", help="Where to; standard output by default.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the schema with the fields that it does not name yet.")
+    ] = False,
 ) -> None:
     """Draft a suite from the last batches, each expectation with its evidence in its notes."""
     from etl.operations.suites.suggest import exists, write
     from etl.operations.suites.suggest import suggest as draw
 
+    if schema:
+        if output is not None:
+            raise typer.BadParameter("--schema prints a line for the declaration, and takes no --output")
+        _suggest_schema(name, last)
+        return
     if output is not None and output.exists() and not force:
         raise exists(output)
     result_to_stdout(output is None)
@@ -194,6 +202,17 @@ def suggest(
     rules = len(draft.suite["expectations"])
     typer.echo(f"{rules} expectations from {draft.rows:,} rows of {draft.batches:,} batches in {output}")
     typer.echo(f"next: `sluice whatif {name} --suite {output}`")
+
+
+def _suggest_schema(name: str, last: int) -> None:
+    from etl.operations.suites.wider_schema import wider_schema
+
+    result_to_stdout(True)
+    workspace = open_workspace()
+    wider = wider_schema(workspace, load(name, workspace.settings), last=last)
+    for line in wider.notes:
+        typer.echo(line, err=True)
+    print_result(wider.schema)
 
 
 def columns(

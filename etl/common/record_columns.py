@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 MALFORMED_COLUMN = "_malformed"  # the record's raw text where it is malformed, else null
-DETAIL = "_detail"  # what is wrong with a malformed record, in a sentence; null where its parser does not say
+# What is wrong with a malformed record, in a sentence; null where its parser does not say. Of a row it is null, or a note
+# of what it and those around it have beyond the schema, see `sources.counts`.
+DETAIL = "_detail"
 MALFORMED_REASON = "malformed"  # why such a record is held
 SOURCE_PATH = "_source_path"
+UNKNOWN = "_unknown"  # where a pipeline keeps them: the members that its schema does not name, as JSON; else there is none
 RAW = "_raw"
 REASONS = "_reasons"
 WHY = "_why"  # of a record that never became a row: the one reason
 BEHIND = "_behind"  # tells of a record that it is behind the watermark, where late ones are not held
 
 # No field of an input may be called so: these, and the column that Spark hides in each row of a file.
-RESERVED = frozenset({MALFORMED_COLUMN, DETAIL, SOURCE_PATH, RAW, REASONS, WHY, BEHIND, "_metadata"})
+RESERVED = frozenset({MALFORMED_COLUMN, DETAIL, SOURCE_PATH, UNKNOWN, RAW, REASONS, WHY, BEHIND, "_metadata"})
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a sink's column is one of Sluice's own, which begin with an underscore; UNKNOWN is the transform's."""
+    return name.startswith("_") and name != UNKNOWN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def pluralize(count: int, one: str, more: str | None = None) -> str:
@@ -28,6 +28,20 @@ def left_out(count: int) -> str:
     one = count == 1
     rows, are = ("row, or group of rows,", "is") if one else ("rows, or groups of rows,", "are")
     return f"{count:,} {rows} came behind the watermark and {are} in neither sink"
+
+
+def drifted(unknown: Mapping[str, int], missing: Mapping[str, int]) -> list[str]:
+    """Say which fields records have beyond the schema, and which of its columns files lack: up to two sentences."""
+    told = {
+        "fields that the schema does not name": unknown,
+        "columns of the schema that files do not have": missing,
+    }
+    return [f"{what}: {visible(_by_count(counts))}" for what, counts in told.items() if counts]
+
+
+def _by_count(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return first_few([f"{name} ({pluralize(records, 'record')})" for name, records in ordered])
 
 
 def first_few(items: Sequence[object], most: int = 5) -> str:

@@ -91,6 +91,10 @@ class Staged:
     ] = ()  # of files that can't be read to their end, why nothing of it may be delivered
     late: int | None = None  # records behind the watermark as they were read, where that is told
     dropped: int | None = None  # behind the watermark, by an operator that keeps state
+    unknown: Mapping[str, int] = field(default_factory=dict)  # records by field that the schema does not name
+    missing: Mapping[str, int] = field(
+        default_factory=dict
+    )  # records by column that their file does not have
     about: About | None = None  # of a stream that keeps state: what the batch began with
 
     @property
@@ -182,6 +186,10 @@ class Receipt:
     malformed: int = 0
     late: int = 0  # records that came behind the watermark, or without a time: held, or left to the transform
     dropped: int = 0  # rows, or groups of them, that came behind the watermark and are in neither sink
+    unknown: Mapping[str, int] = field(default_factory=dict)  # records by field that the schema does not name
+    missing: Mapping[str, int] = field(
+        default_factory=dict
+    )  # records by column that their file does not have
     reasons: Mapping[str, int] = field(default_factory=dict)  # held rows by reason
     failed: tuple[str, ...] = ()  # rules whose expectation failed without stopping the batch
     inputs: int = 0  # files that were read

@@ -392,6 +392,8 @@ def _entry(
         records=staged.records,
         late=staged.late,
         dropped=staged.dropped,
+        unknown=dict(staged.unknown),
+        missing=dict(staged.missing),
     )
 
 
@@ -426,6 +428,8 @@ def _receipt(it: Commit) -> Receipt:
         malformed=entry.malformed,
         late=entry.late or 0,
         dropped=entry.dropped or 0,
+        unknown=entry.unknown,
+        missing=entry.missing,
         reasons=dict(it.staged.reasons),
         failed=tuple(r.reason for r in it.verdict.results if not r.success),
         inputs=len(it.batch.inputs),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg2
@@ -53,6 +53,8 @@ class Entry:
     records: int | None = None  # that were read, where the rows are not of them alone
     late: int | None = None  # records behind the watermark as they were read, where that is told
     dropped: int | None = None  # behind the watermark, by an operator that keeps state
+    unknown: dict[str, int] = field(default_factory=dict)  # records by field that the schema does not name
+    missing: dict[str, int] = field(default_factory=dict)  # records by column that their file does not have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,8 @@ def insert_delivery(cursor: Cursor, entry: Entry, published: Published) -> None:
         records=entry.records,
         late=entry.late,
         dropped=entry.dropped,
+        unknown=Json(entry.unknown) if entry.unknown else None,
+        missing=Json(entry.missing) if entry.missing else None,
     )
 
 

@@ -30,12 +30,12 @@ from etl.spark.checkpoint.format import About
 from etl.spark.frames import parquet
 from etl.spark.state_plan import rows_dropped_late
 from etl.spark.tasks import collect, in_tasks
-from etl.spark.watermark import LATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from etl.sources.base import Source
+    from etl.sources.counts import Counted
     from etl.spark.checkpoint.reader import Checkpoint, LoggedFile
 
 
@@ -127,22 +127,24 @@ class SparkBatch:
         malformed: list[TaskReport] = []
         counted = (not broken and self._counted(job)) or self.source.count(uris, broken=broken)
         unreadable = {**misfits, **broken}
-        if unreadable or counted["malformed"]:
+        if unreadable or counted.malformed:
             malformed = collect(self._staging(self._malformed(uris, unreadable), task))
-            self._require_all(malformed, counted["malformed"], unreadable)
+            self._require_all(malformed, counted.malformed, unreadable)
             self._tell(unreadable)
         return Staged(
             stops=self._stops(unreadable),
             reports=reports,
             malformed=malformed,
             aggregates=self.rules.aggregates(job),
-            records=counted["rows"] if self.state else None,
-            late=counted.get(LATE) if self.state else None,
-            dropped=self._dropped(counted.get(LATE)) if self.state else None,
+            records=counted.rows if self.state else None,
+            late=counted.late if self.state else None,
+            dropped=self._dropped(counted.late) if self.state else None,
+            unknown=counted.drift.unknown,
+            missing=counted.drift.missing,
             about=self.about,
         )
 
-    def _counted(self, job: DataFrame) -> Mapping[str, int] | None:
+    def _counted(self, job: DataFrame) -> Counted | None:
         """Count what the job read; None where it need not have read all: a limit stops when it has enough."""
         return None if any(one.startswith("GlobalLimit") for one in self.state) else self.source.counted(job)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from inspect import Parameter
 from typing import Any, get_args
 
-from etl.common.record_columns import RESERVED
+from etl.common.record_columns import RESERVED, is_own
 from etl.pipeline.dag_names import REPLAYS, pipeline_of
 from etl.pipeline.ddl import ddl_columns
 from etl.pipeline.declaration import (
@@ -21,6 +21,7 @@ from etl.pipeline.declaration import (
     Partition,
     Replace,
     Stream,
+    Unknown,
     Unreadable,
     Upsert,
 )
@@ -67,6 +68,8 @@ def problems(pipeline: Any) -> list[str]:
         found.append(
             f"output_mode: {pipeline.output_mode!r} must be one of {', '.join(get_args(OutputMode))}"
         )
+    if pipeline.unknown not in get_args(Unknown):
+        found.append(f"unknown: {pipeline.unknown!r} must be one of {', '.join(get_args(Unknown))}")
     if pipeline.unreadable not in get_args(Unreadable):
         found.append(f"unreadable: {pipeline.unreadable!r} must be one of {', '.join(get_args(Unreadable))}")
     if pipeline.late is not None:
@@ -330,7 +333,7 @@ def _interval_problems(interval: object) -> list[str]:
 
 def _column_problems(where: str, column: object) -> list[str]:
     """Name what is wrong with the name of a column that the transform puts out."""
-    if isinstance(column, str) and column.startswith("_"):
+    if isinstance(column, str) and is_own(column):
         return [f"{where}: {column!r} starts with an underscore, which is kept for Sluice's own columns"]
     return _input_column_problems(where, column)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PartitionKind = Literal["identity", "hour", "day", "month"]
 OutputMode = Literal["append", "update", "complete"]
 Unreadable = Literal["stop", "hold"]
+Unknown = Literal["report", "keep", "hold"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,6 +295,9 @@ class Pipeline:
     max_quarantine_share: float = 0.05  # of a batch's records, from 0 to 1; beyond it the batch stops
     # Where a file can't be read to its end: "stop"; or "hold" what is missing of it, as one record, and deliver the rest.
     unreadable: Unreadable = "stop"
+    # Where a record has a member, or a CSV file a column, that the schema does not name: "report" it with the delivery,
+    # "keep" it in one more column `_unknown`, as JSON, or "hold" the record.
+    unknown: Unknown = "report"
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
     deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
     retries: int = 3  # of a run that failed by an outage or a crash; unless `follow` keeps it up

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from etl.delivery.batch import Receipt
 
 Progress = Callable[["Receipt"], None]
+COUNTERS = ("unknown", "missing", "reasons", "failed")  # fields of a summary
 STOPPED = "stopped"  # the outcome of a run that was asked to, and ended after a whole batch
 
 
@@ -30,6 +31,8 @@ class Summary:
     malformed: int = 0
     late: int = 0  # records that came behind the watermark, or without a time: held, or left to the transform
     dropped: int = 0  # rows, or groups of them, that came behind the watermark and are in neither sink
+    unknown: Counter[str] = field(default_factory=Counter)  # records by field that the schema does not name
+    missing: Counter[str] = field(default_factory=Counter)  # records by column that their file does not have
     reasons: Counter[str] = field(default_factory=Counter)  # held rows by reason
     failed: Counter[str] = field(default_factory=Counter)  # batches by expectation that failed
     seconds: float = 0.0
@@ -39,6 +42,7 @@ class Summary:
     unreported_quarantined: int = 0  # that these held
     snapshot_id: int | None = None  # of the newest of them
     replaced: list[int] = field(default_factory=list)  # deliveries that were replaced, and that likewise
+    drifted: list[str] = field(default_factory=list)  # names in `unknown` and `missing` that are new
     released: list[int] = field(default_factory=list)  # held rows that a release took, by their numbers
 
     def add(self, receipt: Receipt) -> None:
@@ -53,11 +57,13 @@ class Summary:
         self.malformed += receipt.malformed
         self.late += receipt.late
         self.dropped += receipt.dropped
+        self.unknown.update(receipt.unknown)
+        self.missing.update(receipt.missing)
         self.reasons.update(receipt.reasons)
         self.failed.update(receipt.failed)
 
     def json(self) -> dict[str, Any]:
-        return {**vars(self), "reasons": dict(self.reasons), "failed": dict(self.failed)}
+        return {**vars(self), **{name: dict(getattr(self, name)) for name in COUNTERS}}
 
     @classmethod
     def from_json(cls, content: Any) -> Summary | None:
@@ -66,5 +72,5 @@ class Summary:
         if not isinstance(content, dict) or not names <= content.keys():
             return None
         values = {name: content[name] for name in names}
-        counted = {name: Counter(values[name]) for name in ("reasons", "failed")}
+        counted = {name: Counter(values[name]) for name in COUNTERS}
         return cls(**(values | counted))

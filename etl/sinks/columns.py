@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from etl.common.errors import TableRefused
+from etl.common.record_columns import is_own
 
 # What names the delivery that a row came with, in both sinks; PostgreSQL has the first as uuid.
 IDENTITY = pa.schema({"_stream_id": pa.string(), "_batch_id": pa.int64(), "_delivery_id": pa.int64()})
@@ -60,7 +61,7 @@ def common_schema(output: pa.Schema, *, pipeline: str) -> pa.Schema:
             problems.append("a column has an empty name")
         elif field.name in POSTGRES_COLUMNS:
             problems.append(f"{field.name}: every table of PostgreSQL has a system column of this name")
-        elif field.name.startswith("_"):
+        elif is_own(field.name):
             problems.append(f"{field.name}: names that start with _ are kept for Sluice's own columns")
         elif "%" in field.name:
             problems.append(f"{field.name}: a percent sign can't be in a column's name")

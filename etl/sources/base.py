@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -28,6 +27,7 @@ from etl.common.record_columns import (
 from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
+from etl.sources.counts import Counted
 from etl.sources.evidence import changed
 from etl.sources.parsing import Records, union
 from etl.sources.schemas import field_of
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from etl.ledger.streams import StreamState
 
 
-OBSERVATION = "source"  # observed with `rows` (all of them), `malformed` (what is held of them) and `late`, if that is told
+OBSERVATION = "source"  # observed with the counts of `Counted`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +93,11 @@ class Source(ABC):
     def transforms_in_query(self) -> bool:
         """Tell whether the transform is part of the query, which is then opened again when what it takes has changed."""
         return True
+
+    @property
+    def holds_unknown(self) -> bool:
+        """Tell whether records with a member that the schema does not name are held."""
+        return self.pipeline.unknown == "hold"
 
     @property
     def tells_late(self) -> bool:
@@ -163,29 +168,21 @@ class Source(ABC):
         ]
         return reduce(lambda one, other: one.unionAll(other), bad)
 
-    def counted(self, job: DataFrame) -> Counter[str] | None:
-        """Count the records (`rows`) that the job over exactly this frame read, and those held (`malformed`).
+    def counted(self, job: DataFrame) -> Counted | None:
+        """Count what the job over exactly this frame read.
 
-        It counts also how many were `late`, held or not, where `late=` or the transform's watermark says by
-        which column.
-
-        None: Spark saw that it need not read some of them, such as for an inner join with a table of no row.
+        None: Spark saw that it need not read some records, such as for an inner join with a table of no row.
         """
-        counts = Counter[str]()
         try:
-            for name in self._observations.values():
-                counts.update(observed(job, name))
+            return Counted.of([observed(job, name) for name in self._observations.values()])
         except KeyError:
             return None
-        return counts
 
-    def count(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> Counter[str]:
-        """Read the given files and count their records: `rows`, `malformed` and `late`, as `counted` does."""
-        counts = Counter[str]()
-        for name, frame in self._static(uris, broken).items():
-            [row] = self._marked(name, frame).agg(*self._counts(name)).collect()
-            counts.update(row.asDict())
-        return counts
+    def count(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> Counted:
+        """Read the given files and count their records, as `counted` does."""
+        frames = self._static(uris, broken).items()
+        found = (self._marked(name, frame).agg(*self._counts(name)).collect() for name, frame in frames)
+        return Counted.of([row.asDict() for [row] in found])
 
     def require_lookups(self) -> None:
         """Raise SideInputsChanged unless lookups and models are as this source has read them.
@@ -204,7 +201,7 @@ class Source(ABC):
         from pyspark.sql import functions as F
 
         for name in self._observations.values():
-            frame = frame.observe(name, *_counted(F.lit(None)))
+            frame = frame.observe(name, *_counted(F.lit(None), F.lit(None).cast("string")))
         return frame
 
     def _put_out(self, records: Records, *, counted: bool = True) -> DataFrame:
@@ -244,8 +241,7 @@ class Source(ABC):
         """Return the records that are neither malformed nor held as late; count all first, those apart."""
         from pyspark.sql import functions as F
 
-        # Before the counts, which would have it worked out for every record.
-        marked = self._marked(name, records.drop(DETAIL))
+        marked = self._marked(name, records)
         if counted:
             marked = marked.observe(self._observations[name], *self._counts(name))
         return marked.where(F.col(MALFORMED_COLUMN).isNull()).drop(
@@ -255,7 +251,7 @@ class Source(ABC):
     def _counts(self, name: str | None) -> tuple[Column, ...]:
         from pyspark.sql import functions as F
 
-        counts = _counted(F.col(MALFORMED_COLUMN))
+        counts = _counted(F.col(MALFORMED_COLUMN), F.col(DETAIL))
         if self.pipeline.all_streams[name].late is not None:
             return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
         return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
@@ -356,10 +352,11 @@ class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
             )
 
 
-def _counted(malformed: Column) -> tuple[Column, Column]:
+def _counted(malformed: Column, detail: Column) -> tuple[Column, ...]:
     from pyspark.sql import functions as F
 
-    return F.count(F.lit(1)).alias("rows"), F.count(malformed).alias("malformed")
+    notes = F.collect_list(F.when(malformed.isNull(), detail))
+    return F.count(F.lit(1)).alias("rows"), F.count(malformed).alias("malformed"), notes.alias("notes")
 
 
 def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]) -> DataFrame:

@@ -20,7 +20,7 @@ from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_column, path_of
 from etl.sources.foretold import foretold
 from etl.sources.landing import listed_path, source_of
-from etl.sources.parsing import Records, read_files, read_stream, union
+from etl.sources.parsing import Reading, Records, read_files, read_stream, union
 from etl.sources.unreadable import reading_fails, refuse_colon
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.input_files import takes_input_file_name
@@ -84,8 +84,8 @@ class FileSource(Source):
         for number, (files, path) in enumerate(zip(self.files, paths, strict=True)):
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
-            named = self._names_files(files)
-            frame = read_stream(self.spark, files, fields, path, called, number=number, named=named)
+            reading = Reading(named=self._names_files(files), holds_unknown=self.holds_unknown)
+            frame = read_stream(self.spark, files, fields, path, called, number=number, reading=reading)
             frame = self._with_path(files, frame)
             if not anything:
                 frame = self._from_the_start(frame)
@@ -116,7 +116,8 @@ class FileSource(Source):
 
     def _read(self, files: Files, uris: Iterable[str], *, broken: bool, named: bool) -> DataFrame:
         named = named or self._names_files(files)
-        frame = read_files(self.spark, files, self.fields[files.stream], uris, broken=broken, named=named)
+        reading = Reading(named=named, broken=broken, holds_unknown=self.holds_unknown)
+        frame = read_files(self.spark, files, self.fields[files.stream], uris, reading=reading)
         return self._with_path(files, frame)
 
     def _names_files(self, files: Files) -> bool:

@@ -94,7 +94,7 @@ class SocketSource(LiveSource):
             return lines.select(line, *none_malformed(), SOURCE_PATH)
         if source.kind == "csv":
             return csv_rows(not_blank(lines), schema, source.options)
-        return json_rows(not_blank(lines), schema)
+        return json_rows(not_blank(lines), schema, holds_unknown=self.holds_unknown)
 
     def exhausted(self) -> bool:
         """Tell whether the server has closed the connection.

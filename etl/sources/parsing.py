@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
 
 
 _UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How files are read, beside what is declared of them."""
+
+    named: bool  # else SOURCE_PATH may be null: carried to Python and back it is a tenth of what JSON costs
+    broken: bool = False  # of files known to be so what can be read is read, whatever the session says
+    holds_unknown: bool = False  # records with what the schema does not name are malformed
 
 
 def ddl_fields(schema: str, where: str) -> StructType:
@@ -64,12 +74,11 @@ def read_stream(
     name: str,
     *,
     number: int,
-    named: bool,
+    reading: Reading,
 ) -> DataFrame:
     """Read new files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN, DETAIL and SOURCE_PATH.
 
-    The frame is streaming. Its plan tells that it is the source of this `number`. Unless the rows are to be `named`,
-    SOURCE_PATH may be null: carried along to Python and back it is a tenth of what JSON costs.
+    The frame is streaming. Its plan tells that it is the source of this `number`.
     """
     options = {
         SOURCE_NUMBER: str(number),
@@ -85,7 +94,7 @@ def read_stream(
         options["maxFilesPerTrigger"] = str(files.max_files)
     if files.max_bytes is not None:
         options["maxBytesPerTrigger"] = str(files.max_bytes)
-    return _rows(spark.readStream.options(**options), files, schema, path, named=named, broken=False)
+    return _rows(spark.readStream.options(**options), files, schema, path, reading)
 
 
 def read_files(
@@ -94,18 +103,14 @@ def read_files(
     schema: StructType,
     uris: Iterable[str],
     *,
-    named: bool,
-    broken: bool = False,
+    reading: Reading,
 ) -> DataFrame:
-    """Read just the given files, as `read_stream` reads them: whole, or the job fails.
-
-    Of files known to be `broken` it reads what can be read, whatever the session says.
-    """
+    """Read just the given files, as `read_stream` reads them: whole, or the job fails, unless they are `broken`."""
     # Names are taken as they are: a file may be called like a glob.
     options = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
-    options["ignoreCorruptFiles"] = str(broken).lower()
+    options["ignoreCorruptFiles"] = str(reading.broken).lower()
     paths = [to_path(uri) for uri in uris]
-    return _rows(spark.read.options(**options), files, schema, paths, named=named, broken=broken)
+    return _rows(spark.read.options(**options), files, schema, paths, reading)
 
 
 def _rows(
@@ -113,9 +118,7 @@ def _rows(
     files: Files | Lookup,
     schema: StructType,
     paths: str | list[str],
-    *,
-    named: bool,
-    broken: bool,
+    reading: Reading,
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -126,29 +129,39 @@ def _rows(
         frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
         return frame.select(*fields, *none_malformed(), source)
     if files.kind == "csv":
-        return _csv_file_rows(reader, files, schema, paths, source, broken=broken)
+        return _csv_file_rows(reader, files, schema, paths, source, reading)
     lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
     if files.kind == "text":
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
         return lines.select(line, *none_malformed(), source)
-    if named:
-        return json_rows(not_blank(lines.select("value", source)), schema)
-    return without_path(json_rows(not_blank(lines.select("value")), schema))
+    if reading.named:
+        return json_rows(
+            not_blank(lines.select("value", source)), schema, holds_unknown=reading.holds_unknown
+        )
+    return without_path(
+        json_rows(not_blank(lines.select("value")), schema, holds_unknown=reading.holds_unknown)
+    )
 
 
 def _csv_file_rows(
-    reader: Any, files: Files | Lookup, schema: StructType, paths: Any, source: Column, *, broken: bool
+    reader: Any,
+    files: Files | Lookup,
+    schema: StructType,
+    paths: Any,
+    source: Column,
+    reading: Reading,
 ) -> DataFrame:
     """Read files by their headers; where only a whole file shows its records, Spark gives each as one value."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField
 
-    csv = CsvReader(schema=arrow_schema(schema), dialect=Dialect.of(files.options))
+    dialect = Dialect.of(files.options)
+    csv = CsvReader(schema=arrow_schema(schema), dialect=dialect, holds_unknown=reading.holds_unknown)
     options = {"wholetext": "true"} if csv.dialect.whole_files else _text_options(files.options)
     lines: DataFrame = reader.format("text").options(**options).load(paths)
     start = F.col("_metadata.file_block_start")
     parts = lines.select(F.col("value").cast("binary"), source, start)
-    read = CsvFiles(reader=csv, header=files.header, tolerant=broken)
+    read = CsvFiles(reader=csv, header=files.header, tolerant=reading.broken)
     return parts.mapInArrow(
         partial(read_batches, read.rows), _with_beside(schema, [StructField(SOURCE_PATH, StringType())])
     )
@@ -190,12 +203,13 @@ def not_blank(lines: DataFrame) -> DataFrame:
     return lines.where(value.startswith("{") | (F.btrim(value, F.lit(BLANK)) != ""))
 
 
-def json_rows(lines: DataFrame, schema: StructType) -> DataFrame:
+def json_rows(lines: DataFrame, schema: StructType, *, holds_unknown: bool) -> DataFrame:
     """Parse each `value`, which is to be one whole object in UTF-8, into one row beside its other columns.
 
     What is no such object is malformed. A null is a row of nulls, and not malformed.
     """
-    return _each_row(lines, schema, JsonReader(schema=arrow_schema(schema)).read_beside)
+    reader = JsonReader(schema=arrow_schema(schema), holds_unknown=holds_unknown)
+    return _each_row(lines, schema, reader.read_beside)
 
 
 def _each_row(

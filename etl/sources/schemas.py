@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from etl.common.errors import SetupError
+from etl.common.record_columns import UNKNOWN
 from etl.pipeline import Pipeline
 from etl.sources.csv_records import values as csv_values
 from etl.sources.csv_records.dialect import Dialect
@@ -26,7 +27,16 @@ def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
     }
     _refuse_timeless(pipeline, fields)
     _refuse_unreadable(pipeline, fields)
-    return fields
+    return (
+        {name: _with_unknown(one) for name, one in fields.items()} if pipeline.unknown == "keep" else fields
+    )
+
+
+def _with_unknown(fields: StructType) -> StructType:
+    """Add the column that takes what the others do not name."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([*fields.fields, StructField(UNKNOWN, StringType())])
 
 
 def field_of(field: str, stream: str | None) -> str:

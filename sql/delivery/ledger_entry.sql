@@ -6,11 +6,12 @@ WITH next AS (
 INSERT INTO sluice.delivery (delivery_id, pipeline, stream_id, batch_id, commit_seq, run_id, rows_in, delivered,
     quarantined, malformed, checksum, quarantine_checksum, suite_digest, lookups, manifest, previous_delivery,
     metadata_location, quarantine_metadata_location, snapshot_id, kind, released_from, watermark_ms, time_ms,
-    records, late, dropped)
+    records, late, dropped, unknown, missing)
 SELECT %(delivery)s, %(pipeline)s, %(stream)s, %(batch)s, next.commit_seq, %(run)s, %(rows_in)s, %(delivered)s,
     %(quarantined)s, %(malformed)s, %(checksum)s, %(quarantine_checksum)s, %(suite_digest)s, %(lookups)s,
     %(manifest)s, %(previous)s, %(metadata_location)s, %(quarantine_metadata_location)s, %(snapshot_id)s,
-    %(kind)s, %(released_from)s, %(watermark_ms)s, %(time_ms)s, %(records)s, %(late)s, %(dropped)s
+    %(kind)s, %(released_from)s, %(watermark_ms)s, %(time_ms)s, %(records)s, %(late)s, %(dropped)s,
+    %(unknown)s, %(missing)s
 FROM next
 
 -- name: insert_inputs

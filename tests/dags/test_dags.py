@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -377,3 +378,15 @@ def test_rows_that_a_run_left_out_behind_the_watermark_are_alerted_of(
     left = "200 rows, or groups of rows, came behind the watermark and are in neither sink"
     text = f"hours: of what a run read {left}"
     assert inbox.found == [{"kind": "dropped", "pipeline": "hours", "text": text}]
+
+
+def test_fields_that_are_new_are_alerted_of_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = SluiceRunOperator(task_id="run", pipeline="taps", alert_quarantine_share=0.5)
+    summary = Summary(pipeline="taps", stream="", run="", rows_in=9, unknown=Counter(shop=5, note=1))
+    with webhook() as inbox:
+        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
+        task._alert(summary, {})  # type: ignore[typeddict-item]
+        task._alert(replace(summary, drifted=["note"]), {})  # type: ignore[typeddict-item]
+    [alert] = inbox.found
+    assert alert["text"].endswith(", fields that the schema does not name: note (1 record)")
+    assert alert["kind"] == "drift"

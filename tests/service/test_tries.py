@@ -145,3 +145,14 @@ def test_a_clear_after_a_clear_that_failed_still_names_what_had_succeeded(events
 
 def cleared(times: int) -> TaskTry:
     return replace(asked("r"), clear_number=times, try_number=1 + times)
+
+
+def test_fields_that_the_delivery_before_did_not_have_are_told_as_new(events: Delivering) -> None:
+    def new(*unknown: str) -> list[str]:
+        deliveries = [events.deliver(ROWS, unknown=dict.fromkeys(unknown, 2)).delivery_id for _ in range(2)]
+        return tries.new_drift(events.dsn, "events", deliveries)
+
+    assert new() == []
+    assert new("shop", 'a "b"') == ['a "b"', "shop"]
+    assert new("shop", "note") == ["note"]
+    assert new("shop", "note") == []

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, SOURCE_PATH
 from etl.pipeline import Files
 from etl.sources.parquet_types import misfits
-from etl.sources.parsing import ddl_fields, read_files
+from etl.sources.parsing import Reading, ddl_fields, read_files
 
 NOON = dt.datetime.fromisoformat("2024-01-01T12:00:00.123")
 # A value of each type that a Parquet file may have, and what it means.
@@ -123,7 +123,9 @@ def test_a_column_of_parquet_is_read_as_it_is_or_not_at_all(
             alone = misfits(list(uris), StructType([field]))
             assert set(alone) == set(told), f"{field.name} is told as the others are"
         # What Spark refuses gives no row, instead of failing the job.
-        frame = read_files(spark, Files("*.parquet"), schema, set(uris) - set(told), named=True, broken=True)
+        frame = read_files(
+            spark, Files("*.parquet"), schema, set(uris) - set(told), reading=Reading(named=True, broken=True)
+        )
         rows = frame.drop(MALFORMED_COLUMN, DETAIL).toArrow().to_pylist()
         found[declared] = [uris[row.pop(SOURCE_PATH)] for row in rows]
         for row, name in zip(rows, found[declared], strict=True):

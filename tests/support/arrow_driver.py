@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,6 +149,7 @@ class ArrowBatch:
     read: Sequence[Range] = ()  # of Kafka
     records: int | None = None  # of a transform that keeps state: that were read
     dropped: int | None = None  # likewise: left out behind the watermark
+    unknown: Mapping[str, int] = field(default_factory=dict)  # records by field that the schema does not name
     staged: list[StageTask] = field(default_factory=list)  # the attempts that were staged
 
     @property
@@ -165,7 +166,13 @@ class ArrowBatch:
         self.staged.append(task)
         reports = [self.run_task(task, part, partition) for partition, part in enumerate(self.parts)]
         malformed = [self.run_task(task, self.malformed, len(self.parts))] if self.malformed else []
-        return Staged(reports=reports, malformed=malformed, records=self.records, dropped=self.dropped)
+        return Staged(
+            reports=reports,
+            malformed=malformed,
+            records=self.records,
+            dropped=self.dropped,
+            unknown=self.unknown,
+        )
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
         return self.judged(counts)

@@ -110,6 +110,7 @@ def poison(cursor: psycopg2.extensions.cursor, delivery: int, text: str) -> None
             "partial_unexpected_list": [text, {text: text}, None],
         },
     }
+    here["fields"] = Json({text: 3})
     here["report"] = Json(
         {"results": [result, result], "decision": {"action": text, "who": text, "why": text}}
     )
@@ -120,7 +121,8 @@ def poison(cursor: psycopg2.extensions.cursor, delivery: int, text: str) -> None
         "UPDATE sluice.column_metric SET column_name = %(text)s WHERE delivery_id = %(delivery)s AND number = 0",
         "UPDATE sluice.quality SET report = %(report)s, state = 'held' WHERE delivery_id = %(delivery)s",
         """UPDATE sluice.delivery SET manifest = %(text)s, suite_digest = %(text)s, quarantined = 1, delivered = 999,
-               malformed = 0, run_id = md5('feed' || 0)::uuid WHERE delivery_id = %(delivery)s""",
+               malformed = 0, run_id = md5('feed' || 0)::uuid, unknown = %(fields)s, missing = %(fields)s
+           WHERE delivery_id = %(delivery)s""",
         "DELETE FROM sluice.delivery_input WHERE delivery_id = %(delivery)s",
         """INSERT INTO sluice.delivery_input (delivery_id, pipeline, path, uri, size, mtime_ms, source)
            VALUES (%(delivery)s, 'feed', left(%(text)s, 500), %(text)s, 1, 1, 0)""",

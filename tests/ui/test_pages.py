@@ -272,6 +272,17 @@ def test_what_is_wrong_with_a_malformed_record_is_on_its_page_and_in_the_list(hi
     assert "sluice quarantine export feed -o rows.jsonl" in one and f"release feed --id {number}" not in one
 
 
+def test_fields_that_the_schema_does_not_name_are_told_of_the_batch_and_where_the_pipeline_stands(
+    history: str,
+) -> None:
+    drifted = """UPDATE sluice.delivery SET unknown = '{"shop": 12, "note": 1}', missing = '{"price": 3}'
+                 WHERE delivery_id = (SELECT max(delivery_id) FROM sluice.delivery WHERE pipeline = 'feed' AND live)"""
+    with changed(history, drifted) as cursor:
+        for page in (shown(PAGES["batch"](cursor)), shown(PAGES["pipeline"](cursor))):
+            assert "fields that the schema does not name: shop (12 records); note (1 record)" in page
+            assert "columns of the schema that files do not have: price (3 records)" in page
+
+
 LONG_RULE = "rule 1 about a column of the feed".ljust(2000, "x")
 
 

@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import math
 import random
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from etl.pipeline.csv_options import option_problems
+from etl.sources.counts import Drift
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
@@ -380,3 +382,27 @@ class _Text:
 def test_options_that_can_not_be_are_told(options: dict[str, str], said: str) -> None:
     [found] = option_problems(options)
     assert said in found
+
+
+def test_columns_that_one_side_lacks_are_counted() -> None:
+    batches = [
+        lines_of(b"id,s,new\n1,x,a\n2,y,\nbad,z,b\n", "file:///a"),
+        lines_of(b"id\n3\n4\n", "file:///b"),
+    ]
+    notes = [row["_detail"] for row in rows_of(*batches) if row["_malformed"] is None and row["_detail"]]
+    assert Drift.of_notes(notes) == Drift(unknown=Counter(new=1), missing=Counter(s=2))
+
+
+def test_columns_that_the_schema_does_not_name_are_kept_or_held_where_that_is_asked_for() -> None:
+    batch = lines_of(b'new,id,more,s\na,1,"""b""",x\n,2,,y\n', "file:///a")
+    kept = rows_of(
+        batch, schema=pa.schema([("id", pa.int32()), ("s", pa.string()), ("_unknown", pa.string())])
+    )
+    assert [(row["id"], row["s"], row["_unknown"]) for row in kept] == [
+        (1, "x", '{"new":"a","more":"\\"b\\""}'), (2, "y", None)
+    ]  # fmt: skip
+    reader = CsvReader(
+        schema=pa.schema([("id", pa.int32()), ("s", pa.string())]), dialect=Dialect(), holds_unknown=True
+    )
+    [rows] = CsvFiles(reader=reader, header=True).rows(iter([batch]))
+    assert set(rows["_detail"].to_pylist()) == {'new: not in the schema, and unknown is "hold"'}

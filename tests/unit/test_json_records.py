@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from etl.sources.counts import Drift
 from etl.sources.json_records.blocks import FEW, PIECE, JsonReader
 from etl.sources.json_records.lines import DEEPEST
 from etl.sources.json_records.values import converter
@@ -282,10 +284,17 @@ def test_records_keep_their_order_wherever_the_odd_ones_are() -> None:
 def compared(records: list[bytes]) -> int:
     """Read records one by one, all at once, and each by Arrow's parser alone; return how many that one took."""
     reader = JsonReader(schema=SCHEMA)
-    one_by_one = reader._one_by_one(records)
-    assert_same(reader.read(pa.array(records, pa.binary())).to_pylist(), one_by_one.to_pylist())
+    unknown = Counter[str]()
+    one_by_one = reader._one_by_one(records, unknown)
+    rows = reader.read(pa.array(records, pa.binary())).to_pylist()
+    notes = [row.pop("_detail") for row in rows if row["_malformed"] is None]
+    assert Drift.of_notes(note for note in notes if note).unknown == unknown
+    assert_same(
+        [{"_detail": None, **row} for row in rows],
+        [{"_detail": None, **row} for row in one_by_one.to_pylist()],
+    )
     plain = np.flatnonzero(reader._plain(pa.array(records, pa.binary())))
-    tried = ((n, reader._parsed(pa.array([records[n]], pa.binary()))) for n in plain)
+    tried = ((n, reader._parsed(pa.array([records[n]], pa.binary()), Counter())) for n in plain)
     parsed = [(n, found) for n, found in tried if isinstance(found, pa.Table)]
     taken = pa.concat_tables(found for _, found in parsed)
     assert_same(taken.to_pylist(), one_by_one.take([n for n, _ in parsed]).to_pylist())
@@ -303,3 +312,54 @@ def test_both_ways_of_reading_agree_on_hostile_records() -> None:
 def test_both_ways_of_reading_agree_on_very_many_hostile_records() -> None:
     records = hostile_records(seed=2, count=200_000)
     assert compared(records) > len(records) / 10
+
+
+def unknown_of(records: list[str], **how: Any) -> tuple[list[dict[str, Any]], Drift]:
+    reader = JsonReader(schema=pa.schema([("v", pa.int32()), *how.pop("more", ())]), **how)
+    rows = reader.read(pa.array([one.encode() for one in records], pa.binary())).to_pylist()
+    return rows, Drift.of_notes(
+        row["_detail"] for row in rows if row["_malformed"] is None and row["_detail"]
+    )
+
+
+@pytest.mark.parametrize("times", [1, FEW, PIECE * 2])
+def test_members_that_the_schema_does_not_name_are_counted(times: int) -> None:
+    records = [
+        '{"v": 1, "new": "a", "other": null}',
+        '{"new": 5, "v": 2}',
+        '{"v": 3}',
+        '{"v": "x", "new": 1}',
+    ] * times
+    rows, drift = unknown_of(records)
+    assert [row["v"] for row in rows] == [1, 2, 3, None] * times
+    assert drift.unknown == {"new": 2 * times}, "of records that are rows, where it has a value"
+    rows, drift = unknown_of(['{"v": 1, "a": {"b": 1}, "c": [1]}'] * times)
+    assert drift.unknown == {"a": times, "c": times} and not drift.missing
+    assert [row["v"] for row in rows] == [1] * times
+    assert unknown_of(['{"v": 1}'] * times)[1] == Drift()
+
+
+@pytest.mark.parametrize("times", [1, FEW + 1])
+def test_members_that_the_schema_does_not_name_are_kept_or_held_where_that_is_asked_for(times: int) -> None:
+    records = [
+        '{"v": 1, "new": 1.50, "more": {"b": "\u00e4"}}',
+        '{"v": 2}',
+        '{"v": 3, "half": "\\ud83d"}',
+    ] * times
+    rows, drift = unknown_of(records, more=[("_unknown", pa.string())])
+    assert [row["_unknown"] for row in rows] == ['{"new":1.50,"more":{"b":"ä"}}', None, None] * times
+    assert [row["v"] for row in rows] == [1, 2, None] * times
+    assert rows[2]["_detail"] == r"found half of a surrogate pair, \ud83d, wanted Unicode"
+    assert drift.unknown == {"new": times, "more": times}
+    rows, drift = unknown_of(records, holds_unknown=True)
+    assert [row["v"] for row in rows] == [None, 2, None] * times and drift == Drift()
+    assert rows[0]["_detail"] == 'new: not in the schema, and unknown is "hold"'
+
+
+def test_many_names_are_told_by_the_most_frequent() -> None:
+    names = [f"key {number}" for number in range(300)] + ["n" * 500]
+    records = [json.dumps({"v": 1, "always": 1, name: 1}) for name in names]
+    drift = unknown_of(records)[1]
+    assert len(drift.unknown) == 100 and drift.unknown["always"] == len(names)
+    assert max(map(len, drift.unknown)) <= 100
+    assert unknown_of(['{"v": 1, "nul\\u0000 \\ud83d\\u001b": 1}'])[1].unknown == {"nul\\x00 \\ud83d\\x1b": 1}

@@ -85,6 +85,8 @@ def run_requested(
         else:
             control.correction_left = replay.GIVEN_UP
             summary = _replay(workspace, pipeline, task_try, selection, progress, say, became)
+        if summary.unknown or summary.missing:
+            summary.drifted = tries.new_drift(dsn, pipeline.name, summary.deliveries)
         if summary.run or task_try.release:  # of a release an earlier try may have done all
             untold = tries.untold(dsn, pipeline.name, task_try)
             summary.unreported, summary.snapshot_id = untold.deliveries, untold.snapshot_id

@@ -7,7 +7,7 @@ outcome.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -140,6 +140,13 @@ class Untold:
     quarantined: int  # that these held
     replaced: list[int]  # whose place was taken
     snapshot_id: int | None  # the newest of the lake's table
+
+
+def new_drift(dsn: str, pipeline: str, deliveries: Sequence[int]) -> list[str]:
+    """Return the fields that these deliveries counted beyond the schema, or as missing, and the one before them did not."""
+    with transaction(dsn) as cursor:
+        STATEMENTS.execute(cursor, "new_drift", pipeline=pipeline, deliveries=list(deliveries))
+        return [name for (name,) in cursor.fetchall()]
 
 
 def untold(dsn: str, pipeline: str, task_try: TaskTry) -> Untold:

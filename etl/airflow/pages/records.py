@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -45,6 +45,8 @@ class PipelineRow:
     malformed: int | None
     records: int | None  # that were read, where the transform keeps state
     dropped: int | None  # rows, or groups of them, left out behind the watermark
+    unknown: Mapping[str, int] | None  # records by field that the schema does not name
+    missing: Mapping[str, int] | None  # records by column of the schema that their file does not have
     held: int  # rows in quarantine now, counted up to MOST_COUNTED
     holder: str | None
     running: bool
@@ -228,6 +230,8 @@ class DeliveryRow(BatchRow):
     released_from: int | None
     records: int | None  # that were read, where the transform keeps state
     late: int | None  # of them, behind the watermark as they were read
+    unknown: Mapping[str, int] | None  # records by field that the schema does not name
+    missing: Mapping[str, int] | None  # records by column of the schema that their file does not have
     manifest: str
     snapshot_id: int | None
     report: str | None  # None: there is none, or it is longer than LONGEST_REPORT

@@ -23,6 +23,7 @@ from etl.common.database import Cursor, migrate, read_one_snapshot, rows, savepo
 from etl.common.errors import NeedsPerson
 from etl.common.number_ranges import format_ranges
 from etl.common.paths import shown
+from etl.common.record_columns import is_own
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
 from etl.ledger import streams
@@ -145,7 +146,7 @@ class _Delivered:
     @property
     def columns(self) -> pa.Schema:
         assert self.data is not None
-        return pa.schema([f for f in arrow_schema(self.data.schema()) if not f.name.startswith("_")])
+        return pa.schema([f for f in arrow_schema(self.data.schema()) if not is_own(f.name)])
 
 
 @dataclass(kw_only=True)

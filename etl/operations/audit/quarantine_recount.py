@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from psycopg2 import sql
 
 from etl.common.database import Cursor
+from etl.common.record_columns import is_own
 from etl.common.statements import Statements
 from etl.operations.audit.recount import BATCH_ROWS, Recount, Unreadable, fill_and_cast, read_all
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
@@ -66,7 +67,7 @@ def _rows(lake: Lake, uri: str) -> Iterator[pa.RecordBatch]:
 
 def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch in the form that staging gave sluice.quarantine: the columns it had then, in their order."""
-    wire = quarantine_wire(batch, [name for name in batch.schema.names if not name.startswith("_")], 0)
+    wire = quarantine_wire(batch, [name for name in batch.schema.names if not is_own(name)], 0)
     reasons = pc.binary_join(wire.column("reasons").cast(pa.list_(pa.string())), _SEPARATOR)
     arrays = [reasons, *(wire.column(name) for name in TEXTS[1:]), *(batch.column(n) for n in SYSTEM_COLUMNS)]
     return pa.RecordBatch.from_arrays(arrays, names=[*TEXTS, *SYSTEM_COLUMNS])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from etl.common.database import Cursor, migrate, row, transaction
@@ -39,6 +39,10 @@ class State:
     next: str  # the command that comes next
     running: Sequence[Running]  # runs that have not ended: where, since when, how far
     ended: Ended | None  # the last run that has
+    unknown: Mapping[str, int] = field(
+        default_factory=dict
+    )  # records of the last delivery by field beyond the schema
+    missing: Mapping[str, int] = field(default_factory=dict)  # the same by column that their files lack
     promise: str | None = None  # of a pipeline whose source can't be read again: what a run of it keeps to
     batches: Sequence[BatchProgress] = ()  # newest first, of a pipeline that is looked at by itself
     runs: Sequence[Run] = ()  # likewise
@@ -85,6 +89,8 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
         dropped=totals["dropped"],
         last=totals["last"],
         last_dropped=totals["last_dropped"],
+        unknown=totals["unknown"] or {},
+        missing=totals["missing"] or {},
         state=diagnosis.state,
         next=diagnosis.next,
         promise=None if pipeline.replayable else promise(pipeline),

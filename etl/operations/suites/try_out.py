@@ -283,7 +283,7 @@ def _run(source: FileSource, flagged: DataFrame, task: Callable[..., Seen], uris
     job = in_tasks(flagged, task)
     seen: list[Seen] = collect(job)
     counted = source.counted(job) or source.count(uris)
-    return _Ran(job=job, seen=seen, malformed=counted["malformed"], records=counted["rows"])
+    return _Ran(job=job, seen=seen, malformed=counted.malformed, records=counted.rows)
 
 
 def _plan(frame: DataFrame) -> str:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from etl.common.database import Cursor, transaction
 from etl.common.errors import NeedsPerson
 from etl.common.number_ranges import format_ranges
+from etl.common.record_columns import is_own
 from etl.delivery.batch import DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
 from etl.delivery.deliver import stage_task
@@ -282,7 +283,7 @@ def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: DeliveryManifes
                 remedy="remove its manifest from the lake's deliveries/ folder, then `sluice recover` again",
             )
         schema = arrow_schema(table.load(pointer).schema())
-    names = [name for name in schema.names if not name.startswith("_")]
+    names = [name for name in schema.names if not is_own(name)]
     return pa.schema([pa.field(name, schema.field(name).type) for name in names])
 
 
@@ -330,6 +331,8 @@ class _LakeBatch:
             records=entry.records,
             late=entry.late,
             dropped=entry.dropped,
+            unknown=entry.unknown,
+            missing=entry.missing,
             about=_about(entry),
         )
 

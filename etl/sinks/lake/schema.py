@@ -25,6 +25,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from etl.common.record_columns import is_own
 from etl.pipeline import Partition
 from etl.sinks.columns import IDENTITY
 from etl.sinks.evolution import Kind, SchemaDifference, difference
@@ -114,7 +115,7 @@ def difference_of(existing: Schema, wanted: pa.Schema | Schema) -> SchemaDiffere
 def evolved(update: UpdateSchema, existing: Schema, wanted: pa.Schema) -> Schema:
     """Return `existing` with columns added and widened as in `wanted`; Sluice's own still end every row."""
     different = difference_of(existing, wanted)
-    own = next(field.name for field in existing.fields if field.name.startswith("_"))
+    own = next(field.name for field in existing.fields if is_own(field.name))
     for name in different.added:
         update.add_column((name,), _iceberg_type(wanted.field(name).type, 0)).move_before((name,), (own,))
     for name in different.widened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,41 +12,67 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
-from etl.sources.csv_records.columns import Column
+from etl.common.record_columns import MALFORMED_COLUMN, UNKNOWN
+from etl.sources.counts import Drift
+from etl.sources.csv_records.columns import Column, without_nulls
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import Layout
 from etl.sources.json_records.blocks import BESIDE
-from etl.sources.json_records.values import Misfit
+from etl.sources.json_records.values import Members, Misfit, json_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class CsvReader:
-    """Reads records into rows of one schema, each beside the text of a malformed one and what is wrong with it."""
+    """Reads records into rows of one schema, each beside the text of a malformed one and what is wrong with it.
+
+    A last column UNKNOWN of the schema takes the columns that the others do not name.
+    """
 
     schema: pa.Schema
     dialect: Dialect
+    holds_unknown: bool = False  # such columns make a record malformed
 
     def read_beside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Read the first column of a batch, of records without a header; the others stay beside it."""
-        rows = self.read(batch.column(0), Layout.of_schema(self.schema.names))
+        rows = self.read(batch.column(0), Layout.of_schema(self.names))
         columns = [*rows.columns, *batch.columns[1:]]
         return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *batch.schema.names[1:]])
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Return the names of the declared columns."""
+        return [column.field.name for column in self._columns]
 
     def read(self, records: pa.Array, layout: Layout) -> pa.RecordBatch:
         """Read records (binary) into as many rows, in their order: the schema's columns and those of BESIDE."""
         texts, misfits = self._decoded(records)
-        wanted = [position for position in layout.positions if position is not None]
-        parted = iter(self._parted(texts, layout, sorted(set(wanted)), misfits))
-        by_position = dict(zip(sorted(set(wanted)), parted, strict=True))
+        beyond = [position for _, position in layout.unknown]
+        wanted = sorted({position for position in layout.positions if position is not None} | set(beyond))
+        parted = dict(zip(wanted, self._parted(texts, layout, wanted, misfits), strict=True))
         columns = []
         for column, position in zip(self._columns, layout.positions, strict=True):
             if position is None:
                 columns.append(pa.nulls(len(records), column.field.type))
                 continue
-            values, wrong = column.read(by_position[position])
+            values, wrong = column.read(parted[position])
             columns.append(values)
             misfits = {**wrong, **misfits}
-        return self._rows(columns, records, misfits)
+        unknown = [(name, without_nulls(parted[position], self.dialect)) for name, position in layout.unknown]
+        if unknown and self.holds_unknown:
+            held = Misfit('not in the schema, and unknown is "hold"', unknown[0][0])
+            misfits = {**dict.fromkeys(range(len(records)), held), **misfits}
+        if UNKNOWN in self.schema.names:
+            columns.append(_kept(unknown, len(records)))
+        rows = self._rows(columns, records, misfits)
+        return self._drift(rows, layout, unknown).noted(rows) if layout.drifts else rows
+
+    def _drift(self, rows: pa.RecordBatch, layout: Layout, unknown: Sequence[tuple[str, pa.Array]]) -> Drift:
+        good = pc.is_null(rows[MALFORMED_COLUMN])
+        counts = ((name, pc.and_(good, texts.is_valid()).true_count) for name, texts in unknown)
+        return Drift(
+            unknown=Counter({name: records for name, records in counts if records}),
+            missing=Counter(dict.fromkeys(layout.missing, good.true_count)),
+        )
 
     def _rows(
         self, columns: Sequence[pa.Array], records: pa.Array, misfits: dict[int, Misfit]
@@ -76,7 +103,7 @@ class CsvReader:
 
     @cached_property
     def _columns(self) -> list[Column]:
-        return [Column(field=field, dialect=self.dialect) for field in self.schema]
+        return [Column(field=field, dialect=self.dialect) for field in self.schema if field.name != UNKNOWN]
 
     def _decoded(self, records: pa.Array) -> tuple[pa.Array, dict[int, Misfit]]:
         """Decode records; one that is not of the encoding is null."""
@@ -171,3 +198,14 @@ def _as_utf8(records: pa.Array) -> pa.Array | None:
         return records.cast(pa.string())
     except pa.ArrowInvalid:
         return None
+
+
+def _kept(unknown: Sequence[tuple[str, pa.Array]], records: int) -> pa.Array:
+    """Return what each record has in unknown columns, as JSON; null where that is nothing."""
+    rows = zip(*(texts.to_pylist() for _, texts in unknown), strict=True) if unknown else [()] * records
+    names = [name for name, _ in unknown]
+    members = (
+        Members((name, text) for name, text in zip(names, row, strict=True) if text is not None)
+        for row in rows
+    )
+    return pa.array([json_text(some) if some else None for some in members], pa.string())

@@ -36,7 +36,7 @@ class Column:
 
     def read(self, texts: pa.Array) -> tuple[pa.Array, dict[int, Misfit]]:
         """Return as many values, and by its number each text that is none of the type."""
-        texts = self._without_nulls(texts)
+        texts = without_nulls(texts, self.dialect)
         kind = self.field.type
         if kind in (pa.string(), pa.binary()):
             return texts.cast(kind), {}
@@ -49,16 +49,6 @@ class Column:
         mask = np.zeros(len(texts), np.bool_)
         mask[odd] = True
         return pc.replace_with_mask(values, pa.array(mask), pa.array(found, kind)), misfits
-
-    def _without_nulls(self, texts: pa.Array) -> pa.Array:
-        if self.dialect.trim_left:
-            texts = pc.ascii_ltrim_whitespace(texts)
-        if self.dialect.trim_right:
-            texts = pc.ascii_rtrim_whitespace(texts)
-        empty = pc.equal(texts, "")
-        if self.dialect.null:
-            empty = pc.or_(empty, pc.equal(texts, self.dialect.null))
-        return pc.if_else(empty, None, texts)
 
     def _one_by_one(self, numbers: np.ndarray, texts: pa.Array) -> tuple[list[object], dict[int, Misfit]]:
         found: list[object] = []
@@ -82,6 +72,18 @@ class Column:
         """Return the pattern of texts that Arrow makes the same value of as `values`; None: of none."""
         pattern = _sure(self.field.type, self.dialect)
         return None if pattern is None else rf"\A(?:{pattern})\z"
+
+
+def without_nulls(texts: pa.Array, dialect: Dialect) -> pa.Array:
+    """Make nulls of texts that stand for null, blanks taken off where the dialect says so."""
+    if dialect.trim_left:
+        texts = pc.ascii_ltrim_whitespace(texts)
+    if dialect.trim_right:
+        texts = pc.ascii_rtrim_whitespace(texts)
+    empty = pc.equal(texts, "")
+    if dialect.null:
+        empty = pc.or_(empty, pc.equal(texts, dialect.null))
+    return pc.if_else(empty, None, texts)
 
 
 def _sure(kind: pa.DataType, dialect: Dialect) -> str | None:

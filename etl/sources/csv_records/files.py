@@ -71,7 +71,7 @@ class CsvFiles:
         return self._layouts[uri]
 
     def _found_layout(self, uri: str, begun: pa.Array | None) -> Layout | None:
-        names, dialect = self.reader.schema.names, self.reader.dialect
+        names, dialect = self.reader.names, self.reader.dialect
         if not self.header:
             return Layout.of_schema(names)
         if begun is None:

@@ -32,6 +32,11 @@ class Layout:
     unknown: Sequence[tuple[str, int]] = ()  # columns that the schema does not name, with their positions
     missing: Sequence[str] = ()  # columns of the schema that the file does not have
 
+    @property
+    def drifts(self) -> bool:
+        """Tell whether the file has other columns than the schema."""
+        return bool(self.unknown or self.missing)
+
     @classmethod
     def of_schema(cls, names: Sequence[str]) -> Layout:
         """Return the layout of files without a header: the schema's columns, in their order."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from etl.common.record_columns import DETAIL, MALFORMED_COLUMN
-from etl.sources.json_records.lines import DEEPEST, read
-from etl.sources.json_records.values import Convert, Misfit, converter
+from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, UNKNOWN
+from etl.sources.counts import Drift
+from etl.sources.json_records.lines import DEEPEST, members_of
+from etl.sources.json_records.values import Convert, Members, Misfit, converter, text_of
 
 Numbers = npt.NDArray[np.int64]  # of records, within one batch
 
@@ -54,9 +56,13 @@ _BEGINS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class JsonReader:
-    """Reads records into rows of one schema, each beside the text of a malformed one and what is wrong with it."""
+    """Reads records into rows of one schema, each beside the text of a malformed one and what is wrong with it.
+
+    A last column UNKNOWN of the schema takes the members that the other columns do not name.
+    """
 
     schema: pa.Schema
+    holds_unknown: bool = False  # such members make a record malformed
 
     def read_beside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Read the first column of a batch; the others stay beside it."""
@@ -69,34 +75,42 @@ class JsonReader:
 
         A null is a row of nulls, and not malformed.
         """
-        parts = list(self._parts(records)) or [(np.arange(0), self._rows.empty_table())]
+        drift = Drift()
+        parts = list(self._parts(records, drift.unknown)) or [(np.arange(0), self._rows.empty_table())]
         numbers = np.concatenate([some for some, _ in parts])
         rows = pa.concat_tables(part for _, part in parts)
         if (np.diff(numbers) != 1).any():
             rows = rows.take(pa.array(np.argsort(numbers)))
-        return pa.RecordBatch.from_arrays(
-            [column.combine_chunks() for column in rows.columns], schema=self._rows
-        )
+        columns = [column.combine_chunks() for column in rows.columns]
+        return drift.noted(pa.RecordBatch.from_arrays(columns, schema=self._rows))
+
+    @cached_property
+    def _declared(self) -> pa.Schema:
+        return pa.schema([one for one in self.schema if one.name != UNKNOWN])
+
+    @property
+    def _keeps_unknown(self) -> bool:
+        return len(self._declared) < len(self.schema)
 
     @cached_property
     def _convert(self) -> Convert:
-        convert = converter(pa.struct(self.schema))
+        convert = converter(pa.struct(self._declared))
         assert convert is not None
         return convert
 
     @cached_property
     def _read_as(self) -> pa.Schema | None:
         """Return the schema as Arrow's parser is given it; None where it does not have one of the types."""
-        kinds = [_read_as(field.type) for field in self.schema]
-        return None if None in kinds else pa.schema(list(zip(self.schema.names, kinds, strict=True)))
+        kinds = [_read_as(field.type) for field in self._declared]
+        return None if None in kinds else pa.schema(list(zip(self._declared.names, kinds, strict=True)))
 
     @cached_property
     def _odd(self) -> str:
         """Return the pattern of records that probably have a member of another type."""
-        return "|".join(_odd_members(pa.struct(self.schema)))
+        return "|".join(_odd_members(pa.struct(self._declared)))
 
-    def _parts(self, records: pa.Array) -> Iterator[tuple[Numbers, pa.Table]]:
-        """Read all records, some at a time: their numbers, and their rows."""
+    def _parts(self, records: pa.Array, unknown: Counter[str]) -> Iterator[tuple[Numbers, pa.Table]]:
+        """Read all records, some at a time: their numbers, and their rows; count in `unknown` what is not declared."""
         every = np.arange(len(records))
         plain = self._plain(records)
         left = [every[~plain]]
@@ -106,7 +120,7 @@ class JsonReader:
             if len(some) < FEW or partings > PARTINGS + taken // WORTH:
                 left.append(some)
                 continue
-            parsed = self._parsed(records.take(pa.array(some)))
+            parsed = self._parsed(records.take(pa.array(some)), unknown)
             if isinstance(parsed, pa.Table):
                 taken += len(some)
                 yield some, parsed
@@ -115,7 +129,7 @@ class JsonReader:
             todo += [some[part] for part in reversed(parsed.parts)]
             left.append(some[parsed.apart])
         if len(rest := np.concatenate(left)):
-            yield rest, self._one_by_one(records.take(pa.array(rest)).to_pylist())
+            yield rest, self._one_by_one(records.take(pa.array(rest)).to_pylist(), unknown)
 
     def _plain(self, records: pa.Array) -> npt.NDArray[np.bool_]:
         """Tell which records may be given to Arrow's parser: those that begin and end as an object does.
@@ -129,13 +143,15 @@ class JsonReader:
             plain = pc.and_not(plain, pc.match_substring_regex(records, _LONG_EXPONENT))
         return _flags(plain)
 
-    def _parsed(self, records: pa.Array) -> pa.Table | _Parting:
+    def _parsed(self, records: pa.Array, unknown: Counter[str]) -> pa.Table | _Parting:
         """Read records by Arrow's parser; where it takes not all of them, tell how to part them."""
         assert self._read_as is not None
         try:
             records.cast(pa.string())  # which it does not look at
-            found = _parse(records, self._read_as)
-            columns = [_cast(found[field.name].combine_chunks(), field.type) for field in self.schema]
+            found, beyond = _parse(
+                records, self._read_as, lenient=not (self._keeps_unknown or self.holds_unknown)
+            )
+            columns = [_cast(found[field.name].combine_chunks(), field.type) for field in self._declared]
             for column in columns:
                 _require_exact(column)
         except _Unfit as unfit:
@@ -148,20 +164,35 @@ class JsonReader:
             ):
                 return _Parting.without(odd)
             return _Parting.by(str(error), len(records))
-        return pa.table(
-            [*columns, *(pa.nulls(len(records), kind) for kind in BESIDE.types)], schema=self._rows
-        )
+        unknown.update(beyond)
+        others = self._rows.types[len(columns) :]
+        return pa.table([*columns, *(pa.nulls(len(records), kind) for kind in others)], schema=self._rows)
 
-    def _one_by_one(self, records: Sequence[bytes | None]) -> pa.Table:
+    def _one_by_one(self, records: Sequence[bytes | None], unknown: Counter[str]) -> pa.Table:
         rows: list[dict[str, Any]] = []
         for record in records:
             try:
-                rows.append({} if record is None else read(record, self._convert))
+                rows.append({} if record is None else self._row(members_of(record), unknown))
             except Misfit as misfit:
                 raw = (record or b"").decode(errors="backslashreplace")
                 rows.append({MALFORMED_COLUMN: raw, DETAIL: str(misfit)})
         arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in self._rows]
         return pa.table(arrays, schema=self._rows)
+
+    def _row(self, members: Members, unknown: Counter[str]) -> dict[str, Any]:
+        """Convert the members of a record; raise Misfit where it is malformed."""
+        beyond = Members((name, value) for name, value in members if name not in self._names)
+        if beyond and self.holds_unknown:
+            raise Misfit('not in the schema, and unknown is "hold"', beyond[0][0])
+        row: dict[str, Any] = self._convert(members)
+        if beyond and self._keeps_unknown:
+            row[UNKNOWN] = text_of(beyond)
+        unknown.update({name for name, value in beyond if value is not None})
+        return row
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self._declared.names)
 
     @cached_property
     def _rows(self) -> pa.Schema:
@@ -226,8 +257,10 @@ def _has_decimals(kind: pa.DataType) -> bool:
     )
 
 
-def _parse(records: pa.Array, schema: pa.Schema) -> pa.Table:
+def _parse(records: pa.Array, schema: pa.Schema, *, lenient: bool) -> tuple[pa.Table, Counter[str]]:
     """Parse records that each look whole; raise ArrowInvalid unless each is one object.
+
+    Where `lenient` they may have members beyond the schema, which are counted by name.
 
     Where the lines of several would be one object, a line break would be within a text, or none would be between two
     members: neither is JSON. So as many objects as records are one a record.
@@ -235,18 +268,46 @@ def _parse(records: pa.Array, schema: pa.Schema) -> pa.Table:
     together = pa.ListArray.from_arrays(pa.array([0, len(records)], pa.int32()), records)
     text = pc.binary_join(together, b"\n")[0].as_buffer()
     how = pj.ReadOptions(use_threads=False, block_size=max(text.size + 1, 64))
+
+    def parse(unexpected: str) -> pa.Table:
+        parsing = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
+        found = pj.read_json(pa.BufferReader(text), how, parsing)
+        if found.num_rows != len(records):
+            raise pa.ArrowInvalid("not one object a record")
+        return found
+
     try:
-        strict = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-        found = pj.read_json(pa.BufferReader(text), how, strict)
+        return parse("error"), Counter()
     except pa.ArrowInvalid as error:
-        if "unexpected field" not in str(error):
+        if not lenient or "unexpected field" not in str(error):
             raise
-        _require_usual(records)
-        lenient = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        found = pj.read_json(pa.BufferReader(text), how, lenient)
-    if found.num_rows != len(records):
-        raise pa.ArrowInvalid("not one object a record")
-    return found
+    _require_usual(records)
+    found = parse("ignore")
+    return found, _beyond(records, schema, parse)
+
+
+def _beyond(records: pa.Array, schema: pa.Schema, parse: Callable[[str], pa.Table]) -> Counter[str]:
+    """Count the records with a value, by each member that the schema does not name."""
+    try:
+        found = parse("infer")
+    except pa.ArrowInvalid:  # such as of one name with values of several types
+        return _beyond_one_by_one(records, schema)
+    counts = {
+        name: len(found) - found[name].null_count for name in found.column_names if name not in schema.names
+    }
+    return Counter({name: records for name, records in counts.items() if records})
+
+
+def _beyond_one_by_one(records: pa.Array, schema: pa.Schema) -> Counter[str]:
+    counts = Counter[str]()
+    try:
+        for record in records.to_pylist():
+            counts.update(
+                {name for name, value in members_of(record) if value is not None and name not in schema.names}
+            )
+    except Misfit as misfit:
+        raise pa.ArrowInvalid(str(misfit)) from misfit
+    return counts
 
 
 def _require_usual(records: pa.Array) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
-from etl.sources.json_records.values import Constant, Convert, Members, Misfit, Number
+from etl.sources.json_records.values import Constant, Members, Misfit, Number
 
 BLANK = " \t\r\n\ufeff"  # around a record
 DEEPEST = 200  # levels of objects and arrays within each other: Python has frames for some 300
@@ -16,10 +15,9 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def read(line: bytes, convert: Convert) -> dict[str, Any]:
-    """Return the row of a record, which is to be one whole object in UTF-8; raise Misfit where it is not."""
-    row: dict[str, Any] = convert(_parsed(_decoded(line)))
-    return row
+def members_of(line: bytes) -> Members:
+    """Return the members of a record, which is to be one whole object in UTF-8; raise Misfit where it is not."""
+    return _parsed(_decoded(line))
 
 
 def _decoded(line: bytes) -> str:

@@ -118,7 +118,7 @@ def name_of(kind: pa.DataType) -> str:
     return _NAMES.get(kind, str(kind))
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     """Take a text as it is; of any other value the JSON text."""
     if isinstance(value, Constant):
         raise Misfit.of(value, "string")
@@ -272,7 +272,7 @@ def _map(kind: pa.DataType) -> Convert | None:
     def convert(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, Members):
             raise Misfit.of(value, "an object")
-        names = Counter(_text(name) for name, _ in value)
+        names = Counter(text_of(name) for name, _ in value)
         if len(names) < len(value):
             raise Misfit("found twice", names.most_common(1)[0][0])
         return [(name, _within(name, item, inner)) for name, inner in value]
@@ -289,7 +289,7 @@ def _within(where: str, convert: Convert, value: Any) -> Any:
 
 
 _PLAIN: dict[pa.DataType, Convert] = {
-    pa.string(): _text,
+    pa.string(): text_of,
     pa.bool_(): _boolean,
     pa.date32(): _date,
     pa.binary(): _binary,

@@ -217,7 +217,7 @@ class KafkaSource(Source):
             if source.max_offsets is not None:
                 options["maxOffsetsPerTrigger"] = str(source.max_offsets)
             frame = self.spark.readStream.format("kafka").options(**options).load()
-            rows = records(frame, source, self.fields[source.stream])
+            rows = records(frame, source, self.fields[source.stream], holds_unknown=self.holds_unknown)
             streams.setdefault(source.stream, []).append(rows)
         return self._put_out({name: union(frames) for name, frames in streams.items()})
 
@@ -227,7 +227,9 @@ class KafkaSource(Source):
             source = self.declared[number]
             for ranges in _loads(some):
                 reader = self.spark.read.format("kafka").options(**self.cluster.options, **ranges)
-                frames[source.stream].append(records(reader.load(), source, self.fields[source.stream]))
+                fields = self.fields[source.stream]
+                rows = records(reader.load(), source, fields, holds_unknown=self.holds_unknown)
+                frames[source.stream].append(rows)
         return {
             name: union(some) if some else none_of(self.spark, self.fields[name], RECORD)
             for name, some in frames.items()
@@ -291,7 +293,7 @@ def _of_each(load: Mapping[str, Mapping[str, tuple[int, int]]], which: int) -> s
     )
 
 
-def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
+def records(frame: DataFrame, source: Kafka, schema: StructType, *, holds_unknown: bool) -> DataFrame:
     """Turn Spark's records of Kafka into rows.
 
     They have the schema's columns, those of `RECORD`, `_malformed`, `_detail` and `_source_path`.
@@ -313,7 +315,7 @@ def records(frame: DataFrame, source: Kafka, schema: StructType) -> DataFrame:
         line = F.col("value").alias(only_column(f"topics ({source.named})", schema))
         rows = lines.select(line, *none_malformed(), *columns)
     else:
-        rows = json_rows(lines, schema)
+        rows = json_rows(lines, schema, holds_unknown=holds_unknown)
     uri = F.format_string("kafka://%s/%d/%d", "_topic", "_partition", "_offset")
     return rows.withColumn(
         SOURCE_PATH, uri

@@ -14,12 +14,15 @@ from etl.ledger.inputs import LOOKUP_SOURCE, Input
 from etl.pipeline import Lookup, Pipeline
 from etl.sources.evidence import changed, look, uri_at
 from etl.sources.landing import files_there, listed_path
-from etl.sources.parsing import ddl_fields, read_files
+from etl.sources.parsing import Reading, ddl_fields, read_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+
+_READING = Reading(named=False)
 
 
 class SideInputsChanged(Exception):
@@ -78,11 +81,11 @@ def _rows(
     wrong = misfits(uris, fields) if lookup.kind == "parquet" else {}
     try:
         if not wrong:
-            return read_files(spark, lookup, fields, uris, named=False).toArrow(), {}
+            return read_files(spark, lookup, fields, uris, reading=_READING).toArrow(), {}
     except (PySparkException, Py4JJavaError):
         for uri in uris:
             try:
-                why = reading_fails(uri, partial(read_files, spark, lookup, fields, [uri], named=False))
+                why = reading_fails(uri, partial(read_files, spark, lookup, fields, [uri], reading=_READING))
             except InputsChanged as error:
                 why = error.seen
             if why is not None:

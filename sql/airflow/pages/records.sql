@@ -12,7 +12,7 @@ SELECT name FROM sluice.pipeline ORDER BY name
 -- Held rows are counted up to a limit.
 SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.anew, now() AS now,
        s.delivery_id, s.batch_id, d.kind, s.committed_at, s.state, s.state_since,
-       d.rows_in, d.delivered, d.quarantined, d.malformed, d.records, d.dropped,
+       d.rows_in, d.delivered, d.quarantined, d.malformed, d.records, d.dropped, d.unknown, d.missing,
        (SELECT count(*) FROM (SELECT FROM sluice.quarantine q WHERE q.pipeline = p.name AND q.status = 'held'
                               LIMIT %(most)s + 1) AS counted) AS held,
        lease.holder, coalesce(lease.fresh, false) AS running, ended.outcome, left(ended.message, 500) AS message,
@@ -127,7 +127,7 @@ ORDER BY d.commit_seq DESC
 -- name: delivery
 -- One delivery whole, its neighbours, and the delivery that is live in its place.
 SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.released_from, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered,
-       d.quarantined, d.malformed, d.records, d.late, d.dropped, d.suite_digest, d.manifest, d.snapshot_id, q.state, q.success,
+       d.quarantined, d.malformed, d.records, d.late, d.dropped, d.unknown, d.missing, d.suite_digest, d.manifest, d.snapshot_id, q.state, q.success,
        CASE WHEN octet_length(q.report) <= %(longest)s THEN q.report END AS report, octet_length(q.report) AS report_bytes,
        d.superseded_by,
        ARRAY(SELECT o.delivery_id FROM sluice.delivery o WHERE o.superseded_by = d.delivery_id

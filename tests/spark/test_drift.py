@@ -1,0 +1,74 @@
+"""What records have beyond the schema, and what files lack of it, is told with the delivery, kept or held."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from etl.common.errors import SetupError
+from etl.operations.control.status import states
+from etl.operations.suites.wider_schema import wider_schema
+from tests.support.home import Home
+
+DECLARATION = """
+from etl.pipeline import Append, Files, Pipeline
+
+PIPELINE = Pipeline(
+    name="taps", sources=(Files("taps/*.jsonl"), Files("taps/*.csv")), schema="id int, s string",
+    transform=lambda df: df.select({columns}), sink=Append(), max_quarantine_share=1.0, {more}
+)
+"""
+LINES = (
+    '{"id": 1, "s": "a"}\n{"id": 2, "s": "b", "shop": "X", "note": {"by": "me"}}\n{"id": "x", "shop": "Y"}\n'
+)
+TABLE = "shop,id,s\nZ,3,c\n,4,d\n"
+
+
+def land(home: Home, more: str = "", columns: str = '"id", "s"') -> None:
+    home.declare("taps", text=DECLARATION.format(more=more, columns=columns))
+    home.write("taps/a.jsonl", LINES)
+    home.write("taps/b.csv", TABLE)
+    home.write("taps/c.csv", "id\n5\n6\n")
+
+
+def test_what_the_schema_does_not_name_is_told_with_each_delivery(home: Home) -> None:
+    land(home)
+    summary = home.run("taps")
+    assert (summary.delivered, summary.malformed) == (6, 1)
+    assert (summary.unknown, summary.missing) == ({"shop": 2, "note": 1}, {"s": 2})
+    ledger = "SELECT unknown, missing FROM sluice.quality_batch"
+    assert home.ask(ledger) == [({"shop": 2, "note": 1}, {"s": 2})]
+    [state] = states(home.place, "taps")
+    assert (state.unknown, state.missing) == ({"shop": 2, "note": 1}, {"s": 2})
+    told = "fields that the schema does not name: shop (2 records); note (1 record)"
+    assert told in home.sluice("status", "taps").stdout
+    wider = wider_schema(home.place, home.pipeline("taps"), last=20)
+    assert (wider.schema, told in wider.notes) == ("id int, s string, shop string, note string", True)
+
+    replayed = home.sluice("replay", "taps", "--batches", "0", "--why", "once more")
+    assert replayed.returncode == 0, replayed.stderr
+    assert home.ask(f"{ledger} WHERE kind = 'replay'") == [({"shop": 2, "note": 1}, {"s": 2})]
+    home.write("taps/d.jsonl", '{"id": 7, "s": "e"}\n')
+    assert (home.run("taps").unknown, states(home.place, "taps")[0].unknown) == ({}, {})
+    home.assert_clean("taps")
+
+
+def test_what_the_schema_does_not_name_is_kept_in_both_sinks(home: Home) -> None:
+    land(home, more='unknown="keep"', columns='"id", "s", "_unknown"')
+    assert home.run("taps").unknown == {"shop": 2, "note": 1}
+    rows = {2: '{"shop":"X","note":{"by":"me"}}', 3: '{"shop":"Z"}', 1: None, 4: None, 5: None, 6: None}
+    assert dict(home.ask("SELECT id, _unknown FROM warehouse.taps")) == rows
+    home.columns = pa.schema([("id", pa.int32()), ("s", pa.string()), ("_unknown", pa.string())])
+    home.assert_one_history("taps")
+    home.assert_clean("taps")
+    with pytest.raises(SetupError, match="had no field that the schema does not name"):
+        wider_schema(home.place, home.pipeline("taps"), last=0)
+
+
+def test_what_the_schema_does_not_name_is_held_with_its_name(home: Home) -> None:
+    land(home, more='unknown="hold"')
+    summary = home.run("taps")
+    assert (summary.delivered, summary.malformed, summary.unknown) == (3, 4, {})
+    details = [detail for (detail,) in home.ask("SELECT detail FROM sluice.quarantine ORDER BY raw")]
+    assert details.count('shop: not in the schema, and unknown is "hold"') == 4
+    home.assert_clean("taps")
