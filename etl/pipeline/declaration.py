@@ -28,7 +28,7 @@ class Files:
     """Landed files that stay as they are once they are there; each is read once."""
 
     pattern: str = field(kw_only=False)  # below the landing, or absolute, or s3a://…; `**` = at any depth
-    format: str | None = None  # "json", "csv", "parquet" or "text"; None: from the pattern's suffix
+    format: str | None = None  # "json", "json-array", "csv", "parquet" or "text"; None: from the suffix
     stream: str | None = None  # one of the pipeline's `streams`; None: the one of its `schema`
     path: str | None = None  # one more column: the path of the record's file below the landing
     header: bool = True  # CSV: the first line names the columns, and is checked
@@ -40,7 +40,7 @@ class Files:
 
     @property
     def kind(self) -> str:
-        """Return the format in force: "json", "csv", "parquet" or "text"; empty when nothing tells it."""
+        """Return the format in force, such as "json"; empty when nothing tells it."""
         return self.format or inferred_format(self.pattern) or ""
 
     @property
@@ -170,7 +170,7 @@ class Lookup:
 
     @property
     def kind(self) -> str:
-        """Return the format in force: "json", "csv", "parquet" or "text"; empty when nothing tells it."""
+        """Return the format in force, such as "json"; empty when nothing tells it."""
         return self.format or inferred_format(self.pattern) or ""
 
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-FORMATS = ("json", "csv", "parquet", "text")
+FORMATS = ("json", "json-array", "csv", "parquet", "text")
 
 _SUFFIXES = {
     ".jsonl": "json",

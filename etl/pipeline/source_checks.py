@@ -15,7 +15,7 @@ from etl.pipeline.patterns import FORMATS, pattern_problems
 
 _LINES = frozenset({"lineSep"})
 _NONE = frozenset[str]()
-OPTIONS = {"csv": CSV_OPTIONS, "json": _LINES, "text": _LINES, "parquet": _NONE}
+OPTIONS = {"csv": CSV_OPTIONS, "json": _LINES, "json-array": _NONE, "text": _LINES, "parquet": _NONE}
 # The same, of what comes in records of its own, by format.
 RECORD_OPTIONS = {"json": _NONE, "csv": CSV_OPTIONS - {"encoding", "lineSep", "multiLine"}, "text": _NONE}
 _ONLY_CSV = {

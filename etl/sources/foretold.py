@@ -19,8 +19,9 @@ from etl.ledger.inputs import Input
 from etl.pipeline import Files, Pipeline
 from etl.pipeline.ddl import ddl_columns, ddl_parts
 from etl.sources.csv_records.dialect import Dialect
-from etl.sources.csv_records.header import FileUnfit, Layout, read_header
+from etl.sources.csv_records.header import Layout, read_header
 from etl.sources.parquet_types import kept_as, misfits
+from etl.sources.unfit import FileUnfit
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -8,7 +8,7 @@ text file every line is a row, an empty one too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +20,7 @@ from etl.pipeline import Files, Lookup
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
+from etl.sources.json_records.arrays import JsonArrays
 from etl.sources.json_records.blocks import BESIDE, JsonReader
 from etl.sources.json_records.lines import BLANK
 from etl.spark.frames import quoted
@@ -130,6 +131,13 @@ def _rows(
         return frame.select(*fields, *none_malformed(), source)
     if files.kind == "csv":
         return _csv_file_rows(reader, files, schema, paths, source, reading)
+    if files.kind == "json-array":
+        wholes = reader.format("text").option("wholetext", "true").load(paths)
+        arrays = JsonArrays(
+            reader=JsonReader(schema=arrow_schema(schema), holds_unknown=reading.holds_unknown),
+            tolerant=reading.broken,
+        )
+        return _rows_of_files(wholes.select(F.col("value").cast("binary"), source), schema, arrays.rows)
     lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
     if files.kind == "text":
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
@@ -153,18 +161,24 @@ def _csv_file_rows(
 ) -> DataFrame:
     """Read files by their headers; where only a whole file shows its records, Spark gives each as one value."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType, StructField
 
     dialect = Dialect.of(files.options)
     csv = CsvReader(schema=arrow_schema(schema), dialect=dialect, holds_unknown=reading.holds_unknown)
     options = {"wholetext": "true"} if csv.dialect.whole_files else _text_options(files.options)
     lines: DataFrame = reader.format("text").options(**options).load(paths)
-    start = F.col("_metadata.file_block_start")
-    parts = lines.select(F.col("value").cast("binary"), source, start)
+    parts = lines.select(F.col("value").cast("binary"), source, F.col("_metadata.file_block_start"))
     read = CsvFiles(reader=csv, header=files.header, tolerant=reading.broken)
-    return parts.mapInArrow(
-        partial(read_batches, read.rows), _with_beside(schema, [StructField(SOURCE_PATH, StringType())])
-    )
+    return _rows_of_files(parts, schema, read.rows)
+
+
+def _rows_of_files(
+    parts: DataFrame, schema: StructType, rows: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> DataFrame:
+    """Make rows of parts of files by `rows`, which gives the columns of the schema, those of BESIDE and SOURCE_PATH."""
+    from pyspark.sql.types import StringType, StructField
+
+    with_path = _with_beside(schema, [StructField(SOURCE_PATH, StringType())])
+    return parts.mapInArrow(partial(read_batches, rows), with_path)
 
 
 def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:

@@ -79,4 +79,5 @@ def _unread(schema: StructType, converter: Callable[[pa.DataType], object] | Non
 _CONVERTERS: Mapping[str, Callable[[pa.DataType], object]] = {
     "csv": lambda kind: csv_values.converter(kind, Dialect()),
     "json": json_values.converter,
+    "json-array": json_values.converter,
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import InputsChanged, ServiceAway, SetupError
 from etl.common.wording import visible
-from etl.sources.csv_records.header import FILE
+from etl.sources.unfit import FILE
 from etl.spark.java_errors import UNFIT, Cause, causes, classify, messages, raised
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ class Cause(Enum):
     STACK_OVERFLOW = auto()
 
 
-UNFIT = "^etl.sources.csv_records.header.FileUnfit: ".replace(".", r"\.")  # of a reader of our own
+UNFIT = "^etl.sources.unfit.FileUnfit: ".replace(".", r"\.")  # of a reader of our own
 # What the first line of a Java exception has in it: its class and the beginning of its message. They are of Spark 4.3 with
 # Hadoop 3.5, Parquet 1.17 and AWS SDK 2.35, and of its source of topics 4.2 with Kafka's client 3.9; some, of earlier ones.
 SIGNS: Mapping[Cause, tuple[str, ...]] = {

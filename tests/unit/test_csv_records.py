@@ -20,8 +20,9 @@ from etl.sources.counts import Drift
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
-from etl.sources.csv_records.header import FileUnfit, Layout
+from etl.sources.csv_records.header import Layout
 from etl.sources.csv_records.values import converter
+from etl.sources.unfit import FileUnfit
 
 UTC = dt.UTC
 MOMENT = pa.timestamp("us", tz="UTC")

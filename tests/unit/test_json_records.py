@@ -15,7 +15,7 @@ import pytest
 
 from etl.sources.counts import Drift
 from etl.sources.json_records.blocks import FEW, PIECE, JsonReader
-from etl.sources.json_records.lines import DEEPEST
+from etl.sources.json_records.lines import _ARRAY, DEEPEST
 from etl.sources.json_records.values import converter
 from tests.support.hostile_json import SCHEMA, hostile_records
 
@@ -185,7 +185,7 @@ def test_a_moment_is_written_in_full_or_the_record_is_held(value: str) -> None:
         (b"{'v': 1}", "no JSON: Expecting property name enclosed in double quotes at character 2"),
         (b'{"v": 1,}', "no JSON: Expecting property name enclosed in double quotes at character 9"),
         (b'{"s": "a\x00b"}', "no JSON: Invalid control character at character 9"),
-        (b'[{"v": 1}, {"v": 2}]', 'found [{"v":1},{"v":2}], wanted one JSON object a line'),
+        (b'[{"v": 1}, {"v": 2}]', f'found [{{"v":1}},{{"v":2}}], wanted one JSON object a line; {_ARRAY}'),
         (b"5", "found 5, wanted a JSON object"),
         (b"null", "found null, wanted a JSON object"),
         (b'{"s": "\xe4"}', "found byte 0xe4 at byte 8, wanted UTF-8"),

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from etl.common.record_columns import SOURCE_PATH
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
-from etl.sources.csv_records.header import FILE, FileUnfit, Layout, header_of, header_values
+from etl.sources.csv_records.header import Layout, header_of, header_values
+from etl.sources.unfit import FileUnfit
 
 ROWS = 10_000  # of a file that is read as a whole, at a time
 _BOM = "\ufeff"
@@ -46,7 +47,7 @@ class CsvFiles:
                         begins = begins and not len(records)
                 except FileUnfit as unfit:
                     if not self.tolerant:
-                        raise FileUnfit(f"{unfit}{FILE}{part[0]}") from unfit
+                        raise unfit.of(part[0]) from unfit
                     self._layouts[part[0]] = None
 
     def _read(self, records: pa.Array, uri: str, *, begins: bool) -> Iterator[pa.RecordBatch]:

@@ -12,13 +12,9 @@ from etl.common.paths import filesystem, to_path
 from etl.common.wording import first_few, visible
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.json_records.values import Misfit
+from etl.sources.unfit import FileUnfit
 
-FILE = "\nCSV file: "  # in a task's error, before the URI of the file
 HEADER_BYTES = 1 << 20  # of a file; a longer header is refused
-
-
-class FileUnfit(Exception):
-    """A file can't be read as CSV of the schema, so that none of its records is known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import re
 from etl.sources.json_records.values import Constant, Members, Misfit, Number
 
 BLANK = " \t\r\n\ufeff"  # around a record
+_ARRAY = 'a file that is one array is format="json-array"'
 DEEPEST = 200  # levels of objects and arrays within each other: Python has frames for some 300
 _TEXT_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _DECODER = json.JSONDecoder(
@@ -38,9 +39,12 @@ def _parsed(text: str) -> Members:
         where = (
             f"character {error.pos + 1}" if error.pos < len(text) else f"its end, after character {len(text)}"
         )
-        raise Misfit(f"no JSON: {seen} at {where}") from error
+        hint = f"; {_ARRAY}" if text.startswith("[") else ""
+        raise Misfit(f"no JSON: {seen} at {where}{hint}") from error
     if not isinstance(value, Members):
-        raise Misfit.of(value, "one JSON object a line" if isinstance(value, list) else "a JSON object")
+        raise Misfit.of(
+            value, f"one JSON object a line; {_ARRAY}" if isinstance(value, list) else "a JSON object"
+        )
     return value
 
 

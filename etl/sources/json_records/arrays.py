@@ -1,0 +1,101 @@
+"""Reads files that are one JSON array of records each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from etl.common.record_columns import SOURCE_PATH
+from etl.sources.json_records.blocks import JsonReader
+from etl.sources.json_records.lines import BLANK
+from etl.sources.unfit import FileUnfit
+
+RECORDS = 10_000  # of a file, at a time
+_BLANKS = re.compile(f"[{BLANK}]*")
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonArrays:
+    """Reads batches of `value` (binary), each a whole file, and `uri`: rows of the reader beside the URI."""
+
+    reader: JsonReader
+    tolerant: bool = False  # of a file that is unfit what is before the fault is read, instead of an error
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all files of one task. Raises FileUnfit for one that is no whole array."""
+        for batch in batches:
+            for value, uri in zip(batch.column(0), batch.column(1).to_pylist(), strict=True):
+                text = value.as_buffer().to_pybytes().decode("utf-8", "surrogateescape")
+                try:
+                    for records in _many(elements(text)):
+                        rows = self.reader.read(records)
+                        uris = pa.repeat(pa.scalar(uri, pa.string()), len(records))
+                        yield pa.RecordBatch.from_arrays(
+                            [*rows, uris], names=[*rows.schema.names, SOURCE_PATH]
+                        )
+                except FileUnfit as unfit:
+                    if not self.tolerant:
+                        raise unfit.of(uri) from unfit
+
+
+def elements(text: str) -> Iterator[str]:
+    """Yield the text of each element of an array; none of a text of blanks. Raises FileUnfit where it is broken."""
+    at = _after_blanks(text, 0)
+    if at == len(text):
+        return
+    if text[at] != "[":
+        raise FileUnfit(
+            f"it is no JSON array: it begins with {text[at]!r}, wanted '['; declare format=\"json\" for lines"
+        )
+    at, number = _after_blanks(text, at + 1), 0
+    closed = text.startswith("]", at)
+    while not closed:
+        end = _end(text, at, number)
+        yield text[at:end]
+        number += 1
+        at = _after_blanks(text, end)
+        closed = text.startswith("]", at)
+        if not closed and not text.startswith(",", at):
+            raise _broken(text, at, number)
+        at = at if closed else _after_blanks(text, at + 1)
+    if _after_blanks(text, at + 1) < len(text):
+        raise FileUnfit(f"there is more after its JSON array, from character {at + 2} on")
+
+
+def _end(text: str, at: int, number: int) -> int:
+    try:
+        _, end = _DECODER.raw_decode(text, at)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise _broken(text, at, number) from error
+    return end
+
+
+def _broken(text: str, at: int, number: int) -> FileUnfit:
+    what = "ends early" if at == len(text) else f"is broken at character {at + 1:,}"
+    return FileUnfit(f"its JSON array {what}, after {number:,} elements")
+
+
+def _after_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    assert found is not None, "matches any text"
+    return found.end()
+
+
+def _many(records: Iterator[str]) -> Iterator[pa.Array]:
+    """Yield the records some at a time; those before a fault come before its error."""
+    some: list[bytes] = []
+    try:
+        for record in records:
+            some.append(record.encode("utf-8", "surrogateescape"))
+            if len(some) == RECORDS:
+                yield pa.array(some, pa.binary())
+                some = []
+    except FileUnfit:
+        yield pa.array(some, pa.binary())
+        raise
+    yield pa.array(some, pa.binary())
