@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError, SluiceError
@@ -27,6 +27,9 @@ from etl.spark.java_errors import Cause, classify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from etl.sources.parquet_types import Footers
 
 _DECLARED_PATH = 'declare Files(…, path="file"), and use the column file'
 
@@ -38,6 +41,7 @@ class FileSource(Source):
     files: Sequence[Files]
     paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
     anywhere: bool = False  # a file that no pattern means is read by the first source of its format
+    read_as: dict[str, str | None] = field(default_factory=dict)  # the Parquet files that were looked at last
 
     def shape(self) -> DataFrame:
         with tempfile.TemporaryDirectory(prefix="sluice-") as empty:
@@ -115,7 +119,11 @@ class FileSource(Source):
 
     def _read(self, files: Files, uris: Iterable[str], *, broken: bool, named: bool) -> DataFrame:
         named = named or self._names_files(files)
-        frame = read_files(self.spark, files, self.fields[files.stream], uris, broken=broken, named=named)
+        fields, uris = self.fields[files.stream], list(uris)
+        if files.kind == "parquet":
+            self._look_at([uri for uri in uris if uri not in self.read_as], fields)
+        apart = {uri: ddl for uri in uris if (ddl := self.read_as.get(uri)) is not None}
+        frame = read_files(self.spark, files, fields, uris, broken=broken, named=named, read_as=apart)
         return self._with_path(files, frame)
 
     def _names_files(self, files: Files) -> bool:
@@ -146,18 +154,44 @@ class FileSource(Source):
             )
         return made
 
-    def misfits(self, uris: Iterable[str]) -> dict[str, str]:
-        """Return the Parquet files that would be read with blurred values, each with the reason."""
+    def reread(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
+        uris, broken = list(uris), set(broken)
+        try:
+            return super().reread(uris, broken=broken)
+        except SetupError as failed:
+            alike: dict[str | None, list[str]] = {}
+            for uri in uris:
+                alike.setdefault(self.read_as.get(uri), []).append(uri)
+            if len(alike) < 2 or "`_metadata`" not in failed.seen:
+                raise
+        return self._apart(alike.values(), broken)
+
+    def misfits(self, uris: Iterable[str], *, streamed: bool = False) -> dict[str, str]:
+        """Return the Parquet files that would be read with blurred values, each with the reason.
+
+        Where the batch has to be read as it is `streamed`, also those that Spark refuses by the declared types.
+        """
         kinds = [one.kind for one in self.files]
         if "parquet" not in kinds:
             return {}
-        from etl.sources.parquet_types import misfits
-
+        self.read_as.clear()
         reasons: dict[str, str] = {}
         for number, some in self.by_source(uris).items():
             if kinds[number] == "parquet":
-                reasons |= misfits(some, self.fields[self.files[number].stream])
+                found = self._look_at(some, self.fields[self.files[number].stream])
+                reasons |= {**found.misfits, **(found.refused if streamed else {})}
         return reasons
+
+    def _look_at(self, uris: Sequence[str], fields: StructType) -> Footers:
+        """Look at Parquet files, and keep by which schema each is read if it is another than the declared one."""
+        from etl.sources.parquet_types import footers
+
+        found = footers(uris, fields)
+        self.read_as.update({uri: found.read_as.get(uri) for uri in uris})
+        return found
+
+    def reads_apart(self, uris: Iterable[str]) -> bool:
+        return any(self.read_as.get(uri) is not None for uri in uris)
 
     def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:
         if Cause.FILE_UNREAD not in classify(error):

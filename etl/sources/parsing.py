@@ -12,9 +12,11 @@ encoding: they become U+FFFD.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial, reduce
 from operator import or_
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from etl.common.errors import SetupError
@@ -25,6 +27,7 @@ from etl.sources.decimals import decimal_of, no_decimal, spelled
 from etl.sources.json_records.blocks import BESIDE, JsonReader
 from etl.sources.json_records.lines import BLANK
 from etl.spark.frames import quoted
+from etl.spark.session import setting
 from etl.spark.state_plan import SOURCE_NUMBER
 from etl.spark.tasks import map_batches
 
@@ -45,6 +48,7 @@ _CSV = {
     "maxColumns": "1000000",  # a line of more fails its whole file; Spark's own limit is 20480
     "multiLine": "false",
 }
+_NANOSECONDS = "spark.sql.timestampNanosTypes.enabled"  # a preview of Spark 4.3; to read by alone
 _WITH_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 
 
@@ -110,20 +114,46 @@ def read_files(
     *,
     named: bool,
     broken: bool = False,
+    read_as: Mapping[str, str] = MappingProxyType({}),
 ) -> DataFrame:
     """Read just the given files, as `read_stream` reads them: whole, or the job fails.
 
-    Of files known to be `broken` it reads what can be read, whatever the session says.
+    Of files known to be `broken` it reads what can be read, whatever the session says. Those that are `read_as`
+    another schema, DDL by their URI, are read by it and cast to `schema`.
     """
     # Names are taken as they are: a file may be called like a glob.
     options = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
     options["ignoreCorruptFiles"] = str(broken).lower()
-    paths = [to_path(uri) for uri in uris]
-    return _rows(spark.read.options(**options), files, schema, paths, named=named)
+    alike: dict[str | None, list[str]] = {}
+    for uri in uris:
+        alike.setdefault(read_as.get(uri), []).append(to_path(uri))
+    with _of_nanoseconds(spark) if read_as else nullcontext():
+        frames = [
+            _rows(spark.read.options(**options), files, schema, paths, named=named, ddl=ddl)
+            for ddl, paths in (alike or {None: []}).items()
+        ]
+    return union(frames)
+
+
+@contextmanager
+def _of_nanoseconds(spark: SparkSession) -> Iterator[None]:
+    """Let Spark read columns of nanoseconds; a transform's output has none, for neither sink does.
+
+    A type is looked up in the session that is active, which within a query is another one than its source's.
+    """
+    active = type(spark)(spark.sparkContext, type(spark)._get_j_spark_session_class(spark._jvm).active())
+    with setting(spark, _NANOSECONDS, "true"), setting(active, _NANOSECONDS, "true"):
+        yield
 
 
 def _rows(
-    reader: Any, files: Files | Lookup, schema: StructType, paths: str | list[str], *, named: bool
+    reader: Any,
+    files: Files | Lookup,
+    schema: StructType,
+    paths: str | list[str],
+    *,
+    named: bool,
+    ddl: str | None = None,
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -131,7 +161,9 @@ def _rows(
     source = F.regexp_replace("_metadata.file_path", "^file:/+", "file:///").alias(SOURCE_PATH)
     fields = [F.col(quoted(field.name)) for field in schema.fields]
     if files.kind == "parquet":
-        frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
+        frame: DataFrame = reader.schema(ddl or schema).format("parquet").load(paths)
+        if ddl:
+            fields = [F.col(quoted(one.name)).cast(one.dataType).alias(one.name) for one in schema]
         return frame.select(*fields, *none_malformed(), source)
     if files.kind == "csv":
         options = {**_COMMON, **_CSV, "header": str(files.header).lower(), **files.options}

@@ -515,6 +515,17 @@ def test_a_lookup_is_read_as_it_is_declared_or_refused_with_its_file(
     assert "malformed" in why or file.as_uri() in refused.value.seen
 
 
+def test_a_lookup_of_parquet_as_pandas_writes_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.jsonl", '{"id":1}\n')
+    file = write(tmp_path / "ref/p.parquet", b"")
+    since = pa.array([-1], pa.int64()).cast(pa.timestamp("ns"))
+    pq.write_table(pa.table({"k": ["a"], "since": since, "until": pa.nulls(1)}), file)
+    lookup = Lookup("ref/p.parquet", schema="k string, since timestamp, until timestamp", key=("k",))
+    source = open_source(spark, pipeline(Files("in/*.jsonl"), schema="id int", p=lookup), settings(tmp_path))
+    rows = source.lookups["p"].selectExpr("k", "unix_micros(since) since", "until").collect()
+    assert [tuple(row) for row in rows] == [("a", -1, None)]
+
+
 def test_a_lookup_stays_as_it_was_when_the_source_was_opened(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "in/a.jsonl", '{"id":1}\n')
     file = write(tmp_path / "reference/p.csv", "id,name\n1,first\n")

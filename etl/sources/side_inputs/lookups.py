@@ -72,17 +72,19 @@ def _rows(
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    from etl.sources.parquet_types import misfits
+    from etl.sources.parquet_types import footers
     from etl.sources.unreadable import reading_fails
 
-    wrong = misfits(uris, fields) if lookup.kind == "parquet" else {}
+    found = footers(uris if lookup.kind == "parquet" else (), fields)
+    read = partial(read_files, spark, lookup, fields, named=False, read_as=found.read_as)
+    wrong = {**found.misfits}
     try:
         if not wrong:
-            return read_files(spark, lookup, fields, uris, named=False).toArrow(), {}
+            return read(uris).toArrow(), {}
     except (PySparkException, Py4JJavaError):
         for uri in uris:
             try:
-                why = reading_fails(uri, partial(read_files, spark, lookup, fields, [uri], named=False))
+                why = reading_fails(uri, partial(read, [uri]))
             except InputsChanged as error:
                 why = error.seen
             if why is not None:
