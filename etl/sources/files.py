@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError, SluiceError
-from etl.common.paths import spark_path
+from etl.common.paths import shown, spark_path
 from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Files
-from etl.pipeline.patterns import inferred_format, split_pattern
+from etl.pipeline.patterns import inferred_format, named_by_folders, split_pattern
 from etl.sources.base import Source, SourceKind
 from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_column, path_of
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 
     from etl.sources.parquet_types import Footers
 
+log = logging.getLogger("sluice")
+
+_IN_A_FOLDER = (
+    "%s: %s lies in a folder %s, and a folder gives no column a value: %s is null where the records do not have it."
+    ' Files("%s", path="file") gives the transform the path to take it from, and ends this warning: docs/cookbook/files.md'
+)
 _DECLARED_PATH = 'declare Files(…, path="file"), and use the column file'
 
 
@@ -42,6 +49,7 @@ class FileSource(Source):
     paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
     anywhere: bool = False  # a file that no pattern means is read by the first source of its format
     read_as: dict[str, str | None] = field(default_factory=dict)  # the Parquet files that were looked at last
+    told: set[str] = field(default_factory=set)  # the columns of which a warning was that a folder names them
 
     def shape(self) -> DataFrame:
         with tempfile.TemporaryDirectory(prefix="sluice-") as empty:
@@ -171,16 +179,31 @@ class FileSource(Source):
 
         Where the batch has to be read as it is `streamed`, also those that Spark refuses by the declared types.
         """
-        kinds = [one.kind for one in self.files]
-        if "parquet" not in kinds:
-            return {}
+        if all(one.kind != "parquet" for one in self.files):
+            uris = [uri for uri in uris if "=" in uri]  # of which a folder may name a column
         self.read_as.clear()
         reasons: dict[str, str] = {}
         for number, some in self.by_source(uris).items():
-            if kinds[number] == "parquet":
-                found = self._look_at(some, self.fields[self.files[number].stream])
+            files, fields = self.files[number], self.fields[self.files[number].stream]
+            if files.kind == "parquet":
+                found = self._look_at(some, fields)
                 reasons |= {**found.misfits, **(found.refused if streamed else {})}
+                self._tell_of_folders(files, found.lacking)
+            elif files.kind == "json":
+                self._tell_of_folders(files, dict.fromkeys(some, fields.names))
         return reasons
+
+    def _tell_of_folders(self, files: Files, lacking: Mapping[str, Iterable[str]]) -> None:
+        """Warn, once for each column, of files that may lack it while a folder of theirs names it.
+
+        Whoever declares `path` takes from there what is wanted.
+        """
+        for uri, columns in lacking.items() if files.path is None else ():
+            path = path_of(uri, self.landing)
+            for column, folder in named_by_folders(path, columns).items():
+                if column not in self.told:
+                    self.told.add(column)
+                    log.warning(_IN_A_FOLDER, self.pipeline.name, shown(path), folder, column, files.pattern)
 
     def _look_at(self, uris: Sequence[str], fields: StructType) -> Footers:
         """Look at Parquet files, and keep by which schema each is read if it is another than the declared one."""

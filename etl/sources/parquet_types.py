@@ -54,6 +54,7 @@ class Footers:
     misfits: Mapping[str, str]  # why a file would be read with blurred values
     refused: Mapping[str, str]  # why Spark would refuse a file, of which the values are as declared
     read_as: Mapping[str, str]  # the schema that Spark reads such a file by, as DDL
+    lacking: Mapping[str, Sequence[str]]  # the declared columns that a file does not have
 
 
 def footers(uris: Sequence[str], schema: StructType) -> Footers:
@@ -62,17 +63,19 @@ def footers(uris: Sequence[str], schema: StructType) -> Footers:
     Raises ServiceAway where the store did not answer: Spark may read the file a moment later.
     """
     misfits, refused, read_as = dict[str, str](), dict[str, str](), dict[str, str]()
+    lacking: dict[str, Sequence[str]] = {}
     if uris:
         store, _ = filesystem(to_path(uris[0]))
         with ThreadPoolExecutor(REQUESTS) as pool:
             found = pool.map(lambda uri: _columns(store, to_path(uri).removeprefix("s3a://")), uris)
         for uri, columns in zip(uris, found, strict=True):
             whys: list[str] = []
+            lacking[uri] = [name for name in schema.names if columns and name.lower() not in columns]
             if (why := _of_struct(columns, schema, "")) is not None:
                 misfits[uri] = visible(why)
             elif (read := _readable(columns, schema, whys)) and whys:
                 refused[uri], read_as[uri] = visible("; ".join(whys)), read
-    return Footers(misfits=misfits, refused=refused, read_as=read_as)
+    return Footers(misfits=misfits, refused=refused, read_as=read_as, lacking=lacking)
 
 
 def _columns(store: FileSystem, path: str) -> Mapping[str, pa.DataType]:

@@ -416,6 +416,42 @@ def test_each_record_has_the_path_of_its_file_as_the_ledger_names_it(
     assert found.source.reread([], broken=()).columns == ["line", "file"]
 
 
+def test_a_column_that_only_a_folder_names_is_told_once(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a Parquet file only where it has no such column; of CSV never, where each file has all columns."""
+    lacking, whole = pa.table({"id": [1]}), pa.table({"id": [1], "country": ["NL"], "Day": ["x"]})
+    for name, table in (
+        ("country=NL/Day=1/lacking", lacking),
+        ("country=DE/Day=2/whole", whole),
+        ("id=7/x", whole),
+    ):
+        pq.write_table(table, write(tmp_path / f"in/{name}.parquet", b""))
+    write(tmp_path / "in/country=NL/city=A/a.jsonl", "{}\n")
+    write(tmp_path / "in/day=1/a.csv", "id,country,day,city\n1,NL,x,A\n")
+    schema = "id bigint, country string, day string, city string"
+    parquet, json, csv = Files("in/**/*.parquet"), Files("in/**/*.jsonl"), Files("in/**/*.csv")
+
+    def told(*sources: Files) -> list[tuple[str, ...]]:
+        caplog.clear()
+        kind = require_files(pipeline(*sources, schema=schema), "a test")
+        source = open_kind(spark, kind, settings(tmp_path))
+        uris = [uri_at(path, str(tmp_path)) for path in sorted(landed(kind.pipeline, str(tmp_path)))]
+        assert source.misfits(uris) == source.misfits(uris) == {}
+        return [tuple(map(str, one.args or ()))[1:4] for one in caplog.records]
+
+    lacks = "in/country=NL/Day=1/lacking.parquet"
+    of_parquet = [(lacks, "country=NL", "country"), (lacks, "Day=1", "day")]
+    of_json = [
+        ("in/country=NL/city=A/a.jsonl", f"{name}={value}", name)
+        for name, value in (("country", "NL"), ("city", "A"))
+    ]
+    assert told(parquet, csv) == of_parquet
+    assert told(json, csv) == of_json
+    assert 'Files("in/**/*.jsonl", path="file")' in caplog.text
+    assert told(replace(parquet, path="file")) == told(csv) == []
+
+
 def test_a_path_within_spark_is_the_one_of_the_ledger_below_any_landing(spark: SparkSession) -> None:
     places = ["/in/a b+c%20é#1.csv", "/in/%2B/x.csv", "/in\u3000$1/\\x.csv", "/inside/a.csv"]
     landings = ("/in", "/in/", "/", "s3a://b/in", "s3a://b/")
