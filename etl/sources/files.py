@@ -6,6 +6,7 @@ import logging
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError, SluiceError
@@ -21,7 +22,7 @@ from etl.sources.evidence import path_column, path_of
 from etl.sources.foretold import foretold
 from etl.sources.landing import listed_path, source_of
 from etl.sources.parsing import Records, read_files, read_stream, union
-from etl.sources.unreadable import reading_fails, refuse_colon
+from etl.sources.unreadable import refuse_colon, unreadable
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.input_files import takes_input_file_name
 from etl.spark.java_errors import Cause, classify
@@ -219,23 +220,27 @@ class FileSource(Source):
     def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:
         if Cause.FILE_UNREAD not in classify(error):
             raise error
-        reasons = dict(self.unreadable(uris))
+        reasons = self.unreadable(uris)
         if not reasons:
             raise error
         return reasons
 
-    def unreadable(self, uris: Iterable[str]) -> list[tuple[str, str]]:
-        """Read every file alone; return those that can't be read to their end, each with the reason.
+    def unreadable(self, uris: Iterable[str]) -> dict[str, str]:
+        """Return the files that can't be read to their end, each with the reason.
 
         For use after a job failed. Raises InputsChanged for a file that is gone and ServiceAway when the
         storage did not answer: neither is the fault of a file's content.
         """
-        return [(uri, why) for uri in uris if (why := self._reading_fails(uri)) is not None]
+        streams: dict[str | None, list[str]] = {}
+        for number, some in self.by_source(uris).items():
+            streams.setdefault(self.files[number].stream, []).extend(some)
+        reasons: dict[str, str] = {}
+        for stream, some in streams.items():
+            reasons |= unreadable(some, partial(self._all_of, stream))
+        return reasons
 
-    def _reading_fails(self, uri: str) -> str | None:
-        """Tell why reading all of a file fails; None: it does not."""
-        [number] = self.by_source([uri])
-        return reading_fails(uri, lambda: self._static([uri], ())[self.pipeline.sources[number].stream])
+    def _all_of(self, stream: str | None, uris: Sequence[str]) -> DataFrame:
+        return self._static(uris, ())[stream]
 
     def _refuse_ambiguous(self, uri: str, like: Sequence[int]) -> None:
         if len({self.files[n].stream for n in like}) > 1:

@@ -179,9 +179,22 @@ def messages(error: Any) -> Iterator[str]:
 
     Of an error that holds no Java exception, yield its own text. Within foreachBatch PySpark's errors may come as py4j's.
     """
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    if java is None:
+    exceptions = list(_exceptions(error))
+    if not exceptions:
         yield str(error).strip() or type(error).__name__
-    while java is not None:
+    for java in exceptions:
         yield str(java.toString()).strip()
+
+
+def paths_in(error: Any) -> Iterator[str]:
+    """Yield the paths of files that Spark's exceptions are of, as they name them, from the outermost on."""
+    for java in _exceptions(error):
+        if hasattr(java, "getMessageParameters") and (path := java.getMessageParameters().get("path")):
+            yield str(path)
+
+
+def _exceptions(error: Any) -> Iterator[Any]:
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None:
+        yield java
         java = java.getCause()

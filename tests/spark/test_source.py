@@ -357,15 +357,54 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(spark: SparkSession
     sources = (Files("in/*.jsonl*", format="json"), Files("in/*.csv"), Files("in/**/*.parquet"))
     declared = require_files(pipeline(*sources, schema="id int, n bigint"), "a test")
     source = open_kind(spark, declared, settings(tmp_path))
-    found = dict(source.unreadable([path.as_uri() for path in bad + good]))
+    found = source.unreadable([path.as_uri() for path in bad + good])
     assert set(found) == {path.as_uri() for path in bad}
     assert "header" in found[bad[1].as_uri()] and "header" in found[bad[2].as_uri()]
     unnameable = write(tmp_path / "in/t10:00:00.jsonl", '{"id":1}\n')
-    [(_, why)] = source.unreadable([unnameable.as_uri()])
+    [why] = source.unreadable([unnameable.as_uri()]).values()
     assert "t10:00:00" in why
     assert source.reread([unnameable.as_uri()], broken=[unnameable.as_uri()]).count() == 0
     with pytest.raises(InputsChanged, match="is gone"):
         source.unreadable([(tmp_path / "in/gone.csv").as_uri()])
+
+
+def test_the_few_that_cannot_be_read_among_many_are_found_in_few_jobs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As when each is read alone; also a name that is escaped in Spark's message, and one that Spark can't have."""
+    rows, odd = gzip.compress(b'{"id":1}\n' * 2000), "in/a b+%20é#.jsonl.gz"
+    for n in range(20):
+        write(tmp_path / f"in/{n}.jsonl.gz", rows)
+        pq.write_table(pa.table({"id": pa.array([n], pa.int32())}), write(tmp_path / f"in/{n}.parquet", b""))
+    write(tmp_path / odd, rows[:-20])
+    write(tmp_path / "in/7.jsonl.gz", b"no gzip")
+    write(tmp_path / "in/12.parquet", b"PAR1 and no more")
+    sources = Files("in/*.jsonl.gz"), Files("in/*.parquet")
+    source = open_kind(
+        spark, require_files(pipeline(*sources, schema="id int"), "a test"), settings(tmp_path)
+    )
+
+    def uris() -> list[str]:
+        return [file.as_uri() for file in sorted((tmp_path / "in").iterdir())]
+
+    def looked_for(some: list[str]) -> tuple[dict[str, str], int]:
+        spark.sparkContext.setJobGroup(f"{tmp_path} {len(some)}", "")
+        found = source.unreadable(some)
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        return found, len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"{tmp_path} {len(some)}"))
+
+    bad = [(tmp_path / name).as_uri() for name in (odd, "in/7.jsonl.gz", "in/12.parquet")]
+    found, jobs = looked_for(uris())
+    assert found == {uri: source.unreadable([uri])[uri] for uri in bad}
+    assert len(bad) < jobs <= 2 * len(bad) + 1 < len(uris())
+    good = [uri for uri in uris() if uri not in bad]
+    assert looked_for(good) == ({}, 1)
+    assert set(looked_for([*good[:5], bad[0]])[0]) == {bad[0]}
+    write(tmp_path / "in/t10:00.jsonl.gz", rows)
+    assert set(source.unreadable(uris())) == {*bad, (tmp_path / "in/t10:00.jsonl.gz").as_uri()}
+    (tmp_path / "in/3.parquet").unlink()
+    with pytest.raises(InputsChanged, match=r"in/3.parquet is gone"):
+        source.unreadable([*good, *bad])
 
 
 def test_parquet_rows_are_typed(spark: SparkSession, tmp_path: Path) -> None:

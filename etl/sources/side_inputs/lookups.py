@@ -73,7 +73,7 @@ def _rows(
     from pyspark.errors import PySparkException
 
     from etl.sources.parquet_types import footers
-    from etl.sources.unreadable import reading_fails
+    from etl.sources.unreadable import unreadable
 
     found = footers(uris if lookup.kind == "parquet" else (), fields)
     read = partial(read_files, spark, lookup, fields, named=False, read_as=found.read_as)
@@ -82,13 +82,10 @@ def _rows(
         if not wrong:
             return read(uris).toArrow(), {}
     except (PySparkException, Py4JJavaError):
-        for uri in uris:
-            try:
-                why = reading_fails(uri, partial(read, [uri]))
-            except InputsChanged as error:
-                why = error.seen
-            if why is not None:
-                wrong[uri] = why
+        try:
+            wrong |= unreadable(uris, read)
+        except InputsChanged as error:
+            wrong[lookup.pattern] = error.seen
         if not wrong:
             raise
     return None, wrong
