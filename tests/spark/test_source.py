@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import math
 import os
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
@@ -26,7 +27,7 @@ from etl.common.settings import Settings
 from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Append, Files, Lookup, Pipeline, Socket
 from etl.pipelines.flights import PIPELINE as FLIGHTS
-from etl.sources.evidence import path_column, path_of, uri_at
+from etl.sources.evidence import look, path_column, path_of, uri_at
 from etl.sources.files import FileSource
 from etl.sources.kinds import kind_of, require_files
 from etl.sources.landing import landed
@@ -314,6 +315,29 @@ def test_what_is_told_to_have_landed_is_what_spark_reads(
     write(tmp_path / min(there), "id\nwrong\n")
     uris = [uri_at(path, str(tmp_path)) for path in sorted(there)]
     assert [row._raw for row in found.source.malformed(uris).collect()] == ["wrong"]
+
+
+@pytest.mark.parametrize("pattern", ["in/*.csv", "in/**/*.csv", "in/a.csv"])
+def test_what_is_no_file_is_named_wherever_it_is_looked_at(tmp_path: Path, pattern: str) -> None:
+    """Whoever opens it may wait without end, so that nobody does."""
+    place = write(tmp_path / "in/b.txt", "").with_name("a.csv")
+
+    def make_socket(path: Path) -> None:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+
+    makers: dict[str, Callable[[Path], None]] = {
+        "a named pipe": os.mkfifo,
+        "a socket": make_socket,
+        "a device": lambda path: path.symlink_to("/dev/zero"),
+    }
+    for kind, make in makers.items():
+        make(place)
+        with pytest.raises(SetupError, match=f"a.csv is {kind} and not a file"):
+            landed(pipeline(Files(pattern)), str(tmp_path))
+        with pytest.raises(SetupError, match=f"a.csv is {kind} and not a file"):
+            look([place.as_uri()], landing=str(tmp_path))
+        place.unlink()
 
 
 @pytest.mark.parametrize("early", [True, False])
