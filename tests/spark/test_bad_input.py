@@ -19,6 +19,8 @@ import pytest
 
 from etl.common.errors import InputsUnreadable, TableRefused
 from etl.operations.control.status import states
+from etl.runs.replay.plan import Selection, plan
+from etl.runs.replay.replay import replay
 from tests.support import oracle
 from tests.support.data.orders import CITIES, MALFORMED, rule
 from tests.support.home import Home, uri
@@ -394,6 +396,8 @@ def test_parquet_as_pandas_writes_it_is_delivered_with_other_files_of_one_batch(
     home.columns = SEEN
     home.assert_one_history("readings")
     named = "_metadata" in file
+    said = plan(home.place, home.pipeline("readings"), Selection(deliveries=((1, 1),)))
+    replay(home.place, home.pipeline("readings"), said, who="tests", spark=home.spark)
     rows = home.ask("SELECT value, note, at::text, file FROM warehouse.readings ORDER BY note, file")
     moment = "2024-01-01 12:00:00.123456+00"
     assert rows == [
