@@ -291,7 +291,11 @@ Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pip
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:
-    return reduce(lambda one, other: one.unionByName(other), frames)
+    """Return the rows of all frames, by halves: Spark looks at a plan as a whole each time one more is put to it."""
+    if len(frames) == 1:
+        return frames[0]
+    half = len(frames) // 2
+    return union(frames[:half]).unionByName(union(frames[half:]))
 
 
 def none_of(spark: SparkSession, fields: StructType, carried: str = "") -> DataFrame:
