@@ -112,11 +112,11 @@ class SparkBatch:
         A job that failed over unreadable files is run once more without what can't be read of them.
         """
         self._refuse_stale()
-        misfits = self.source.misfits(self._uris)
+        misfits = self.source.misfits(self._uris, streamed=bool(self.state))
         self._refuse_part(misfits)
         uris = [one for one in self._uris if one not in misfits]
         broken: Mapping[str, str] = {}
-        job = self._job(self.source.reread(uris, broken=()) if misfits else self.frame, task)
+        job = self._job(self._output_of(uris), task)
         try:
             reports = collect(job)
         except Exception as error:  # noqa: BLE001 - raised again when no file and no rule is to blame
@@ -166,13 +166,19 @@ class SparkBatch:
                 require_evaluable(self.rules.suite, frame)
             raise
 
+    def _output_of(self, uris: Sequence[str]) -> DataFrame:
+        """Return the transform's output of these inputs, as the batch has it if it can read them, and no others."""
+        if len(uris) == len(self._uris) and not self.source.reads_apart(uris):
+            return self.frame
+        return self.source.reread(uris, broken=())
+
     def _static_frame(self, uris: Sequence[str]) -> DataFrame | None:
         """Return the batch as a frame that may be evaluated again.
 
         For a stateful transform it is a static one over the same input, None if it can't run statically.
         """
         if not self.state:
-            return self.frame
+            return self._output_of(uris)
         try:
             return self.source.reread(uris, broken=())
         except SetupError:  # of a transform that streams and can't be run in any other way

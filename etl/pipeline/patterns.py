@@ -8,6 +8,7 @@ What is below the folder that Spark lists and has a name that starts with `_` or
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,6 +24,7 @@ _SUFFIXES = {
     ".log": "text",
 }
 _GLOB = re.compile(r"[*?\[\]{}\\]")
+_HIVE_FOLDER = re.compile(r"(?:^|/)(([^/=]+)=[^/]*)(?=/)")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
@@ -119,6 +121,16 @@ def is_hidden(pattern: str, path: str) -> bool:
         part.startswith(".") or part.endswith("._COPYING_") or (part.startswith("_") and "=" not in part)
         for part in below or parts[-1:]
     )
+
+
+def named_by_folders(path: str, columns: Iterable[str]) -> dict[str, str]:
+    """Return those of the columns, whatever their case, that folders of a path such as `country=NL` name, each with it.
+
+    Hive keeps a column so; no reader takes a value from there.
+    """
+    by_name = {one.lower(): one for one in columns}
+    found = ((by_name.get(name.lower()), folder) for folder, name in _HIVE_FOLDER.findall(path))
+    return {column: folder for column, folder in found if column is not None}
 
 
 @lru_cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -146,10 +147,16 @@ class Source(ABC):
         kind apart: of their union it would have no `_metadata`.
         """
         known, uris = set(broken), list(uris)
-        whole, torn = ([one for one in uris if (one in known) is damaged] for damaged in (False, True))
-        if not (whole and torn):
-            return self._put_out(self._static(uris, torn))
-        parts = (self._static(whole, ()), self._static(torn, torn))
+        if known.isdisjoint(uris) or known.issuperset(uris):
+            return self._put_out(self._static(uris, known.intersection(uris)))
+        return self._apart([uris], known)
+
+    def _apart(self, groups: Iterable[Sequence[str]], broken: AbstractSet[str]) -> DataFrame:
+        """Return the transform's output of each group, and of the `broken` ones in it, apart, not counted."""
+        kinds = [
+            [one for one in group if (one in broken) is torn] for group in groups for torn in (False, True)
+        ]
+        parts = [self._static(some, broken & set(some)) for some in kinds if some]
         return union([self._put_out(part, counted=False) for part in parts])
 
     def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
@@ -284,9 +291,16 @@ class Source(ABC):
         marked = records.withColumn(WHY, why.when(is_late(quoted(at)), LATE))
         return marked.withColumn(MALFORMED_COLUMN, F.when(late, whole).otherwise(F.col(MALFORMED_COLUMN)))
 
-    def misfits(self, uris: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
-        """Return the inputs that would be read with blurred values, each with the reason."""
+    def misfits(self, uris: Iterable[str], *, streamed: bool = False) -> dict[str, str]:  # noqa: ARG002
+        """Return the inputs that would be read with blurred values, each with the reason.
+
+        Where a batch can't be read in another way than it is `streamed`, also those that need one.
+        """
         return {}
+
+    def reads_apart(self, uris: Iterable[str]) -> bool:  # noqa: ARG002
+        """Tell whether some of the inputs that `misfits` looked at last can be read by `reread` alone."""
+        return False
 
     def is_cause_of(self, error: Exception) -> bool:  # noqa: ARG002
         """Tell whether the source as a whole failed, so that no input and no rule is to blame for the error."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.paths import REQUESTS, landing_path, s3_client, to_path, to_uri
 from etl.ledger.inputs import Input
+from etl.sources.listing import refuse_no_file
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -66,7 +67,7 @@ def look(uris: Iterable[str], *, landing: str, source: int = 0) -> list[Input]:
     """Look at files, in the order of `uris`, and return each as it is now; one that is gone is left out.
 
     Raises ServiceAway when S3 doesn't answer: a file that can't be looked at is not a file that is gone.
-    Raises SetupError when it may not be read.
+    Raises SetupError when it may not be read, and for what is no file, such as a named pipe.
     """
     named = [uri if "://" in uri else to_uri(to_path(uri)) for uri in uris]
     client = s3_client() if any(uri.startswith("s3a://") for uri in named) else None
@@ -93,6 +94,7 @@ def _look(uri: str, landing: str, source: int, client: S3Client | None) -> Input
         seen = Path(to_path(uri)).stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    refuse_no_file(to_path(uri), seen.st_mode)
     return Input(
         path=path_of(uri, landing),
         uri=uri,

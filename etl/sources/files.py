@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError, SluiceError
-from etl.common.paths import spark_path
+from etl.common.paths import shown, spark_path
 from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Files
-from etl.pipeline.patterns import inferred_format, split_pattern
+from etl.pipeline.patterns import inferred_format, named_by_folders, split_pattern
 from etl.sources.base import Source, SourceKind
 from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_column, path_of
 from etl.sources.foretold import foretold
 from etl.sources.landing import listed_path, source_of
 from etl.sources.parsing import Reading, Records, read_files, read_stream, union
-from etl.sources.unreadable import reading_fails, refuse_colon
+from etl.sources.unreadable import refuse_colon, unreadable
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.input_files import takes_input_file_name
 from etl.spark.java_errors import Cause, classify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
+    from etl.sources.parquet_types import Footers
+
+log = logging.getLogger("sluice")
+
+_IN_A_FOLDER = (
+    "%s: %s lies in a folder %s, and a folder gives no column a value: %s is null where the records do not have it."
+    ' Files("%s", path="file") gives the transform the path to take it from, and ends this warning: docs/cookbook/files.md'
+)
 _DECLARED_PATH = 'declare Files(…, path="file"), and use the column file'
 
 
@@ -39,6 +50,8 @@ class FileSource(Source):
     files: Sequence[Files]
     paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
     anywhere: bool = False  # a file that no pattern means is read by the first source of its format
+    read_as: dict[str, str | None] = field(default_factory=dict)  # the Parquet files that were looked at last
+    told: set[str] = field(default_factory=set)  # the columns of which a warning was that a folder names them
 
     def shape(self) -> DataFrame:
         with tempfile.TemporaryDirectory(prefix="sluice-") as empty:
@@ -116,8 +129,12 @@ class FileSource(Source):
 
     def _read(self, files: Files, uris: Iterable[str], *, broken: bool, named: bool) -> DataFrame:
         named = named or self._names_files(files)
-        reading = Reading(named=named, broken=broken, holds_unknown=self.holds_unknown)
-        frame = read_files(self.spark, files, self.fields[files.stream], uris, reading=reading)
+        fields, uris = self.fields[files.stream], list(uris)
+        if files.kind == "parquet":
+            self._look_at([uri for uri in uris if uri not in self.read_as], fields)
+        apart = {uri: ddl for uri in uris if (ddl := self.read_as.get(uri)) is not None}
+        reading = Reading(named=named, broken=broken, holds_unknown=self.holds_unknown, read_as=apart)
+        frame = read_files(self.spark, files, fields, uris, reading=reading)
         return self._with_path(files, frame)
 
     def _names_files(self, files: Files) -> bool:
@@ -148,39 +165,84 @@ class FileSource(Source):
             )
         return made
 
-    def misfits(self, uris: Iterable[str]) -> dict[str, str]:
-        """Return the Parquet files that would be read with blurred values, each with the reason."""
-        kinds = [one.kind for one in self.files]
-        if "parquet" not in kinds:
-            return {}
-        from etl.sources.parquet_types import misfits
+    def reread(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
+        uris, broken = list(uris), set(broken)
+        try:
+            return super().reread(uris, broken=broken)
+        except SetupError as failed:
+            alike: dict[str | None, list[str]] = {}
+            for uri in uris:
+                alike.setdefault(self.read_as.get(uri), []).append(uri)
+            if len(alike) < 2 or "`_metadata`" not in failed.seen:
+                raise
+        return self._apart(alike.values(), broken)
 
+    def misfits(self, uris: Iterable[str], *, streamed: bool = False) -> dict[str, str]:
+        """Return the Parquet files that would be read with blurred values, each with the reason.
+
+        Where the batch has to be read as it is `streamed`, also those that Spark refuses by the declared types.
+        """
+        if all(one.kind != "parquet" for one in self.files):
+            uris = [uri for uri in uris if "=" in uri]  # of which a folder may name a column
+        self.read_as.clear()
         reasons: dict[str, str] = {}
         for number, some in self.by_source(uris).items():
-            if kinds[number] == "parquet":
-                reasons |= misfits(some, self.fields[self.files[number].stream])
+            files, fields = self.files[number], self.fields[self.files[number].stream]
+            if files.kind == "parquet":
+                found = self._look_at(some, fields)
+                reasons |= {**found.misfits, **(found.refused if streamed else {})}
+                self._tell_of_folders(files, found.lacking)
+            elif files.kind == "json":
+                self._tell_of_folders(files, dict.fromkeys(some, fields.names))
         return reasons
+
+    def _tell_of_folders(self, files: Files, lacking: Mapping[str, Iterable[str]]) -> None:
+        """Warn, once for each column, of files that may lack it while a folder of theirs names it.
+
+        Whoever declares `path` takes from there what is wanted.
+        """
+        for uri, columns in lacking.items() if files.path is None else ():
+            path = path_of(uri, self.landing)
+            for column, folder in named_by_folders(path, columns).items():
+                if column not in self.told:
+                    self.told.add(column)
+                    log.warning(_IN_A_FOLDER, self.pipeline.name, shown(path), folder, column, files.pattern)
+
+    def _look_at(self, uris: Sequence[str], fields: StructType) -> Footers:
+        """Look at Parquet files, and keep by which schema each is read if it is another than the declared one."""
+        from etl.sources.parquet_types import footers
+
+        found = footers(uris, fields)
+        self.read_as.update({uri: found.read_as.get(uri) for uri in uris})
+        return found
+
+    def reads_apart(self, uris: Iterable[str]) -> bool:
+        return any(self.read_as.get(uri) is not None for uri in uris)
 
     def to_blame(self, error: Exception, uris: Iterable[str]) -> dict[str, str]:
         if Cause.FILE_UNREAD not in classify(error):
             raise error
-        reasons = dict(self.unreadable(uris))
+        reasons = self.unreadable(uris)
         if not reasons:
             raise error
         return reasons
 
-    def unreadable(self, uris: Iterable[str]) -> list[tuple[str, str]]:
-        """Read every file alone; return those that can't be read to their end, each with the reason.
+    def unreadable(self, uris: Iterable[str]) -> dict[str, str]:
+        """Return the files that can't be read to their end, each with the reason.
 
         For use after a job failed. Raises InputsChanged for a file that is gone and ServiceAway when the
         storage did not answer: neither is the fault of a file's content.
         """
-        return [(uri, why) for uri in uris if (why := self._reading_fails(uri)) is not None]
+        streams: dict[str | None, list[str]] = {}
+        for number, some in self.by_source(uris).items():
+            streams.setdefault(self.files[number].stream, []).extend(some)
+        reasons: dict[str, str] = {}
+        for stream, some in streams.items():
+            reasons |= unreadable(some, partial(self._all_of, stream))
+        return reasons
 
-    def _reading_fails(self, uri: str) -> str | None:
-        """Tell why reading all of a file fails; None: it does not."""
-        [number] = self.by_source([uri])
-        return reading_fails(uri, lambda: self._static([uri], ())[self.pipeline.sources[number].stream])
+    def _all_of(self, stream: str | None, uris: Sequence[str]) -> DataFrame:
+        return self._static(uris, ())[stream]
 
     def _refuse_ambiguous(self, uri: str, like: Sequence[int]) -> None:
         if len({self.files[n].stream for n in like}) > 1:

@@ -20,8 +20,8 @@ from etl.pipeline import Files, Pipeline
 from etl.pipeline.ddl import ddl_columns, ddl_parts
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import Layout, read_header
-from etl.sources.parquet_types import kept_as, misfits
-from etl.sources.unfit import FileUnfit
+from etl.sources.parquet_types import footers, kept_as
+from etl.sources.unreadable import FileUnfit
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,7 +40,7 @@ def foretold(pipeline: Pipeline, sources: Sequence[Files], inputs: Sequence[Inpu
             reasons |= _unfit(uris, files, schema)
         elif files.kind == "parquet":
             reasons |= _unfit(uris, files, schema)
-            reasons |= misfits([uri for uri in uris if uri not in reasons], _atomic(schema))
+            reasons |= footers([uri for uri in uris if uri not in reasons], _atomic(schema)).misfits
     return reasons
 
 
@@ -79,7 +79,7 @@ def _of_header(store: FileSystem, path: str, files: Files, schema: str) -> str |
 def _of_footer(store: FileSystem, path: str, schema: str) -> str | None:
     """Tell why a Parquet file's columns do not fit the schema; None when they do.
 
-    Spark refuses a text for a number and the other way round; numbers of other kinds are told by `misfits`.
+    Spark refuses a text for a number and the other way round; numbers of other kinds are told by `footers`.
     """
     try:
         with store.open_input_file(path) as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -129,6 +130,32 @@ def listed_path(files: Files | Lookup, landing: str, where: str) -> str:
         seen = f"The {where} reads {files.pattern}, and the folder {folder} is not there"
         raise SetupError(seen, remedy=remedy)
     return path
+
+
+def folders_gone(pipeline: Pipeline, landing: str, paths: AbstractSet[str]) -> dict[int, str]:
+    """Return the folder of each source of which it is not there, by the source's number; on S3, its bucket.
+
+    There a folder is gone with the last object in it. It is not asked where one of the files that have landed, with
+    these paths, is the source's; a bucket that may not be looked at counts as there.
+    """
+    gone = {}
+    for number, one in _patterns(pipeline):
+        if any(source_of(pipeline, path, landing) == number for path in paths):
+            continue
+        folder, _ = _below_landing(split_pattern(one), landing)
+        if folder.startswith("s3a://"):
+            folder = "/".join(folder.split("/")[:3])
+        if not _is_there(folder):
+            gone[number] = folder
+    return gone
+
+
+def _is_there(folder: str) -> bool:
+    store, inner = filesystem(folder)
+    try:
+        return bool(store.get_file_info(inner).type == fs.FileType.Directory)
+    except OSError:
+        return True
 
 
 def _below_landing(pattern: Pattern, landing: str) -> tuple[str, str]:

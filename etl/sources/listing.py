@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from pyarrow import fs
@@ -12,16 +14,24 @@ from etl.common.errors import SetupError
 from etl.common.paths import filesystem, shown
 from etl.pipeline.patterns import is_glob, is_hidden, is_listed_whole, is_read, split_pattern
 
+_SPECIAL = {
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+}
+
 
 def local_files(pattern: str, root: str) -> Iterator[str]:
     """Yield the path of each file below `root` that a pattern means, and of each link there that leads nowhere.
 
-    An absolute pattern gives absolute paths. Raises SetupError for a folder that holds itself, by a link: Spark
-    would read it without end.
+    An absolute pattern gives absolute paths. Raises SetupError for what Spark would read without end: a folder that
+    holds itself, by a link, and what is called like a file and is none.
     """
     top = "/" if pattern.startswith("/") else ""
     start = split_pattern(pattern).folder if is_glob(pattern) else pattern
     if not is_glob(pattern) and not Path(root, start).is_dir():
+        refuse_special(Path(root, start))
         if Path(root, start).is_file() or Path(root, start).is_symlink():
             yield pattern
         return
@@ -36,8 +46,27 @@ def local_files(pattern: str, root: str) -> Iterator[str]:
             if _is_folder(entry):
                 if _leads_on(pattern, path):
                     pending.append((path, above))
-            elif (entry.is_symlink() or entry.is_file()) and is_read(pattern, path):
-                yield path
+            elif is_read(pattern, path):
+                if not entry.is_file(follow_symlinks=False):
+                    refuse_special(entry)
+                if entry.is_symlink() or entry.is_file():
+                    yield path
+
+
+def refuse_special(place: Path | os.DirEntry[str]) -> None:
+    """Raise SetupError for a named pipe, a socket or a device, or a link to one; what is not there is none of them."""
+    with suppress(OSError):
+        refuse_no_file(os.fspath(place), place.stat().st_mode)
+
+
+def refuse_no_file(path: str, mode: int) -> None:
+    """Raise SetupError for a path whose mode tells that whoever reads it may wait without end."""
+    kind = next((name for is_one, name in _SPECIAL.items() if is_one(mode)), None)
+    if kind is not None:
+        raise SetupError(
+            f"{shown(path)} is {kind} and not a file: Spark would wait for what it gives, without end",
+            remedy="remove it, or give it a name that begins with _ or a dot, and land files",
+        )
 
 
 def _leads_on(pattern: str, folder: str) -> bool:

@@ -2,12 +2,16 @@
 
 Spark's reader takes the bits of a whole number for another whole number, a date, a span of time or a decimal's digits,
 without a message: an int32 of 300 becomes a tinyint of 44, a decimal of 12.34 a double of 1234 (Spark 4.3, tried).
+
+And it refuses two kinds of columns that pandas writes, unless they are declared as what they are: timestamps of
+nanoseconds, and columns without a value, which have no type. Such a file is read under the types that it has, and cast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +21,7 @@ from pyarrow.fs import FileSystem
 from etl.common.outages import raising_service_errors
 from etl.common.paths import REQUESTS, filesystem, to_path
 from etl.common.wording import visible
+from etl.spark.frames import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -35,30 +40,60 @@ _TAKEN: dict[str, set[pa.DataType]] = {
     "string": set(),
     "binary": set(),
 }
+# Where one of these is declared, Spark reads a column without a value, which is kept as an int32.
+_NULLS = ("tinyint", "smallint", "int", "bigint", "double", "date")
+# Where one of these is declared, what Spark reads timestamps of nanoseconds as: it has the types, not yet for all (4.3).
+_IN_NANOSECONDS = {"timestamp": "timestamp_ltz(9)", "timestamp_ntz": "timestamp_ntz(9)"}
 _LISTS = pa.ListType | pa.LargeListType | pa.FixedSizeListType
 
 
-def misfits(uris: Sequence[str], schema: StructType) -> dict[str, str]:
-    """Return the files of which a column would be blurred, each with the reason.
+@dataclass(frozen=True, kw_only=True)
+class Footers:
+    """What the footers of Parquet files tell against the declared columns, by the files' URIs."""
 
-    All lie in one store. What is no Parquet file is Spark's to tell. Raises ServiceAway where the store did not
-    answer: Spark may read the file a moment later.
+    misfits: Mapping[str, str]  # why a file would be read with blurred values
+    refused: Mapping[str, str]  # why Spark would refuse a file, of which the values are as declared
+    read_as: Mapping[str, str]  # the schema that Spark reads such a file by, as DDL
+    lacking: Mapping[str, Sequence[str]]  # the declared columns that a file does not have
+
+
+def footers(uris: Sequence[str], schema: StructType) -> Footers:
+    """Look at the footers of files, which all lie in one store. What is no Parquet file is Spark's to tell.
+
+    Raises ServiceAway where the store did not answer: Spark may read the file a moment later.
     """
-    if not uris:
-        return {}
-    store, _ = filesystem(to_path(uris[0]))
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        reasons = pool.map(lambda uri: _misfit(store, to_path(uri).removeprefix("s3a://"), schema), uris)
-        return {uri: visible(why) for uri, why in zip(uris, reasons, strict=True) if why is not None}
+    misfits, refused, read_as = dict[str, str](), dict[str, str](), dict[str, str]()
+    lacking: dict[str, Sequence[str]] = {}
+    if uris:
+        store, _ = filesystem(to_path(uris[0]))
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            found = pool.map(lambda uri: _columns(store, to_path(uri).removeprefix("s3a://")), uris)
+        for uri, columns in zip(uris, found, strict=True):
+            whys: list[str] = []
+            lacking[uri] = [name for name in schema.names if columns and name.lower() not in columns]
+            if (why := _of_struct(columns, schema, "")) is not None:
+                misfits[uri] = visible(why)
+            elif (read := _readable(columns, schema, whys)) and whys:
+                refused[uri], read_as[uri] = visible("; ".join(whys)), read
+    return Footers(misfits=misfits, refused=refused, read_as=read_as, lacking=lacking)
 
 
-def _misfit(store: FileSystem, path: str, schema: StructType) -> str | None:
+def _columns(store: FileSystem, path: str) -> Mapping[str, pa.DataType]:
+    """Return the types of a file's columns by their names in lower case; of what is no Parquet file, none."""
     try:
-        with raising_service_errors(), store.open_input_file(path) as file:
-            schema_of_file = pq.read_schema(file)
+        # Spark reads the timestamps of 96 bits, which Arrow takes for nanoseconds, as they are.
+        with (
+            raising_service_errors(),
+            store.open_input_file(path) as file,
+            pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet,
+        ):
+            return _by_name(parquet.schema_arrow)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
-        return None
-    return _of_struct({one.name.lower(): one.type for one in schema_of_file}, schema, "")
+        return {}
+
+
+def _by_name(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:
+    return {one.name.lower(): one.type for one in fields}
 
 
 def _of_struct(of_file: Mapping[str, pa.DataType], declared: StructType, within: str) -> str | None:
@@ -79,7 +114,7 @@ def _of_type(of_file: pa.DataType, declared: DataType, name: str) -> str | None:
 
     of_file = kept_as(of_file)
     if isinstance(declared, StructType) and pa.types.is_struct(of_file):
-        return _of_struct({one.name.lower(): one.type for one in of_file.fields}, declared, f"{name}.")
+        return _of_struct(_by_name(of_file.fields), declared, f"{name}.")
     if isinstance(declared, ArrayType) and isinstance(of_file, _LISTS):
         return _of_type(of_file.value_type, declared.elementType, f"{name}[]")
     if isinstance(declared, MapType) and isinstance(of_file, pa.MapType):
@@ -107,3 +142,39 @@ def _is_number(of_file: pa.DataType) -> bool:
     """Tell whether a file keeps the type as a number, or as bytes that are one."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal)
     return any(is_one(of_file) for is_one in kinds)
+
+
+def _readable(of_file: Mapping[str, pa.DataType], declared: StructType, whys: list[str]) -> str:
+    """Return the schema that Spark reads a file by, as DDL; note why where that is not the declared one."""
+    types = (_readable_type(of_file.get(one.name.lower()), one.dataType, one.name, whys) for one in declared)
+    return ", ".join(f"{quoted(name)} {read}" for name, read in zip(declared.names, types, strict=True))
+
+
+def _readable_type(of_file: pa.DataType | None, declared: DataType, name: str, whys: list[str]) -> str:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    of_file, kind = of_file and kept_as(of_file), declared.simpleString()
+    if of_file == pa.null() and kind not in _NULLS:
+        whys.append(f"{name} has no value in this file, and so no type, instead of {kind}")
+        return "void"
+    if isinstance(of_file, pa.TimestampType) and of_file.unit == "ns" and kind in _IN_NANOSECONDS:
+        whys.append(f"{name} is {of_file}, in nanoseconds: write it with coerce_timestamps='us'")
+        return _IN_NANOSECONDS[kind]
+    if isinstance(declared, StructType):
+        inner = _by_name(of_file.fields) if isinstance(of_file, pa.StructType) else {}
+        fields = (
+            f"{quoted(one.name)}: "
+            + _readable_type(inner.get(one.name.lower()), one.dataType, f"{name}.{one.name}", whys)
+            for one in declared
+        )
+        return f"struct<{', '.join(fields)}>"
+    if isinstance(declared, ArrayType):
+        of_items = of_file.value_type if isinstance(of_file, _LISTS) else None
+        return f"array<{_readable_type(of_items, declared.elementType, f'{name}[]', whys)}>"
+    if isinstance(declared, MapType):
+        of_keys, of_values = (
+            (of_file.key_type, of_file.item_type) if isinstance(of_file, pa.MapType) else (None, None)
+        )
+        keys = _readable_type(of_keys, declared.keyType, f"{name}.key", whys)
+        return f"map<{keys}, {_readable_type(of_values, declared.valueType, f'{name}.value', whys)}>"
+    return kind

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from etl.common.errors import SetupError
@@ -24,6 +25,7 @@ from etl.sources.json_records.arrays import JsonArrays
 from etl.sources.json_records.blocks import BESIDE, JsonReader
 from etl.sources.json_records.lines import BLANK
 from etl.spark.frames import quoted
+from etl.spark.session import setting
 from etl.spark.state_plan import SOURCE_NUMBER
 from etl.spark.tasks import read_batches
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 
 _UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
+_NANOSECONDS = "spark.sql.timestampNanosTypes.enabled"  # a preview of Spark 4.3; to read by alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,9 @@ class Reading:
     named: bool  # else SOURCE_PATH may be null: carried to Python and back it is a tenth of what JSON costs
     broken: bool = False  # of files known to be so what can be read is read, whatever the session says
     holds_unknown: bool = False  # records with what the schema does not name are malformed
+    read_as: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by URI: DDL that a file is read by, and cast to the schema
 
 
 def ddl_fields(schema: str, where: str) -> StructType:
@@ -58,13 +64,13 @@ def ddl_fields(schema: str, where: str) -> StructType:
     except ParseException as error:
         why = str(error).strip().splitlines()[0]
         raise SetupError(f"{where} is no Spark DDL: {why}", remedy="correct it in the declaration") from error
-    for field in parsed.fields:
-        if refused := _UNREAD.search(field.dataType.simpleString()):
+    for one in parsed.fields:
+        if refused := _UNREAD.search(one.dataType.simpleString()):
             raise SetupError(
-                f"{where}: column {field.name} has the type {refused[0]}, which can't be read",
+                f"{where}: column {one.name} has the type {refused[0]}, which can't be read",
                 remedy="declare string, and a rule on its length or a cast in the transform",
             )
-    return StructType([StructField(field.name, field.dataType) for field in parsed.fields])
+    return StructType([StructField(one.name, one.dataType) for one in parsed.fields])
 
 
 def read_stream(
@@ -110,8 +116,26 @@ def read_files(
     # Names are taken as they are: a file may be called like a glob.
     options = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
     options["ignoreCorruptFiles"] = str(reading.broken).lower()
-    paths = [to_path(uri) for uri in uris]
-    return _rows(spark.read.options(**options), files, schema, paths, reading)
+    alike: dict[str | None, list[str]] = {}
+    for uri in uris:
+        alike.setdefault(reading.read_as.get(uri), []).append(to_path(uri))
+    with _of_nanoseconds(spark) if reading.read_as else nullcontext():
+        frames = [
+            _rows(spark.read.options(**options), files, schema, paths, reading, ddl=ddl)
+            for ddl, paths in (alike or {None: []}).items()
+        ]
+    return union(frames)
+
+
+@contextmanager
+def _of_nanoseconds(spark: SparkSession) -> Iterator[None]:
+    """Let Spark read columns of nanoseconds; a transform's output has none, for neither sink does.
+
+    A type is looked up in the session that is active, which within a query is another one than its source's.
+    """
+    active = type(spark)(spark.sparkContext, type(spark)._get_j_spark_session_class(spark._jvm).active())
+    with setting(spark, _NANOSECONDS, "true"), setting(active, _NANOSECONDS, "true"):
+        yield
 
 
 def _rows(
@@ -120,14 +144,18 @@ def _rows(
     schema: StructType,
     paths: str | list[str],
     reading: Reading,
+    *,
+    ddl: str | None = None,
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
     # "file:/…" of Spark's reader is "file:///…" in its logs, and so in the ledger.
     source = F.regexp_replace("_metadata.file_path", "^file:/+", "file:///").alias(SOURCE_PATH)
     if files.kind == "parquet":
-        fields = [F.col(quoted(field.name)) for field in schema.fields]
-        frame: DataFrame = reader.schema(schema).format("parquet").load(paths)
+        frame: DataFrame = reader.schema(ddl or schema).format("parquet").load(paths)
+        fields = [F.col(quoted(one.name)) for one in schema]
+        if ddl:
+            fields = [F.col(quoted(one.name)).cast(one.dataType).alias(one.name) for one in schema]
         return frame.select(*fields, *none_malformed(), source)
     if files.kind == "csv":
         return _csv_file_rows(reader, files, schema, paths, source, reading)
@@ -276,7 +304,11 @@ Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pip
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:
-    return reduce(lambda one, other: one.unionByName(other), frames)
+    """Return the rows of all frames, by halves: Spark looks at a plan as a whole each time one more is put to it."""
+    if len(frames) == 1:
+        return frames[0]
+    half = len(frames) // 2
+    return union(frames[:half]).unionByName(union(frames[half:]))
 
 
 def none_of(spark: SparkSession, fields: StructType, carried: str = "") -> DataFrame:

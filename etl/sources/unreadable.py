@@ -1,15 +1,15 @@
-"""Finds out why a file can't be read to its end, or a folder not be listed."""
+"""Finds the files that can't be read to their end, and why; or why a folder can't be listed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import InputsChanged, ServiceAway, SetupError
+from etl.common.paths import to_path
 from etl.common.wording import visible
-from etl.sources.unfit import FILE
-from etl.spark.java_errors import UNFIT, Cause, causes, classify, messages, raised
+from etl.spark.java_errors import FILE, UNFIT, Cause, causes, classify, messages, paths_in, raised
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,30 +19,64 @@ _OBJECT = re.compile(r"@[0-9a-f]{4,16}\b")  # Java's number of an object
 LONGEST_REASON = 300  # characters of why a file can't be read
 
 
-def reading_fails(uri: str, read: Callable[[], DataFrame]) -> str | None:
-    """Tell why a file can't be read to its end, all of which `read` gives; None: it can.
+class FileUnfit(Exception):
+    """A file, or what is left of it, is not of its format or of its schema, so that its records are not known."""
+
+    def of(self, uri: str) -> FileUnfit:
+        """Name the file, for a task's error."""
+        return FileUnfit(f"{self}{FILE}{uri}")
+
+
+def unreadable(uris: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> dict[str, str]:
+    """Return the files that can't be read to their end, each with the reason; `read` gives all of some files.
+
+    A job over all of them tells one that fails, and the rest is looked through by halves: with k of them it takes at
+    most 2k + 1 jobs, however many files there are, and none is read more often than the halves are deep. Where Spark
+    names no file it takes more.
 
     Raises InputsChanged for a file that is gone and ServiceAway when the storage did not answer.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    if not uris:
+        return {}
     try:
-        read().write.format("noop").mode("overwrite").save()
+        read(uris).write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JJavaError) as error:
-        known_causes = classify(error)
-        if Cause.FILE_GONE in known_causes:
-            raise InputsChanged(f"{uri} is gone", remedy="put it back, then run again") from error
-        if Cause.FILE_DAMAGED in known_causes:
-            return _said(error)
-        if not known_causes.keys() & {Cause.FILE_UNREAD, Cause.STORAGE_AWAY}:
-            raise
-        *_, root = causes(error)
-        raise ServiceAway(
-            f"{uri} can't be read now: {root}",
-            remedy="check that its storage is reachable, then run again; if it is, land the file again in its place",
-        ) from error
-    return None
+        failed = uris[0] if len(uris) == 1 else _named(error, uris)
+        found = _blamed(error, failed, len(uris))
+    else:
+        return {}
+    rest = [uri for uri in uris if uri != failed]
+    half = len(rest) // 2
+    for some in (rest[:half], rest[half:]):
+        found |= unreadable(some, read)
+    return found
+
+
+def _blamed(error: Exception, failed: str | None, count: int) -> dict[str, str]:
+    """Return why a file `failed`, by the error of a job over `count` files; nothing where it is not known which."""
+    known_causes = classify(error)
+    if Cause.FILE_GONE in known_causes:
+        if failed is None:
+            return {}
+        raise InputsChanged(f"{failed} is gone", remedy="put it back, then run again") from error
+    if Cause.FILE_DAMAGED in known_causes:
+        return {} if failed is None else {failed: _said(error)}
+    if not known_causes.keys() & {Cause.FILE_UNREAD, Cause.STORAGE_AWAY}:
+        raise error
+    *_, root = causes(error)
+    raise ServiceAway(
+        f"{failed or f'One of {count} files'} can't be read now: {root}",
+        remedy="check that its storage is reachable, then run again; if it is, land the file again in its place",
+    ) from error
+
+
+def _named(error: Exception, uris: Sequence[str]) -> str | None:
+    """Return the one of the files that Spark names in its error; None where it names none."""
+    by_path = {to_path(uri): uri for uri in uris}
+    return next((by_path[path] for path in map(to_path, paths_in(error)) if path in by_path), None)
 
 
 def _said(error: Any) -> str:

@@ -36,7 +36,8 @@ class Cause(Enum):
     STACK_OVERFLOW = auto()
 
 
-UNFIT = "^etl.sources.unfit.FileUnfit: ".replace(".", r"\.")  # of a reader of our own
+FILE = "\nfile: "  # in an error of such a reader, before the URI of the file
+UNFIT = "^etl.sources.unreadable.FileUnfit: ".replace(".", r"\.")  # of a reader of our own
 # What the first line of a Java exception has in it: its class and the beginning of its message. They are of Spark 4.3 with
 # Hadoop 3.5, Parquet 1.17 and AWS SDK 2.35, and of its source of topics 4.2 with Kafka's client 3.9; some, of earlier ones.
 SIGNS: Mapping[Cause, tuple[str, ...]] = {
@@ -178,11 +179,27 @@ def messages(error: Any) -> Iterator[str]:
 
     Of an error that holds no Java exception, yield its own text. Within foreachBatch PySpark's errors may come as py4j's.
     """
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    if java is None:
+    exceptions = list(_exceptions(error))
+    if not exceptions:
         yield str(error).strip() or type(error).__name__
-    while java is not None:
+    for java in exceptions:
         yield str(java.toString()).strip()
+
+
+def paths_in(error: Any) -> Iterator[str]:
+    """Yield the paths of files that exceptions of Spark, or of our readers, are of, as they name them, outermost first."""
+    for java in _exceptions(error):
+        said = raised(str(java.toString()).strip())
+        if re.match(UNFIT, said) and FILE in said:
+            yield said.partition(FILE)[2].splitlines()[0]
+        if hasattr(java, "getMessageParameters") and (path := java.getMessageParameters().get("path")):
+            yield str(path)
+
+
+def _exceptions(error: Any) -> Iterator[Any]:
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None:
+        yield java
         java = java.getCause()
 
 

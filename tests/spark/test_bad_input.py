@@ -19,6 +19,8 @@ import pytest
 
 from etl.common.errors import InputsUnreadable, TableRefused
 from etl.operations.control.status import states
+from etl.runs.replay.plan import Selection, plan
+from etl.runs.replay.replay import replay
 from tests.support import oracle
 from tests.support.data.orders import CITIES, MALFORMED, rule
 from tests.support.home import Home, uri
@@ -357,6 +359,74 @@ def test_a_batch_of_misfits_alone_stops_or_is_held_whatever_the_transform_asks_o
     assert home.ask("SELECT source_path, raw, detail FROM sluice.quarantine") == [
         (home.uri("readings/other.parquet"), f"unreadable file: {why}", why)
     ]
+
+
+SEEN = pa.schema(
+    [
+        *(("sensor", pa.int32()), ("value", pa.float64()), ("note", pa.string())),
+        *(("at", pa.timestamp("us", tz="UTC")), ("file", pa.string())),
+    ]
+)
+
+
+def seen(home: Home, transform: str) -> None:
+    """Land what pandas writes: timestamps of nanoseconds, and a column that has no value and no type, or one of both."""
+    declared = READINGS.replace("*.csv", "*.parquet").replace(
+        "value double", "value double, note string, at timestamp"
+    )
+    declared = declared.replace(', path="file"', "")
+    declared = declared.replace('return df.select("sensor", "value", ', f"return df.{transform}")
+    home.declare("readings", text=declared.format(more=""))
+    moment = pa.array([1_704_110_400_123_456_789], pa.int64())
+    for name, unit, note in (
+        ("both", "ns", pa.nulls(1)),
+        ("note", "us", pa.nulls(1)),
+        ("moment", "ns", pa.array(["x"])),
+        ("plain", "us", pa.array(["x"])),
+    ):
+        at = (moment if unit == "ns" else pa.array([1_704_110_400_123_456])).cast(pa.timestamp(unit))
+        out, sensor = io.BytesIO(), pa.array([1], pa.int32())
+        pq.write_table(pa.table({"sensor": sensor, "value": pa.nulls(1), "note": note, "at": at}), out)
+        home.write(f"readings/{name}.parquet", out.getvalue())
+
+
+@pytest.mark.parametrize(
+    "file", ['F.substring_index("_metadata.file_path", "/", -1)', 'F.concat("note", F.lit(".parquet"))']
+)
+def test_parquet_as_pandas_writes_it_is_delivered_with_other_files_of_one_batch(
+    home: Home, file: str
+) -> None:
+    """Whether or not the transform asks Spark for a record's file, which it has not of files that are read in two ways."""
+    seen(home, f'select("*", {file}.alias("file"))  # ')
+    assert home.run("readings").batches == 1
+    home.columns = SEEN
+    home.assert_one_history("readings")
+    named = "_metadata" in file
+    said = plan(home.place, home.pipeline("readings"), Selection(deliveries=((1, 1),)))
+    replay(home.place, home.pipeline("readings"), said, who="tests", spark=home.spark)
+    rows = home.ask("SELECT value, note, at::text, file FROM warehouse.readings ORDER BY note, file")
+    moment = "2024-01-01 12:00:00.123456+00"
+    assert rows == [
+        (None, "x", moment, "moment.parquet" if named else "x.parquet"),
+        (None, "x", moment, "plain.parquet" if named else "x.parquet"),
+        (None, None, moment, "both.parquet" if named else None),
+        (None, None, moment, "note.parquet" if named else None),
+    ]
+    home.assert_clean("readings")
+
+
+def test_nanoseconds_stop_a_transform_that_keeps_state_with_the_way_out(home: Home) -> None:
+    """Its plan is fixed before Spark sees a file, and can't be made anew for a batch."""
+    seen(home, "dropDuplicates()  # ")
+    with pytest.raises(InputsUnreadable, match="and some of these can't be read"):
+        home.run("readings")
+    [(stops,)] = home.ask("SELECT stops FROM sluice.stopped_batch")
+    said = {stop.partition(" ")[0].rpartition("/")[2]: stop for stop in stops}
+    assert said["moment.parquet"].endswith(
+        "at is timestamp[ns], in nanoseconds: write it with coerce_timestamps='us'"
+    )
+    assert said["note.parquet"].endswith("note has no value in this file, and so no type, instead of string")
+    assert "plain.parquet" not in said
 
 
 def test_fields_that_begin_with_an_underscore_are_read_and_renamed_by_the_transform(home: Home) -> None:

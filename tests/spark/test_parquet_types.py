@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, SOURCE_PATH
 from etl.pipeline import Files
-from etl.sources.parquet_types import misfits
+from etl.sources.parquet_types import footers
 from etl.sources.parsing import Reading, ddl_fields, read_files
 
 NOON = dt.datetime.fromisoformat("2024-01-01T12:00:00.123")
@@ -48,32 +48,34 @@ KEPT_AS: dict[str, tuple[pa.Array, Any]] = {
         ("timestamp-us", pa.timestamp("us"), NOON, None),
         ("timestamp-us-UTC", pa.timestamp("us", "UTC"), NOON, None),
         ("timestamp-ns", pa.timestamp("ns"), NOON, None),
+        ("timestamp-ns-UTC", pa.timestamp("ns", "UTC"), NOON, None),
         ("duration-ms", pa.duration("ms"), dt.timedelta(hours=1), 3_600_000_000),
         ("duration-us", pa.duration("us"), dt.timedelta(hours=1), 3_600_000_000),
         ("string", pa.string(), "7", b"7"),
         ("binary", pa.binary(), b"7", None),
         ("fixed", pa.binary(4), b"7777", None),
         ("dictionary", pa.dictionary(pa.int32(), pa.string()), "7", b"7"),
+        ("null", pa.null(), None, None),
     ]
 }
 # By declared type, what Spark reads of them as it is. All else is a misfit, or Spark refuses it.
 AS_IT_IS = {
-    "boolean": "bool",
-    "tinyint": "int8",
-    "smallint": "int8 int16 uint8",
-    "int": "int8 int16 int32 uint8 uint16",
-    "bigint": "int8 int16 int32 int64 uint8 uint16 uint32",
-    "float": "float",
-    "double": "int8 int16 int32 uint8 uint16 float double",
-    "decimal(9,2)": "decimal(9,2)",
-    "decimal(20,3)": "int8 int16 int32 decimal(9,2) decimal(18,2) decimal(20,3) decimal(9,0)",
-    "decimal(38,6)": "int8 int16 int32 int64 decimal(9,2) decimal(18,2) decimal(20,3) decimal(9,0)",
-    "date": "date32",
-    "timestamp": "timestamp-ms timestamp-us timestamp-us-UTC",
-    "timestamp_ntz": "date32 timestamp-ms timestamp-us timestamp-us-UTC",
-    "string": "string binary dictionary",
-    "binary": "string binary fixed dictionary",
-    "interval day to second": "int64 duration-us",
+    "boolean": "bool null",
+    "tinyint": "int8 null",
+    "smallint": "int8 int16 uint8 null",
+    "int": "int8 int16 int32 uint8 uint16 null",
+    "bigint": "int8 int16 int32 int64 uint8 uint16 uint32 null",
+    "float": "float null",
+    "double": "int8 int16 int32 uint8 uint16 float double null",
+    "decimal(9,2)": "decimal(9,2) null",
+    "decimal(20,3)": "int8 int16 int32 decimal(9,2) decimal(18,2) decimal(20,3) decimal(9,0) null",
+    "decimal(38,6)": "int8 int16 int32 int64 decimal(9,2) decimal(18,2) decimal(20,3) decimal(9,0) null",
+    "date": "date32 null",
+    "timestamp": "timestamp-ms timestamp-us timestamp-us-UTC timestamp-ns timestamp-ns-UTC null",
+    "timestamp_ntz": "date32 timestamp-ms timestamp-us timestamp-us-UTC timestamp-ns timestamp-ns-UTC null",
+    "string": "string binary dictionary null",
+    "binary": "string binary fixed dictionary null",
+    "interval day to second": "int64 duration-us null",
 }
 
 
@@ -102,7 +104,10 @@ def nested(array: pa.Array) -> pa.Table:
     return pa.table(columns)
 
 
-NESTED = "x {0}, many array<{0}>, large array<{0}>, fixed array<{0}>, inner struct<a: {0}>, by_key map<string, {0}>"
+NESTED = (
+    "x {0}, many array<{0}>, large array<{0}>, fixed array<{0}>, inner struct<a: {0}, `no one`: int>,"
+    " by_key map<string, {0}>"
+)
 
 
 @pytest.mark.parametrize("as_integer", [False, True])
@@ -118,14 +123,15 @@ def test_a_column_of_parquet_is_read_as_it_is_or_not_at_all(
     found = {}
     for declared in AS_IT_IS:
         schema = ddl_fields(NESTED.format(declared), "")
-        told = misfits(list(uris), schema)
+        told = footers(list(uris), schema)
         for field in schema.fields:
-            alone = misfits(list(uris), StructType([field]))
-            assert set(alone) == set(told), f"{field.name} is told as the others are"
+            alone = footers(list(uris), StructType([field]))
+            assert set(alone.misfits) == set(told.misfits), f"{field.name} is told as the others are"
+            assert set(alone.refused) == set(told.refused) == set(told.read_as)
         # What Spark refuses gives no row, instead of failing the job.
-        frame = read_files(
-            spark, Files("*.parquet"), schema, set(uris) - set(told), reading=Reading(named=True, broken=True)
-        )
+        fit = set(uris) - set(told.misfits)
+        reading = Reading(named=True, broken=True, read_as=told.read_as)
+        frame = read_files(spark, Files("*.parquet"), schema, fit, reading=reading)
         rows = frame.drop(MALFORMED_COLUMN, DETAIL).toArrow().to_pylist()
         found[declared] = [uris[row.pop(SOURCE_PATH)] for row in rows]
         for row, name in zip(rows, found[declared], strict=True):
@@ -141,3 +147,37 @@ def test_a_column_of_parquet_is_read_as_it_is_or_not_at_all(
     assert {
         declared: " ".join(sorted(names, key=list(KEPT_AS).index)) for declared, names in found.items()
     } == AS_IT_IS
+
+
+@pytest.mark.parametrize("declared", ["timestamp", "timestamp_ntz"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Paris"])
+def test_nanoseconds_are_cut_to_microseconds(
+    spark: SparkSession, tmp_path: Path, declared: str, zone: str | None
+) -> None:
+    """Files of every unit are read together, and a moment before 1970 is cut to the one before it."""
+    moments = pa.array([1_704_110_400_123_456_789, None, -1, -1_001, -(2**63) + 808], pa.int64())
+    cut = [None if one is None else one // 1000 for one in moments.to_pylist()]
+    ways: dict[str, tuple[str, dict[str, Any]]] = {
+        "plain": ("ns", {"use_dictionary": False, "store_schema": False}),
+        "dictionary": ("ns", {}),
+        "delta": ("ns", {"use_dictionary": False, "column_encoding": "DELTA_BINARY_PACKED"}),
+        "int96": ("ns", {"use_deprecated_int96_timestamps": True}),
+        "microseconds": ("us", {}),
+    }
+    for name, (unit, options) in ways.items():
+        at = (moments if unit == "ns" else pa.array(cut, pa.int64())).cast(pa.timestamp(unit, zone))
+        pq.write_table(pa.table({"AT": at, "n": range(len(at))}), tmp_path / f"{name}.parquet", **options)
+    uris = [(tmp_path / f"{name}.parquet").as_uri() for name in ways]
+    schema = ddl_fields(f"at {declared}, n bigint", "")
+    told = footers(uris, schema)
+    assert told.misfits == {}
+    assert {uri.rpartition("/")[2] for uri in told.read_as} == {
+        f"{name}.parquet" for name in ("plain", "dictionary", "delta")
+    }
+    frame = read_files(
+        spark, Files("*.parquet"), schema, uris, reading=Reading(named=False, read_as=told.read_as)
+    )
+    rows = frame.selectExpr("n", "unix_micros(cast(at as timestamp)) at").collect()
+    assert sorted((row.n, row.at or 0) for row in rows) == sorted(
+        (n, moment or 0) for n, moment in enumerate(cut) for _ in ways
+    )

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.common.errors import Busy, FilesUnread, InputsDoubled, NeedsPerson, SetupError
+from etl.common.errors import Busy, FilesUnread, InputsDoubled, NeedsPerson, ServiceAway, SetupError
 from etl.delivery.batch import Receipt
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
@@ -115,6 +115,41 @@ def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: H
     home.write("elsewhere/b", orders(11, 1)[0].json).rename(home.landing / "orders/b.jsonl.part")
     assert home.run().delivered == 2
     assert home.run().outcome == "done"
+
+
+def test_a_folder_that_is_gone_is_not_one_where_nothing_has_landed(home: Home) -> None:
+    """A mount that is away is told, and tried again; a folder that waits for its first file is asked for as ever."""
+
+    def run_it() -> Summary:
+        return run(home.place, home.pipeline(NAME), spark=home.spark)
+
+    folder, away = home.landing / "orders", home.landing / "away"
+    with pytest.raises(SetupError, match=r"folder .*/orders is not there"):
+        run_it()
+    landed = home.land("orders/a.jsonl", orders(0, 10))
+    assert run_it().batches == 1
+    folder.rename(away)
+    seen = r"The folder .*/orders is not there, and 1 file of orders/\*\*/\*\.jsonl came from it"
+    with pytest.raises(ServiceAway, match=seen) as told:
+        run_it()
+    assert told.value.exit_code == 75 and "mount it or put it back" in told.value.remedy
+    folder.mkdir()
+    assert run_it().outcome == "done"
+    folder.rmdir()
+    away.rename(folder)
+    landed += home.land("orders/b.jsonl", orders(10, 10))
+    assert run_it().batches == 1
+    home.assert_holds(landed)
+
+
+def test_a_pipe_called_like_a_file_is_named_and_not_waited_for(home: Home) -> None:
+    landed = home.land("orders/a.jsonl", orders(0, 10))
+    os.mkfifo(home.landing / "orders/b.jsonl")
+    with pytest.raises(SetupError, match=r"orders/b\.jsonl is a named pipe and not a file"):
+        home.run()
+    (home.landing / "orders/b.jsonl").rename(home.landing / "orders/_b.jsonl")
+    assert home.run().batches == 1
+    home.assert_holds(landed)
 
 
 def test_a_file_that_links_give_two_names_is_refused_and_an_endless_folder_before_spark_lists_it(

@@ -17,6 +17,7 @@ from etl.common.steps import Step
 from etl.delivery.batch import Receipt
 from etl.runs.summary import Progress
 from etl.services import Services
+from etl.sources.landing import folders_gone
 from tests.support.data import taps
 from tests.support.data.by_day import declare, land, load
 from tests.support.data.orders import NAME, Landed, orders
@@ -151,6 +152,17 @@ def test_an_object_removed_before_its_batch_stops_the_run(home: S3Home) -> None:
     home.recover()
     home.run()
     home.assert_holds(landed)
+
+
+def test_a_folder_on_s3_is_gone_with_its_last_object_and_its_bucket_is_an_outage(home: S3Home) -> None:
+    landed = home.land("orders/a.jsonl", orders(0, 6))
+    assert home.run().batches == 1
+    home.client.delete_object(Bucket=home.bucket, Key=home.key("orders/a.jsonl"))
+    assert home.run().outcome == "done"
+    home.assert_holds(landed)
+    declared, nowhere = home.pipeline(NAME), f"s3a://{home.bucket}-gone"
+    assert folders_gone(declared, home.place.settings.landing, frozenset()) == {}
+    assert set(folders_gone(declared, f"{nowhere}/landing", frozenset()).values()) == {nowhere}
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -26,7 +27,7 @@ from etl.common.settings import Settings
 from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Append, Files, Lookup, Pipeline, Socket
 from etl.pipelines.flights import PIPELINE as FLIGHTS
-from etl.sources.evidence import path_column, path_of, uri_at
+from etl.sources.evidence import look, path_column, path_of, uri_at
 from etl.sources.files import FileSource
 from etl.sources.kinds import kind_of, require_files
 from etl.sources.landing import landed
@@ -249,7 +250,8 @@ def test_json_arrays_are_read_as_whole_files(spark: SparkSession, tmp_path: Path
     assert found.raw == ['{"id": "x"}'] and found.counted == [{"rows": 30_002, "malformed": 1}]
     torn = write(tmp_path / "in/torn.json", '[{"id": 1}, {"id": 2}, {"i').as_uri()
     source = open_kind(spark, require_files(declared, "a test"), settings(tmp_path))
-    assert source.unreadable([torn]) == [(torn, "its JSON array is broken at character 24, after 2 elements")]
+    why = "its JSON array is broken at character 24, after 2 elements"
+    assert source.unreadable([torn]) == {torn: why}
     assert source.reread([torn], broken=[torn]).count() == 2
 
 
@@ -331,6 +333,29 @@ def test_what_is_told_to_have_landed_is_what_spark_reads(
     assert [row._raw for row in found.source.malformed(uris).collect()] == ["wrong"]
 
 
+@pytest.mark.parametrize("pattern", ["in/*.csv", "in/**/*.csv", "in/a.csv"])
+def test_what_is_no_file_is_named_wherever_it_is_looked_at(tmp_path: Path, pattern: str) -> None:
+    """Whoever opens it may wait without end, so that nobody does."""
+    place = write(tmp_path / "in/b.txt", "").with_name("a.csv")
+
+    def make_socket(path: Path) -> None:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+
+    makers: dict[str, Callable[[Path], None]] = {
+        "a named pipe": os.mkfifo,
+        "a socket": make_socket,
+        "a device": lambda path: path.symlink_to("/dev/zero"),
+    }
+    for kind, make in makers.items():
+        make(place)
+        with pytest.raises(SetupError, match=f"a.csv is {kind} and not a file"):
+            landed(pipeline(Files(pattern)), str(tmp_path))
+        with pytest.raises(SetupError, match=f"a.csv is {kind} and not a file"):
+            look([place.as_uri()], landing=str(tmp_path))
+        place.unlink()
+
+
 @pytest.mark.parametrize("early", [True, False])
 def test_a_colon_in_a_folder_that_a_glob_lists_is_told_of(
     spark: SparkSession, tmp_path: Path, early: bool
@@ -372,17 +397,56 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(spark: SparkSession
     sources = (Files("in/*.jsonl*", format="json"), Files("in/*.csv"), Files("in/**/*.parquet"))
     declared = require_files(pipeline(*sources, schema="id int, n bigint"), "a test")
     source = open_kind(spark, declared, settings(tmp_path))
-    found = dict(source.unreadable([path.as_uri() for path in bad + good]))
+    found = source.unreadable([path.as_uri() for path in bad + good])
     assert set(found) == {path.as_uri() for path in bad}
     lacks = "its CSV header is id, number; the schema is id, n: it lacks n, has number instead"
     assert (found[bad[1].as_uri()], "it lacks id; n" in found[bad[2].as_uri()]) == (lacks, True)
     assert source.reread([path.as_uri() for path in (bad[1], good[0])], broken=[bad[1].as_uri()]).count() == 1
     unnameable = write(tmp_path / "in/t10:00:00.jsonl", '{"id":1}\n')
-    [(_, why)] = source.unreadable([unnameable.as_uri()])
+    [why] = source.unreadable([unnameable.as_uri()]).values()
     assert "t10:00:00" in why
     assert source.reread([unnameable.as_uri()], broken=[unnameable.as_uri()]).count() == 0
     with pytest.raises(InputsChanged, match="is gone"):
         source.unreadable([(tmp_path / "in/gone.csv").as_uri()])
+
+
+def test_the_few_that_cannot_be_read_among_many_are_found_in_few_jobs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As when each is read alone; also a name that is escaped in Spark's message, and one that Spark can't have."""
+    rows, odd = gzip.compress(b'{"id":1}\n' * 2000), "in/a b+%20é#.jsonl.gz"
+    for n in range(20):
+        write(tmp_path / f"in/{n}.jsonl.gz", rows)
+        pq.write_table(pa.table({"id": pa.array([n], pa.int32())}), write(tmp_path / f"in/{n}.parquet", b""))
+    write(tmp_path / odd, rows[:-20])
+    write(tmp_path / "in/7.jsonl.gz", b"no gzip")
+    write(tmp_path / "in/12.parquet", b"PAR1 and no more")
+    sources = Files("in/*.jsonl.gz"), Files("in/*.parquet")
+    source = open_kind(
+        spark, require_files(pipeline(*sources, schema="id int"), "a test"), settings(tmp_path)
+    )
+
+    def uris() -> list[str]:
+        return [file.as_uri() for file in sorted((tmp_path / "in").iterdir())]
+
+    def looked_for(some: list[str]) -> tuple[dict[str, str], int]:
+        spark.sparkContext.setJobGroup(f"{tmp_path} {len(some)}", "")
+        found = source.unreadable(some)
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        return found, len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"{tmp_path} {len(some)}"))
+
+    bad = [(tmp_path / name).as_uri() for name in (odd, "in/7.jsonl.gz", "in/12.parquet")]
+    found, jobs = looked_for(uris())
+    assert found == {uri: source.unreadable([uri])[uri] for uri in bad}
+    assert len(bad) < jobs <= 2 * len(bad) + 1 < len(uris())
+    good = [uri for uri in uris() if uri not in bad]
+    assert looked_for(good) == ({}, 1)
+    assert set(looked_for([*good[:5], bad[0]])[0]) == {bad[0]}
+    write(tmp_path / "in/t10:00.jsonl.gz", rows)
+    assert set(source.unreadable(uris())) == {*bad, (tmp_path / "in/t10:00.jsonl.gz").as_uri()}
+    (tmp_path / "in/3.parquet").unlink()
+    with pytest.raises(InputsChanged, match=r"in/3.parquet is gone"):
+        source.unreadable([*good, *bad])
 
 
 def test_parquet_rows_are_typed(spark: SparkSession, tmp_path: Path) -> None:
@@ -431,6 +495,42 @@ def test_each_record_has_the_path_of_its_file_as_the_ledger_names_it(
     anywhere = replace(found.source, anywhere=True).reread(uris, broken=uris[:1])
     assert {row.line: row.file for row in anywhere.collect()} == wanted
     assert found.source.reread([], broken=()).columns == ["line", "file"]
+
+
+def test_a_column_that_only_a_folder_names_is_told_once(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a Parquet file only where it has no such column; of CSV never, where each file has all columns."""
+    lacking, whole = pa.table({"id": [1]}), pa.table({"id": [1], "country": ["NL"], "Day": ["x"]})
+    for name, table in (
+        ("country=NL/Day=1/lacking", lacking),
+        ("country=DE/Day=2/whole", whole),
+        ("id=7/x", whole),
+    ):
+        pq.write_table(table, write(tmp_path / f"in/{name}.parquet", b""))
+    write(tmp_path / "in/country=NL/city=A/a.jsonl", "{}\n")
+    write(tmp_path / "in/day=1/a.csv", "id,country,day,city\n1,NL,x,A\n")
+    schema = "id bigint, country string, day string, city string"
+    parquet, json, csv = Files("in/**/*.parquet"), Files("in/**/*.jsonl"), Files("in/**/*.csv")
+
+    def told(*sources: Files) -> list[tuple[str, ...]]:
+        caplog.clear()
+        kind = require_files(pipeline(*sources, schema=schema), "a test")
+        source = open_kind(spark, kind, settings(tmp_path))
+        uris = [uri_at(path, str(tmp_path)) for path in sorted(landed(kind.pipeline, str(tmp_path)))]
+        assert source.misfits(uris) == source.misfits(uris) == {}
+        return [tuple(map(str, one.args or ()))[1:4] for one in caplog.records]
+
+    lacks = "in/country=NL/Day=1/lacking.parquet"
+    of_parquet = [(lacks, "country=NL", "country"), (lacks, "Day=1", "day")]
+    of_json = [
+        ("in/country=NL/city=A/a.jsonl", f"{name}={value}", name)
+        for name, value in (("country", "NL"), ("city", "A"))
+    ]
+    assert told(parquet, csv) == of_parquet
+    assert told(json, csv) == of_json
+    assert 'Files("in/**/*.jsonl", path="file")' in caplog.text
+    assert told(replace(parquet, path="file")) == told(csv) == []
 
 
 def test_a_path_within_spark_is_the_one_of_the_ledger_below_any_landing(spark: SparkSession) -> None:
@@ -530,6 +630,17 @@ def test_a_lookup_is_read_as_it_is_declared_or_refused_with_its_file(
         open_source(spark, pipeline(Files("in/*.jsonl"), schema="id int", p=lookup), settings(tmp_path))
     assert why in refused.value.seen
     assert "malformed" in why or file.as_uri() in refused.value.seen
+
+
+def test_a_lookup_of_parquet_as_pandas_writes_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in/a.jsonl", '{"id":1}\n')
+    file = write(tmp_path / "ref/p.parquet", b"")
+    since = pa.array([-1], pa.int64()).cast(pa.timestamp("ns"))
+    pq.write_table(pa.table({"k": ["a"], "since": since, "until": pa.nulls(1)}), file)
+    lookup = Lookup("ref/p.parquet", schema="k string, since timestamp, until timestamp", key=("k",))
+    source = open_source(spark, pipeline(Files("in/*.jsonl"), schema="id int", p=lookup), settings(tmp_path))
+    rows = source.lookups["p"].selectExpr("k", "unix_micros(since) since", "until").collect()
+    assert [tuple(row) for row in rows] == [("a", -1, None)]
 
 
 def test_a_lookup_stays_as_it_was_when_the_source_was_opened(spark: SparkSession, tmp_path: Path) -> None:

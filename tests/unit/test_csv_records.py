@@ -22,7 +22,7 @@ from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
 from etl.sources.csv_records.header import Layout
 from etl.sources.csv_records.values import converter
-from etl.sources.unfit import FileUnfit
+from etl.sources.unreadable import FileUnfit
 
 UTC = dt.UTC
 MOMENT = pa.timestamp("us", tz="UTC")

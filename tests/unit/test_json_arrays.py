@@ -10,7 +10,7 @@ import pytest
 
 from etl.sources.json_records.arrays import JsonArrays, elements
 from etl.sources.json_records.blocks import JsonReader
-from etl.sources.unfit import FileUnfit
+from etl.sources.unreadable import FileUnfit
 
 
 def batch(*files: str | bytes) -> pa.RecordBatch:

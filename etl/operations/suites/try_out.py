@@ -174,7 +174,7 @@ def try_out(
         rules = compile_rules(pipeline, shape, workspace.settings)
         row_filter = row_filter_of(rules)
         refuse_unfit(pipeline, row_filter.columns)
-        with _telling_of_files(source, uris):
+        with _telling_of_files(source, uris, streamed=bool(state)):
             if state:
                 frame = _streamed(workspace, source, state, uris, Path(folder))
                 after.callback(set_watermark, session, None)
@@ -221,9 +221,9 @@ def _there(files: Sequence[str], landing: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _telling_of_files(source: FileSource, uris: Sequence[str]) -> Iterator[None]:
+def _telling_of_files(source: FileSource, uris: Sequence[str], *, streamed: bool) -> Iterator[None]:
     """Raise SetupError for files that can't be read to their end, or as declared."""
-    if misfits := source.misfits(uris):
+    if misfits := source.misfits(uris, streamed=streamed):
         some = "; ".join(f"{uri}: {why}" for uri, why in misfits.items())
         raise SetupError(
             f"Some files do not have the declared types: {some}",

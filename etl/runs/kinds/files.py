@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from etl.common.database import transaction
-from etl.common.errors import CheckpointDamaged, FilesUnread, InputsChanged, SluiceError
+from etl.common.errors import CheckpointDamaged, FilesUnread, InputsChanged, ServiceAway, SluiceError
 from etl.common.paths import shown
 from etl.common.wording import first_few, pluralize
 from etl.ledger import deliveries, leases, pipelines, streams
@@ -29,7 +30,7 @@ from etl.sources import evidence
 from etl.sources.cutoff import before_start, in_stream, undelivered
 from etl.sources.evidence import look, path_of, place_at, uri_at
 from etl.sources.files import FileKind
-from etl.sources.landing import assigned, is_listed_by_log, source_of
+from etl.sources.landing import assigned, folders_gone, is_listed_by_log, source_of
 from etl.spark.checkpoint.files import FileCheckpoint
 
 if TYPE_CHECKING:
@@ -53,9 +54,30 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         return lambda stream_id: self.checkpoints.of(stream_id).create(stream_id, history)
 
     def awaited(self, stream_id: str) -> AbstractSet[str]:
-        """Return the paths of the landed files that the stream takes and that are in no batch that Spark has planned."""
+        """Return the paths of the landed files that the stream takes and that are in no batch that Spark has planned.
+
+        Raises ServiceAway for a folder that files were delivered from and that is not there: a storage that is away
+        is not one where nothing has landed.
+        """
         taken = undelivered(self.pipeline, self.landing, frozenset())
+        self._refuse_gone(taken)
         return self._unplanned(self.checkpoints.of(stream_id), taken)
+
+    def _refuse_gone(self, taken: AbstractSet[str]) -> None:
+        if not (gone := folders_gone(self.pipeline, self.landing, taken)):
+            return
+        name, landing = self.pipeline.name, self.landing
+        with transaction(self.dsn) as cursor:
+            live = [one.path for one in deliveries.live_inputs(cursor, name)]
+        counts = Counter(source_of(self.pipeline, path, landing) for path in live)
+        for number, folder in gone.items():
+            if not counts[number]:  # it may be waiting for its first file
+                continue
+            raise ServiceAway(
+                f"The folder {folder} is not there, and {pluralize(counts[number], 'file')} of"
+                f" {self.kind.files[number].pattern} came from it: its storage is away, or it was removed",
+                remedy=f"mount it or put it back; if it is to be empty from now on, create it; then `sluice run {name}`",
+            )
 
     def _unplanned(self, checkpoint: FileCheckpoint, paths: AbstractSet[str]) -> set[str]:
         if not paths or not checkpoint.offsets:

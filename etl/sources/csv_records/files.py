@@ -13,7 +13,7 @@ from etl.common.record_columns import SOURCE_PATH
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import Layout, header_of, header_values
-from etl.sources.unfit import FileUnfit
+from etl.sources.unreadable import FileUnfit
 
 ROWS = 10_000  # of a file that is read as a whole, at a time
 _BOM = "\ufeff"

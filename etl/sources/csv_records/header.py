@@ -12,7 +12,7 @@ from etl.common.paths import filesystem, to_path
 from etl.common.wording import first_few, visible
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.json_records.values import Misfit
-from etl.sources.unfit import FileUnfit
+from etl.sources.unreadable import FileUnfit
 
 HEADER_BYTES = 1 << 20  # of a file; a longer header is refused
 

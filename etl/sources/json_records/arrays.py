@@ -12,7 +12,7 @@ import pyarrow as pa
 from etl.common.record_columns import SOURCE_PATH
 from etl.sources.json_records.blocks import JsonReader
 from etl.sources.json_records.lines import BLANK
-from etl.sources.unfit import FileUnfit
+from etl.sources.unreadable import FileUnfit
 
 RECORDS = 10_000  # of a file, at a time
 _BLANKS = re.compile(f"[{BLANK}]*")

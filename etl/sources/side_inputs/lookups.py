@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-_READING = Reading(named=False)
-
-
 class SideInputsChanged(Exception):
     """A lookup is not as it was when the run read it."""
 
@@ -75,21 +72,20 @@ def _rows(
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    from etl.sources.parquet_types import misfits
-    from etl.sources.unreadable import reading_fails
+    from etl.sources.parquet_types import footers
+    from etl.sources.unreadable import unreadable
 
-    wrong = misfits(uris, fields) if lookup.kind == "parquet" else {}
+    found = footers(uris if lookup.kind == "parquet" else (), fields)
+    read = partial(read_files, spark, lookup, fields, reading=Reading(named=False, read_as=found.read_as))
+    wrong = {**found.misfits}
     try:
         if not wrong:
-            return read_files(spark, lookup, fields, uris, reading=_READING).toArrow(), {}
+            return read(uris).toArrow(), {}
     except (PySparkException, Py4JJavaError):
-        for uri in uris:
-            try:
-                why = reading_fails(uri, partial(read_files, spark, lookup, fields, [uri], reading=_READING))
-            except InputsChanged as error:
-                why = error.seen
-            if why is not None:
-                wrong[uri] = why
+        try:
+            wrong |= unreadable(uris, read)
+        except InputsChanged as error:
+            wrong[lookup.pattern] = error.seen
         if not wrong:
             raise
     return None, wrong
