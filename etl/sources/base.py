@@ -83,11 +83,12 @@ class Source(ABC):
         """Return the transform's output over all that comes, streaming."""
 
     @abstractmethod
-    def _static(self, uris: Iterable[str], broken: Iterable[str], *, named: bool = False) -> Records:
+    def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:
         """Read exactly these inputs, not streaming, malformed records included.
 
         The columns are the fields, `_malformed`, `_detail` and `_source_path`.
-        An input that can't be read to its end fails the job, unless it is one of `broken`.
+        An input that can't be read to its end fails the job, unless it is one of `broken`. Where only the `malformed`
+        records are wanted, others may be left out, and `_source_path` is not null.
         """
 
     @property
@@ -166,7 +167,9 @@ class Source(ABC):
         """
         from pyspark.sql import functions as F
 
-        marked = [self._marked(name, frame) for name, frame in self._static(uris, broken, named=True).items()]
+        marked = [
+            self._marked(name, frame) for name, frame in self._static(uris, broken, malformed=True).items()
+        ]
         bad = [
             frame.where(F.col(MALFORMED_COLUMN).isNotNull()).select(
                 F.col(MALFORMED_COLUMN).alias(RAW), SOURCE_PATH, WHY, DETAIL

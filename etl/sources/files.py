@@ -112,28 +112,36 @@ class FileSource(Source):
         cutoff = StartCutoff.of(self.pipeline)
         return frame.where(~cutoff.column(F.col(SOURCE_PATH), self.landing)) if cutoff else frame
 
-    def _static(self, uris: Iterable[str], broken: Iterable[str], *, named: bool = False) -> Records:
+    def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:
         known = set(broken)
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
             files = self.files[number]
             for damaged in (False, True):
                 if selected := [uri for uri in some if (uri in known) is damaged]:
-                    frames[files.stream].append(self._read(files, selected, broken=damaged, named=named))
+                    frames[files.stream].append(
+                        self._read(files, selected, broken=damaged, malformed=malformed)
+                    )
         return {name: union(some) if some else self._none_of(name) for name, some in frames.items()}
 
     def _none_of(self, stream: str | None) -> DataFrame:
         """Read no file of a stream, as its files are read: a transform may ask for their `_metadata`."""
         files = next(one for one in self.files if one.stream == stream)
-        return self._read(files, (), broken=False, named=False)
+        return self._read(files, (), broken=False)
 
-    def _read(self, files: Files, uris: Iterable[str], *, broken: bool, named: bool) -> DataFrame:
-        named = named or self._names_files(files)
+    def _read(self, files: Files, uris: Iterable[str], *, broken: bool, malformed: bool = False) -> DataFrame:
+        only_malformed = malformed and self.pipeline.all_streams[files.stream].late is None
         fields, uris = self.fields[files.stream], list(uris)
         if files.kind == "parquet":
             self._look_at([uri for uri in uris if uri not in self.read_as], fields)
         apart = {uri: ddl for uri in uris if (ddl := self.read_as.get(uri)) is not None}
-        reading = Reading(named=named, broken=broken, holds_unknown=self.holds_unknown, read_as=apart)
+        reading = Reading(
+            named=malformed or self._names_files(files),
+            broken=broken,
+            only_malformed=only_malformed,
+            holds_unknown=self.holds_unknown,
+            read_as=apart,
+        )
         frame = read_files(self.spark, files, fields, uris, reading=reading)
         return self._with_path(files, frame)
 

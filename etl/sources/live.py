@@ -57,7 +57,7 @@ class LiveSource(Source):
         _refuse_more_than_rows(self.pipeline.name, frame)
         return frame
 
-    def _static(self, uris: Iterable[str], broken: Iterable[str], *, named: bool = False) -> Records:  # noqa: ARG002
+    def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:  # noqa: ARG002
         assert self.batch is not None, "such a source has nothing outside of a micro-batch"
         return {None: self.batch}
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 
 _UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
+Read = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]  # of the batches of one task
 _NANOSECONDS = "spark.sql.timestampNanosTypes.enabled"  # a preview of Spark 4.3; to read by alone
 
 
@@ -45,6 +46,7 @@ class Reading:
 
     named: bool  # else SOURCE_PATH may be null: carried to Python and back it is a tenth of what JSON costs
     broken: bool = False  # of files known to be so what can be read is read, whatever the session says
+    only_malformed: bool = False  # of JSON and CSV other records are left out
     holds_unknown: bool = False  # records with what the schema does not name are malformed
     read_as: Mapping[str, str] = field(
         default_factory=dict
@@ -165,18 +167,18 @@ def _rows(
             reader=JsonReader(schema=arrow_schema(schema), holds_unknown=reading.holds_unknown),
             tolerant=reading.broken,
         )
-        return _rows_of_files(wholes.select(F.col("value").cast("binary"), source), schema, arrays.rows)
+        return _rows_of_files(
+            wholes.select(F.col("value").cast("binary"), source), schema, arrays.rows, reading
+        )
     lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
     if files.kind == "text":
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
         return lines.select(line, *none_malformed(), source)
-    if reading.named:
-        return json_rows(
-            not_blank(lines.select("value", source)), schema, holds_unknown=reading.holds_unknown
-        )
-    return without_path(
-        json_rows(not_blank(lines.select("value")), schema, holds_unknown=reading.holds_unknown)
+    taken = lines.select("value", source) if reading.named else lines.select("value")
+    rows = json_rows(
+        not_blank(taken), schema, holds_unknown=reading.holds_unknown, only_malformed=reading.only_malformed
     )
+    return rows if reading.named else without_path(rows)
 
 
 def _csv_file_rows(
@@ -196,17 +198,21 @@ def _csv_file_rows(
     lines: DataFrame = reader.format("text").options(**options).load(paths)
     parts = lines.select(F.col("value").cast("binary"), source, F.col("_metadata.file_block_start"))
     read = CsvFiles(reader=csv, header=files.header, tolerant=reading.broken)
-    return _rows_of_files(parts, schema, read.rows)
+    return _rows_of_files(parts, schema, read.rows, reading)
 
 
-def _rows_of_files(
-    parts: DataFrame, schema: StructType, rows: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-) -> DataFrame:
+def _rows_of_files(parts: DataFrame, schema: StructType, rows: Read, reading: Reading) -> DataFrame:
     """Make rows of parts of files by `rows`, which gives the columns of the schema, those of BESIDE and SOURCE_PATH."""
     from pyspark.sql.types import StringType, StructField
 
+    read = partial(_only_malformed, rows) if reading.only_malformed else rows
     with_path = _with_beside(schema, [StructField(SOURCE_PATH, StringType())])
-    return parts.mapInArrow(partial(read_batches, rows), with_path)
+    return parts.mapInArrow(partial(read_batches, read), with_path)
+
+
+def _only_malformed(rows: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for some in rows(batches):
+        yield some.filter(some[MALFORMED_COLUMN].is_valid())
 
 
 def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
@@ -215,7 +221,7 @@ def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -
     The row of a line that does not fit the schema is malformed.
     """
     csv = CsvReader(schema=arrow_schema(schema), dialect=Dialect.of(options))
-    return _each_row(lines, schema, csv.read_beside)
+    return _each_row(lines, schema, partial(map, csv.read_beside))
 
 
 def only_column(where: str, schema: StructType) -> str:
@@ -245,24 +251,25 @@ def not_blank(lines: DataFrame) -> DataFrame:
     return lines.where(value.startswith("{") | (F.btrim(value, F.lit(BLANK)) != ""))
 
 
-def json_rows(lines: DataFrame, schema: StructType, *, holds_unknown: bool) -> DataFrame:
+def json_rows(
+    lines: DataFrame, schema: StructType, *, holds_unknown: bool, only_malformed: bool = False
+) -> DataFrame:
     """Parse each `value`, which is to be one whole object in UTF-8, into one row beside its other columns.
 
     What is no such object is malformed. A null is a row of nulls, and not malformed.
     """
     reader = JsonReader(schema=arrow_schema(schema), holds_unknown=holds_unknown)
-    return _each_row(lines, schema, reader.read_beside)
+    rows: Read = partial(map, reader.read_beside)
+    return _each_row(lines, schema, partial(_only_malformed, rows) if only_malformed else rows)
 
 
-def _each_row(
-    lines: DataFrame, schema: StructType, read: Callable[[pa.RecordBatch], pa.RecordBatch]
-) -> DataFrame:
-    """Make one row of each `value` by `read`, which takes and gives batches; the other columns stay beside it."""
+def _each_row(lines: DataFrame, schema: StructType, rows: Read) -> DataFrame:
+    """Make one row of each `value` by `rows`; the other columns stay beside it."""
     from pyspark.sql import functions as F
 
     carried = [field for field in lines.schema.fields if field.name != "value"]
     records = lines.select(F.col("value").cast("binary"), *(field.name for field in carried))
-    return records.mapInArrow(partial(read_batches, partial(map, read)), _with_beside(schema, carried))
+    return records.mapInArrow(partial(read_batches, rows), _with_beside(schema, carried))
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

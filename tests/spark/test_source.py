@@ -198,14 +198,15 @@ def test_json_of_every_type_comes_through_spark(spark: SparkSession, tmp_path: P
     )
     source = open_source(spark, pipeline(Files("in/*.jsonl"), schema=schema), settings(tmp_path))
     uris = [(tmp_path / "in/a.jsonl").as_uri()]
-    [frame] = source._static(uris, (), named=True).values()
-    row, held = (one.asDict(recursive=True) for one in frame.collect())
+    [frame] = source._static(uris, ()).values()
+    row = frame.collect()[0].asDict(recursive=True)
+    [held] = (one.asDict() for one in source.malformed(uris).collect())
     assert row["by"] == {"b": [Decimal("1.50"), None]} and row["dotted.name"] == 1 and row["raw"] == b"hi"
     assert row["wide"] == Decimal("0.1") and row["f"] == 1.0000001192092896 and row["_id"] == "ä\x00"
     assert row["local"] == dt.datetime(2026, 1, 2, 3, 4, 5, 500000)  # noqa: DTZ001
     assert [one and one["at"].timestamp() for one in row["many"]] == [1767319445, None]
-    assert row["missing"] is None and row["_malformed"] is None
-    assert held["_malformed"] == '{"many": [{"at": "10:30"}]}' and held["_source_path"] == uris[0]
+    assert row["missing"] is None
+    assert held["_raw"] == '{"many": [{"at": "10:30"}]}' and held["_source_path"] == uris[0]
     assert held["_detail"].startswith('many[0].at: found "10:30", wanted a timestamp')
 
 

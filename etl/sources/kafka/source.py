@@ -221,7 +221,7 @@ class KafkaSource(Source):
             streams.setdefault(source.stream, []).append(rows)
         return self._put_out({name: union(frames) for name, frames in streams.items()})
 
-    def _static(self, uris: Iterable[str], broken: Iterable[str], *, named: bool = False) -> Records:  # noqa: ARG002
+    def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:  # noqa: ARG002
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
             source = self.declared[number]
