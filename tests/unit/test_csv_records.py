@@ -394,6 +394,12 @@ def test_columns_that_one_side_lacks_are_counted() -> None:
     assert Drift.of_notes(notes) == Drift(unknown=Counter(new=1), missing=Counter(s=2))
 
 
+def test_a_separator_at_the_end_of_each_line_is_a_column_without_a_name_or_a_value() -> None:
+    assert values_of(lines_of(b"id,\n1,\n2,\n", "file:///a")) == [(1, None), (2, None)]
+    rows = rows_of(lines_of(b"s,id,\nx,1,\n", "file:///a"))
+    assert [(row["id"], row["s"], row["_detail"]) for row in rows] == [(1, "x", None)]
+
+
 def test_columns_that_the_schema_does_not_name_are_kept_or_held_where_that_is_asked_for() -> None:
     batch = lines_of(b'new,id,more,s\na,1,"""b""",x\n,2,,y\n', "file:///a")
     kept = rows_of(

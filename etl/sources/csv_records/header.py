@@ -50,8 +50,10 @@ class Layout:
         found = {name: _position(name, given) for name in names}
         missing = [name for name, position in found.items() if position is None]
         unknown = [(name, at) for at, name in enumerate(given) if at not in found.values()]
-        if len(missing) == len(names) or (missing and unknown):
-            more = [name for name, _ in unknown]
+        more = [
+            name for name, _ in unknown if name
+        ]  # one without a name comes of a separator at a line's end
+        if len(missing) == len(names) or (missing and more):
             has = f", has {first_few(more)} instead" if more else ""
             raise FileUnfit(f"{_both(given, names)}: it lacks {first_few(missing)}{has}")
         return cls(width=len(given), positions=list(found.values()), unknown=unknown, missing=missing)
