@@ -137,7 +137,7 @@ def test_each_json_line_is_one_row_or_malformed(spark: SparkSession, tmp_path: P
     found = read(spark, pipeline(Files("in/*.jsonl")), tmp_path, tmp_path / "ck")
     assert sorted(text.strip() for text in found.raw) == sorted(BAD_JSON)
     assert len(found.rows) == len(lines) - len(BAD_JSON)
-    assert found.counted == [{"rows": len(lines), "malformed": len(BAD_JSON)}]
+    assert found.counted == [{"rows": len(lines), "malformed": len(BAD_JSON), "notes": []}]
     first = found.rows[0]
     assert (first["id"], first["n"], first["d"], first["s"], first["b"]) == (1, 2, 1.5, "x", True)
     assert (
@@ -167,7 +167,9 @@ def test_each_csv_line_is_one_row_or_malformed(spark: SparkSession, tmp_path: Pa
     found = read(spark, declared, tmp_path, tmp_path / "ck")
     assert sorted(found.raw) == sorted(BAD_CSV * 2)
     assert sorted(str(row["s"]) for row in found.rows) == sorted(["x", 'a "b", c', "None", "a b"] * 2)
-    assert found.counted == [{"rows": 2 * len(GOOD_CSV + BAD_CSV), "malformed": 2 * len(BAD_CSV)}]
+    assert found.counted == [
+        {"rows": 2 * len(GOOD_CSV + BAD_CSV), "malformed": 2 * len(BAD_CSV), "notes": []}
+    ]
     files = {str(tmp_path / "in" / name) for name in ("a.csv", "b.csv.gz")}
     assert {to_path(path) for _, path in found.malformed} == files
 
@@ -178,7 +180,7 @@ def test_json_that_is_not_utf_8_is_malformed(spark: SparkSession, tmp_path: Path
     write(tmp_path / "in/a.jsonl", b"\n".join([*bad, *(one.encode() for one in good)]))
     found = read(spark, pipeline(Files("in/*.jsonl")), tmp_path, tmp_path / "ck")
     assert sorted(row["s"] for row in found.rows) == sorted(["ä", "ä😀", "�"])
-    assert found.counted == [{"rows": len(good + bad), "malformed": len(bad)}]
+    assert found.counted == [{"rows": len(good + bad), "malformed": len(bad), "notes": []}]
     assert sorted(found.raw) == sorted(one.decode(errors="backslashreplace") for one in bad)
 
 
@@ -250,7 +252,7 @@ def test_a_transform_that_uses_no_column_loses_no_count(spark: SparkSession, tmp
     none = replace(declared, transform=lambda df: df.selectExpr("'a' as letter"))
     found = read(spark, none, tmp_path, tmp_path / "ck")
     assert found.rows == [{"letter": "a"}] and found.raw == ["x"]
-    assert found.counted == [{"rows": 2, "malformed": 1}]
+    assert found.counted == [{"rows": 2, "malformed": 1, "notes": []}]
 
 
 def test_fields_that_the_transform_does_not_use_are_checked_too(spark: SparkSession, tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ def test_fields_that_the_transform_does_not_use_are_checked_too(spark: SparkSess
     some = replace(declared, transform=lambda df: df.where("id > 1").select("id"))
     found = read(spark, some, tmp_path, tmp_path / "ck")
     assert sorted(row["id"] for row in found.rows) == [2, 4]
-    assert found.counted == [{"rows": 4, "malformed": 2}]
+    assert found.counted == [{"rows": 4, "malformed": 2, "notes": []}]
     assert sorted(found.raw) == ["3,wrong", '{"id":1,"n":"wrong"}']
 
 
