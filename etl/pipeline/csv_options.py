@@ -60,13 +60,29 @@ def option_problems(options: Mapping[str, str]) -> list[str]:
         for name, value in patterns.items()
         if (wrong := _pattern_problem(value, zoned=name == "timestampFormat"))
     ]
-    signs = {"sep": ",", "quote": '"', "decimal": ".", "thousands": ""} | dict(options)
-    for one, other in combinations(("sep", "quote", "decimal", "thousands"), 2):
-        if signs[one] == signs[other] and {one, other} != {"sep", "decimal"}:
-            found.append(f"{one} and {other} are both {signs[one]!r}")
+    found += _clashes({"sep": ",", "quote": '"', "decimal": "."} | dict(options))
     if "lineSep" in options and options.get("multiLine", "").lower() == "true":
         found.append("lineSep and multiLine are both set: with multiLine any line break ends a record")
     return found
+
+
+def _clashes(signs: Mapping[str, str]) -> list[str]:
+    """Say which signs can't be told apart; a number may have the separator in it, in quotes."""
+    found = []
+    for one, other in combinations(("sep", "quote", "escape", "lineSep", "decimal", "thousands"), 2):
+        first, second = signs.get(one, ""), signs.get(other, "")
+        number = {"decimal", "thousands"} & {one, other}
+        if not first or not second or {one, other} == {"quote", "escape"} or (one == "sep" and number):
+            continue
+        if first == second:
+            found.append(f"{one} and {other} are both {first!r}")
+        elif not number and (first in second or second in first):
+            found.append(f"{one} {first!r} and {other} {second!r}: one is in the other")
+    return found + [
+        f"{name} {signs[name]!r} has a line break, which ends a record"
+        for name in ("sep", "quote", "escape")
+        if not {"\r", "\n"}.isdisjoint(signs.get(name, ""))
+    ]
 
 
 def pattern_form(pattern: str) -> str:

@@ -20,7 +20,7 @@ from etl.sources.counts import Drift
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
-from etl.sources.csv_records.header import Layout
+from etl.sources.csv_records.header import Layout, header_of
 from etl.sources.csv_records.values import converter
 from etl.sources.unreadable import FileUnfit
 
@@ -55,6 +55,12 @@ TAKEN: list[tuple[pa.DataType, str, dict[str, str], Any]] = [
     (pa.string(), "NULL", {"nullValue": "NULL"}, None),
     (pa.string(), '"a', {"quote": ""}, '"a'),
     (pa.string(), '"a\\"b"', {"escape": "\\"}, 'a"b'),
+    (pa.string(), '"C:\\temp"', {"escape": "\\"}, "C:\\temp"),
+    (pa.string(), '"C:\\\\"', {"escape": "\\"}, "C:\\"),
+    (pa.string(), ' "a;b" ', {"ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}, "a;b"),
+    (pa.int32(), ' "1"', {"ignoreLeadingWhiteSpace": "true"}, 1),
+    (pa.string(), ' "a"', {}, ' "a"'),
+    (pa.string(), '"a', {"quote": "\0"}, '"a'),
     (pa.string(), "  a ", {"ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}, "a"),
     (pa.string(), "1.10", {}, "1.10"),
     (pa.int8(), "-128", {}, -128),
@@ -118,6 +124,8 @@ def test_a_value_is_what_the_record_says(
 HELD: list[tuple[pa.DataType, str, dict[str, str], str]] = [
     (pa.string(), '"a', {}, 'found "\\"a;7", wanted value 1 to have a quote at either end, or at none'),
     (pa.string(), '"a"b', {}, 'found "\\"a\\"b;7", wanted value 1 to have a quote at either end, or at none'),
+    (pa.string(), ' "a" ', {"ignoreLeadingWhiteSpace": "true"},
+     'found " \\"a\\" ;7", wanted value 1 to have a quote at either end, or at none'),
     (pa.string(), '"a" ', {}, 'found "\\"a\\" ;7", wanted value 1 to have a quote at either end, or at none'),
     (pa.string(), "a;b", {}, "found 3 fields, wanted 2"),
     (pa.int32(), "1.0", {}, 'v: found "1.0", wanted int, from -2147483648 to 2147483647'),
@@ -191,7 +199,9 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("options", [{"sep": ";"}, {"sep": "\t", "nullValue": "NULL"}, {"sep": ";", "quote": "'"},
-    {"sep": "||"}, {"sep": ";", "escape": "\\"}, {"sep": ";", "decimal": ",", "thousands": "."}])  # fmt: skip
+    {"sep": "||"}, {"sep": "||", "quote": ""}, {"sep": ";", "escape": "\\"}, {"sep": "\0"},
+    {"sep": ";", "ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"},
+    {"sep": ";", "decimal": ",", "thousands": "."}])  # fmt: skip
 def test_many_records_are_read_as_each_by_itself(options: dict[str, str]) -> None:
     dice = random.Random(str(options))
     dialect = Dialect.of(options)
@@ -226,7 +236,8 @@ def _by_hand(line: bytes, reader: CsvReader) -> list[Any] | None:
         empty = ("", reader.dialect.null)
         return [
             None if text in empty else pa.scalar(convert(text), field.type).as_py()
-            for text, field in zip(values, FIELDS, strict=True)
+            for value, field in zip(values, FIELDS, strict=True)
+            for text in [value.strip(" \t\v\f\r\n") if reader.dialect.trim_left else value]
             for convert in [converter(field.type, reader.dialect)]
             if convert is not None
         ]
@@ -334,10 +345,56 @@ def test_bytes_of_another_encoding_are_held() -> None:
         rows_of(whole, encoding="utf-16le")
 
 
-def whole_file(text: str) -> pa.RecordBatch:
+def whole_file(text: str | bytes) -> pa.RecordBatch:
+    data = text.encode() if isinstance(text, str) else text
     return pa.RecordBatch.from_pydict(
-        {"value": pa.array([text.encode()]), "uri": ["file:///a"], "start": pa.array([0])}
+        {"value": pa.array([data]), "uri": ["file:///a"], "start": pa.array([0])}
     )
+
+
+def test_bytes_of_another_encoding_are_held_as_they_are_in_a_file_that_is_read_as_a_whole() -> None:
+    [bad, good] = rows_of(whole_file(b"id,s\n1,caf\xe9\n2,x\n"), multiLine="true")
+    assert (bad["_malformed"], bad["_detail"]) == ("1,caf\\xe9", "found byte 0xe9 at byte 6, wanted UTF-8")
+    assert good["s"] == "x"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1", "windows-1252"])
+@pytest.mark.parametrize("multiline", ["true", "false"])
+def test_a_byte_order_mark_is_no_part_of_a_header_nor_a_record(
+    encoding: str, multiline: str, tmp_path: Path
+) -> None:
+    mark, file = b"\xef\xbb\xbf", tmp_path / "a.csv"
+    file.write_bytes(mark + b"id,s\n1,x\n")
+    options = {"encoding": encoding, "multiLine": multiline}
+    as_given = whole_file if multiline == "true" else lambda data: lines_of(data, "file:///a")
+    assert values_of(as_given(file.read_bytes()), **options) == [(1, "x")]
+    assert header_of(file.as_uri(), Dialect.of(options)) == ["id", "s"]
+    assert values_of(as_given(mark), **options) == []
+    assert values_of(as_given(mark + b"\nid,s\n1,x\n"), **options) == [(1, "x")]
+
+
+@pytest.mark.parametrize("sign", ["|", "\r\n", "\n"])
+def test_a_header_ends_where_a_record_does(sign: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    text = f"s,id,\x0b\x85\u2028{sign}x,1,{sign}"
+    file.write_bytes(text.encode())
+    dialect = Dialect.of({"lineSep": sign})
+    assert header_of(file.as_uri(), dialect) == ["s", "id", "\x0b\x85\u2028"]
+    in_utf_16 = whole_file(text.encode("utf-16"))
+    assert values_of(in_utf_16, encoding="utf-16", lineSep=sign) == [(1, "x")]
+
+
+def test_utf_16_has_no_values_over_lines_unless_that_is_declared() -> None:
+    batch = whole_file('id,s\r\n1,"two\r\nlines"\r\n2,x'.encode("utf-16"))
+    assert values_of(batch, encoding="utf-16") == [('1,"two',), ('lines"',), (2, "x")]
+    assert values_of(batch, encoding="utf-16", multiLine="true") == [(1, "two\r\nlines"), (2, "x")]
+
+
+def test_a_file_of_open_quotes_is_read_in_time_that_grows_with_its_size() -> None:
+    text = "id,s\n" + 'a","b\n' * 20_000 + '1,x\n2,"y\nz"\n'
+    found = values_of(whole_file(text), multiLine="true")
+    assert (found[:2], found[-2:]) == ([('a","b',)] * 2, [(1, "x"), (2, "y\nz")])
+    assert len(found) == 20_002
 
 
 def test_a_value_may_have_line_breaks_where_that_is_declared() -> None:
@@ -378,11 +435,45 @@ class _Text:
         ({"timestampNTZFormat": "yyyy-MM-dd XXX"}, "XXX, a zone, is for timestampFormat alone"),
         ({"thousands": "."}, "decimal and thousands are both '.'"),
         ({"multiLine": "true", "lineSep": "|"}, "lineSep and multiLine are both set"),
+        ({"sep": "|", "lineSep": "|"}, "sep and lineSep are both '|'"),
+        ({"sep": ";", "escape": ";"}, "sep and escape are both ';'"),
+        ({"sep": '";"'}, "sep '\";\"' and quote '\"': one is in the other"),
+        ({"sep": "\r\n"}, "sep '\\r\\n' has a line break, which ends a record"),
     ],
 )
 def test_options_that_can_not_be_are_told(options: dict[str, str], said: str) -> None:
     [found] = option_problems(options)
     assert said in found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"quote": ""}, {"decimal": ","}, {"thousands": ","}, {"sep": " "}, {"sep": "\\", "quote": "'"}],
+)
+def test_options_that_can_be_are_not_refused(options: dict[str, str]) -> None:
+    assert option_problems(options) == []
+
+
+def test_a_number_may_have_the_separator_in_it_in_quotes() -> None:
+    rows = rows_of(lines_of(b'id,s\n"1,234",x\n', "file:///a"), thousands=",")
+    assert rows[0]["id"] == 1234
+
+
+def test_columns_without_a_name_or_of_the_same_are_told_apart() -> None:
+    batch = lines_of(b",id,s,x,,x\na,1,y,b,,c\n", "file:///a")
+    names = {"(column 1)": "a", "x (column 4)": "b", "x (column 6)": "c"}
+    [row] = rows_of(batch)
+    assert Drift.of_notes([row["_detail"]]).unknown == Counter(dict.fromkeys(names, 1))
+    [row] = rows_of(
+        batch, schema=pa.schema([("id", pa.int32()), ("s", pa.string()), ("_unknown", pa.string())])
+    )
+    assert json.loads(row["_unknown"]) == names
+
+
+def test_the_columns_of_a_wide_file_are_found_at_once() -> None:
+    names = [f"c{number}" for number in range(20_000)]
+    layout = Layout.of_header([*names[::-1], "more"], names)
+    assert (list(layout.positions), layout.unknown) == ([*range(20_000)][::-1], [("more", 20_000)])
 
 
 def test_columns_that_one_side_lacks_are_counted() -> None:

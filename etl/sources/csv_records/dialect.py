@@ -9,9 +9,12 @@ from functools import cached_property
 
 from etl.sources.json_records.values import Misfit
 
-_BLANKS = " \t\r\n\ufeff"
+_BOM = "\ufeff"
+_BLANKS = f" \t\r\n{_BOM}"
+_SPACES = " \t\v\f\r\n"  # that are taken off around values where the dialect says so
 _TRUE = "true"
-_LINE = re.compile(r"([^\r\n]*)(?:\r\n|\n|\r|\Z)")
+_LINE = re.compile(r"[^\r\n]*")
+_BREAK = re.compile(r"\r\n|\n|\r|\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +64,8 @@ class Dialect:
     @property
     def is_plain(self) -> bool:
         """Tell whether Arrow's parser knows such records."""
-        return (
-            len(self.sep) == 1 and self.sep.isascii() and self.escape == self.quote and self.quote.isascii()
-        )
+        signs = self.sep + self.quote
+        return len(self.sep) == 1 and self.escape == self.quote and signs.isascii() and "\0" not in signs
 
     @cached_property
     def in_quotes(self) -> str:
@@ -94,58 +96,102 @@ class Dialect:
                 return values
             at = end + len(self.sep)
 
+    def decoded(self, data: bytes, errors: str) -> str:
+        """Decode a file, or its beginning, without its byte order mark."""
+        if not self.encoding.startswith("utf-16"):
+            data = data.removeprefix(_BOM.encode())  # which ISO 8859 would take for three letters
+        return data.decode(self.encoding, errors).removeprefix(_BOM)
+
     def records(self, text: str) -> Iterator[str]:
-        """Part the text of a file into records, of which one may go over several lines; what is none goes line by line."""
-        at = 0
+        """Part the text of a file into records; with `multiline` what is none goes line by line."""
+        if not self.multiline:
+            yield from re.split(re.escape(self.line_sep) or r"\r\n|\n|\r", text)
+            return
+        at, endless, last = 0, set[int](), -1
         while at < len(text):
-            found = self._line.match(text, at) or _LINE.match(text, at)
-            assert found is not None, "matches any text"
-            yield found[1]
-            at = found.end()
+            if at > last and (found := self._record.match(text, at)):
+                end = found.end()
+            else:
+                end, tried = self._end(text, at, endless)
+                last = max(last, tried)
+            yield text[at:end]
+            at = _end_of(_BREAK, text, end)
+
+    def _end(self, text: str, at: int, endless: set[int]) -> tuple[int, int]:
+        """Return where a record ends, or its first line if it does not; and where its last value begins.
+
+        Where a value begins after which no record ends goes to `endless`: a file of open quotes is not read once a line.
+        """
+        line, tried = _end_of(_LINE, text, at), []
+        while at not in endless:
+            tried.append(at)
+            found = self._at.match(text, at)
+            end = found.end() if found else at
+            if found and (end == len(text) or text[end] in "\r\n"):
+                return end, at
+            if found is None or not text.startswith(self.sep, end):
+                break
+            at = end + len(self.sep)
+        endless.update(tried)
+        return line, at
 
     def is_record(self, line: str) -> bool:
         """Tell whether a line is a record: one of blanks alone is, if they part values."""
-        return bool(line.strip(_BLANKS)) or self.sep in line
+        return bool(line.strip(self._blanks))
 
     @cached_property
     def blank(self) -> str:
-        """Return the pattern of lines that `is_record` denies, for RE2."""
-        others = "".join(_escaped(one) for one in _BLANKS if one.isascii() and one != self.sep)
-        return rf"\A[{others}]*\z"
+        """Return the pattern of lines, as bytes, that `is_record` denies, for RE2."""
+        return rf"\A(?:\xef\xbb\xbf)?[{_escaped(self._blanks.removesuffix(_BOM))}]*\z"
+
+    @cached_property
+    def _blanks(self) -> str:
+        return "".join(one for one in _BLANKS if one not in self.sep)
 
     @cached_property
     def _value(self) -> str:
         """Return the pattern of one value."""
-        sep, end = _escaped(self.sep), r"\r\n" if self.whole_files else ""
+        sep, end = _escaped(self.sep), r"\r\n" if self.multiline else ""
         quote, escape = _escaped(self.quote), _escaped(self.escape)
-        if len(self.sep) == 1:
-            bare = f"(?:[^{sep}{quote}{end}][^{sep}{end}]*)?"
-        else:
-            bare = f"(?!{quote or sep})(?:(?!{sep}){f'[^{end}]' if end else '.'})*"
+        bare = f"(?:(?!{sep}){f'[^{end}]' if end else '.'})*+"
+        if len(self.sep) == 1:  # the same, faster
+            bare = f"[^{sep}{end}]*+"
         if not self.quote:
             return bare
         if self.escape == self.quote:
-            within = f"[^{quote}]*(?:{quote}{quote}[^{quote}]*)*"
+            within = f"[^{quote}]*+(?:{quote}{quote}[^{quote}]*+)*+"
         else:
-            within = f"[^{quote}{escape}]*(?:{escape}.[^{quote}{escape}]*)*"
-        return f"(?:{quote}{within}{quote}|{bare})"
+            within = f"[^{quote}{escape}]*+(?:{escape}.[^{quote}{escape}]*+)*+"
+        others = f"{self.sep}\r\n" if end else self.sep
+        spaces = "".join(_escaped(one) for one in _SPACES if one not in others)
+        before, after = (f"[{spaces}]*+" if trim else "" for trim in (self.trim_left, self.trim_right))
+        return f"(?:{before}{quote}{within}{quote}{after}|(?!{before}{quote}){bare})"
 
     @cached_property
     def _at(self) -> re.Pattern[str]:
         return re.compile(self._value, re.DOTALL)
 
     @cached_property
-    def _line(self) -> re.Pattern[str]:
-        record = f"{self._value}(?:{_escaped(self.sep)}{self._value})*"
-        return re.compile(rf"({record})(?:\r\n|\n|\r|\Z)", re.DOTALL)
+    def _record(self) -> re.Pattern[str]:
+        """Return the pattern of a record up to the line break, or the end, after it."""
+        record = f"{self._value}(?:{_escaped(self.sep)}{self._value})*+"
+        return re.compile(rf"{record}(?=[\r\n]|\Z)", re.DOTALL)
 
     def _unquoted(self, value: str) -> str:
-        if not self.quote or not value.startswith(self.quote):
+        bare = value.lstrip(_SPACES) if self.trim_left else value
+        if not self.quote or not bare.startswith(self.quote):
             return value
-        within = value[1:-1]
+        within = (bare.rstrip(_SPACES) if self.trim_right else bare)[1:-1]
         if self.escape == self.quote:
             return within.replace(self.quote * 2, self.quote)
-        return re.sub(f"{_escaped(self.escape)}(.)", r"\1", within, flags=re.DOTALL)
+        quote, escape = _escaped(self.quote), _escaped(self.escape)
+        return re.sub(f"{escape}([{quote}{escape}])", r"\1", within)
+
+
+def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    assert found is not None, "matches any text"
+    return found.end()
 
 
 def _escaped(text: str) -> str:

@@ -91,7 +91,7 @@ class CsvFiles:
         for value in values:
             some: list[bytes] = []
             for record in filter(dialect.is_record, dialect.records(_decoded(value, dialect))):
-                some.append(record.encode("utf-8", "surrogatepass"))
+                some.append(record.encode("utf-8", _undecodable(dialect)))
                 if len(some) == ROWS:
                     yield pa.array(some, pa.binary())
                     some = []
@@ -100,14 +100,17 @@ class CsvFiles:
 
 def _decoded(value: pa.Scalar, dialect: Dialect) -> str:
     """Decode a whole file; of bytes that are none of its encoding, the records are held later."""
-    errors = "surrogatepass" if dialect.encoding.startswith("utf-16") else "surrogateescape"
     try:
-        text: str = value.as_buffer().to_pybytes().decode(dialect.encoding, errors)
-        return text.removeprefix(_BOM)
+        return dialect.decoded(value.as_buffer().to_pybytes(), _undecodable(dialect))
     except UnicodeDecodeError as error:
         raise FileUnfit(
             f"it is no {dialect.encoding.upper()}: {error.reason} at byte {error.start + 1}"
         ) from error
+
+
+def _undecodable(dialect: Dialect) -> str:
+    """Name how what is none of the encoding is kept, for its record to be held as it is."""
+    return "surrogatepass" if dialect.encoding.startswith("utf-16") else "surrogateescape"
 
 
 def _without_blank(lines: pa.Array, dialect: Dialect) -> pa.Array:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyarrow.fs import FileSystem
@@ -47,12 +46,16 @@ class Layout:
         column of another name.
         """
         given = [name.strip() for name in header]
-        found = {name: _position(name, given) for name in names}
+        alike = (_positions(given), _positions([name.lower() for name in given]))
+        found = {name: _position(name, *alike) for name in names}
         missing = [name for name, position in found.items() if position is None]
-        unknown = [(name, at) for at, name in enumerate(given) if at not in found.values()]
+        unknown = [
+            (_called(given[at], at, times=len(alike[0][given[at]])), at)
+            for at in sorted(set(range(len(given))) - set(found.values()))
+        ]
         more = [
-            name for name, _ in unknown if name
-        ]  # one without a name comes of a separator at a line's end
+            name for name, at in unknown if given[at]
+        ]  # one without a name comes of separators at the ends of lines
         if len(missing) == len(names) or (missing and more):
             has = f", has {first_few(more)} instead" if more else ""
             raise FileUnfit(f"{_both(given, names)}: it lacks {first_few(missing)}{has}")
@@ -74,9 +77,8 @@ def read_header(store: FileSystem, path: str, dialect: Dialect) -> list[str] | N
 
 def first_record(begun: bytes, dialect: Dialect, *, whole: bool) -> list[str] | None:
     """Return the values of the first record; `begun` is the `whole` file, or its beginning."""
-    text = begun.decode(dialect.encoding, "replace").removeprefix("\ufeff")
-    records = dialect.records(text) if dialect.whole_files else iter(text.splitlines())
-    for line in records:
+    text = dialect.decoded(begun, "replace")
+    for line in dialect.records(text):
         if dialect.is_record(line):
             if len(line) == len(text) and not whole:
                 raise FileUnfit(f"its first line is longer than {HEADER_BYTES:,} bytes, so it is no header")
@@ -92,16 +94,26 @@ def header_values(line: str, dialect: Dialect) -> list[str]:
         raise FileUnfit(f"its header is no record of CSV: {misfit}") from misfit
 
 
-def _position(name: str, given: Sequence[str]) -> int | None:
+def _positions(names: Sequence[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        found.setdefault(name, []).append(at)
+    return found
+
+
+def _position(
+    name: str, exactly: Mapping[str, Sequence[int]], in_lower_case: Mapping[str, Sequence[int]]
+) -> int | None:
     """Return where a column is. Raises FileUnfit if it is there twice."""
-    for alike in (given, [one.lower() for one in given]):
-        wanted = name if alike is given else name.lower()
-        times = Counter(alike)[wanted]
-        if times > 1:
-            raise FileUnfit(f"its CSV header names {name} {times} times")
-        if times:
-            return alike.index(wanted)
-    return None
+    there = exactly.get(name) or in_lower_case.get(name.lower(), ())
+    if len(there) > 1:
+        raise FileUnfit(f"its CSV header names {name} {len(there)} times")
+    return there[0] if there else None
+
+
+def _called(name: str, at: int, *, times: int) -> str:
+    """Tell columns apart that have no name, or the same one, by where they are."""
+    return name if name and times == 1 else f"{name} (column {at + 1})".lstrip()
 
 
 def _both(given: Sequence[str], names: Sequence[str]) -> str:

@@ -265,31 +265,39 @@ def _parse(records: pa.Array, schema: pa.Schema, *, lenient: bool) -> tuple[pa.T
     Where the lines of several would be one object, a line break would be within a text, or none would be between two
     members: neither is JSON. So as many objects as records are one a record.
     """
-    together = pa.ListArray.from_arrays(pa.array([0, len(records)], pa.int32()), records)
-    text = pc.binary_join(together, b"\n")[0].as_buffer()
-    how = pj.ReadOptions(use_threads=False, block_size=max(text.size + 1, 64))
-
-    def parse(unexpected: str) -> pa.Table:
-        parsing = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
-        found = pj.read_json(pa.BufferReader(text), how, parsing)
-        if found.num_rows != len(records):
-            raise pa.ArrowInvalid("not one object a record")
-        return found
-
+    text = _joined(records)
     try:
-        return parse("error"), Counter()
+        return _table(text, len(records), schema, "error"), Counter()
     except pa.ArrowInvalid as error:
         if not lenient or "unexpected field" not in str(error):
             raise
     _require_usual(records)
-    found = parse("ignore")
-    return found, _beyond(records, schema, parse)
+    found = _table(text, len(records), schema, "ignore")
+    # Some at a time: each record may have names of its own, and each name is a column of as many values as records.
+    unknown = Counter[str]()
+    for at in range(0, len(records), PIECE):
+        unknown.update(_beyond(records.slice(at, PIECE), schema))
+    return found, unknown
 
 
-def _beyond(records: pa.Array, schema: pa.Schema, parse: Callable[[str], pa.Table]) -> Counter[str]:
+def _joined(records: pa.Array) -> pa.Buffer:
+    together = pa.ListArray.from_arrays(pa.array([0, len(records)], pa.int32()), records)
+    return pc.binary_join(together, b"\n")[0].as_buffer()
+
+
+def _table(text: pa.Buffer, count: int, schema: pa.Schema, unexpected: str) -> pa.Table:
+    how = pj.ReadOptions(use_threads=False, block_size=max(text.size + 1, 64))
+    parsing = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
+    found = pj.read_json(pa.BufferReader(text), how, parsing)
+    if found.num_rows != count:
+        raise pa.ArrowInvalid("not one object a record")
+    return found
+
+
+def _beyond(records: pa.Array, schema: pa.Schema) -> Counter[str]:
     """Count the records with a value, by each member that the schema does not name."""
     try:
-        found = parse("infer")
+        found = _table(_joined(records), len(records), schema, "infer")
     except pa.ArrowInvalid:  # such as of one name with values of several types
         return _beyond_one_by_one(records, schema)
     counts = {
