@@ -23,7 +23,7 @@ from etl.sources.evidence import path_column, path_of
 from etl.sources.foretold import foretold
 from etl.sources.landing import listed_path, source_of
 from etl.sources.parsing import Reading, Records, read_files, read_stream, union
-from etl.sources.unreadable import refuse_colon, unreadable
+from etl.sources.unreadable import lz4_frames, refuse_colon, unreadable
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.input_files import takes_input_file_name
 from etl.spark.java_errors import Cause, classify
@@ -186,16 +186,20 @@ class FileSource(Source):
         return self._apart(alike.values(), broken)
 
     def misfits(self, uris: Iterable[str], *, streamed: bool = False) -> dict[str, str]:
-        """Return the Parquet files that would be read with blurred values, each with the reason.
+        """Return the files that would be read with blurred values, or as if they had no record, each with the reason.
 
         Where the batch has to be read as it is `streamed`, also those that Spark refuses by the declared types.
         """
         if all(one.kind != "parquet" for one in self.files):
-            uris = [uri for uri in uris if "=" in uri]  # of which a folder may name a column
+            uris = [
+                uri for uri in uris if "=" in uri or uri.endswith(".lz4")
+            ]  # "=": a folder may name a column
         self.read_as.clear()
         reasons: dict[str, str] = {}
         for number, some in self.by_source(uris).items():
             files, fields = self.files[number], self.fields[self.files[number].stream]
+            if files.kind != "parquet":
+                reasons |= lz4_frames(some)
             if files.kind == "parquet":
                 found = self._look_at(some, fields)
                 reasons |= {**found.misfits, **(found.refused if streamed else {})}

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import InputsChanged, ServiceAway, SetupError
-from etl.common.paths import to_path
+from etl.common.outages import raising_service_errors
+from etl.common.paths import filesystem, to_path
 from etl.common.wording import visible
 from etl.spark.java_errors import FILE, UNFIT, Cause, causes, classify, messages, paths_in, raised
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _OBJECT = re.compile(r"@[0-9a-f]{4,16}\b")  # Java's number of an object
+_LZ4_FRAME = b"\x04\x22\x4d\x18"  # the first bytes, by the LZ4 frame format
 LONGEST_REASON = 300  # characters of why a file can't be read
 
 
@@ -88,6 +90,19 @@ def _said(error: Any) -> str:
     *_, last = messages(error)
     said = re.sub(UNFIT, "", raised(last)).partition(FILE)[0]
     return visible(" ".join(_OBJECT.sub("", said).split()))[:LONGEST_REASON]
+
+
+def lz4_frames(uris: Sequence[str]) -> dict[str, str]:
+    """Return the files that are LZ4 frames, each with the reason: Hadoop 3.5 finds no record in them, and no fault."""
+    found = {}
+    for uri in (one for one in uris if one.endswith(".lz4")):
+        store, path = filesystem(to_path(uri))
+        with raising_service_errors(), store.open_input_file(path) as file:
+            if file.read(len(_LZ4_FRAME)) == _LZ4_FRAME:
+                found[uri] = (
+                    "it is an LZ4 frame, and Spark reads LZ4 as Hadoop writes it: compress it with gzip or zstd"
+                )
+    return found
 
 
 def refuse_colon(pipeline: str, error: BaseException) -> None:

@@ -450,6 +450,18 @@ def test_the_few_that_cannot_be_read_among_many_are_found_in_few_jobs(
         source.unreadable([*good, *bad])
 
 
+@pytest.mark.parametrize("kind", ["json", "csv", "text"])
+def test_an_lz4_frame_is_told_and_not_read_as_nothing(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / f"in/a.{kind}.lz4"
+    file.parent.mkdir()
+    with pa.CompressedOutputStream(str(file), "lz4") as out:
+        out.write(b'id\n{"id": "1"}\n')
+    declared = require_files(pipeline(Files("in/*.lz4", format=kind), schema="id string"), "a test")
+    source = open_kind(spark, declared, settings(tmp_path))
+    assert source.reread([file.as_uri()], broken=()).count() == 0, "no codec finds it"
+    assert "it is an LZ4 frame" in source.misfits([file.as_uri()])[file.as_uri()]
+
+
 def test_parquet_rows_are_typed(spark: SparkSession, tmp_path: Path) -> None:
     spark.range(3).selectExpr("cast(id as int) id", "id n").write.parquet(str(tmp_path / "in"))
     found = read(spark, pipeline(Files("in/*.parquet"), schema="id int, n bigint"), tmp_path, tmp_path / "ck")

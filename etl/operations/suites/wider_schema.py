@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from etl.runs.workspace import Workspace
 
 STATEMENTS = Statements(__name__)
+
+_TOLD_OTHERWISE = re.compile(r"\(column \d+\)$|…$|\\[xnrtuU]")  # names that are not as the files have them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,8 @@ def wider_schema(workspace: Workspace, pipeline: Pipeline, *, last: int) -> Wide
             f"The last {last} deliveries of {pipeline.name} had no field that the schema does not name",
             remedy=f"`sluice run {pipeline.name}` counts them; Parquet and lines of text do not tell them",
         )
-    added = ", ".join(f"{_quoted(name)} string" for name in unknown)
+    named = [name for name in unknown if not _TOLD_OTHERWISE.search(name)]
+    added = "".join(f", {_quoted(name)} string" for name in named)
     try_it = f"`sluice try {pipeline.name} --input FILES` shows whether they fit"
     notes = (
         *drifted(unknown, {}),
@@ -48,7 +52,11 @@ def wider_schema(workspace: Workspace, pipeline: Pipeline, *, last: int) -> Wide
     )
     if pipeline.streams:
         notes += ("the pipeline has several streams: put each field into the schema of its own",)
-    return WiderSchema(schema=f"{pipeline.schema.rstrip(', ')}, {added}", notes=notes)
+    if len(named) < len(unknown):
+        notes += (
+            "columns without a name, or of the same, and names that are long or can't be printed are not in it",
+        )
+    return WiderSchema(schema=pipeline.schema.rstrip(", ") + added, notes=notes)
 
 
 def _quoted(name: str) -> str:

@@ -58,9 +58,9 @@ class CsvReader:
             columns.append(values)
             misfits = {**wrong, **misfits}
         unknown = [(name, without_nulls(parted[position], self.dialect)) for name, position in layout.unknown]
-        if unknown and self.holds_unknown:
-            held = Misfit('not in the schema, and unknown is "hold"', unknown[0][0])
-            misfits = {**dict.fromkeys(range(len(records)), held), **misfits}
+        for name, values in reversed(unknown) if self.holds_unknown else ():
+            held = Misfit('not in the schema, and unknown is "hold"', name)
+            misfits = {**misfits, **dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), held)}
         if UNKNOWN in self.schema.names:
             columns.append(_kept(unknown, len(records)))
         rows = self._rows(columns, records, misfits)

@@ -58,7 +58,12 @@ class Layout:
         ]  # one without a name comes of separators at the ends of lines
         if len(missing) == len(names) or (missing and more):
             has = f", has {first_few(more)} instead" if more else ""
-            raise FileUnfit(f"{_both(given, names)}: it lacks {first_few(missing)}{has}")
+            excel = (
+                "; its first line is Excel's, and no header: take it off"
+                if given[0].startswith("sep=")
+                else ""
+            )
+            raise FileUnfit(f"{_both(given, names)}: it lacks {first_few(missing)}{has}{excel}")
         return cls(width=len(given), positions=list(found.values()), unknown=unknown, missing=missing)
 
 

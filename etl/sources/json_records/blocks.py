@@ -182,12 +182,13 @@ class JsonReader:
     def _row(self, members: Members, unknown: Counter[str]) -> dict[str, Any]:
         """Convert the members of a record; raise Misfit where it is malformed."""
         beyond = Members((name, value) for name, value in members if name not in self._names)
-        if beyond and self.holds_unknown:
-            raise Misfit('not in the schema, and unknown is "hold"', beyond[0][0])
+        with_value = [name for name, value in beyond if value is not None]
+        if with_value and self.holds_unknown:
+            raise Misfit('not in the schema, and unknown is "hold"', with_value[0])
         row: dict[str, Any] = self._convert(members)
         if beyond and self._keeps_unknown:
             row[UNKNOWN] = text_of(beyond)
-        unknown.update({name for name, value in beyond if value is not None})
+        unknown.update(set(with_value))
         return row
 
     @cached_property
