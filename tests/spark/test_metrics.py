@@ -153,8 +153,11 @@ def test_reports_and_sketches_are_taken_out_after_their_time_and_figures_stay(ho
 
 def test_nulls_nan_infinity_and_far_moments_are_counted_and_spoil_nothing(home: Home) -> None:
     measured(home)
+    text = (home.root / "my pipelines" / "orders.py").read_text()
+    far = '.selectExpr("id", "shop", "amount", "at + make_interval(if(id = 2, 10000, 0)) AS at", "city")'
+    home.declare("orders", text=text.replace('.select("id", "shop", "amount", "at", "city")', far))
     lines = [f"1,A,{one},2020-01-01T00:00:00Z" for one in ("NaN", "Infinity", "")]
-    lines += ["2,A,2,+12020-01-01T00:00:00Z", ""]
+    lines += ["2,A,2,2020-01-01T00:00:00Z", ""]
     home.write("orders/odd.csv", "\n".join(["id,shop,amount,at", *lines]))
     home.write("orders/empty.jsonl", "")
     home.run()
