@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from etl.spark.input_files import takes_input_file_name
 from etl.spark.java_errors import Cause, classify
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from etl.sources.parquet_types import Footers
@@ -97,20 +97,20 @@ class FileSource(Source):
         for number, (files, path) in enumerate(zip(self.files, paths, strict=True)):
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
-            reading = Reading(named=self._names_files(files), holds_unknown=self.holds_unknown)
+            reading = Reading(
+                named=files.path is not None,
+                holds_unknown=self.holds_unknown,
+                wanted=None if anything else self._from_the_start(),
+            )
             frame = read_stream(self.spark, files, fields, path, called, number=number, reading=reading)
             frame = self._with_path(files, frame)
-            if not anything:
-                frame = self._from_the_start(frame)
             streams.setdefault(files.stream, []).append(frame)
         return self._put_out({name: union(frames) for name, frames in streams.items()})
 
-    def _from_the_start(self, frame: DataFrame) -> DataFrame:
-        """Leave out the records of files whose interval is before the pipeline's `start`."""
-        from pyspark.sql import functions as F
-
+    def _from_the_start(self) -> Callable[[Column], Column] | None:
+        """Return what tells by a file's URI that its interval is not before the pipeline's `start`, if there is one."""
         cutoff = StartCutoff.of(self.pipeline)
-        return frame.where(~cutoff.column(F.col(SOURCE_PATH), self.landing)) if cutoff else frame
+        return None if cutoff is None else lambda uri: ~cutoff.column(uri, self.landing)
 
     def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:
         known = set(broken)
@@ -136,7 +136,7 @@ class FileSource(Source):
             self._look_at([uri for uri in uris if uri not in self.read_as], fields)
         apart = {uri: ddl for uri in uris if (ddl := self.read_as.get(uri)) is not None}
         reading = Reading(
-            named=malformed or self._names_files(files),
+            named=malformed or files.path is not None,
             broken=broken,
             only_malformed=only_malformed,
             holds_unknown=self.holds_unknown,
@@ -144,10 +144,6 @@ class FileSource(Source):
         )
         frame = read_files(self.spark, files, fields, uris, reading=reading)
         return self._with_path(files, frame)
-
-    def _names_files(self, files: Files) -> bool:
-        """Tell whether the transform, or what is before it, has to know each record's file."""
-        return files.path is not None or StartCutoff.of(self.pipeline) is not None
 
     def _with_path(self, files: Files, frame: DataFrame) -> DataFrame:
         """Give each record the path of its file, in the column that the declaration names, if any."""

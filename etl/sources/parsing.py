@@ -48,6 +48,7 @@ class Reading:
     broken: bool = False  # of files known to be so what can be read is read, whatever the session says
     only_malformed: bool = False  # of JSON and CSV other records are left out
     holds_unknown: bool = False  # records with what the schema does not name are malformed
+    wanted: Callable[[Column], Column] | None = None  # tells by its URI whether a file is read at all
     read_as: Mapping[str, str] = field(
         default_factory=dict
     )  # by URI: DDL that a file is read by, and cast to the schema
@@ -152,17 +153,24 @@ def _rows(
     from pyspark.sql import functions as F
 
     # "file:/…" of Spark's reader is "file:///…" in its logs, and so in the ledger.
-    source = F.regexp_replace("_metadata.file_path", "^file:/+", "file:///").alias(SOURCE_PATH)
+    uri = F.regexp_replace("_metadata.file_path", "^file:/+", "file:///")
+    source = uri.alias(SOURCE_PATH)
+
+    def loaded(made: Any) -> DataFrame:
+        """Load the files that are wanted: Spark opens no other, for it tells by a file's name alone."""
+        frame: DataFrame = made.load(paths)
+        return frame if reading.wanted is None else frame.where(reading.wanted(uri))
+
     if files.kind == "parquet":
-        frame: DataFrame = reader.schema(ddl or schema).format("parquet").load(paths)
+        frame = loaded(reader.schema(ddl or schema).format("parquet"))
         fields = [F.col(quoted(one.name)) for one in schema]
         if ddl:
             fields = [F.col(quoted(one.name)).cast(one.dataType).alias(one.name) for one in schema]
         return frame.select(*fields, *none_malformed(), source)
     if files.kind == "csv":
-        return _csv_file_rows(reader, files, schema, paths, source, reading)
+        return _csv_file_rows(reader, files, schema, loaded, source, reading)
     if files.kind == "json-array":
-        wholes = reader.format("text").option("wholetext", "true").load(paths)
+        wholes = loaded(reader.format("text").option("wholetext", "true"))
         arrays = JsonArrays(
             reader=JsonReader(schema=arrow_schema(schema), holds_unknown=reading.holds_unknown),
             tolerant=reading.broken,
@@ -170,7 +178,7 @@ def _rows(
         return _rows_of_files(
             wholes.select(F.col("value").cast("binary"), source), schema, arrays.rows, reading
         )
-    lines: DataFrame = reader.format("text").options(**_text_options(files.options)).load(paths)
+    lines = loaded(reader.format("text").options(**_text_options(files.options)))
     if files.kind == "text":
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
         return lines.select(line, *none_malformed(), source)
@@ -185,7 +193,7 @@ def _csv_file_rows(
     reader: Any,
     files: Files | Lookup,
     schema: StructType,
-    paths: Any,
+    loaded: Callable[[Any], DataFrame],
     source: Column,
     reading: Reading,
 ) -> DataFrame:
@@ -195,7 +203,7 @@ def _csv_file_rows(
     dialect = Dialect.of(files.options)
     csv = CsvReader(schema=arrow_schema(schema), dialect=dialect, holds_unknown=reading.holds_unknown)
     options = {"wholetext": "true"} if csv.dialect.whole_files else _text_options(files.options)
-    lines: DataFrame = reader.format("text").options(**options).load(paths)
+    lines = loaded(reader.format("text").options(**options))
     parts = lines.select(F.col("value").cast("binary"), source, F.col("_metadata.file_block_start"))
     read = CsvFiles(reader=csv, header=files.header, tolerant=reading.broken)
     return _rows_of_files(parts, schema, read.rows, reading)
